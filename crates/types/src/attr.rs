@@ -1,0 +1,148 @@
+//! What `stat` shows, and the permission rule.
+
+use crate::{Cred, Ino, Position, Time};
+
+/// Type of an inode. The numbers are part of the formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Regular file.
+    File = 1,
+    /// Directory.
+    Dir = 2,
+    /// Symbolic link.
+    Symlink = 3,
+    /// Named pipe.
+    Fifo = 4,
+    /// Unix socket.
+    Socket = 5,
+    /// Character device.
+    Char = 6,
+    /// Block device.
+    Block = 7,
+}
+
+impl Kind {
+    /// Inverse of `kind as u8`.
+    pub fn from_u8(n: u8) -> Option<Kind> {
+        Some(match n {
+            1 => Kind::File,
+            2 => Kind::Dir,
+            3 => Kind::Symlink,
+            4 => Kind::Fifo,
+            5 => Kind::Socket,
+            6 => Kind::Char,
+            7 => Kind::Block,
+            _ => return None,
+        })
+    }
+}
+
+/// Permission bits, set-id bits and sticky bit: the low 12 bits of `st_mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Mode(pub u16);
+
+impl Mode {
+    /// set-user-id.
+    pub const SETUID: u16 = 0o4000;
+    /// set-group-id.
+    pub const SETGID: u16 = 0o2000;
+    /// sticky.
+    pub const STICKY: u16 = 0o1000;
+
+    /// True if every bit of `bits` is set.
+    pub fn has(self, bits: u16) -> bool {
+        self.0 & bits == bits
+    }
+}
+
+/// Attributes of an inode, as `stat` shows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Type.
+    pub kind: Kind,
+    /// Permissions.
+    pub mode: Mode,
+    /// Number of names (directories: 2 + subdirectories).
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of device nodes, else 0.
+    pub rdev: u32,
+    /// Size in bytes (directories: number of entries times 32; symbolic links: length of the target).
+    pub size: u64,
+    /// Bytes allocated: what is inline or in blocks, holes not counted.
+    pub allocated: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of attributes.
+    pub ctime: Time,
+    /// Birth.
+    pub btime: Time,
+    /// The directory where it was born or moved to last (itself for the root).
+    pub parent: Ino,
+    /// Position of the last change.
+    pub position: Position,
+}
+
+/// The three questions a permission check can ask; combine with `|`.
+pub mod access {
+    /// Read (list, for directories).
+    pub const READ: u8 = 4;
+    /// Write (change entries, for directories).
+    pub const WRITE: u8 = 2;
+    /// Execute (search, for directories).
+    pub const EXEC: u8 = 1;
+
+    use super::{Cred, Kind, Mode};
+
+    /// POSIX access check of the bits `want` on an inode.
+    ///
+    /// `None` means: depends on supplementary groups that `cred` does not carry.
+    /// The superuser may do everything but execute a non-directory that nobody may execute.
+    pub fn check(cred: &Cred, kind: Kind, mode: Mode, uid: u32, gid: u32, want: u8) -> Option<bool> {
+        if cred.is_root() {
+            return Some(want & EXEC == 0 || kind == Kind::Dir || mode.0 & 0o111 != 0);
+        }
+        let class = |shift: u16| (mode.0 >> shift) as u8 & want == want;
+        if cred.uid == uid {
+            return Some(class(6));
+        }
+        // The group class decides only where it differs from the others' class.
+        if class(3) == class(0) {
+            return Some(class(0));
+        }
+        Some(if cred.in_group(gid)? { class(3) } else { class(0) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_follows_posix_classes() {
+        let check = |cred: &Cred, mode: u16, want: u8| access::check(cred, Kind::File, Mode(mode), 10, 20, want);
+        let owner = Cred::new(10, 99, &[]);
+        let member = Cred::new(11, 99, &[20]);
+        let unknown = Cred { uid: 11, gid: 99, groups: None };
+        let other = Cred::new(11, 99, &[]);
+        // The owner is judged by the owner's bits alone, even when others may more.
+        assert_eq!(check(&owner, 0o077, access::READ), Some(false));
+        assert_eq!(check(&member, 0o640, access::READ), Some(true));
+        assert_eq!(check(&member, 0o604, access::READ), Some(false));
+        assert_eq!(check(&other, 0o640, access::READ), Some(false));
+        // Groups are asked for only where they decide.
+        assert_eq!(check(&unknown, 0o640, access::READ), None);
+        assert_eq!(check(&unknown, 0o644, access::READ), Some(true));
+        // Root may all but execute what nobody may.
+        assert_eq!(check(&Cred::ROOT, 0o000, access::READ | access::WRITE), Some(true));
+        assert_eq!(check(&Cred::ROOT, 0o666, access::EXEC), Some(false));
+    }
+}

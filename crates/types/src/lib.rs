@@ -1,0 +1,25 @@
+//! The words that every other crate speaks: identities, times, names,
+//! attributes, credentials, errors, and the byte codec.
+//!
+//! Invariants:
+//! - Nothing here knows a clock, a random source, a socket or a disk.
+//! - One newtype for every identity: an inode number cannot be passed where a
+//!   position is meant.
+//! - [`Errno`] is produced in one place only: [`Refusal::errno`].
+
+pub mod codec;
+
+mod attr;
+mod cred;
+mod error;
+mod id;
+mod name;
+mod time;
+
+pub use attr::{Attr, Kind, Mode, access};
+pub use codec::{Malformed, Put, Take};
+pub use cred::Cred;
+pub use error::{Errno, Refusal};
+pub use id::{BlockId, Epoch, Handle, Ino, Position, RealmId, Seq, SessionId, ShardId, SHARDS_DEFAULT};
+pub use name::{Name, NAME_BYTES_MAX, PATH_BYTES_MAX, name_hash};
+pub use time::Time;
