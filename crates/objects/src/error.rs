@@ -1,0 +1,102 @@
+//! What went wrong, sorted by what the caller should do.
+
+use std::fmt;
+
+/// Why an object could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectError {
+    /// There is no such object.
+    NotFound {
+        /// The object's key.
+        key: String,
+    },
+    /// The store is full: free space, then try again.
+    NoSpace {
+        /// The object's key.
+        key: String,
+    },
+    /// The bytes are not what was written: restore the object, do not retry.
+    Corrupt {
+        /// The object's key.
+        key: String,
+        /// What does not fit, in words.
+        cause: String,
+    },
+    /// Trying again may help. A write may have landed.
+    Transient {
+        /// The object's key.
+        key: String,
+        /// The cause, in words.
+        cause: String,
+    },
+    /// The store does not let us: an administrator has to change that.
+    Denied {
+        /// The object's key.
+        key: String,
+        /// The cause, in words.
+        cause: String,
+    },
+    /// The store failed; retrying is not known to help. A write may have landed.
+    Io {
+        /// The object's key.
+        key: String,
+        /// The cause, in words.
+        cause: String,
+    },
+    /// The key is not one: a defect or a hostile input of the caller.
+    BadKey {
+        /// The key as given.
+        key: String,
+        /// The rule that it breaks.
+        cause: String,
+    },
+}
+
+impl ObjectError {
+    /// The key of the object concerned ("" for the whole store).
+    pub fn key(&self) -> &str {
+        match self {
+            ObjectError::NotFound { key }
+            | ObjectError::NoSpace { key }
+            | ObjectError::Corrupt { key, .. }
+            | ObjectError::Transient { key, .. }
+            | ObjectError::Denied { key, .. }
+            | ObjectError::Io { key, .. }
+            | ObjectError::BadKey { key, .. } => key,
+        }
+    }
+
+    /// True if trying the same again may help.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, ObjectError::Transient { .. })
+    }
+
+    /// True if there is no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, ObjectError::NotFound { .. })
+    }
+
+    pub(crate) fn corrupt(key: &str, cause: impl Into<String>) -> ObjectError {
+        ObjectError::Corrupt { key: key.to_owned(), cause: cause.into() }
+    }
+
+    pub(crate) fn not_found(key: &str) -> ObjectError {
+        ObjectError::NotFound { key: key.to_owned() }
+    }
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectError::NotFound { key } => write!(f, "object {key:?}: not found"),
+            ObjectError::NoSpace { key } => write!(f, "object {key:?}: no space left in the object store"),
+            ObjectError::Corrupt { key, cause } => write!(f, "object {key:?}: corrupt: {cause}"),
+            ObjectError::Transient { key, cause } => write!(f, "object {key:?}: failed for now: {cause}"),
+            ObjectError::Denied { key, cause } => write!(f, "object {key:?}: denied: {cause}"),
+            ObjectError::Io { key, cause } => write!(f, "object {key:?}: input/output error: {cause}"),
+            ObjectError::BadKey { key, cause } => write!(f, "object key {key:?}: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for ObjectError {}
