@@ -1,1 +1,26 @@
-//! (being written)
+//! The namespace: the state that events build, and the two functions around it.
+//!
+//! ```text
+//!   Op ── plan (may refuse) ──▶ Event ── apply (never refuses) ──▶ Namespace ── checkpoint ──▶ rows
+//!                                                                     ▲
+//!                                                  install ◀── fetch ─┘ Missing(needs)
+//! ```
+//!
+//! Invariants:
+//! - Pure: no clock, no socket, no random number, no lock, no thread.
+//! - `plan` never changes the state; `apply` never refuses. What is not in memory comes back as
+//!   [`Fault::Missing`]; whoever holds the metadata store fetches it, installs it and asks again.
+//! - Only clean rows leave memory.
+
+pub mod event;
+pub mod extent;
+mod fault;
+mod op;
+
+pub use event::{Event, Over};
+pub use extent::{CHUNK_BYTES, Extent};
+pub use fault::{Fault, Need};
+pub use op::{
+    AttrChange, Body, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
+    SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
+};

@@ -1,0 +1,45 @@
+//! Why a plan or a query gave no answer.
+
+use chiton_types::{BlockId, Ino, Name, Refusal};
+
+/// A row, or a range of rows, that must be in memory before the question can be answered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// An inode.
+    Inode(Ino),
+    /// One entry of a directory too large to be loaded whole.
+    Entry(Ino, Name),
+    /// All entries of a directory.
+    Dir(Ino),
+    /// Inline content, or the target of a symbolic link.
+    Content(Ino),
+    /// One chunk of a file's map.
+    Chunk(Ino, u32),
+    /// Extended attributes.
+    Xattrs(Ino),
+    /// References of a shared block.
+    Block(BlockId),
+}
+
+/// No answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The state, permissions or limits forbid it.
+    Refused(Refusal),
+    /// Fetch these rows, install them, ask again.
+    Missing(Vec<Need>),
+    /// The decision depends on the caller's supplementary groups: ask again with them.
+    NeedGroups,
+}
+
+impl From<Refusal> for Fault {
+    fn from(r: Refusal) -> Fault {
+        Fault::Refused(r)
+    }
+}
+
+impl From<Need> for Fault {
+    fn from(n: Need) -> Fault {
+        Fault::Missing(vec![n])
+    }
+}
