@@ -1,1 +1,5 @@
-//! (being written)
+//! The wire: messages, their encoding, framing, and transports over Unix sockets, TCP and within a process.
+
+mod message;
+
+pub use message::*;
