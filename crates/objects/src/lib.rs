@@ -1,4 +1,4 @@
-//! Named immutable-ish bytes: where file data, journals in the object store and checkpoints live.
+//! Named bytes that are written whole: file data, journals in the object store, checkpoints.
 //!
 //! ```text
 //!    Retry ─▶ Metered ─▶ MemoryObjects | LocalObjects | (S3, RADOS)
@@ -7,14 +7,29 @@
 //!
 //! Invariants:
 //! - [`Objects::put_if_absent`] is the only conditional write: it is the one that directories and S3 share.
-//! - Every store passes one conformance suite; the memory store is the reference.
+//! - Every store passes [`conformance::suite`]; [`MemoryObjects`] is the reference.
 //! - A key is checked ([`check_key`]) before it reaches a file name or a network.
 //! - What a store cannot do is an [`ObjectError`] sorted by what the caller should do about it.
 
-mod error;
-mod key;
 mod store;
 
+mod error;
+mod key;
+
+mod local;
+mod memory;
+
+mod metered;
+mod retry;
+
+pub mod block;
+pub mod conformance;
+
+pub use block::{BLOCK_BYTES_MAX, BlockIndex, encode_block, read_block};
 pub use error::ObjectError;
 pub use key::{KEY_BYTES_MAX, PART_BYTES_MAX, check_key, check_prefix};
+pub use local::LocalObjects;
+pub use memory::{Fault, MemoryObjects};
+pub use metered::{Counters, Metered};
+pub use retry::{Retry, RetryOptions, Sleeper};
 pub use store::{ObjectInfo, Objects};
