@@ -1,0 +1,52 @@
+//! Creates, stats and removes many empty files from several processes, and prints the rates.
+
+use std::path::PathBuf;
+
+use chiton_bench::mdtest::{self, MdtestOptions};
+use clap::Parser;
+
+/// Metadata load: create, stat, remove.
+#[derive(Parser)]
+#[command(after_help = "Example:\n  mdtest --dir /mnt/floor --processes 4 --files 10000")]
+struct Arguments {
+    /// An existing directory to work in.
+    #[arg(long)]
+    dir: PathBuf,
+    /// Processes side by side.
+    #[arg(long, default_value_t = 1)]
+    processes: usize,
+    /// Files that each makes.
+    #[arg(long, default_value_t = 10_000)]
+    files: u64,
+    /// All processes work in one directory.
+    #[arg(long)]
+    shared: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> std::io::Result<()> {
+    mdtest::child_main_if_requested();
+    let arguments = Arguments::parse();
+    let phases = mdtest::run(&MdtestOptions {
+        dir: arguments.dir,
+        processes: arguments.processes.max(1),
+        files_per_process: arguments.files,
+        unique_dirs: !arguments.shared,
+    })?;
+    if arguments.json {
+        println!("{}", serde_json::to_string(&phases)?);
+        return Ok(());
+    }
+    for phase in phases {
+        println!(
+            "{:8} {:>10.0}/s  ({} in {:.3} s)",
+            phase.name,
+            phase.ops_per_second(),
+            phase.ops,
+            phase.seconds
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Baselines that Chiton is measured against, and the load generators that measure it.
+//!
+//! A figure means little alone: machines drift. So each of ours stands beside a *floor*, the least that the
+//! same kernel, socket or disk allows a program that does nothing else, taken in the same run.
+//!
+//! ```text
+//!   trivial_fs ── mounted ──▶ mdtest, seqio        what FUSE allows
+//!   echo          ── socket ─▶ round trips         what a wire allows
+//!   group_commit  ── disk ───▶ durable records     what a journal allows
+//!                                  │
+//!                                  ▼
+//!                     report: baseline | ours | ratio | target
+//! ```
+//!
+//! Invariants:
+//! - A baseline holds no line of Chiton's own code paths (only its clock).
+//! - Baseline and subject are measured in alternation, never one after the other ([`report::compare`]).
+//! - Every generator counts what it really did; a failed operation is an error, not a fast operation.
+
+pub mod report;
+pub mod trivial_fs;
+pub mod trivial_mount;
+
+pub mod echo;
+pub mod group_commit;
+pub mod mdtest;
+pub mod seqio;
+
+mod stopwatch;
+mod trivial_tree;
