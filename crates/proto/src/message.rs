@@ -10,7 +10,7 @@
 //! ```
 
 use chiton_namespace::{Extent, Op, Outcome};
-use chiton_types::{Attr, BlockId, Cred, Epoch, Ino, Kind, Name, Position, Refusal, Seq, SessionId};
+use chiton_types::{Attr, BlockId, Cred, Epoch, Ino, Kind, Name, Position, Refusal, Seq, SessionId, Time};
 
 /// Version of the protocol; both sides must have the same.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -105,12 +105,24 @@ pub struct Request {
     pub settled: Seq,
     /// The client's epoch.
     pub epoch: Epoch,
-    /// Sent again after a reconnect: the position at which it was answered before, 0 if it never was.
-    pub again: Option<Position>,
+    /// Sent again after a reconnect. Never with a batch: its operations are sent again one by one.
+    pub again: Option<Again>,
     /// Who asks.
     pub cred: Cred,
     /// What is asked.
     pub call: Call,
+}
+
+/// What an operation that is sent again was answered with the first time, so that it becomes what its caller
+/// was told, also when the server has lost it: the same inode number, the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Again {
+    /// Its position, 0 if it was never answered.
+    pub position: Position,
+    /// The inode that it made, 0 if none (or never answered): to be offered to the plan again.
+    pub ino: Ino,
+    /// The time of its change, 0 if not known.
+    pub time: Time,
 }
 
 /// What is asked.
