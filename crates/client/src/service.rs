@@ -1,0 +1,173 @@
+//! The seam between what the client knows and whoever answers: a server in this process, or one at the other
+//! end of a socket.
+//!
+//! ```text
+//!   Client ──┬── names, attributes ──▶ Service ──▶ embedded server
+//!            └── Files (data layer) ──▶        └─▶ connection: numbers, resends, reconnects
+//! ```
+//!
+//! Invariants:
+//! - A call returns when it is answered. Lost connections and restarts of the server are not visible here, but
+//!   as time that passes.
+//! - Every operation takes effect exactly once, in the order in which one thread made them.
+//! - No lock is held while the recall handler runs, and none may be held by it that a caller holds while it
+//!   waits for a call on the same inode.
+//!
+//! What the data layer ([`crate::data::Files`]) is asked for, by [`crate::Client`]:
+//!
+//! ```text
+//!   Files::new(Arc<dyn Service>, Arc<dyn BlockIo>, SharedWorld, FilesOptions) -> Arc<Files>
+//!   open(&Caller, Attr, LeaseMode, OpenFlags) -> Result<u64 /* fh */, Refusal>
+//!        after the service has counted the open (Query::Open, or Op with `open`); does O_TRUNC
+//!   read(fh, offset, len) -> Result<Vec<u8>, Refusal>       read_into(fh, offset, &mut [u8]) -> Result<usize, _>
+//!   write(&Caller, fh, offset, &[u8]) -> Result<u32, Refusal>
+//!   flush(fh)  fsync(fh, data_only: bool)  release(fh)      release pushes, then Service::closed(ino)
+//!   fallocate(&Caller, fh, mode: i32, offset, len)  seek(fh, offset, Whence) -> offset
+//!   copy_range(&Caller, fh_in, off_in, fh_out, off_out, len) -> Result<u64, Refusal>
+//!   truncate(&Caller, ino, fh: Option<u64>, size) -> Result<Attr, Refusal>
+//!   recall(ino, keep: LeaseMode)     returns when dirty data are with the server and the cache is dropped
+//!   overlay(&self, &mut Attr)        size, mtime of files being written here
+//!   sync() -> Result<(), Refusal>    pushes all dirty data (no commit)
+//!   forget(&self)  (= drop_all)      leases are void (session lost, server restarted): drop what is cached under
+//!                                    them; with `lost: true` dirty data are lost too: EIO at the next flush/fsync
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_proto::{Answer, Call};
+use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
+
+use crate::Recalls;
+
+/// Why a call has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// The caller gets this errno.
+    Refused(Refusal),
+    /// Ask again with supplementary groups.
+    NeedGroups,
+}
+
+impl From<Refusal> for CallError {
+    fn from(refusal: Refusal) -> CallError {
+        CallError::Refused(refusal)
+    }
+}
+
+/// Whoever answers calls.
+pub trait Service: Send + Sync {
+    /// Asks and waits for the answer. Of a batch the answer is [`Answer::Batch`], with a result each.
+    ///
+    /// # Errors
+    /// The refusal; [`Refusal::NotConnected`] when the server cannot be reached for longer than the time-out;
+    /// [`Refusal::Io`] when the session expired before the answer was known.
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError>;
+
+    /// Asks without waiting: many calls of one thread may be under way, in order.
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
+
+    /// The session. Blocks that are written bear it as their writer. It changes when a session expired.
+    fn session(&self) -> SessionId;
+
+    /// Everything up to here is known to be durable.
+    fn durable(&self) -> Position;
+
+    /// Returns when everything up to `upto` (0: everything answered so far) is durable.
+    ///
+    /// # Errors
+    /// [`Refusal::Io`], once, if answered operations of this session were lost.
+    fn commit(&self, upto: Position) -> Result<(), Refusal>;
+
+    /// An open of `ino` ended. Told to the server with the next request, after at most a second.
+    fn closed(&self, ino: Ino);
+
+    /// Until when (in the world's monotonic time) what is cached under leases may be believed.
+    fn valid_until(&self) -> Duration;
+
+    /// The recalls so far. Whoever caches under a lease takes `recalls().now()` before the call that grants it,
+    /// and keeps nothing if `recalled_since` says yes afterwards.
+    fn recalls(&self) -> &Recalls;
+
+    /// True if the server is in this process: asking it costs less than a cache.
+    fn is_embedded(&self) -> bool;
+}
+
+/// A call under way: a future, or something to wait for.
+pub trait Underway: Future<Output = Result<Answer, CallError>> + Send + Unpin {
+    /// Waits for the answer on this thread.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn wait(self: Box<Self>) -> Result<Answer, CallError>;
+}
+
+/// Supplementary groups of a caller, which cost something to find out.
+#[derive(Clone, Copy)]
+pub enum Groups<'a> {
+    /// Known.
+    Known(&'a Arc<[u32]>),
+    /// Looked up (in `/proc`) only when a decision depends on them.
+    Lazy(&'a dyn Fn() -> Arc<[u32]>),
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Groups<'a>,
+}
+
+impl Caller<'_> {
+    /// Credentials without the groups that must be looked up.
+    pub fn cred(&self) -> Cred {
+        let groups = match self.groups {
+            Groups::Known(groups) => Some(groups.clone()),
+            Groups::Lazy(_) => None,
+        };
+        Cred { uid: self.uid, gid: self.gid, groups }
+    }
+
+    /// Credentials with all groups.
+    pub fn full_cred(&self) -> Cred {
+        let groups = match self.groups {
+            Groups::Known(groups) => groups.clone(),
+            Groups::Lazy(look_up) => look_up(),
+        };
+        Cred { uid: self.uid, gid: self.gid, groups: Some(groups) }
+    }
+}
+
+/// Asks as `caller`: first without groups that would have to be looked up, then with them if they decide.
+///
+/// # Errors
+/// As [`Service::call`].
+pub fn ask(service: &dyn Service, caller: &Caller<'_>, call: Call) -> Result<Answer, Refusal> {
+    let again = match caller.groups {
+        Groups::Known(_) => None,
+        // Batches and large writes are not copied on suspicion: they go with groups at once.
+        Groups::Lazy(_) if caller.uid != 0 && matches!(call, Call::Batch { .. } | Call::PutBlock { .. }) => {
+            return once(service, &caller.full_cred(), call);
+        }
+        Groups::Lazy(_) => (caller.uid != 0).then(|| call.clone()),
+    };
+    match service.call(&caller.cred(), call) {
+        Ok(answer) => Ok(answer),
+        Err(CallError::Refused(refusal)) => Err(refusal),
+        Err(CallError::NeedGroups) => match again {
+            Some(call) => once(service, &caller.full_cred(), call),
+            None => Err(Refusal::Access),
+        },
+    }
+}
+
+fn once(service: &dyn Service, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
+    service.call(cred, call).map_err(|error| match error {
+        CallError::Refused(refusal) => refusal,
+        CallError::NeedGroups => Refusal::Access,
+    })
+}
