@@ -1,1 +1,26 @@
-//! (being written)
+//! Where checkpoints go: sorted rows on disk, changed by atomic batches.
+//!
+//! ```text
+//!    dirty rows + position row ──▶ one Batch ──▶ commit (atomic, durable on return)
+//!    cache miss ──▶ get, get_many, scan
+//! ```
+//!
+//! Invariants:
+//! - Back ends hide behind [`Metastore`] and pass [`conformance::suite`]; [`MemoryMetastore`] is the reference.
+//! - A reader sees all of a batch or nothing of it, during the commit and after a crash.
+//! - An acknowledged commit that is lost makes the store fail to open; it never silently goes back in time.
+
+mod batch;
+mod error;
+mod store;
+
+mod fjall_store;
+mod memory;
+
+pub mod conformance;
+
+pub use batch::Batch;
+pub use error::StoreError;
+pub use fjall_store::{FjallMetastore, FjallOptions};
+pub use memory::{Fault, MemoryMetastore};
+pub use store::{KEY_BYTES_MAX, Metastore, Row, StoreStats, VALUE_BYTES_MAX, prefix_end};

@@ -1,0 +1,58 @@
+//! What went wrong, sorted by what the caller should do.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why a metadata store failed. `path` is the store's (empty for one in memory).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The disk is full: free space, open the store anew.
+    NoSpace {
+        /// The store.
+        path: PathBuf,
+    },
+    /// The files are not what was written, or a commit is missing: restore the store.
+    Corrupt {
+        /// The store.
+        path: PathBuf,
+        /// What does not fit, in words.
+        cause: String,
+    },
+    /// Another process has the store open: stop that one.
+    Busy {
+        /// The store.
+        path: PathBuf,
+    },
+    /// It failed, and whether a commit landed is not known: open the store anew.
+    Io {
+        /// The store.
+        path: PathBuf,
+        /// The cause, in words.
+        cause: String,
+    },
+    /// The store was closed: a defect of the caller.
+    Closed {
+        /// The store.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (StoreError::NoSpace { path }
+        | StoreError::Corrupt { path, .. }
+        | StoreError::Busy { path }
+        | StoreError::Io { path, .. }
+        | StoreError::Closed { path }) = self;
+        write!(f, "metadata store {}: ", path.display())?;
+        match self {
+            StoreError::NoSpace { .. } => f.write_str("no space left on its disk"),
+            StoreError::Corrupt { cause, .. } => write!(f, "corrupt: {cause}"),
+            StoreError::Busy { .. } => f.write_str("in use by another process"),
+            StoreError::Io { cause, .. } => write!(f, "input/output error: {cause}"),
+            StoreError::Closed { .. } => f.write_str("is closed"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

@@ -1,0 +1,266 @@
+//! Rows in fjall's LSM tree, in a local directory.
+//!
+//! ```text
+//!   DIR/rows/   fjall: one keyspace "rows"; key 0xff "commit" = number of the last commit
+//!   DIR/acked   the number of the last commit that was acknowledged
+//! ```
+//!
+//! Invariants:
+//! - `acked` is written after a commit is durable and before it is acknowledged. At open the number in the rows must
+//!   have reached it: fjall cuts its journal at the first frame that it cannot read, torn tail or damaged middle
+//!   alike, and would otherwise go back in time without a word.
+//! - All reads go through a snapshot: fjall's plain reads see a batch half applied.
+//! - Commits are serial, and wait here, not in fjall, while too much is unflushed: fjall's own wait does not end if
+//!   its worker has died.
+//! - A panic of the library is caught and told as [`StoreError::Corrupt`].
+
+mod acked;
+mod fault;
+
+use std::fs;
+use std::io;
+use std::ops::Bound;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use fjall::config::RestartIntervalPolicy;
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use parking_lot::{Mutex, RwLock};
+
+use crate::store::is_empty_range;
+use crate::{Batch, Metastore, Row, StoreError, StoreStats};
+use acked::Acked;
+use fault::{guarded, sort_error};
+
+/// Key of the number of the last commit (u64 LE).
+const COMMIT_KEY: &[u8] = b"\xffcommit";
+/// First key that is not a caller's.
+const OWN_KEYS: &[u8] = &[0xff];
+/// Frozen memtables that may wait for their flush before a commit waits. Below fjall's own limit of 4.
+const SEALED_MEMTABLES_MAX: usize = 2;
+/// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
+const LEVEL0_TABLES_MAX: usize = 24;
+
+/// Settings of a [`FjallMetastore`]. Only `cache_bytes` and `workers` may differ from one open to the next; the
+/// others hold from the store's creation on.
+#[derive(Clone, Copy, Debug)]
+pub struct FjallOptions {
+    /// Bytes of blocks cached in memory.
+    pub cache_bytes: u64,
+    /// Bytes of a memtable; up to about four of them live in memory, plus one commit.
+    pub memtable_bytes: u64,
+    /// Bytes of fjall's own journals before it flushes early. At least 64 MiB.
+    pub journal_bytes_max: u64,
+    /// Threads that flush and compact, at least 1.
+    pub workers: usize,
+}
+
+impl Default for FjallOptions {
+    fn default() -> FjallOptions {
+        FjallOptions {
+            cache_bytes: 64 << 20,
+            memtable_bytes: 64 << 20,
+            journal_bytes_max: 256 << 20,
+            workers: 2,
+        }
+    }
+}
+
+struct Open {
+    rows: Keyspace,
+    database: Database,
+}
+
+struct Writer {
+    acked: Acked,
+    commit: u64,
+}
+
+/// A metadata store in a local directory.
+pub struct FjallMetastore {
+    path: PathBuf,
+    open: RwLock<Option<Open>>,
+    /// Held during a commit.
+    writer: Mutex<Option<Writer>>,
+}
+
+fn row_options(memtable_bytes: u64) -> KeyspaceCreateOptions {
+    // Reasons and figures: docs/decisions/2026-11-21-metadata-store.md.
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(memtable_bytes)
+        .data_block_size_policy(BlockSizePolicy::all(8 << 10))
+        .data_block_restart_interval_policy(RestartIntervalPolicy::all(16))
+        .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))))
+        .with_kv_separation(None)
+}
+
+impl FjallMetastore {
+    /// Opens the store in directory `path`; makes it if there is none.
+    ///
+    /// `Busy` if another process has it, `Corrupt` if an acknowledged commit is missing or files are damaged.
+    pub fn open(path: &Path, options: FjallOptions) -> Result<FjallMetastore, StoreError> {
+        let path = path.to_owned();
+        let (open, writer) = guarded(&path, || {
+            let failed = |e| sort_error(&path, e);
+            fs::create_dir_all(&path).map_err(|e| failed(e.into()))?;
+            let database = Database::builder(path.join("rows"))
+                .cache_size(options.cache_bytes)
+                .max_journaling_size(options.journal_bytes_max)
+                .worker_threads(options.workers)
+                .manual_journal_persist(true)
+                .open()
+                .map_err(failed)?;
+            let rows = database.keyspace("rows", || row_options(options.memtable_bytes)).map_err(failed)?;
+            let open = Open { rows, database };
+            let commit = last_commit(&path, &open)?;
+            let acked = Acked::open(&path, commit > 0)?;
+            if acked.last() > commit {
+                let cause = format!("commit {} was acknowledged, but the rows end at {commit}", acked.last());
+                return Err(StoreError::Corrupt { path: path.clone(), cause });
+            }
+            Ok((open, Writer { acked, commit }))
+        })?;
+        Ok(FjallMetastore { path, open: RwLock::new(Some(open)), writer: Mutex::new(Some(writer)) })
+    }
+
+    fn run<T>(&self, op: impl FnOnce(&Open) -> fjall::Result<T>) -> Result<T, StoreError> {
+        let open = self.open.read();
+        let Some(open) = &*open else { return Err(self.closed()) };
+        guarded(&self.path, || op(open).map_err(|e| sort_error(&self.path, e)))
+    }
+
+    fn closed(&self) -> StoreError {
+        StoreError::Closed { path: self.path.clone() }
+    }
+
+    /// Writes everything in memory to tables and waits for compaction to come to rest: for tools and measurements.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        self.run(|open| {
+            open.rows.rotate_memtable()?;
+            wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
+            open.rows.major_compact()
+        })
+    }
+}
+
+/// Waits while `busy`, or until the store is found to be broken.
+fn wait(open: &Open, busy: impl Fn(&Open) -> bool) -> fjall::Result<()> {
+    while busy(open) {
+        open.database.persist(PersistMode::Buffer)?;
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+fn last_commit(path: &Path, open: &Open) -> Result<u64, StoreError> {
+    let value = open.rows.get(COMMIT_KEY).map_err(|e| sort_error(path, e))?;
+    let Some(value) = value else { return Ok(0) };
+    let number = value[..].try_into().map(u64::from_le_bytes);
+    number.map_err(|_| StoreError::Corrupt {
+        path: path.to_owned(),
+        cause: "the commit number has no 8 bytes".into(),
+    })
+}
+
+impl Metastore for FjallMetastore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.get_many(&[key])?.pop().flatten())
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.run(|open| {
+            let snapshot = open.database.snapshot();
+            // An empty key is nobody's, and the store's own rows are not the caller's.
+            let callers = |key: &&[u8]| !key.is_empty() && !key.starts_with(OWN_KEYS);
+            let get = |key: &&[u8]| match callers(key) {
+                true => Ok(snapshot.get(&open.rows, key)?.map(|value| value.to_vec())),
+                false => Ok(None),
+            };
+            keys.iter().map(get).collect()
+        })
+    }
+
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        let end = end.unwrap_or(OWN_KEYS).min(OWN_KEYS);
+        if is_empty_range(start, Some(end)) {
+            return Ok(Vec::new());
+        }
+        self.run(|open| {
+            let snapshot = open.database.snapshot();
+            let range = snapshot.range::<&[u8], _>(&open.rows, (start, Bound::Excluded(end)));
+            let rows = range.take(limit).map(|row| row.into_inner().map(|(k, v)| (k.to_vec(), v.to_vec())));
+            rows.collect()
+        })
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        let rows = batch.into_sorted_rows();
+        let mut writer = self.writer.lock();
+        let Some(writer) = &mut *writer else { return Err(self.closed()) };
+        let commit = writer.commit + 1;
+        self.run(|open| {
+            wait(open, |open| {
+                open.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX
+                    || open.rows.l0_table_count() > LEVEL0_TABLES_MAX
+            })?;
+            let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
+            for (key, value) in rows {
+                match value {
+                    Some(value) => batch.insert(&open.rows, key, value),
+                    None => batch.remove(&open.rows, key),
+                }
+            }
+            batch.insert(&open.rows, COMMIT_KEY, commit.to_le_bytes());
+            batch.commit()
+        })?;
+        writer.commit = commit;
+        writer.acked.set(commit)
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        let rows_approx = self.run(|open| Ok(open.rows.approximate_len() as u64))?;
+        let disk_bytes = disk_bytes(&self.path).map_err(|e| sort_error(&self.path, e.into()))?;
+        Ok(StoreStats { disk_bytes, rows_approx: rows_approx.saturating_sub(1) })
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        // The writer first: a commit under way ends before the files go.
+        let writer = self.writer.lock().take();
+        let open = self.open.write().take();
+        guarded(&self.path, || {
+            drop((open, writer));
+            Ok(())
+        })
+    }
+}
+
+impl Drop for FjallMetastore {
+    fn drop(&mut self) {
+        // What is committed is on disk already; there is nobody left to tell.
+        let _ = self.close();
+    }
+}
+
+/// Allocated bytes below `dir`; files that vanish meanwhile count as nothing.
+fn disk_bytes(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(meta) if meta.is_dir() => disk_bytes(&entry.path()),
+            Ok(meta) => Ok(meta.blocks() * 512),
+            Err(e) => Err(e),
+        }
+        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(0) } else { Err(e) })?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! The number of the last acknowledged commit, in a file of its own.
+//!
+//! ```text
+//!   two slots of 4096 bytes, written in turn: number u64 LE ‖ its complement u64 LE
+//! ```
+//!
+//! Invariants: the larger of the readable slots counts; a torn write spoils only the slot that was older.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::fault::sort_error;
+use crate::StoreError;
+
+const SLOT_BYTES: u64 = 4096;
+
+/// The open file.
+pub(super) struct Acked {
+    path: PathBuf,
+    file: File,
+    last: u64,
+}
+
+impl Acked {
+    /// Opens the file in the store's directory `path`. It is made anew if it is not there, or (a crash in the midst
+    /// of making it) unreadable in a store without `commits`.
+    pub(super) fn open(path: &Path, commits: bool) -> Result<Acked, StoreError> {
+        Acked::read_or_make(path, commits).map_err(|e| sort_error(path, e.into()))
+    }
+
+    fn read_or_make(path: &Path, commits: bool) -> io::Result<Acked> {
+        let name = path.join("acked");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&name)?;
+        let read = |number: u64| {
+            let mut bytes = [0; 16];
+            file.read_exact_at(&mut bytes, number * SLOT_BYTES).ok().and_then(|()| slot(&bytes))
+        };
+        let last = match read(0).max(read(1)) {
+            Some(last) => last,
+            None if commits && file.metadata()?.len() > 0 => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "no slot of \"acked\" is readable"));
+            }
+            None => 0,
+        };
+        let mut acked = Acked { path: path.to_owned(), file, last };
+        if last == 0 {
+            acked.write(0)?;
+            File::open(path)?.sync_all()?;
+        }
+        Ok(acked)
+    }
+
+    fn write(&mut self, number: u64) -> io::Result<()> {
+        let bytes = [number.to_le_bytes(), (!number).to_le_bytes()].concat();
+        self.file.write_all_at(&bytes, number % 2 * SLOT_BYTES)?;
+        self.file.sync_data()
+    }
+
+    /// The number.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Sets the number, durably.
+    pub(super) fn set(&mut self, number: u64) -> Result<(), StoreError> {
+        self.write(number).map_err(|e| sort_error(&self.path, e.into()))?;
+        self.last = number;
+        Ok(())
+    }
+}
+
+fn slot(bytes: &[u8]) -> Option<u64> {
+    let number = u64::from_le_bytes(bytes[..8].try_into().ok()?);
+    let complement = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
+    (number == !complement).then_some(number)
+}

@@ -1,0 +1,159 @@
+use super::*;
+
+fn open(path: &Path) -> Result<FjallMetastore, StoreError> {
+    FjallMetastore::open(path, FjallOptions { memtable_bytes: 1 << 20, ..FjallOptions::default() })
+}
+
+/// 20 commits of 100 rows, the last number in row "n".
+fn filled(path: &Path) -> FjallMetastore {
+    let store = open(path).unwrap();
+    for commit in 1..=20u64 {
+        let mut batch = Batch::new();
+        (0..100u64).for_each(|n| batch.put(format!("k{:06}", commit * 1000 + n), vec![n as u8; 100]));
+        batch.put("n", commit.to_le_bytes());
+        store.commit(batch).unwrap();
+    }
+    store
+}
+
+fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+fn journal(path: &Path) -> PathBuf {
+    let mut found = Vec::new();
+    files(path, &mut found);
+    found.retain(|file| file.extension().is_some_and(|ext| ext == "jnl"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_tree(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn two_openers_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let _first = filled(dir.path());
+    let second = open(dir.path()).err().expect("the store is in use");
+    assert_eq!(second, StoreError::Busy { path: dir.path().to_owned() });
+}
+
+/// The promise behind `acked`: damage anywhere in the journal is told, or every acknowledged row is there.
+#[test]
+fn a_lost_commit_is_told_never_silent() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(filled(&dir.path().join("whole")));
+    let journal =
+        journal(&dir.path().join("whole")).strip_prefix(dir.path().join("whole")).unwrap().to_owned();
+    let length = fs::read(dir.path().join("whole").join(&journal)).unwrap();
+    let used = length.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let mut told = 0;
+    for case in 0..24 {
+        let copy = dir.path().join(format!("copy{case}"));
+        copy_tree(&dir.path().join("whole"), &copy);
+        let file = fs::OpenOptions::new().read(true).write(true).open(copy.join(&journal)).unwrap();
+        let at = (used - 1) as u64 * case / 23;
+        if case % 2 == 0 {
+            file.set_len(at).unwrap();
+        } else {
+            std::os::unix::fs::FileExt::write_all_at(&file, &[length[at as usize] ^ 0xff], at).unwrap();
+        }
+        match open(&copy) {
+            Ok(store) => assert_eq!(store.get(b"n"), Ok(Some(20u64.to_le_bytes().to_vec())), "case {case}"),
+            Err(StoreError::Corrupt { path, .. }) => {
+                assert_eq!(path, copy);
+                told += 1;
+            }
+            Err(other) => panic!("case {case}: {other}"),
+        }
+    }
+    assert!(told >= 20, "only {told} of 24 damages were noticed");
+}
+
+/// What lies behind the last acknowledged commit is a torn commit: all of it or none.
+#[test]
+fn a_torn_commit_is_gone_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    let store = filled(&whole);
+    let acked = fs::read(whole.join("acked")).unwrap();
+    let mut batch = Batch::new();
+    (0..1000u64).for_each(|n| batch.put(format!("torn{n:06}"), vec![n as u8; 50]));
+    batch.put("n", 21u64.to_le_bytes());
+    store.commit(batch).unwrap();
+    drop(store);
+    // As if the crash had come before the acknowledgement.
+    fs::write(whole.join("acked"), acked).unwrap();
+    let journal = journal(&whole);
+    let used = fs::read(&journal).unwrap().iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    fs::OpenOptions::new().write(true).open(&journal).unwrap().set_len(used as u64 - 20_000).unwrap();
+    let store = open(&whole).unwrap();
+    assert_eq!(store.get(b"n"), Ok(Some(20u64.to_le_bytes().to_vec())));
+    assert_eq!(store.scan(Bound::Included(b"torn"), Some(b"tosn"), 10), Ok(vec![]));
+    assert_eq!(store.scan(Bound::Unbounded, None, usize::MAX).unwrap().len(), 2001);
+    store.commit(Batch { rows: vec![(b"n".to_vec(), Some(b"again".to_vec()))] }).unwrap();
+    drop(store);
+    assert_eq!(open(&whole).unwrap().get(b"n"), Ok(Some(b"again".to_vec())));
+}
+
+/// Damage in any file: no panic, no wrong value; an error of this store or the right rows.
+#[test]
+fn damaged_files_are_typed_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    let store = filled(&whole);
+    store.settle().unwrap();
+    let good = store.scan(Bound::Unbounded, None, usize::MAX).unwrap();
+    drop(store);
+    let mut all = Vec::new();
+    files(&whole, &mut all);
+    let (mut cases, mut told) = (0, 0);
+    for file in all {
+        let name = file.strip_prefix(&whole).unwrap();
+        let bytes = fs::read(&file).unwrap();
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for step in 0..6 {
+            let copy = dir.path().join("copy");
+            copy_tree(&whole, &copy);
+            let mut bytes = bytes.clone();
+            match step {
+                0 => bytes.clear(),
+                1 => bytes.truncate(used / 2),
+                _ if used == 0 => continue,
+                _ => bytes[(used - 1) * (step - 2) / 3] ^= 0x55,
+            }
+            fs::write(copy.join(name), bytes).unwrap();
+            cases += 1;
+            let rows = open(&copy).and_then(|store| store.scan(Bound::Unbounded, None, usize::MAX));
+            match rows {
+                Ok(rows) => assert!(
+                    rows == good,
+                    "{name:?} step {step}: wrong rows ({} of {})",
+                    rows.len(),
+                    good.len()
+                ),
+                Err(StoreError::Corrupt { path, .. } | StoreError::Io { path, .. }) => {
+                    assert_eq!(path, copy);
+                    told += 1;
+                }
+                Err(other) => panic!("{name:?} step {step}: {other}"),
+            }
+            fs::remove_dir_all(&copy).unwrap();
+        }
+    }
+    assert!(told > 0, "none of {cases} damages was noticed");
+}

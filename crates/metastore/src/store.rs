@@ -1,0 +1,87 @@
+//! The trait of a metadata store.
+//!
+//! Invariants:
+//! - Keys have 1 to 1024 bytes and do not begin with 0xff (a store keeps rows of its own there); values have up to
+//!   64 MiB. A batch that breaks this is a defect of the caller and panics.
+//! - `get_many` and `scan` answer from one state: no commit happens in their midst.
+
+use std::ops::Bound;
+
+use crate::{Batch, StoreError};
+
+/// Longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// A key and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// How large a store is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Bytes that it takes on disk (in memory, for a store in memory), its own log included.
+    pub disk_bytes: u64,
+    /// About how many rows; versions and deletions not yet cleaned up may count.
+    pub rows_approx: u64,
+}
+
+/// Rows sorted by key (bytewise). Blocking, callable from many threads.
+///
+/// Every method may fail with each [`StoreError`] but `NoSpace`, which only `commit` gives.
+pub trait Metastore: Send + Sync {
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The values of keys, in the order asked.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
+
+    /// At most `limit` rows from `start` on and before `end` (none: to the last), ascending. The next page starts
+    /// at `Bound::Excluded(last key)`. For the rows of a prefix, `end` is [`prefix_end`].
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError>;
+
+    /// Makes all changes of the batch or, on an error, none or all: after an error the store may refuse everything
+    /// until it is opened anew, which tells. Durable on return.
+    fn commit(&self, batch: Batch) -> Result<(), StoreError>;
+
+    /// How large the store is. May walk its files: for reports, not for hot paths.
+    fn stats(&self) -> Result<StoreStats, StoreError>;
+
+    /// Lets go of the files; every later call fails with `Closed`. Closing again does nothing.
+    fn close(&self) -> Result<(), StoreError>;
+}
+
+/// The first key after all that begin with `prefix`; none if there is no such key.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// True if no key can lie between the two bounds (back ends may panic on such).
+pub(crate) fn is_empty_range(start: Bound<&[u8]>, end: Option<&[u8]>) -> bool {
+    match (start, end) {
+        (_, None) | (Bound::Unbounded, _) => false,
+        (Bound::Included(start) | Bound::Excluded(start), Some(end)) => start >= end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_prefixes() {
+        let cases: [(&[u8], Option<&[u8]>); 5] = [
+            (b"a", Some(b"b")),
+            (b"a\xff\xff", Some(b"b")),
+            (b"", None),
+            (b"\xff", None),
+            (b"a\0", Some(b"a\x01")),
+        ];
+        for (prefix, end) in cases {
+            assert_eq!(prefix_end(prefix).as_deref(), end, "{prefix:?}");
+        }
+    }
+}
