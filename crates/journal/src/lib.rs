@@ -1,1 +1,52 @@
-//! (being written)
+//! The journal: one writer's ordered frames, in one binary format for servers, decoupled clients,
+//! recovery and tools. A frame is one operation's events; its payload is opaque here.
+//!
+//! ```text
+//!   append ──▶ tail (memory) ──▶ committer: barrier, write, sync ──▶ place: file | objects | memory
+//!                                     │                                  │
+//!              wait_durable ◀── durable position            recover ◀────┴──▶ replay
+//! ```
+//!
+//! Invariants:
+//! - A position is reported durable only after the place has said so for it and all before it.
+//! - Bytes that were read are hostile until their checksum and their bounds are checked: nothing here panics on
+//!   them or allocates by a length that they state.
+//! - Damage is never skipped: replay ends in an error, or at a tail that nobody was told to be durable.
+//! - The format is `docs/formats.md`, chapter "Journal"; `tests/golden.rs` holds both to it.
+
+mod frame;
+mod segment;
+
+mod damage;
+mod reader;
+
+mod place;
+pub mod conformance;
+mod file_place;
+mod memory_place;
+mod object_place;
+
+mod chain;
+mod replay;
+
+mod error;
+mod options;
+mod tail;
+mod committer;
+mod dispatcher;
+mod hooks;
+mod trim;
+mod writer;
+
+pub use damage::{Cause, Damage, DamageKind};
+pub use error::JournalError;
+pub use file_place::FilePlace;
+pub use frame::{FRAME_BODY_BYTES_MAX, FrameBuilder, FrameHeader, PREFIX_BYTES, encode_frame};
+pub use memory_place::MemoryPlace;
+pub use object_place::ObjectPlace;
+pub use options::{Identity, Options};
+pub use place::{Place, PlaceError, SegmentInfo, Shape};
+pub use reader::{Frame, SegmentReader};
+pub use replay::{Progress, ReplayError, Replayed, replay};
+pub use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
+pub use writer::{Journal, Recovered};

@@ -1,0 +1,191 @@
+//! Which segments make up the journal, and where it ends: the one rule for opening, replay and trim.
+//!
+//! ```text
+//!   listed    1     2     3(void)  4        6
+//!   epoch     1     1     0        2        2
+//!   chain     1 ──▶ 2 ───────────▶ 4        6 begins past the end of 4: 5 never landed, 6 was never durable
+//! ```
+//!
+//! Invariants:
+//! - A segment of an older epoch after one of a newer epoch is void.
+//! - A segment follows another if it begins at the position after it. Where its writer is another, it also ends it:
+//!   whatever the older one still holds from there on is void, so a torn tail cannot come back.
+//! - Where the next segment begins too late, the chain ends, unless some header witnesses that more was durable:
+//!   then it is corruption.
+
+use chiton_types::{Epoch, Position};
+
+use crate::damage::{Cause, Damage, DamageKind};
+use crate::error::JournalError;
+use crate::place::{Place, SegmentInfo};
+use crate::reader::{Frame, SegmentReader, read_header};
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+
+/// The segments of a place, sorted out by their headers.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    /// Those that may belong to the journal, ascending.
+    pub(crate) links: Vec<Link>,
+    /// Numbers of those that a newer epoch made void.
+    pub(crate) voids: Vec<u64>,
+    /// Those whose header is damaged, ascending.
+    pub(crate) headless: Vec<Damage>,
+    /// Highest epoch of all.
+    pub(crate) epoch: Epoch,
+    /// Highest position that a header witnesses to be durable.
+    witnessed: Position,
+}
+
+/// One segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) header: SegmentHeader,
+    pub(crate) bytes: u64,
+}
+
+/// Where the journal ends.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    /// Position of the last event.
+    pub(crate) last: Position,
+    /// Index of the last link that belongs to the journal.
+    pub(crate) link: usize,
+    /// What lies behind it.
+    pub(crate) torn: Option<Damage>,
+}
+
+impl Chain {
+    /// Reads all headers.
+    ///
+    /// # Errors
+    /// The place's, or [`JournalError::Damaged`] if segments of several journals lie together.
+    pub(crate) fn load(place: &dyn Place) -> Result<Chain, JournalError> {
+        let mut chain = Chain {
+            links: Vec::new(),
+            voids: Vec::new(),
+            headless: Vec::new(),
+            epoch: Epoch(0),
+            witnessed: Position(0),
+        };
+        for SegmentInfo { number, bytes } in place.list()? {
+            let head = place.read(number, SEGMENT_HEADER_BYTES as u64)?;
+            match read_header(number, &head) {
+                Ok(header) => chain.push(Link { header, bytes }),
+                Err(damage) => chain.headless.push(damage),
+            }
+        }
+        if let Some(first) = chain.links.first() {
+            let journal = first.header.journal;
+            let foreign = chain.links.iter().find(|link| link.header.journal != journal);
+            if let Some(link) = foreign {
+                return Err(foreign_damage(journal, &link.header).into());
+            }
+        }
+        Ok(chain)
+    }
+
+    /// Refuses another journal than `journal`.
+    pub(crate) fn check_journal(&self, journal: u64) -> Result<(), Damage> {
+        match self.links.first() {
+            Some(link) if link.header.journal != journal => Err(foreign_damage(journal, &link.header)),
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&mut self, link: Link) {
+        let header = link.header;
+        if header.epoch < self.epoch {
+            self.voids.push(header.segment);
+            return;
+        }
+        self.epoch = header.epoch;
+        self.witnessed = self.witnessed.max(header.durable);
+        self.links.push(link);
+    }
+
+    /// The link from which on the end must be looked for: all before it is witnessed.
+    pub(crate) fn unsure(&self) -> usize {
+        self.link_of(self.witnessed.next())
+    }
+
+    /// The last link that begins at or before `position`.
+    pub(crate) fn link_of(&self, position: Position) -> usize {
+        self.links.iter().rposition(|link| link.header.first <= position).unwrap_or(0)
+    }
+
+    /// Visits the frames from link `from` on, a segment at a time, and finds the end.
+    /// `progress` is called after each segment with its bytes.
+    ///
+    /// # Errors
+    /// The visitor's, the place's, and [`JournalError::Damaged`].
+    ///
+    /// # Panics
+    /// If there is no such link.
+    pub(crate) fn walk<E: From<JournalError>>(
+        &self,
+        place: &dyn Place,
+        from: usize,
+        visit: &mut dyn FnMut(&Frame<'_>) -> Result<(), E>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<End, E> {
+        let mut index = from;
+        loop {
+            let link = &self.links[index];
+            let successor = self.links.get(index + 1).map(|next| next.header);
+            let number = link.header.segment;
+            let bytes = place.read(number, u64::MAX).map_err(JournalError::from)?;
+            let mut reader = SegmentReader::new(number, &bytes).map_err(JournalError::from)?;
+            let mut damage = None;
+            let mut last = Position(link.header.first.0 - 1);
+            for frame in reader.by_ref() {
+                match frame {
+                    Ok(frame) => {
+                        if let Some(next) = &successor
+                            && frame.last() >= next.first
+                        {
+                            if next.nonce == link.header.nonce || frame.first < next.first {
+                                let damage = gap(number, frame.offset, frame.first, next).corrupt();
+                                return Err(JournalError::from(damage).into());
+                            }
+                            break;
+                        }
+                        last = frame.last();
+                        visit(&frame)?;
+                    }
+                    Err(found) => damage = Some(found),
+                }
+            }
+            progress(bytes.len() as u64);
+            if successor.is_some_and(|next| next.first == last.next()) {
+                index += 1;
+                continue;
+            }
+            let offset = reader.offset();
+            let torn = damage
+                .or_else(|| self.headless_between(number, successor.map(|next| next.segment)))
+                .or_else(|| successor.map(|next| gap(number, offset, last.next(), &next)));
+            let torn = match torn {
+                Some(damage) if self.witnessed > last || damage.kind == DamageKind::Corrupt => {
+                    return Err(JournalError::from(damage.corrupt()).into());
+                }
+                torn => torn,
+            };
+            return Ok(End { last, link: index, torn });
+        }
+    }
+
+    fn headless_between(&self, number: u64, end: Option<u64>) -> Option<Damage> {
+        let between = |d: &&Damage| d.segment > number && end.is_none_or(|end| d.segment < end);
+        self.headless.iter().find(between).cloned()
+    }
+}
+
+fn gap(segment: u64, offset: u64, expected: Position, next: &SegmentHeader) -> Damage {
+    let cause = Cause::Positions { expected, found: next.first };
+    Damage { segment, offset, kind: DamageKind::Torn, cause }
+}
+
+fn foreign_damage(expected: u64, header: &SegmentHeader) -> Damage {
+    let cause = Cause::Misplaced { name: "journal", expected, found: header.journal };
+    Damage { segment: header.segment, offset: 0, kind: DamageKind::Corrupt, cause }
+}

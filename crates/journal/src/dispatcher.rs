@@ -1,0 +1,226 @@
+//! Group commit where segments are whole: each commit is one or more objects, up to `dispatch_size` of which are
+//! being put at a time.
+//!
+//! ```text
+//!   tail ──▶ dispatcher ──▶ put 7 ┐
+//!              │  ▲          put 8 ├─▶ landed {8, 9}: 7 is out, nothing is confirmed
+//!              │  └───────── put 9 ┘   landed {7, 8, 9}: confirmed up to 9
+//! ```
+//!
+//! Invariants:
+//! - Only contiguous numbers are confirmed.
+//! - Memory is bounded by dispatch_size times (segment_bytes or one frame), and by pending_bytes_max.
+//! - What is tried again is the same bytes under the same number, so a put that landed unseen is recognised.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::thread;
+
+use chiton_types::Position;
+use parking_lot::{Condvar, Mutex};
+
+use crate::committer::create_past_void;
+use crate::error::JournalError;
+use crate::frame;
+use crate::place::Place;
+use crate::segment::{MARK_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::tail::Tail;
+use crate::trim::Catalog;
+
+/// The thread's state.
+pub(crate) struct Dispatcher {
+    pub(crate) tail: Arc<Tail>,
+    pub(crate) place: Arc<dyn Place>,
+    pub(crate) catalog: Arc<Catalog>,
+    /// Header of the last object that was dispatched.
+    pub(crate) header: SegmentHeader,
+    /// Position of the last event that was dispatched.
+    pub(crate) dispatched: Position,
+    /// What was taken and not yet dispatched.
+    pub(crate) rest: Rest,
+}
+
+/// Frames of a batch from `from` on.
+#[derive(Default)]
+pub(crate) struct Rest {
+    frames: Vec<u8>,
+    from: usize,
+}
+
+/// An object on its way.
+struct Put {
+    header: SegmentHeader,
+    bytes: Vec<u8>,
+    landing: Landing,
+}
+
+/// What to confirm when it has landed.
+#[derive(Clone, Copy)]
+struct Landing {
+    first: Position,
+    last: Position,
+    frames_bytes: usize,
+}
+
+/// Between dispatcher and putting threads.
+#[derive(Default)]
+struct Lane {
+    state: Mutex<LaneState>,
+    ready: Condvar,
+}
+
+#[derive(Default)]
+struct LaneState {
+    puts: VecDeque<Put>,
+    landed: BTreeMap<u64, Landing>,
+    /// Dispatched and not confirmed.
+    out_count: usize,
+    ended: bool,
+}
+
+impl Dispatcher {
+    /// Commits until the journal is closed or failed.
+    pub(crate) fn run(mut self) {
+        let lane = Lane::default();
+        let result = thread::scope(|scope| {
+            for _ in 0..self.tail.options.dispatch_size {
+                scope.spawn(|| lane.put_all(&self.tail, &*self.place));
+            }
+            let _end = EndAtDrop(&lane);
+            dispatch(&self.tail, &self.catalog, &lane, &mut self.header, &mut self.dispatched, &mut self.rest)
+        });
+        self.tail.report(result.err().unwrap_or(JournalError::Closed));
+    }
+}
+
+fn dispatch(
+    tail: &Tail,
+    catalog: &Catalog,
+    lane: &Lane,
+    header: &mut SegmentHeader,
+    dispatched: &mut Position,
+    rest: &mut Rest,
+) -> Result<(), JournalError> {
+    let mut confirmed = header.segment;
+    let mut interval_passed = false;
+    loop {
+        while let Some(landing) = lane.landed(confirmed + 1) {
+            confirmed += 1;
+            catalog.add(confirmed, landing.first);
+            tail.confirm(landing.last, landing.frames_bytes, None);
+        }
+        let has_slot = lane.out_count() < tail.options.dispatch_size;
+        if has_slot && rest.from < rest.frames.len() {
+            lane.push(rest.next_put(tail, header, dispatched));
+            continue;
+        }
+        let mut state = tail.lock();
+        if state.failed() {
+            return Ok(());
+        }
+        if has_slot && (state.is_due(&tail.options) || (interval_passed && !state.is_empty())) {
+            let batch = state.take();
+            drop(state);
+            tail.hooks.before_commit(batch.last)?;
+            *rest = Rest { frames: batch.frames, from: 0 };
+            continue;
+        }
+        if state.closing && state.is_empty() && rest.from == rest.frames.len() && lane.out_count() == 0 {
+            return Ok(());
+        }
+        if !lane.has_landed(confirmed + 1) {
+            let timed = has_slot && !state.is_empty();
+            interval_passed = tail.sleep(&mut state, timed);
+        }
+    }
+}
+
+impl Rest {
+    /// The next object: as many frames as fit.
+    fn next_put(&mut self, tail: &Tail, header: &mut SegmentHeader, dispatched: &mut Position) -> Put {
+        let room = tail.options.segment_bytes.saturating_sub(SEGMENT_HEADER_BYTES + MARK_BYTES);
+        let (frames_bytes, events) = frame::run(&self.frames[self.from..], room);
+        let first = dispatched.next();
+        *header = SegmentHeader { segment: header.segment + 1, first, durable: tail.durable(), ..*header };
+        *dispatched = Position(dispatched.0 + events);
+        let mut bytes = header.encode();
+        bytes.reserve_exact(frames_bytes + MARK_BYTES);
+        bytes.extend_from_slice(&self.frames[self.from..self.from + frames_bytes]);
+        let mark = header.mark(bytes.len() as u64);
+        bytes.extend_from_slice(&mark);
+        self.from += frames_bytes;
+        if self.from == self.frames.len() {
+            *self = Rest::default();
+        }
+        Put { header: *header, bytes, landing: Landing { first, last: *dispatched, frames_bytes } }
+    }
+}
+
+/// Ends the putting threads also when a hook panics: the scope waits for them.
+struct EndAtDrop<'a>(&'a Lane);
+
+impl Drop for EndAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().ended = true;
+        self.0.ready.notify_all();
+    }
+}
+
+impl Lane {
+    fn out_count(&self) -> usize {
+        self.state.lock().out_count
+    }
+
+    fn has_landed(&self, number: u64) -> bool {
+        self.state.lock().landed.contains_key(&number)
+    }
+
+    fn landed(&self, number: u64) -> Option<Landing> {
+        let mut state = self.state.lock();
+        let landing = state.landed.remove(&number)?;
+        state.out_count -= 1;
+        Some(landing)
+    }
+
+    fn push(&self, put: Put) {
+        let mut state = self.state.lock();
+        state.puts.push_back(put);
+        state.out_count += 1;
+        drop(state);
+        self.ready.notify_one();
+    }
+
+    fn next(&self) -> Option<Put> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            if let Some(put) = state.puts.pop_front() {
+                return Some(put);
+            }
+            self.ready.wait(&mut state);
+        }
+    }
+
+    fn put_all(&self, tail: &Tail, place: &dyn Place) {
+        while let Some(put) = self.next() {
+            loop {
+                match create_past_void(place, &put.header, &put.bytes) {
+                    Ok(()) => break,
+                    Err(_) if self.state.lock().ended => return,
+                    Err(error) if error.may_heal() && !tail.lock().closing => {
+                        tail.report(error);
+                        tail.pause();
+                    }
+                    Err(error) if error.may_heal() => {
+                        return tail.report(JournalError::Failed(error.to_string()));
+                    }
+                    Err(error) => return tail.report(error),
+                }
+            }
+            self.state.lock().landed.insert(put.header.segment, put.landing);
+            tail.poke();
+        }
+    }
+}

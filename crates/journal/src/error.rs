@@ -1,0 +1,85 @@
+//! Why the journal did not do it.
+
+use std::fmt;
+
+use chiton_types::{Epoch, Position};
+
+use crate::damage::Damage;
+use crate::place::PlaceError;
+
+/// Why the journal did not do it, sorted by what the caller should do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalError {
+    /// Not durable for want of space. The frames are kept and tried again; ask again later.
+    NoSpace(String),
+    /// Not durable because the place cannot be reached. The frames are kept and tried again; ask again later.
+    Unreachable(String),
+    /// Failed for good: what was not durable never will be. Open the journal again.
+    Failed(String),
+    /// A newer writer has the journal: stop.
+    Fenced {
+        /// Its epoch.
+        by: Epoch,
+    },
+    /// The journal is corrupt.
+    Damaged(Damage),
+    /// There is no journal here: create one.
+    Absent,
+    /// There is a journal here already: open it.
+    Present,
+    /// Events that were asked for are trimmed or lost.
+    Trimmed {
+        /// The first that was asked for.
+        asked: Position,
+        /// The first that is there.
+        first: Position,
+    },
+    /// The journal was closed before.
+    Closed,
+}
+
+impl JournalError {
+    /// True if the frames are kept and being tried again.
+    pub fn may_heal(&self) -> bool {
+        matches!(self, JournalError::NoSpace(_) | JournalError::Unreachable(_))
+    }
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalError::NoSpace(what) => write!(f, "journal has no space: {what}"),
+            JournalError::Unreachable(what) => write!(f, "journal cannot be reached: {what}"),
+            JournalError::Failed(what) => write!(f, "journal failed: {what}"),
+            JournalError::Fenced { by } => write!(f, "journal was taken over by epoch {by}"),
+            JournalError::Damaged(damage) => damage.fmt(f),
+            JournalError::Absent => write!(f, "no journal here"),
+            JournalError::Present => write!(f, "a journal is here already"),
+            JournalError::Trimmed { asked, first } => {
+                write!(f, "journal begins with position {first}, asked for {asked}")
+            }
+            JournalError::Closed => write!(f, "journal is closed"),
+        }
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+impl From<Damage> for JournalError {
+    fn from(damage: Damage) -> JournalError {
+        JournalError::Damaged(damage)
+    }
+}
+
+impl From<PlaceError> for JournalError {
+    fn from(error: PlaceError) -> JournalError {
+        match error {
+            PlaceError::NoSpace(what) => JournalError::NoSpace(what),
+            PlaceError::Transient(what) => JournalError::Unreachable(what),
+            PlaceError::Failed(what) => JournalError::Failed(what),
+            PlaceError::Exists | PlaceError::Missing => {
+                JournalError::Failed(format!("segments changed under the journal: {error}"))
+            }
+        }
+    }
+}

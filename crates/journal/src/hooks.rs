@@ -1,0 +1,45 @@
+//! What callers hang into a commit.
+//!
+//! Invariants:
+//! - All run on the committer's thread, one at a time, without the tail's lock.
+//! - A hook that was set is asked from the next commit on.
+
+use chiton_types::Position;
+use parking_lot::Mutex;
+
+use crate::error::JournalError;
+
+/// Asked before frames up to a position are written.
+pub(crate) type Barrier = Box<dyn Fn(Position) -> Result<(), String> + Send>;
+/// Told the durable position after a commit.
+pub(crate) type Listener = Box<dyn Fn(Position) + Send>;
+
+#[derive(Default)]
+pub(crate) struct Hooks {
+    barrier: Mutex<Option<Barrier>>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+impl Hooks {
+    pub(crate) fn set_barrier(&self, barrier: Barrier) {
+        *self.barrier.lock() = Some(barrier);
+    }
+
+    pub(crate) fn add_listener(&self, listener: Listener) {
+        self.listeners.lock().push(listener);
+    }
+
+    /// Failed for good if the barrier says no: what it guards may be lost, like a page after a failed fsync.
+    pub(crate) fn before_commit(&self, last: Position) -> Result<(), JournalError> {
+        match &*self.barrier.lock() {
+            Some(barrier) => barrier(last).map_err(|why| JournalError::Failed(format!("barrier before commit: {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn on_durable(&self, durable: Position) {
+        for listener in &*self.listeners.lock() {
+            listener(durable);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Where segments live: a directory of files that grow, or numbered objects that are put whole.
+//!
+//! ```text
+//!   Shape::Grows   create(n, header) ─ append(n, …) ─ append(n, …) ─ sync(n)
+//!   Shape::Whole   create(n, header + frames + mark)
+//! ```
+//!
+//! Invariants of every place:
+//! - `create` has exactly one winner for a number. Where segments are whole, a winner whose answer was lost wins
+//!   again when it comes with the same bytes (they hold its nonce).
+//! - What `create` (whole) or `sync` (growing) has returned for survives a crash; of what was appended since, any part
+//!   may.
+//! - `remove` is durable or may be repeated; a missing segment is no error there.
+
+use std::fmt;
+
+/// How segments of a place come to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Created, then appended to and synced.
+    Grows,
+    /// Put as a whole, durable at once, never changed.
+    Whole,
+}
+
+/// A segment that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub number: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// A place for segments.
+pub trait Place: Send + Sync {
+    /// How its segments come to be.
+    fn shape(&self) -> Shape;
+
+    /// All segments, ascending by number. What is not a segment's name is passed over.
+    ///
+    /// # Errors
+    /// Any but [`PlaceError::Exists`] and [`PlaceError::Missing`].
+    fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError>;
+
+    /// The first bytes of a segment: all, or `bytes_max` if it is longer.
+    ///
+    /// # Errors
+    /// [`PlaceError::Missing`] if there is no such segment.
+    fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError>;
+
+    /// Makes a new segment of these bytes. Durable on return if whole, with the next `sync` if growing.
+    /// After an error nothing of it stays, but where a put may have landed unseen.
+    ///
+    /// # Errors
+    /// [`PlaceError::Exists`] if the number is taken by other bytes.
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError>;
+
+    /// Writes at `offset`, which is at most the segment's end and not before what was synced. Growing places only.
+    ///
+    /// # Errors
+    /// After one, the bytes from `offset` on are unknown until they were written again.
+    fn append(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), PlaceError>;
+
+    /// Makes all of a segment durable. Growing places only.
+    ///
+    /// # Errors
+    /// After one, nothing since the last success may be taken for durable.
+    fn sync(&self, number: u64) -> Result<(), PlaceError>;
+
+    /// Removes a segment.
+    ///
+    /// # Errors
+    /// Any but [`PlaceError::Exists`] and [`PlaceError::Missing`].
+    fn remove(&self, number: u64) -> Result<(), PlaceError>;
+}
+
+/// Why a place did not do it, sorted by what the caller should do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaceError {
+    /// The number is taken: look who took it.
+    Exists,
+    /// No such segment: list again.
+    Missing,
+    /// No space: try again when there is some.
+    NoSpace(String),
+    /// Not reached, may have happened: try the same again.
+    Transient(String),
+    /// Failed: do not rely on anything since the last success.
+    Failed(String),
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceError::Exists => write!(f, "segment exists"),
+            PlaceError::Missing => write!(f, "no such segment"),
+            PlaceError::NoSpace(what) => write!(f, "no space: {what}"),
+            PlaceError::Transient(what) => write!(f, "not reached: {what}"),
+            PlaceError::Failed(what) => write!(f, "failed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for PlaceError {}

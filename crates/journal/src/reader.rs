@@ -1,0 +1,186 @@
+//! Reading the frames of one segment's bytes.
+//!
+//! Invariants:
+//! - No frame is given out whose checksum is wrong, and none after damage.
+//! - What cannot be told apart is called torn: a bad frame is corruption if a mark lies after it, or if it ends where
+//!   a whole frame begins and no sector of it is zero (as a page that a crash kept from the disk would be).
+
+use chiton_types::{Malformed, Position};
+
+use crate::damage::{Cause, Damage, DamageKind};
+use crate::frame::{self, FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES};
+use crate::segment::{MARK_BYTES, MARK_TAG, SEGMENT_HEADER_BYTES, SegmentHeader};
+
+const SECTOR_BYTES: usize = 512;
+
+/// One frame where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Position of its first event.
+    pub first: Position,
+    /// Its fields.
+    pub header: FrameHeader,
+    /// The encoded events.
+    pub payload: &'a [u8],
+    /// Number of the segment that holds it.
+    pub segment: u64,
+    /// Where it begins in the segment, in bytes.
+    pub offset: u64,
+}
+
+impl Frame<'_> {
+    /// Position of its last event.
+    pub fn last(&self) -> Position {
+        Position(self.first.0 + u64::from(self.header.event_count) - 1)
+    }
+}
+
+/// Iterates over the frames of a segment; an error is the last item.
+#[derive(Clone, Debug)]
+pub struct SegmentReader<'a> {
+    header: SegmentHeader,
+    bytes: &'a [u8],
+    offset: usize,
+    next: Position,
+    ended: bool,
+}
+
+impl<'a> SegmentReader<'a> {
+    /// Starts at the front of `bytes`, which are segment `number`.
+    ///
+    /// # Errors
+    /// If the header is damaged or of another number.
+    pub fn new(number: u64, bytes: &'a [u8]) -> Result<SegmentReader<'a>, Damage> {
+        let header = read_header(number, bytes)?;
+        Ok(SegmentReader { header, bytes, offset: SEGMENT_HEADER_BYTES, next: header.first, ended: false })
+    }
+
+    /// The segment's header.
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// Position of the event that would come next.
+    pub fn next_position(&self) -> Position {
+        self.next
+    }
+
+    /// Where the next frame would begin, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset as u64
+    }
+
+    fn step(&mut self) -> Result<Option<Frame<'a>>, (Cause, usize)> {
+        loop {
+            let rest = &self.bytes[self.offset..];
+            let Some(prefix) = rest.first_chunk::<PREFIX_BYTES>() else {
+                let cause = Cause::Short { expected: PREFIX_BYTES as u64, found: rest.len() as u64 };
+                return if rest.iter().all(|&b| b == 0) { Ok(None) } else { Err((cause, rest.len())) };
+            };
+            let length = u32::from_le_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]);
+            let expected = u32::from_le_bytes([prefix[4], prefix[5], prefix[6], prefix[7]]);
+            if length == MARK_TAG {
+                let mark = self.header.mark(self.offset as u64);
+                let found = u32::from_le_bytes([mark[4], mark[5], mark[6], mark[7]]);
+                if expected != found {
+                    return Err((Cause::Checksum { expected, found }, MARK_BYTES));
+                }
+                self.offset += MARK_BYTES;
+                continue;
+            }
+            if length == 0 {
+                let cause = Cause::Malformed { expected: "zeros up to the end after a length of 0" };
+                return if rest.iter().all(|&b| b == 0) { Ok(None) } else { Err((cause, rest.len())) };
+            }
+            return self.frame(rest, length, expected).map(Some);
+        }
+    }
+
+    fn frame(&mut self, rest: &'a [u8], length: u32, expected: u32) -> Result<Frame<'a>, (Cause, usize)> {
+        if length as usize > FRAME_BODY_BYTES_MAX {
+            let cause = Cause::Length { expected_max: FRAME_BODY_BYTES_MAX as u64, found: u64::from(length) };
+            return Err((cause, rest.len()));
+        }
+        let frame_bytes = PREFIX_BYTES + length as usize;
+        let Some(body) = rest.get(PREFIX_BYTES..frame_bytes) else {
+            return Err((Cause::Short { expected: frame_bytes as u64, found: rest.len() as u64 }, rest.len()));
+        };
+        let found = frame::checksum(length, body);
+        if expected != found {
+            return Err((Cause::Checksum { expected, found }, frame_bytes));
+        }
+        let malformed = |m: Malformed| (Cause::Malformed { expected: m.expected }, 0);
+        let (header, payload) = frame::parse_body(body).map_err(malformed)?;
+        let next = self.next.0.checked_add(u64::from(header.event_count));
+        let next = next.ok_or_else(|| malformed(Malformed { expected: "a position below 2^64" }))?;
+        let offset = self.offset as u64;
+        let frame = Frame { first: self.next, header, payload, segment: self.header.segment, offset };
+        self.next = Position(next);
+        self.offset += frame_bytes;
+        Ok(frame)
+    }
+
+    /// Torn or corrupt, for bad bytes at the offset that seem to be `span` long.
+    fn judge(&self, cause: &Cause, span: usize) -> DamageKind {
+        let after = self.offset + span;
+        let whole_but_wrong = matches!(cause, Cause::Malformed { .. }) && span == 0;
+        let frame_follows = || {
+            let mut rest = self.clone();
+            rest.offset = after;
+            after < self.bytes.len() && matches!(rest.step(), Ok(Some(_)))
+        };
+        let sector_lost = || {
+            let from = self.offset.next_multiple_of(SECTOR_BYTES).min(after);
+            self.bytes[from..after].chunks_exact(SECTOR_BYTES).any(|sector| sector.iter().all(|&b| b == 0))
+        };
+        if whole_but_wrong
+            || self.header.mark_after(self.bytes, self.offset)
+            || (matches!(cause, Cause::Checksum { .. }) && frame_follows() && !sector_lost())
+        {
+            DamageKind::Corrupt
+        } else {
+            DamageKind::Torn
+        }
+    }
+}
+
+impl<'a> Iterator for SegmentReader<'a> {
+    type Item = Result<Frame<'a>, Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        match self.step() {
+            Ok(Some(frame)) => Some(Ok(frame)),
+            Ok(None) => {
+                self.ended = true;
+                None
+            }
+            Err((cause, span)) => {
+                self.ended = true;
+                let kind = self.judge(&cause, span);
+                Some(Err(Damage { segment: self.header.segment, offset: self.offset as u64, kind, cause }))
+            }
+        }
+    }
+}
+
+/// Reads and checks the header of segment `number`.
+///
+/// # Errors
+/// Torn where a crash may have left it so.
+pub(crate) fn read_header(number: u64, bytes: &[u8]) -> Result<SegmentHeader, Damage> {
+    let damage = |cause| {
+        let kind = match cause {
+            Cause::HeaderAbsent { .. } => DamageKind::Torn,
+            _ => DamageKind::Corrupt,
+        };
+        Damage { segment: number, offset: 0, kind, cause }
+    };
+    let header = SegmentHeader::decode(bytes).map_err(damage)?;
+    if header.segment != number {
+        return Err(damage(Cause::Misplaced { name: "segment", expected: number, found: header.segment }));
+    }
+    Ok(header)
+}

@@ -1,0 +1,274 @@
+//! The journal's end in memory: what is appended and not yet durable, who waits for it, and how it goes.
+//!
+//! ```text
+//!   durable ≤ taken ≤ last          wanted: up to where somebody waits
+//!      │ being written │ pending │
+//! ```
+//!
+//! Invariants:
+//! - `durable` only grows, and only to what the place has confirmed.
+//! - An error that cannot heal stays: every later append and wait is told of it.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chiton_types::Position;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::JournalError;
+use crate::hooks::Hooks;
+use crate::options::Options;
+
+/// Shared by callers and committer.
+pub(crate) struct Tail {
+    pub(crate) options: Options,
+    pub(crate) hooks: Hooks,
+    durable: AtomicU64,
+    state: Mutex<State>,
+    /// For the committer: there may be something to do.
+    work: Condvar,
+    /// For waiters: `durable` or `trouble` changed.
+    news: Condvar,
+    /// For appenders: there may be room.
+    room: Condvar,
+    /// For pauses between attempts: the journal is being closed.
+    stop: Condvar,
+}
+
+/// Under the tail's lock.
+pub(crate) struct State {
+    pending: Vec<u8>,
+    /// An emptied buffer, to spare the next batch its allocations.
+    spare: Vec<u8>,
+    last: Position,
+    taken: Position,
+    /// Bytes that the committer holds.
+    taken_bytes: usize,
+    wanted: Position,
+    /// Waiters for a position that is not durable.
+    pub(crate) waiter_count: usize,
+    trouble: Option<JournalError>,
+    pub(crate) closing: bool,
+    committer_sleeps: bool,
+}
+
+/// Frames that the committer took.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) frames: Vec<u8>,
+    pub(crate) last: Position,
+}
+
+impl Tail {
+    pub(crate) fn new(options: Options, last: Position) -> Tail {
+        let state = State {
+            pending: Vec::new(),
+            spare: Vec::new(),
+            last,
+            taken: last,
+            taken_bytes: 0,
+            wanted: Position(0),
+            waiter_count: 0,
+            trouble: None,
+            closing: false,
+            committer_sleeps: false,
+        };
+        Tail {
+            options,
+            hooks: Hooks::default(),
+            durable: AtomicU64::new(last.0),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            news: Condvar::new(),
+            room: Condvar::new(),
+            stop: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn durable(&self) -> Position {
+        Position(self.durable.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn last(&self) -> Position {
+        self.state.lock().last
+    }
+
+    /// Adds frames with `events` events by `put`; returns the position of the last one.
+    pub(crate) fn append(&self, events: u64, put: impl FnOnce(&mut Vec<u8>)) -> Result<Position, JournalError> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(error) = state.refusal() {
+                return Err(error);
+            }
+            if state.pending.len() + state.taken_bytes < self.options.pending_bytes_max {
+                break;
+            }
+            if let Some(trouble) = &state.trouble {
+                return Err(trouble.clone());
+            }
+            state.wanted = state.last;
+            self.wake_committer(&state);
+            self.room.wait(&mut state);
+        }
+        let was_empty = state.pending.is_empty();
+        put(&mut state.pending);
+        state.last = Position(state.last.0.checked_add(events).expect("positions below 2^64"));
+        if was_empty || state.pending.len() >= self.options.segment_bytes / 4 || state.wanted > state.taken {
+            self.wake_committer(&state);
+        }
+        Ok(state.last)
+    }
+
+    /// Asks for a commit of all that was appended.
+    pub(crate) fn request(&self) {
+        let mut state = self.state.lock();
+        state.wanted = state.last;
+        self.wake_committer(&state);
+    }
+
+    pub(crate) fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
+        if self.durable() >= position {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        state.waiter_count += 1;
+        let result = loop {
+            if self.durable() >= position {
+                break Ok(());
+            }
+            if let Some(trouble) = &state.trouble {
+                break Err(trouble.clone());
+            }
+            if position > state.wanted {
+                state.wanted = position;
+                self.wake_committer(&state);
+            }
+            self.news.wait(&mut state);
+        };
+        state.waiter_count -= 1;
+        result
+    }
+
+    /// Refuses appends from now on and lets the committer finish.
+    pub(crate) fn begin_close(&self) {
+        let mut state = self.state.lock();
+        state.closing = true;
+        self.wake_committer(&state);
+        self.stop.notify_all();
+        self.room.notify_all();
+    }
+
+    /// How it stands once the committer has ended.
+    pub(crate) fn verdict(&self) -> Result<(), JournalError> {
+        match &self.state.lock().trouble {
+            Some(error) if *error != JournalError::Closed => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn wake_committer(&self, state: &State) {
+        if state.committer_sleeps {
+            self.work.notify_one();
+        }
+    }
+}
+
+/// The committer's side.
+impl Tail {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Sleeps until woken, or until the flush interval has passed; true if it has.
+    pub(crate) fn sleep(&self, state: &mut MutexGuard<'_, State>, timed: bool) -> bool {
+        state.committer_sleeps = true;
+        let timed_out = if timed {
+            self.work.wait_for(state, self.options.flush_interval).timed_out()
+        } else {
+            self.work.wait(state);
+            false
+        };
+        state.committer_sleeps = false;
+        timed_out
+    }
+
+    /// Pauses before trying again; ends early at the close.
+    pub(crate) fn pause(&self) {
+        let mut state = self.state.lock();
+        if !state.closing {
+            self.stop.wait_for(&mut state, self.options.retry_interval);
+        }
+    }
+
+    /// Wakes the committer from outside the lock.
+    pub(crate) fn poke(&self) {
+        self.wake_committer(&self.state.lock());
+    }
+
+    /// Confirms everything up to `durable`; `bytes` fewer are held. Wakes whom it concerns.
+    pub(crate) fn confirm(&self, durable: Position, bytes: usize, emptied: Option<Vec<u8>>) {
+        let mut state = self.state.lock();
+        assert!(durable >= self.durable() && durable <= state.last, "durable position {durable} out of order");
+        self.durable.store(durable.0, Ordering::Release);
+        state.taken_bytes -= bytes;
+        state.trouble = None;
+        if let Some(mut emptied) = emptied
+            && emptied.capacity() <= self.options.segment_bytes
+        {
+            emptied.clear();
+            state.spare = emptied;
+        }
+        drop(state);
+        self.news.notify_all();
+        self.room.notify_all();
+        self.hooks.on_durable(durable);
+    }
+
+    /// Reports an error to all who wait.
+    pub(crate) fn report(&self, error: JournalError) {
+        let mut state = self.state.lock();
+        // The first one that cannot heal stays.
+        if state.trouble.as_ref().is_none_or(JournalError::may_heal) {
+            state.trouble = Some(error);
+        }
+        drop(state);
+        self.news.notify_all();
+        self.room.notify_all();
+        self.poke();
+    }
+}
+
+impl State {
+    fn refusal(&self) -> Option<JournalError> {
+        match &self.trouble {
+            Some(error) if !error.may_heal() => Some(error.clone()),
+            _ if self.closing => Some(JournalError::Closed),
+            _ => None,
+        }
+    }
+
+    /// True if something failed for good.
+    pub(crate) fn failed(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|error| !error.may_heal())
+    }
+
+    /// True if nothing is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// True if what is pending should be written now, whatever the time.
+    pub(crate) fn is_due(&self, options: &Options) -> bool {
+        !self.pending.is_empty()
+            && (self.wanted > self.taken || self.closing || self.pending.len() >= options.segment_bytes / 4)
+    }
+
+    /// Takes all that is pending.
+    pub(crate) fn take(&mut self) -> Batch {
+        let spare = mem::take(&mut self.spare);
+        let frames = mem::replace(&mut self.pending, spare);
+        self.taken_bytes += frames.len();
+        self.taken = self.last;
+        Batch { frames, last: self.last }
+    }
+}

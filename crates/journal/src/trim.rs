@@ -1,0 +1,76 @@
+//! Which segments are there, and removing those that nobody needs.
+//!
+//! Invariants:
+//! - The segment that is being written stays: only what has a successor is removed.
+//! - Oldest first, after what is void: a trim that is cut short leaves a whole journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chiton_types::Position;
+use parking_lot::Mutex;
+
+use crate::chain::{Chain, Link};
+use crate::place::{Place, PlaceError};
+
+/// The journal's segments by number.
+#[derive(Debug)]
+pub(crate) struct Catalog(Mutex<Segments>);
+
+#[derive(Debug)]
+struct Segments {
+    /// First position of each segment of the journal.
+    live: BTreeMap<u64, Position>,
+    /// Those that are no part of it.
+    void: BTreeSet<u64>,
+}
+
+impl Catalog {
+    /// Of a journal that is the links up to index `end` of `chain`.
+    pub(crate) fn new(chain: &Chain, end: usize) -> Catalog {
+        let numbers = |links: &[Link]| links.iter().map(|link| link.header.segment).collect::<Vec<_>>();
+        let live = chain.links[..=end].iter().map(|link| (link.header.segment, link.header.first)).collect();
+        let mut void: BTreeSet<u64> = chain.voids.iter().copied().collect();
+        void.extend(chain.headless.iter().map(|damage| damage.segment));
+        void.extend(numbers(&chain.links[end + 1..]));
+        Catalog(Mutex::new(Segments { live, void }))
+    }
+
+    /// A segment joins the journal.
+    pub(crate) fn add(&self, number: u64, first: Position) {
+        let mut segments = self.0.lock();
+        segments.void.remove(&number);
+        segments.live.insert(number, first);
+    }
+
+    /// Position of the first event that is there, or would be.
+    pub(crate) fn first(&self) -> Position {
+        *self.0.lock().live.values().next().expect("a journal has a segment")
+    }
+
+    /// True if this number is taken by what is no part of the journal.
+    pub(crate) fn is_void(&self, number: u64) -> bool {
+        self.0.lock().void.contains(&number)
+    }
+
+    /// Removes the segments wholly at or below `upto`; returns how many.
+    pub(crate) fn trim(&self, place: &dyn Place, upto: Position) -> Result<usize, PlaceError> {
+        let (void, live) = {
+            let segments = self.0.lock();
+            let next = segments.live.iter().zip(segments.live.iter().skip(1));
+            let live: Vec<u64> =
+                next.take_while(|(_, (_, first))| **first <= upto.next()).map(|((&number, _), _)| number).collect();
+            let void: Vec<u64> = match live.last() {
+                Some(&last) => segments.void.range(..=last).copied().collect(),
+                None => Vec::new(),
+            };
+            (void, live)
+        };
+        for &number in void.iter().chain(&live) {
+            place.remove(number)?;
+            let mut segments = self.0.lock();
+            segments.void.remove(&number);
+            segments.live.remove(&number);
+        }
+        Ok(live.len())
+    }
+}

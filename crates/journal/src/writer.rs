@@ -1,0 +1,273 @@
+//! The group-commit writer.
+//!
+//! Invariants:
+//! - `append` never waits for the place, only for room.
+//! - A reopened journal goes on in a new segment, which voids whatever its predecessor holds past the last valid
+//!   frame, under an epoch above all before it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use chiton_types::{Epoch, Position};
+use parking_lot::Mutex;
+
+use crate::chain::{Chain, End, Link};
+use crate::committer::Committer;
+use crate::damage::Damage;
+use crate::dispatcher::{Dispatcher, Rest};
+use crate::error::JournalError;
+use crate::frame;
+use crate::options::{Identity, Options};
+use crate::place::{Place, PlaceError, Shape};
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::tail::Tail;
+use crate::trim::Catalog;
+
+/// One writer's journal. Dropping it closes it.
+pub struct Journal {
+    tail: Arc<Tail>,
+    place: Arc<dyn Place>,
+    catalog: Arc<Catalog>,
+    epoch: Epoch,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What an opening found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Position of the first event that is there, or would be.
+    pub first_position: Position,
+    /// Position of the last event.
+    pub last_position: Position,
+    /// What lay behind it and is void now.
+    pub torn: Option<Damage>,
+}
+
+impl Journal {
+    /// Makes a new journal in an empty place.
+    ///
+    /// # Errors
+    /// [`JournalError::Present`] if there is one; the place's.
+    pub fn create(place: Arc<dyn Place>, identity: Identity, options: Options) -> Result<Journal, JournalError> {
+        options.check();
+        let chain = Chain::load(&*place)?;
+        match chain.absent() {
+            JournalError::Absent if chain.links.is_empty() => {}
+            JournalError::Damaged(damage) if chain.links.is_empty() => return Err(damage.into()),
+            _ => return Err(JournalError::Present),
+        }
+        // What is left of a creation that did not come to its end.
+        for damage in &chain.headless {
+            place.remove(damage.segment)?;
+        }
+        let header = SegmentHeader {
+            journal: identity.journal,
+            nonce: identity.nonce,
+            epoch: identity.epoch,
+            segment: 1,
+            first: Position(1),
+            durable: Position(0),
+        };
+        if !claim(&*place, &header)? {
+            return Err(JournalError::Present);
+        }
+        let mut links = chain;
+        links.headless.clear();
+        links.links.push(Link { header, bytes: SEGMENT_HEADER_BYTES as u64 });
+        Ok(Journal::start(place, header, Catalog::new(&links, 0), options))
+    }
+
+    /// Opens a journal, reads its end and goes on after it.
+    ///
+    /// # Errors
+    /// [`JournalError::Absent`]; [`JournalError::Damaged`] if it is corrupt, or another's; the place's.
+    pub fn open(
+        place: Arc<dyn Place>,
+        identity: Identity,
+        options: Options,
+    ) -> Result<(Journal, Recovered), JournalError> {
+        options.check();
+        loop {
+            let chain = Chain::load(&*place)?;
+            let Some(first) = chain.links.first() else { return Err(chain.absent()) };
+            chain.check_journal(identity.journal)?;
+            let End { last, link, torn } =
+                chain.walk(&*place, chain.unsure(), &mut |_| Ok::<(), JournalError>(()), &mut |_| {})?;
+            let after = |n: u64| n.checked_add(1).ok_or(JournalError::Failed("numbers are used up".to_owned()));
+            let header = SegmentHeader {
+                journal: identity.journal,
+                nonce: identity.nonce,
+                epoch: identity.epoch.max(Epoch(after(chain.epoch.0)?)),
+                segment: after(chain.links[link].header.segment)?,
+                first: last.next(),
+                durable: last,
+            };
+            let recovered = Recovered { first_position: first.header.first, last_position: last, torn };
+            let catalog = Catalog::new(&chain, link);
+            if catalog.is_void(header.segment) {
+                place.remove(header.segment)?;
+            }
+            // If someone took the number meanwhile, the end is another one: look again.
+            if claim(&*place, &header)? {
+                catalog.add(header.segment, header.first);
+                return Ok((Journal::start(place, header, catalog, options), recovered));
+            }
+        }
+    }
+
+    fn start(place: Arc<dyn Place>, header: SegmentHeader, catalog: Catalog, options: Options) -> Journal {
+        let tail = Arc::new(Tail::new(options, header.durable));
+        let catalog = Arc::new(catalog);
+        let run: Box<dyn FnOnce() + Send> = match place.shape() {
+            Shape::Grows => {
+                let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
+                let committer = Committer { tail, place, catalog, header, offset: SEGMENT_HEADER_BYTES as u64 };
+                Box::new(|| committer.run())
+            }
+            Shape::Whole => {
+                let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
+                let dispatched = header.durable;
+                let dispatcher = Dispatcher { tail, place, catalog, header, dispatched, rest: Rest::default() };
+                Box::new(|| dispatcher.run())
+            }
+        };
+        let watched = tail.clone();
+        let body = move || {
+            // A panic of a hook must not leave everyone waiting.
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                watched.report(JournalError::Failed("the committer panicked".to_owned()));
+            }
+        };
+        let thread = thread::Builder::new().name("journal".to_owned()).spawn(body).expect("a thread can be started");
+        Journal { tail, place, catalog, epoch: header.epoch, thread: Mutex::new(Some(thread)) }
+    }
+
+    /// Appends whole frames that take `event_count` positions together; returns the position of the last event.
+    /// Waits while `pending_bytes_max` are not durable.
+    ///
+    /// # Errors
+    /// [`JournalError::Failed`] or [`JournalError::Fenced`] once it has failed; [`JournalError::Closed`]; while there
+    /// is no room, why commits do not get on.
+    ///
+    /// # Panics
+    /// If `frames` is not at least one whole frame, or `event_count` not their sum.
+    pub fn append(&self, frames: &[u8], event_count: u64) -> Result<Position, JournalError> {
+        check_frames(frames, event_count);
+        self.tail.append(event_count, |pending| pending.extend_from_slice(frames))
+    }
+
+    /// The same, handing over the bytes: nothing is copied if nothing is pending.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    ///
+    /// # Panics
+    /// As [`Journal::append`].
+    pub fn append_vec(&self, frames: Vec<u8>, event_count: u64) -> Result<Position, JournalError> {
+        check_frames(&frames, event_count);
+        self.tail.append(event_count, |pending| {
+            if pending.is_empty() {
+                *pending = frames;
+            } else {
+                pending.extend_from_slice(&frames);
+            }
+        })
+    }
+
+    /// Waits until everything up to `position` is durable; starts a commit for it.
+    ///
+    /// # Errors
+    /// Why it is not: see [`JournalError`]. [`JournalError::may_heal`] tells whether asking again makes sense.
+    pub fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
+        self.tail.wait_durable(position)
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Position {
+        self.tail.durable()
+    }
+
+    /// Position of the last event appended.
+    pub fn last(&self) -> Position {
+        self.tail.last()
+    }
+
+    /// The epoch that this writer's segments carry.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Position of the first event that is there, or would be.
+    pub fn first(&self) -> Position {
+        self.catalog.first()
+    }
+
+    /// Starts a commit of everything appended so far, without waiting.
+    pub fn request_commit(&self) {
+        self.tail.request();
+    }
+
+    /// Has `listener` told the durable position after each commit, on the committer's thread.
+    /// It must not close the journal or register hooks.
+    pub fn on_durable(&self, listener: Box<dyn Fn(Position) + Send>) {
+        self.tail.hooks.add_listener(listener);
+    }
+
+    /// Has `barrier` asked before frames up to a position are written, on the committer's thread: what they name
+    /// is made durable there. Its error fails the journal for good. It must not close the journal or register hooks.
+    pub fn before_commit(&self, barrier: Box<dyn Fn(Position) -> Result<(), String> + Send>) {
+        self.tail.hooks.set_barrier(barrier);
+    }
+
+    /// Removes the segments all of whose events are at or below `upto` and durable; returns how many.
+    /// The one that is being written stays.
+    ///
+    /// # Errors
+    /// The place's; what was removed by then is.
+    pub fn trim(&self, upto: Position) -> Result<usize, JournalError> {
+        Ok(self.catalog.trim(&*self.place, upto.min(self.durable()))?)
+    }
+
+    /// Refuses appends from now on, makes everything durable and ends the committer.
+    ///
+    /// # Errors
+    /// Why not everything is durable.
+    pub fn close(&self) -> Result<(), JournalError> {
+        self.tail.begin_close();
+        if let Some(thread) = self.thread.lock().take() {
+            thread.join().expect("the committer catches its panics");
+        }
+        self.tail.verdict()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Whoever wants to know calls close.
+        let _ = self.close();
+    }
+}
+
+fn check_frames(frames: &[u8], event_count: u64) {
+    let (mut at, mut events) = (0, 0);
+    while let Some((bytes, n)) = frame::hop(&frames[at..]) {
+        at += bytes;
+        events += n;
+    }
+    assert!(at > 0 && at == frames.len(), "{} bytes appended are not whole frames", frames.len());
+    assert_eq!(events, event_count, "events of the frames appended");
+}
+
+/// Makes an empty segment of this header, durable; false if the number is taken.
+fn claim(place: &dyn Place, header: &SegmentHeader) -> Result<bool, JournalError> {
+    match place.create(header.segment, &header.encode()) {
+        Ok(()) => {}
+        Err(PlaceError::Exists) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    if place.shape() == Shape::Grows {
+        place.sync(header.segment)?;
+    }
+    Ok(true)
+}
