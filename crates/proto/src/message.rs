@@ -105,7 +105,8 @@ pub struct Request {
     pub settled: Seq,
     /// The client's epoch.
     pub epoch: Epoch,
-    /// Sent again after a reconnect. Never with a batch: its operations are sent again one by one.
+    /// Sent again after a reconnect. A batch that was never answered is sent again whole (with the default);
+    /// of one that was, the operations that succeeded are sent again one by one.
     pub again: Option<Again>,
     /// Who asks.
     pub cred: Cred,
@@ -435,7 +436,7 @@ pub enum Answer {
 /// Content of a file, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// All of it.
+    /// All of it; if it is shorter than the file's size, the rest reads as zeros.
     Inline(Vec<u8>),
     /// The mapping of the chunks from `start` to `end` (multiples of the chunk size, `end` exclusive).
     Extents {
