@@ -7,7 +7,7 @@
 
 use std::io;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
@@ -122,7 +122,7 @@ impl Report {
     /// As a table for people.
     pub fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(UTF8_HORIZONTAL_ONLY);
+        table.load_preset(UTF8_FULL_CONDENSED);
         table.set_header([
             "",
             "unit",

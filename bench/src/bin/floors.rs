@@ -52,10 +52,10 @@ fn measure_all(scratch: &Path, arguments: &Arguments) -> io::Result<Report> {
     let groups: [Group<'_>; 6] = [
         (
             "mdtest fuse",
-            "FUSE round trips",
+            "FUSE round trips; stat: kernel cache",
             Box::new(|| on_mount(scratch, |dir| mdtest_rates(dir, "fuse", share))),
         ),
-        ("mdtest disk", "kernel", Box::new(|| mdtest_rates(scratch, "disk", share))),
+        ("mdtest disk", "local file system", Box::new(|| mdtest_rates(scratch, "disk", share))),
         ("echo", "system calls, wake-ups", Box::new(|| echo_rates(share))),
         ("commit", "fdatasync", Box::new(|| commit_rates(scratch, share))),
         ("seqio disk", "disk", Box::new(|| seqio_rates(scratch, "disk", share))),
