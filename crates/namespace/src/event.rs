@@ -197,6 +197,16 @@ pub enum Over {
     },
 }
 
+impl Over {
+    /// The inode that bore the new name, if any.
+    pub fn ino(self) -> Option<Ino> {
+        match self {
+            Over::Nothing => None,
+            Over::Replaced { ino, .. } | Over::Exchanged { ino } => Some(ino),
+        }
+    }
+}
+
 impl Event {
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {

@@ -63,7 +63,7 @@ impl Extent {
             let block = BlockId { writer: from.varint()?, number: from.varint()? };
             (block, u32::try_from(from.varint()?).map_err(|_| bad("an offset in a block"))?)
         };
-        let whole = len > 0 && offset < 1 << 62 && offset / CHUNK_BYTES == (offset + u64::from(len) - 1) / CHUNK_BYTES;
+        let whole = len > 0 && offset < 1 << 56 && offset / CHUNK_BYTES == (offset + u64::from(len) - 1) / CHUNK_BYTES;
         if !whole || flags > 3 || block_offset.checked_add(len).is_none() || (flags & 2 == 0 && block.is_hole()) {
             return Err(bad("an extent within one chunk"));
         }

@@ -11,10 +11,21 @@ pub enum Need {
     Entry(Ino, Name),
     /// All entries of a directory.
     Dir(Ino),
+    /// At least the next `rows` entries of a large directory after a cookie.
+    Slice {
+        /// The directory.
+        dir: Ino,
+        /// Hash after which they begin.
+        after: u64,
+        /// How many.
+        rows: u32,
+    },
     /// Inline content, or the target of a symbolic link.
     Content(Ino),
     /// One chunk of a file's map.
     Chunk(Ino, u32),
+    /// All chunks of a file's map.
+    Chunks(Ino),
     /// Extended attributes.
     Xattrs(Ino),
     /// References of a shared block.

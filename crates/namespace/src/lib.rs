@@ -12,15 +12,34 @@
 //!   [`Fault::Missing`]; whoever holds the metadata store fetches it, installs it and asks again.
 //! - Only clean rows leave memory.
 
+pub mod chunk;
 pub mod event;
 pub mod extent;
+
+mod apply;
+mod checkpoint;
+mod dir;
+mod dirt;
 mod fault;
+mod inode;
+mod inodes;
+mod namespace;
 mod op;
+mod paging;
+mod plan;
+mod query;
+mod row;
+mod side;
+mod validate;
+mod values;
 
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, Extent};
 pub use fault::{Fault, Need};
+pub use namespace::{Context, Listing, Mapped, Namespace, Planned, RowChange};
 pub use op::{
     AttrChange, Body, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
     SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
 };
+pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
+pub use validate::Inconsistency;

@@ -14,8 +14,8 @@ pub const XATTR_NAME_BYTES_MAX: usize = 255;
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
 /// All extended attributes of one inode together, names and values.
 pub const XATTR_TOTAL_BYTES_MAX: usize = 128 << 10;
-/// Largest file: 2^62 bytes less one.
-pub const FILE_BYTES_MAX: u64 = (1 << 62) - 1;
+/// Largest file: 64 PiB less one byte.
+pub const FILE_BYTES_MAX: u64 = (1 << 56) - 1;
 /// Most names of one file.
 pub const LINKS_MAX: u32 = 65_000;
 
@@ -131,8 +131,8 @@ pub enum Op {
         /// Full name.
         name: Vec<u8>,
     },
-    /// Frees an orphan that nobody holds open any more, at most `chunks_max` chunks of its map at a time
-    /// (so that no event is large); asked by the server only. The outcome's `gone` says when it is done.
+    /// Frees an orphan that nobody holds open any more, a limited number of chunks of its map at a time;
+    /// asked by the server only, again and again until the outcome's `gone` says that it is no orphan any more.
     Reclaim {
         /// Inode without names.
         ino: Ino,
@@ -190,10 +190,12 @@ pub enum XattrHow {
 /// New content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The whole content (at most [`INLINE_BYTES_MAX`]), for a file that has no blocks.
+    /// The whole content (at most [`INLINE_BYTES_MAX`]), for a file that has no blocks. It may be shorter than the
+    /// file's size: what is missing reads as zeros.
     Inline(Vec<u8>),
     /// Ranges that change, in ascending order, without overlap; holes punch. A file that was inline so far
-    /// loses that content: the extents must cover what is to stay.
+    /// loses that content: the extents must cover what is to stay. A block may be named by several extents of
+    /// one operation, but by no other operation. The size never shrinks (truncate first).
     Extents(Vec<Extent>),
 }
 

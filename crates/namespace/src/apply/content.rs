@@ -1,0 +1,191 @@
+//! Applying what changes content: maps, references of blocks, garbage.
+
+use chiton_types::{BlockId, Ino, Position};
+
+use crate::chunk::{Chunk, Effects};
+use crate::extent::{CHUNK_BYTES, Extent};
+use crate::inode::{COMPLETE, INLINE, MAPPED};
+use crate::namespace::Namespace;
+use crate::op::Body;
+use crate::paging::chunk_of;
+use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present};
+
+impl Namespace {
+    pub(super) fn write(&mut self, ino: Ino, body: &Body, size: u64, position: Position) {
+        match body {
+            Body::Inline(bytes) => {
+                let inode = self.changing(ino, position);
+                let had = inode.has(INLINE);
+                inode.flags = inode.flags & !INLINE | if bytes.is_empty() { 0 } else { INLINE };
+                inode.extra = bytes.len() as u64;
+                if had || !bytes.is_empty() {
+                    let value = (!bytes.is_empty()).then(|| bytes.as_slice().into());
+                    self.contents.change(ContentKey(ino), &mut self.dirt, !had, |v| *v = value);
+                }
+            }
+            Body::Extents(extents) => {
+                self.map_instead_of_inline(ino, position);
+                self.overlay(ino, extents, position);
+            }
+        }
+        self.changing(ino, position).size = size;
+    }
+
+    /// A file whose content was inline, or that had none, is mapped from now on; the inline content is dropped.
+    fn map_instead_of_inline(&mut self, ino: Ino, position: Position) {
+        let inode = self.changing(ino, position);
+        if inode.has(MAPPED) {
+            return;
+        }
+        let had = inode.has(INLINE);
+        inode.flags = inode.flags & !INLINE | MAPPED | COMPLETE;
+        inode.extra = 0;
+        if had {
+            self.contents.change(ContentKey(ino), &mut self.dirt, false, |v| *v = None);
+        }
+    }
+
+    /// Puts extents into the map.
+    pub(super) fn overlay(&mut self, ino: Ino, extents: &[Extent], position: Position) {
+        let mut fx = Effects::default();
+        for e in extents {
+            self.change_chunk(ino, chunk_of(e.offset), |chunk| chunk.overlay(*e, &mut fx));
+        }
+        self.settle(ino, fx, position);
+    }
+
+    pub(super) fn truncate(&mut self, ino: Ino, size: u64, position: Position) {
+        let inode = self.changing(ino, position);
+        let shrinks = size < inode.size;
+        inode.size = size;
+        if shrinks && inode.has(INLINE) {
+            let keep = usize::try_from(size).unwrap_or(usize::MAX);
+            let left = self.contents.change(ContentKey(ino), &mut self.dirt, false, |v| {
+                let content = v.take().unwrap_or_default();
+                let left = keep.min(content.len());
+                *v = (left > 0).then(|| content[..left].into());
+                left
+            });
+            let inode = self.changing(ino, position);
+            inode.extra = left as u64;
+            if left == 0 {
+                inode.flags &= !INLINE;
+            }
+        }
+        if shrinks && self.changing(ino, position).has(MAPPED) {
+            self.drop_from(ino, size, position);
+            if size == 0 {
+                // Empty again: small content may live in the inode again.
+                self.changing(ino, position).flags &= !MAPPED;
+            }
+        }
+    }
+
+    /// Drops everything mapped at or past `start`.
+    fn drop_from(&mut self, ino: Ino, start: u64, position: Position) {
+        let mut fx = Effects::default();
+        let chunks: Vec<u32> = self.chunks_in(ino, start, u64::MAX).map(|(n, _)| n).collect();
+        for n in chunks {
+            self.change_chunk(ino, n, |chunk| chunk.truncate(start.max(u64::from(n) * CHUNK_BYTES), &mut fx));
+        }
+        self.settle(ino, fx, position);
+    }
+
+    pub(super) fn clone_range(
+        &mut self,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+        position: Position,
+    ) {
+        let mut fx = Effects::default();
+        let source: Vec<u32> = self.chunks_in(from, from_offset, from_offset + len).map(|(n, _)| n).collect();
+        let mut pieces = Vec::new();
+        for n in source {
+            self.change_chunk(from, n, |chunk| {
+                chunk.share(from_offset, from_offset + len, &mut fx);
+                pieces.extend(chunk.slice(from_offset, from_offset + len));
+            });
+        }
+        self.settle(from, fx, position);
+        self.map_instead_of_inline(to, position);
+        let mut extents = Vec::new();
+        for piece in pieces {
+            let moved = Extent { offset: piece.offset - from_offset + to_offset, ..piece };
+            split_at_chunks(moved, &mut extents);
+        }
+        // Holes of the source punch: first everything, then what is mapped.
+        let mut fx = Effects::default();
+        let mut at = to_offset;
+        while at < to_offset + len {
+            let end = ((at / CHUNK_BYTES + 1) * CHUNK_BYTES).min(to_offset + len);
+            let hole = Extent { offset: at, len: (end - at) as u32, block: BlockId::HOLE, block_offset: 0, shared: false };
+            if self.chunks.value(ChunkKey(to, chunk_of(at))).is_some() {
+                self.change_chunk(to, chunk_of(at), |chunk| chunk.overlay(hole, &mut fx));
+            }
+            at = end;
+        }
+        self.settle(to, fx, position);
+        self.overlay(to, &extents, position);
+        let inode = self.changing(to, position);
+        inode.size = inode.size.max(to_offset + len);
+    }
+
+    pub(super) fn reclaim(&mut self, ino: Ino, from_chunk: u32, position: Position) {
+        let start = u64::from(from_chunk) * CHUNK_BYTES;
+        if self.changing(ino, position).has(MAPPED) {
+            self.drop_from(ino, start, position);
+        }
+        if from_chunk > 0 {
+            return;
+        }
+        self.orphans.change(OrphanKey(ino), &mut self.dirt, false, |v| *v = None);
+        self.end_inode(ino);
+    }
+
+    fn change_chunk(&mut self, ino: Ino, n: u32, f: impl FnOnce(&mut Chunk)) {
+        self.chunks.change(ChunkKey(ino, n), &mut self.dirt, false, |v| {
+            let mut chunk = v.take().unwrap_or_default();
+            f(&mut chunk);
+            *v = (!chunk.is_empty()).then_some(chunk);
+        });
+    }
+
+    /// What changes of a map mean for the file's size on disk, for references, and for garbage.
+    fn settle(&mut self, ino: Ino, mut fx: Effects, position: Position) {
+        let inode = self.changing(ino, position);
+        inode.extra = inode.extra.wrapping_add_signed(fx.allocated_delta);
+        fx.settle_refs();
+        for (block, count) in fx.became_shared {
+            self.blocks.change(BlockKey(block), &mut self.dirt, false, |v| *v = Some(count));
+        }
+        for (block, delta) in fx.refs {
+            let left = self.blocks.change(BlockKey(block), &mut self.dirt, false, |v| {
+                let count = v.unwrap_or(0).checked_add_signed(delta);
+                let count = count.unwrap_or_else(|| panic!("references of block {block:?} fall below 0"));
+                *v = (count > 0).then_some(count);
+                count
+            });
+            if left == 0 {
+                fx.dropped.push(block);
+            }
+        }
+        for block in fx.dropped {
+            self.garbage.change(GarbageKey(block), &mut self.dirt, false, |v| *v = Some(Present));
+        }
+    }
+}
+
+/// Parts an extent at the borders of chunks.
+fn split_at_chunks(mut e: Extent, out: &mut Vec<Extent>) {
+    loop {
+        let border = (e.offset / CHUNK_BYTES + 1) * CHUNK_BYTES;
+        if e.end() <= border {
+            out.push(e);
+            return;
+        }
+        let head = (border - e.offset) as u32;
+        out.push(Extent { len: head, ..e });
+        e = Extent { offset: border, len: e.len - head, block_offset: e.block_offset + head, ..e };
+    }
+}

@@ -1,0 +1,337 @@
+//! Events become state. Never refuses: what an event needs is in memory, or the caller has a bug (or replays a
+//! journal onto a store that it does not belong to), which stops the process with a message.
+//!
+//! Invariant: applying the same events to the same state gives the same state, on any machine.
+
+mod content;
+
+use std::cell::Cell;
+
+use chiton_types::{Ino, Kind, Name, Position, Time};
+
+use crate::dirt::{DirtyKey, FRESH, REFERENCED};
+use crate::event::{Event, Over};
+use crate::fault::{Fault, Need};
+use crate::inode::{COMPLETE, INLINE, Inode, XATTRS};
+use crate::namespace::{Namespace, RowChange};
+use crate::row;
+use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
+
+impl Namespace {
+    /// Carries out an event. Everything that [`Namespace::needs`] names must be in memory.
+    ///
+    /// # Panics
+    /// If it is not, or if the event does not fit the state.
+    pub fn apply(&mut self, event: &Event, position: Position) {
+        match event {
+            Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } => {
+                let is_dir = *kind == Kind::Dir;
+                let mut inode = Inode {
+                    ino: *ino,
+                    parent: *parent,
+                    position,
+                    size: content.len() as u64,
+                    extra: content.len() as u64,
+                    atime: *time,
+                    mtime: *time,
+                    ctime: *time,
+                    btime: *time,
+                    uid: *uid,
+                    gid: *gid,
+                    nlink: if is_dir { 2 } else { 1 },
+                    rdev: *rdev,
+                    mode: *mode,
+                    kind: *kind,
+                    flags: COMPLETE,
+                    marks: Cell::new(FRESH | REFERENCED),
+                };
+                if !content.is_empty() {
+                    inode.flags |= INLINE;
+                    let value: Box<[u8]> = content.as_slice().into();
+                    self.contents.change(ContentKey(*ino), &mut self.dirt, true, |v| *v = Some(value));
+                }
+                self.dirt.before_change(&inode.marks, DirtyKey::Inode(*ino), || unreachable!("a new row"));
+                self.inodes.insert(inode);
+                self.inode_count += 1;
+                self.set_entry(*parent, name, Some((*ino, *kind)), position);
+                let dir = self.changing(*parent, position);
+                dir.extra += 1;
+                dir.nlink += u32::from(is_dir);
+                touch_dir(dir, *time);
+            }
+            Event::Link { parent, name, ino, time } => {
+                let inode = self.changing(*ino, position);
+                inode.nlink += 1;
+                inode.ctime = inode.ctime.max(*time);
+                let kind = inode.kind;
+                self.set_entry(*parent, name, Some((*ino, kind)), position);
+                let dir = self.changing(*parent, position);
+                dir.extra += 1;
+                touch_dir(dir, *time);
+            }
+            Event::Unlink { parent, name, ino, orphan, time } => {
+                self.set_entry(*parent, name, None, position);
+                let was_dir = self.lose_name(*ino, *orphan, *time, position);
+                let dir = self.changing(*parent, position);
+                dir.extra -= 1;
+                dir.nlink -= u32::from(was_dir);
+                touch_dir(dir, *time);
+            }
+            Event::Rename { from, from_name, to, to_name, ino, over, time } => {
+                self.apply_rename((*from, from_name), (*to, to_name), *ino, *over, *time, position);
+            }
+            Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => {
+                if let Some(size) = size {
+                    self.truncate(*ino, *size, position);
+                }
+                let inode = self.changing(*ino, position);
+                inode.mode = mode.unwrap_or(inode.mode);
+                inode.uid = uid.unwrap_or(inode.uid);
+                inode.gid = gid.unwrap_or(inode.gid);
+                inode.atime = atime.unwrap_or(inode.atime);
+                inode.mtime = mtime.unwrap_or(inode.mtime);
+                inode.ctime = *ctime;
+            }
+            Event::Write { ino, body, size, mode, mtime } => {
+                self.write(*ino, body, *size, position);
+                let inode = self.changing(*ino, position);
+                inode.mode = mode.unwrap_or(inode.mode);
+                inode.mtime = *mtime;
+                inode.ctime = inode.ctime.max(*mtime);
+            }
+            Event::Clone { from, from_offset, to, to_offset, len, time } => {
+                self.clone_range((*from, *from_offset), (*to, *to_offset), *len, position);
+                let inode = self.changing(*to, position);
+                inode.mtime = *time;
+                inode.ctime = inode.ctime.max(*time);
+            }
+            Event::Remap { ino, extents } => self.overlay(*ino, extents, position),
+            Event::Xattr { ino, name, value, ctime } => {
+                let inode = self.changing(*ino, position);
+                inode.ctime = inode.ctime.max(*ctime);
+                let had = inode.flags & XATTRS != 0;
+                let left = self.xattrs.change(XattrsKey(*ino), &mut self.dirt, !had, |all| {
+                    let xattrs = all.get_or_insert_with(Xattrs::default);
+                    match value {
+                        Some(value) => xattrs.0.insert(name.clone(), value.clone()),
+                        None => xattrs.0.remove(name),
+                    };
+                    let left = !xattrs.0.is_empty();
+                    if !left {
+                        *all = None;
+                    }
+                    left
+                });
+                let inode = self.changing(*ino, position);
+                inode.flags = inode.flags & !XATTRS | if left { XATTRS } else { 0 };
+            }
+            Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),
+            Event::Swept { blocks } => {
+                for &block in blocks {
+                    self.garbage.change(crate::values::GarbageKey(block), &mut self.dirt, false, |v| *v = None);
+                }
+            }
+            Event::Reserve { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => {}
+        }
+    }
+
+    /// What must be fetched before `event` can be applied (for replay; after `plan` it is nothing).
+    pub fn needs(&self, event: &Event) -> Vec<Need> {
+        let mut needs = Vec::new();
+        let mut inode = |ino: Ino| match self.inode(ino) {
+            Ok(inode) => Some(inode),
+            Err(Fault::Missing(more)) => {
+                needs.extend(more);
+                None
+            }
+            Err(_) => None,
+        };
+        match event {
+            Event::Make { parent, .. } => {
+                inode(*parent);
+            }
+            Event::Link { parent, ino, .. } | Event::Unlink { parent, ino, .. } => {
+                inode(*parent);
+                inode(*ino);
+            }
+            Event::Rename { from, to, ino, over, .. } => {
+                for ino in [Some(*from), Some(*to), Some(*ino), over.ino()].into_iter().flatten() {
+                    inode(ino);
+                }
+            }
+            Event::SetAttr { ino, size, .. } => {
+                let found = inode(*ino);
+                if let (Some(found), Some(size)) = (found, size) {
+                    needs.extend(missing(self.truncatable(found, *size)));
+                }
+            }
+            Event::Write { ino, body, .. } => {
+                let found = inode(*ino);
+                if let (Some(found), crate::Body::Extents(extents)) = (found, body) {
+                    needs.extend(missing(self.replaceable(found, extents)));
+                }
+            }
+            Event::Remap { ino, extents } => {
+                if let Some(found) = inode(*ino) {
+                    needs.extend(missing(self.replaceable(found, extents)));
+                }
+            }
+            Event::Clone { from, from_offset, to, to_offset, len, .. } => {
+                let (source, target) = (inode(*from), inode(*to));
+                if let (Some(source), Some(target)) = (source, target) {
+                    needs.extend(missing(self.range_replaceable(source, *from_offset, from_offset + len)));
+                    needs.extend(missing(self.range_replaceable(target, *to_offset, to_offset + len)));
+                }
+            }
+            Event::Xattr { ino, .. } => {
+                if let Some(found) = inode(*ino) {
+                    needs.extend(missing(self.xattrs_of(found).map(|_| ())));
+                }
+            }
+            Event::Reclaim { ino, .. } => {
+                if let Some(found) = inode(*ino) {
+                    needs.extend(missing(self.reclaim_from(found).map(|_| ())));
+                }
+            }
+            Event::Swept { .. }
+            | Event::Reserve { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::Noop => {}
+        }
+        needs
+    }
+
+    /// The inode, about to be changed by the event at `position`.
+    #[inline]
+    pub(crate) fn changing(&mut self, ino: Ino, position: Position) -> &mut Inode {
+        let inode = match self.inodes.get_mut(ino) {
+            Some(inode) => inode,
+            None => panic!("event at position {position} changes inode {ino}, which is not in memory"),
+        };
+        self.dirt.before_change(&inode.marks, DirtyKey::Inode(ino), || {
+            (row::inode_key(ino), Some(inode.encode()))
+        });
+        inode.position = position;
+        inode
+    }
+
+    /// Gives a name a target, or takes it away.
+    #[inline]
+    fn set_entry(&mut self, dir: Ino, name: &Name, target: Option<(Ino, Kind)>, position: Position) {
+        let (hash, bytes) = (name.hash64(), name.as_bytes());
+        let complete = self.inodes.get(dir).is_some_and(|d| d.has(COMPLETE));
+        let held = self.dirs.entry(dir).or_default();
+        if held.find(hash, bytes).is_none() {
+            held.insert(hash, bytes, if complete { FRESH } else { 0 });
+            self.entries += 1;
+            self.name_bytes += bytes.len();
+        }
+        let slot = held.find_mut(hash, bytes).expect("just inserted");
+        self.dirt.before_change(&slot.marks, DirtyKey::Entry(dir, hash), || {
+            let value = slot.kind().map(|kind| row::encode_entry(slot.ino, kind, slot.position));
+            (row::entry_key(dir, hash, bytes), value)
+        });
+        slot.set(target, position);
+        if target.is_none() && self.dirt.is_traceless(&slot.marks) {
+            held.remove(hash, bytes);
+            self.entries -= 1;
+            self.name_bytes -= bytes.len();
+        }
+    }
+
+    /// An inode lost a name: the last one ends it or makes it an orphan. True if it was a directory.
+    fn lose_name(&mut self, ino: Ino, orphan: bool, time: Time, position: Position) -> bool {
+        let inode = self.changing(ino, position);
+        let is_dir = inode.kind == Kind::Dir;
+        inode.nlink = if is_dir { 0 } else { inode.nlink - 1 };
+        inode.ctime = inode.ctime.max(time);
+        if inode.nlink > 0 {
+            return is_dir;
+        }
+        if orphan {
+            self.orphans.change(OrphanKey(ino), &mut self.dirt, false, |v| *v = Some(Present));
+        } else {
+            self.end_inode(ino);
+        }
+        is_dir
+    }
+
+    /// Removes an inode whose map is empty, with the rows that hang on it.
+    fn end_inode(&mut self, ino: Ino) {
+        let Some(inode) = self.inodes.remove(ino) else { panic!("inode {ino} ends twice") };
+        if inode.has(INLINE) {
+            self.contents.change(ContentKey(ino), &mut self.dirt, false, |v| *v = None);
+        }
+        if inode.has(XATTRS) {
+            self.xattrs.change(XattrsKey(ino), &mut self.dirt, false, |v| *v = None);
+        }
+        if inode.kind == Kind::Dir {
+            self.dead_dirs.push(ino);
+        }
+        self.dirt.before_change(&inode.marks, DirtyKey::Inode(ino), || -> RowChange {
+            (row::inode_key(ino), Some(inode.encode()))
+        });
+        if !self.dirt.is_traceless(&inode.marks) {
+            self.inodes.note_dead(ino).set(inode.marks.get() & !REFERENCED);
+        }
+        self.inode_count -= 1;
+    }
+
+    fn apply_rename(
+        &mut self,
+        (from, from_name): (Ino, &Name),
+        (to, to_name): (Ino, &Name),
+        ino: Ino,
+        over: Over,
+        time: Time,
+        position: Position,
+    ) {
+        let moved = self.changing(ino, position);
+        moved.ctime = moved.ctime.max(time);
+        moved.parent = to;
+        let kind = moved.kind;
+        let dirs = |kind: Kind| u32::from(kind == Kind::Dir);
+        let mut gained = dirs(kind);
+        let mut lost = dirs(kind);
+        match over {
+            Over::Exchanged { ino: other } => {
+                let other_inode = self.changing(other, position);
+                other_inode.ctime = other_inode.ctime.max(time);
+                other_inode.parent = from;
+                let other_kind = other_inode.kind;
+                gained = gained.wrapping_sub(dirs(other_kind));
+                lost = lost.wrapping_sub(dirs(other_kind));
+                self.set_entry(from, from_name, Some((other, other_kind)), position);
+            }
+            Over::Replaced { ino: victim, orphan } => {
+                self.set_entry(from, from_name, None, position);
+                let was_dir = self.lose_name(victim, orphan, time, position);
+                gained = gained.wrapping_sub(u32::from(was_dir));
+            }
+            Over::Nothing => self.set_entry(from, from_name, None, position),
+        }
+        self.set_entry(to, to_name, Some((ino, kind)), position);
+        let exchanged = matches!(over, Over::Exchanged { .. });
+        let from_dir = self.changing(from, position);
+        from_dir.nlink = from_dir.nlink.wrapping_sub(lost);
+        from_dir.extra -= u64::from(!exchanged);
+        touch_dir(from_dir, time);
+        let to_dir = self.changing(to, position);
+        to_dir.nlink = to_dir.nlink.wrapping_add(gained);
+        to_dir.extra += u64::from(over == Over::Nothing);
+        touch_dir(to_dir, time);
+    }
+}
+
+fn touch_dir(dir: &mut Inode, time: Time) {
+    dir.mtime = dir.mtime.max(time);
+    dir.ctime = dir.ctime.max(time);
+}
+
+fn missing(result: Result<(), Fault>) -> Vec<Need> {
+    match result {
+        Err(Fault::Missing(needs)) => needs,
+        _ => Vec::new(),
+    }
+}

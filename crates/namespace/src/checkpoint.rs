@@ -1,0 +1,100 @@
+//! The dirty rows, as they were at one position, for one atomic batch of the metadata store.
+
+use chiton_types::Ino;
+
+use crate::dirt::{DirtyKey, is_dirty};
+use crate::inode::COMPLETE;
+use crate::namespace::{Namespace, RowChange};
+use crate::row;
+use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, XattrsKey};
+
+impl Namespace {
+    /// Begins a checkpoint of the state as it is now. One at a time: the rows that [`Namespace::checkpoint_take`]
+    /// hands out must become durable, however often that is tried, before [`Namespace::checkpoint_done`].
+    pub fn checkpoint_begin(&mut self) {
+        self.dirt.begin();
+        let count = (row::COUNT_KEY.to_vec(), Some(self.inode_count.to_le_bytes().to_vec()));
+        self.dirt.saved().push(count);
+    }
+
+    /// Encodes up to about `rows_max` rows of the checkpoint, as they were when it began; true when there are no more.
+    pub fn checkpoint_take(&mut self, rows_max: usize, out: &mut Vec<RowChange>) -> bool {
+        out.append(self.dirt.saved());
+        let end = out.len() + rows_max;
+        while out.len() < end {
+            let Some(key) = self.dirt.next_saving() else { return true };
+            match key {
+                DirtyKey::Inode(ino) => out.extend(self.take_inode(ino)),
+                DirtyKey::Entry(dir, hash) => self.take_entries(dir, hash, out),
+                DirtyKey::Content(ino) => out.extend(self.contents.take(ContentKey(ino), &self.dirt)),
+                DirtyKey::Chunk(ino, n) => out.extend(self.chunks.take(ChunkKey(ino, n), &self.dirt)),
+                DirtyKey::Xattrs(ino) => out.extend(self.xattrs.take(XattrsKey(ino), &self.dirt)),
+                DirtyKey::Block(block) => out.extend(self.blocks.take(BlockKey(block), &self.dirt)),
+                DirtyKey::Orphan(ino) => out.extend(self.orphans.take(OrphanKey(ino), &self.dirt)),
+                DirtyKey::Garbage(block) => out.extend(self.garbage.take(GarbageKey(block), &self.dirt)),
+            }
+        }
+        false
+    }
+
+    /// The checkpoint's rows are durable in the store.
+    pub fn checkpoint_done(&mut self) {
+        self.dirt.done();
+        self.generation += 1;
+        self.orphans.drop_absent();
+        self.garbage.drop_absent();
+        for (dir, hash) in std::mem::take(&mut self.spent) {
+            if self.inodes.get(dir).is_some_and(|d| d.has(COMPLETE)) {
+                self.forget_absent(dir, hash);
+            }
+        }
+        for dir in std::mem::take(&mut self.dead_dirs) {
+            let Some(held) = self.dirs.get_mut(&dir) else { continue };
+            let (before, names_before) = (held.len(), held.name_bytes());
+            held.drop_clean();
+            self.entries -= before - held.len();
+            self.name_bytes -= names_before - held.name_bytes();
+            if held.len() == 0 {
+                self.dirs.remove(&dir);
+            } else {
+                self.dead_dirs.push(dir);
+            }
+        }
+    }
+
+    /// In a directory that is in memory whole, "absent" need not be remembered once the store knows it.
+    fn forget_absent(&mut self, dir: Ino, hash: u64) {
+        let Some(held) = self.dirs.get_mut(&dir) else { return };
+        let spent: Vec<Vec<u8>> = held
+            .with_hash(hash)
+            .filter(|(_, slot)| slot.kind().is_none() && !is_dirty(&slot.marks))
+            .map(|(name, _)| name.to_vec())
+            .collect();
+        for name in spent {
+            held.remove(hash, &name);
+            self.entries -= 1;
+            self.name_bytes -= name.len();
+        }
+    }
+
+    fn take_inode(&self, ino: Ino) -> Option<RowChange> {
+        if let Some(inode) = self.inodes.get(ino) {
+            return self.dirt.take_mark(&inode.marks).then(|| (row::inode_key(ino), Some(inode.encode())));
+        }
+        let marks = self.inodes.dead.get(&ino)?;
+        self.dirt.take_mark(marks).then(|| (row::inode_key(ino), None))
+    }
+
+    fn take_entries(&mut self, dir: Ino, hash: u64, out: &mut Vec<RowChange>) {
+        let Some(held) = self.dirs.get(&dir) else { return };
+        for (name, slot) in held.with_hash(hash) {
+            if self.dirt.take_mark(&slot.marks) {
+                let value = slot.kind().map(|kind| row::encode_entry(slot.ino, kind, slot.position));
+                if value.is_none() {
+                    self.spent.push((dir, hash));
+                }
+                out.push((row::entry_key(dir, hash, name), value));
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The entries of one directory in memory: an extendible hash table in the order of hashes.
+//!
+//! ```text
+//!   index (2^depth, by the top bits of the hash) ──▶ buckets of up to 32 entries, sorted by (hash, name)
+//! ```
+//!
+//! Lookup, insert and remove touch one bucket; walking the index walks the directory in the order of
+//! [`chiton_types::name_hash`], which is the order of the store's rows and of readdir cookies.
+//!
+//! Invariants:
+//! - A slot with kind 0 says that the name is known to be absent (deleted and not yet checkpointed, or
+//!   looked for in the store in vain).
+//! - A bucket of local depth d stands at 2^(depth-d) neighbouring places of the index.
+
+use std::cell::Cell;
+
+use chiton_types::{Ino, Kind, Position};
+
+use crate::dirt::{Marks, is_dirty};
+
+const BUCKET_ENTRIES: usize = 32;
+const DEPTH_MAX: u8 = 28;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) hash: u64,
+    pub(crate) ino: Ino,
+    pub(crate) position: Position,
+    name_at: u32,
+    name_len: u8,
+    kind: u8,
+    pub(crate) marks: Marks,
+}
+
+const _: () = assert!(size_of::<Slot>() == 32);
+
+impl Slot {
+    /// Type of what is there; `None` if the name is known to be absent.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Kind::from_u8(self.kind)
+    }
+
+    pub(crate) fn set(&mut self, target: Option<(Ino, Kind)>, position: Position) {
+        let (ino, kind) = target.map_or((Ino(0), 0), |(ino, kind)| (ino, kind as u8));
+        (self.ino, self.kind, self.position) = (ino, kind, position);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    slots: Vec<Slot>,
+    names: Vec<u8>,
+    names_dead: u32,
+    depth: u8,
+}
+
+impl Bucket {
+    fn name(&self, slot: &Slot) -> &[u8] {
+        &self.names[slot.name_at as usize..slot.name_at as usize + usize::from(slot.name_len)]
+    }
+
+    fn search(&self, hash: u64, name: &[u8]) -> Result<usize, usize> {
+        self.slots.binary_search_by(|s| s.hash.cmp(&hash).then_with(|| self.name(s).cmp(name)))
+    }
+
+    fn insert(&mut self, at: usize, hash: u64, name: &[u8], slot: Slot) {
+        let name_at = self.names.len() as u32;
+        self.names.extend_from_slice(name);
+        let slot = Slot { hash, name_at, name_len: name.len() as u8, ..slot };
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(if self.slots.len() < 8 { 4 } else { 8 });
+        }
+        self.slots.insert(at, slot);
+    }
+
+    fn remove(&mut self, at: usize) {
+        let slot = self.slots.remove(at);
+        self.names_dead += u32::from(slot.name_len);
+        if self.names_dead as usize > self.names.len() / 2 {
+            let mut names = Vec::with_capacity(self.names.len() - self.names_dead as usize);
+            for i in 0..self.slots.len() {
+                let at = names.len() as u32;
+                names.extend_from_slice(self.name(&self.slots[i]));
+                self.slots[i].name_at = at;
+            }
+            self.names = names;
+            self.names_dead = 0;
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Dir {
+    index: Vec<u32>,
+    buckets: Vec<Bucket>,
+    depth: u8,
+    /// All entries with a hash above the first and up to the second are in memory.
+    pub(crate) known: Option<(u64, u64)>,
+    len: usize,
+}
+
+impl Default for Dir {
+    fn default() -> Dir {
+        Dir { index: vec![0], buckets: vec![Bucket::default()], depth: 0, known: None, len: 0 }
+    }
+}
+
+impl Dir {
+    #[inline]
+    fn bucket_of(&self, hash: u64) -> usize {
+        self.index[(hash >> (63 - self.depth)) as usize] as usize
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, name: &[u8]) -> Option<&Slot> {
+        let bucket = &self.buckets[self.bucket_of(hash)];
+        bucket.search(hash, name).ok().map(|i| &bucket.slots[i])
+    }
+
+    pub(crate) fn find_mut(&mut self, hash: u64, name: &[u8]) -> Option<&mut Slot> {
+        let b = self.bucket_of(hash);
+        let i = self.buckets[b].search(hash, name).ok()?;
+        Some(&mut self.buckets[b].slots[i])
+    }
+
+    /// Adds a slot for a name that has none; its target is then set.
+    pub(crate) fn insert(&mut self, hash: u64, name: &[u8], marks: u8) -> &mut Slot {
+        loop {
+            let b = self.bucket_of(hash);
+            if self.buckets[b].slots.len() < BUCKET_ENTRIES || !self.split(b) {
+                let at = self.buckets[b].search(hash, name).expect_err("the name has no slot yet");
+                let empty = Slot {
+                    hash,
+                    ino: Ino(0),
+                    position: Position(0),
+                    name_at: 0,
+                    name_len: 0,
+                    kind: 0,
+                    marks: Cell::new(marks),
+                };
+                self.buckets[b].insert(at, hash, name, empty);
+                self.len += 1;
+                return &mut self.buckets[b].slots[at];
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64, name: &[u8]) {
+        let b = self.bucket_of(hash);
+        if let Ok(at) = self.buckets[b].search(hash, name) {
+            self.buckets[b].remove(at);
+            self.len -= 1;
+        }
+    }
+
+    /// Parts a full bucket by the next bit of the hash; false if that cannot help (all hashes equal, or the
+    /// index is as deep as it may be), in which case the bucket grows past its size.
+    fn split(&mut self, b: usize) -> bool {
+        let depth = self.buckets[b].depth;
+        let slots = &self.buckets[b].slots;
+        if depth == DEPTH_MAX || slots.first().map(|s| s.hash) == slots.last().map(|s| s.hash) {
+            return false;
+        }
+        if depth == self.depth {
+            self.index = self.index.iter().flat_map(|&i| [i, i]).collect();
+            self.depth += 1;
+        }
+        let span = 1usize << (self.depth - depth);
+        let first = (self.buckets[b].slots[0].hash >> (63 - depth)) as usize * span;
+        let upper = self.buckets.len() as u32;
+        for place in &mut self.index[first + span / 2..first + span] {
+            *place = upper;
+        }
+        let bit = 1u64 << (62 - depth);
+        let old = std::mem::take(&mut self.buckets[b]);
+        let mut halves = [Bucket { depth: depth + 1, ..Bucket::default() }, Bucket { depth: depth + 1, ..Bucket::default() }];
+        for slot in &old.slots {
+            let half = &mut halves[usize::from(slot.hash & bit != 0)];
+            let at = half.slots.len();
+            half.insert(at, slot.hash, old.name(slot), slot.clone());
+        }
+        let [low, high] = halves;
+        self.buckets[b] = low;
+        self.buckets.push(high);
+        true
+    }
+
+    /// Slots with a hash above `after`, in order, as (name, slot); absent ones too.
+    pub(crate) fn iter_after(&self, after: u64) -> impl Iterator<Item = (&[u8], &Slot)> {
+        let start = (after >> (63 - self.depth)) as usize;
+        let mut last = None;
+        self.index[start..]
+            .iter()
+            .filter(move |&&b| last.replace(b) != Some(b))
+            .flat_map(|&b| {
+                let bucket = &self.buckets[b as usize];
+                bucket.slots.iter().map(move |s| (bucket.name(s), s))
+            })
+            .filter(move |(_, s)| s.hash > after)
+    }
+
+    /// Slots with exactly this hash.
+    pub(crate) fn with_hash(&self, hash: u64) -> impl Iterator<Item = (&[u8], &Slot)> {
+        let bucket = &self.buckets[self.bucket_of(hash)];
+        bucket.slots.iter().filter(move |s| s.hash == hash).map(move |s| (bucket.name(s), s))
+    }
+
+    /// Keeps only dirty slots.
+    pub(crate) fn drop_clean(&mut self) {
+        let mut kept = Dir::default();
+        for bucket in &self.buckets {
+            for slot in bucket.slots.iter().filter(|s| is_dirty(&s.marks)) {
+                let new = kept.insert(slot.hash, bucket.name(slot), slot.marks.get());
+                new.set(slot.kind().map(|k| (slot.ino, k)), slot.position);
+            }
+        }
+        *self = kept;
+    }
+
+    /// Bytes of the names of all slots.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.buckets.iter().map(|b| b.names.len() - b.names_dead as usize).sum()
+    }
+
+    /// Slots, absent ones too.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_order(dir: &Dir, expect: usize) {
+        let all: Vec<_> = dir.iter_after(0).map(|(n, s)| (s.hash, n.to_vec())).collect();
+        assert_eq!(all.len(), expect);
+        assert!(all.windows(2).all(|w| w[0] < w[1]));
+    }
+
+    #[test]
+    fn many_names_are_found_listed_and_removed() {
+        let mut dir = Dir::default();
+        let name = |i: u64| format!("file-{i}").into_bytes();
+        let hash = |n: &[u8]| chiton_types::name_hash(n);
+        for i in 0..10_000 {
+            dir.insert(hash(&name(i)), &name(i), 0).set(Some((Ino(i + 2), Kind::File)), Position(i));
+        }
+        check_order(&dir, 10_000);
+        for i in 0..10_000 {
+            assert_eq!(dir.find(hash(&name(i)), &name(i)).map(|s| s.ino), Some(Ino(i + 2)));
+        }
+        for i in (0..10_000).filter(|i| i % 3 != 0) {
+            dir.remove(hash(&name(i)), &name(i));
+        }
+        check_order(&dir, 3_334);
+        assert!(dir.find(hash(&name(1)), &name(1)).is_none());
+        assert_eq!(dir.find(hash(&name(9)), &name(9)).map(|s| s.ino), Some(Ino(11)));
+        // Resuming after any cookie continues with the next.
+        let cookies: Vec<u64> = dir.iter_after(0).map(|(_, s)| s.hash).collect();
+        for w in cookies.windows(2) {
+            assert_eq!(dir.iter_after(w[0]).next().map(|(_, s)| s.hash), Some(w[1]));
+        }
+        dir.drop_clean();
+        assert_eq!(dir.len(), 0);
+    }
+
+    #[test]
+    fn equal_hashes_overflow_their_bucket() {
+        let mut dir = Dir::default();
+        for i in 0..100u32 {
+            dir.insert(77, &i.to_be_bytes(), 0);
+        }
+        dir.insert(78, b"x", 0);
+        dir.insert(u64::MAX >> 1, b"y", 0);
+        assert_eq!((dir.len(), dir.with_hash(77).count()), (102, 100));
+        check_order(&dir, 102);
+    }
+}

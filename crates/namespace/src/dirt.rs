@@ -1,0 +1,121 @@
+//! Which rows must be written, and the image of the state at the beginning of a checkpoint.
+//!
+//! Two generations: rows changed since the last checkpoint began are on `list`; while a checkpoint is under way
+//! the rows that it must still write are on `saving`. A row on `saving` that is about to change is encoded first
+//! (copy on write), so the checkpoint writes the state of one position although operations go on.
+//!
+//! ```text
+//!   change ──▶ list ── begin ──▶ saving ── take ──▶ rows for the store
+//!                                  └── change: before-image ──▶ saved ──┘
+//! ```
+//!
+//! Invariants:
+//! - A row has the bit of a generation exactly if its key is on that generation's list and not yet encoded.
+//! - [`FRESH`] only on rows that the store does not hold.
+
+use std::cell::Cell;
+
+use chiton_types::{BlockId, Ino};
+
+use crate::namespace::RowChange;
+
+/// The row was looked at since the clock's hand passed last.
+pub(crate) const REFERENCED: u8 = 4;
+/// The store holds no row under this key.
+pub(crate) const FRESH: u8 = 8;
+const GENERATIONS: u8 = 3;
+
+/// Bookkeeping bits of a row in memory.
+pub(crate) type Marks = Cell<u8>;
+
+/// True if the row must be written.
+pub(crate) fn is_dirty(marks: &Marks) -> bool {
+    marks.get() & GENERATIONS != 0
+}
+
+/// Key of a changed row. An entry is named by its hash: equal hashes of one directory are written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirtyKey {
+    Inode(Ino),
+    Entry(Ino, u64),
+    Content(Ino),
+    Chunk(Ino, u32),
+    Xattrs(Ino),
+    Block(BlockId),
+    Orphan(Ino),
+    Garbage(BlockId),
+}
+
+#[derive(Default)]
+pub(crate) struct Dirt {
+    generation: u8,
+    list: Vec<DirtyKey>,
+    saving: Vec<DirtyKey>,
+    saved: Vec<RowChange>,
+    active: bool,
+}
+
+impl Dirt {
+    /// To be called before any change of a row. `image` encodes the row as it is.
+    #[inline]
+    pub(crate) fn before_change(&mut self, marks: &Marks, key: DirtyKey, image: impl FnOnce() -> RowChange) {
+        let (now, before) = (1 << self.generation, 2 >> self.generation);
+        let mut m = marks.get();
+        if m & before != 0 {
+            self.saved.push(image());
+            m &= !(before | FRESH);
+        }
+        if m & now == 0 {
+            m |= now;
+            self.list.push(key);
+        }
+        marks.set(m);
+    }
+
+    /// True if `marks` say that the running checkpoint must still write the row; clears that.
+    pub(crate) fn take_mark(&self, marks: &Marks) -> bool {
+        let before = 2 >> self.generation;
+        let m = marks.get();
+        if m & before == 0 {
+            return false;
+        }
+        marks.set(m & !(before | FRESH));
+        true
+    }
+
+    /// True if the row can vanish without a trace: the store has none and the running checkpoint wants none.
+    pub(crate) fn is_traceless(&self, marks: &Marks) -> bool {
+        marks.get() & FRESH != 0 && marks.get() & (2 >> self.generation) == 0
+    }
+
+    pub(crate) fn begin(&mut self) {
+        assert!(!self.active, "a checkpoint is under way already");
+        assert!(self.saving.is_empty() && self.saved.is_empty());
+        self.active = true;
+        self.saving = std::mem::take(&mut self.list);
+        self.generation ^= 1;
+    }
+
+    pub(crate) fn next_saving(&mut self) -> Option<DirtyKey> {
+        self.saving.pop()
+    }
+
+    pub(crate) fn saved(&mut self) -> &mut Vec<RowChange> {
+        &mut self.saved
+    }
+
+    pub(crate) fn done(&mut self) {
+        assert!(self.active && self.saving.is_empty() && self.saved.is_empty(), "the checkpoint is not finished");
+        self.active = false;
+        self.saving.shrink_to_fit();
+    }
+
+    pub(crate) fn active(&self) -> bool {
+        self.active
+    }
+
+    /// Rows changed since the last checkpoint began.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+}

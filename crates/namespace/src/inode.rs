@@ -1,0 +1,172 @@
+//! An inode in memory (96 bytes) and as a row.
+
+use std::cell::Cell;
+
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Attr, Ino, Kind, Mode, Position, Time};
+
+use crate::dirt::Marks;
+
+/// The content is inline: there is a content row.
+pub(crate) const INLINE: u8 = 1;
+/// The content is in blocks: chunk rows map it.
+pub(crate) const MAPPED: u8 = 2;
+/// There is a row of extended attributes.
+pub(crate) const XATTRS: u8 = 4;
+const STORED_FLAGS: u8 = INLINE | MAPPED | XATTRS;
+/// In memory only: all entries of the directory, or all chunks of the file's map, are in memory.
+pub(crate) const COMPLETE: u8 = 128;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Inode {
+    pub(crate) ino: Ino,
+    pub(crate) parent: Ino,
+    pub(crate) position: Position,
+    /// Of files and symbolic links.
+    pub(crate) size: u64,
+    /// Files: bytes mapped or inline. Directories: number of entries.
+    pub(crate) extra: u64,
+    pub(crate) atime: Time,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) btime: Time,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u32,
+    pub(crate) rdev: u32,
+    pub(crate) mode: Mode,
+    pub(crate) kind: Kind,
+    pub(crate) flags: u8,
+    pub(crate) marks: Marks,
+}
+
+const _: () = assert!(size_of::<Inode>() <= 96);
+
+impl Inode {
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub(crate) fn attr(&self) -> Attr {
+        let dir = self.kind == Kind::Dir;
+        Attr {
+            ino: self.ino,
+            kind: self.kind,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size: if dir { self.extra * 32 } else { self.size },
+            allocated: if dir { 0 } else { self.extra },
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+            parent: self.parent,
+            position: self.position,
+        }
+    }
+
+    /// The row's value. Times are stored as their distance from the birth time.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut v = Vec::with_capacity(64);
+        v.put_u8(self.kind as u8);
+        v.put_u8(self.flags & STORED_FLAGS);
+        v.put_u16(self.mode.0);
+        v.put_u64(self.parent.0);
+        v.put_varint(self.position.0);
+        v.put_varint(u64::from(self.nlink));
+        v.put_varint(u64::from(self.uid));
+        v.put_varint(u64::from(self.gid));
+        v.put_varint(u64::from(self.rdev));
+        v.put_varint(self.size);
+        v.put_varint(self.extra);
+        v.put_i64(self.btime.0);
+        for t in [self.atime, self.mtime, self.ctime] {
+            v.put_varint(zigzag(t.0.wrapping_sub(self.btime.0)));
+        }
+        v
+    }
+
+    pub(crate) fn decode(ino: Ino, value: &[u8]) -> Result<Inode, Malformed> {
+        let mut v = Take::new(value);
+        let small = |n: u64| u32::try_from(n).map_err(|_| Malformed { expected: "a number of 32 bits" });
+        let kind = Kind::from_u8(v.u8()?).ok_or(Malformed { expected: "a type of inode" })?;
+        let flags = v.u8()? & STORED_FLAGS;
+        let mode = Mode(v.u16()?);
+        let parent = Ino(v.u64()?);
+        let position = Position(v.varint()?);
+        let nlink = small(v.varint()?)?;
+        let uid = small(v.varint()?)?;
+        let gid = small(v.varint()?)?;
+        let rdev = small(v.varint()?)?;
+        let size = v.varint()?;
+        let extra = v.varint()?;
+        let btime = Time(v.i64()?);
+        let mut time = || Ok(Time(btime.0.wrapping_add(unzigzag(v.varint()?))));
+        let (atime, mtime, ctime) = (time()?, time()?, time()?);
+        v.finish()?;
+        Ok(Inode {
+            ino,
+            parent,
+            position,
+            size,
+            extra,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            uid,
+            gid,
+            nlink,
+            rdev,
+            mode,
+            kind,
+            flags,
+            marks: Cell::new(0),
+        })
+    }
+}
+
+fn zigzag(v: i64) -> u64 {
+    ((v << 1) ^ (v >> 63)) as u64
+}
+
+fn unzigzag(v: u64) -> i64 {
+    (v >> 1) as i64 ^ -((v & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_round_trip() {
+        let inode = Inode {
+            ino: Ino(77),
+            parent: Ino(1),
+            position: Position(12),
+            size: 5,
+            extra: 5,
+            atime: Time(-3),
+            mtime: Time(i64::MAX),
+            ctime: Time(1_700_000_000_000_000_000),
+            btime: Time(1_600_000_000_000_000_000),
+            uid: 1000,
+            gid: u32::MAX,
+            nlink: 2,
+            rdev: 0,
+            mode: Mode(0o6755),
+            kind: Kind::File,
+            flags: INLINE | COMPLETE,
+            marks: Cell::new(0),
+        };
+        let back = Inode::decode(Ino(77), &inode.encode()).unwrap();
+        assert_eq!(back.attr(), inode.attr());
+        assert_eq!(back.flags, INLINE);
+        for n in 0..inode.encode().len() {
+            assert!(Inode::decode(Ino(77), &inode.encode()[..n]).is_err(), "{n}");
+        }
+    }
+}

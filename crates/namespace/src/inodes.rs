@@ -1,0 +1,116 @@
+//! The table of inodes in memory: pages of records and an index of slots.
+//!
+//! Invariants:
+//! - A slot never moves; a freed slot is used again before a page is added.
+//! - `dead` remembers inodes that are known not to exist: deleted and not yet checkpointed, or asked for and absent.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use chiton_types::Ino;
+use hashbrown::HashTable;
+
+use crate::dirt::Marks;
+use crate::inode::Inode;
+
+const PAGE_SLOTS: usize = 512;
+
+#[derive(Default)]
+pub(crate) struct Inodes {
+    pages: Vec<Vec<Option<Inode>>>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+    pub(crate) dead: BTreeMap<Ino, Marks>,
+}
+
+/// Mixes all bits of an inode number: counters are dense, so any odd multiplier with a fold does.
+fn hash(ino: Ino) -> u64 {
+    let x = (ino.0 ^ (ino.0 >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^ (x >> 29)
+}
+
+impl Inodes {
+    #[inline]
+    pub(crate) fn slot(&self, ino: Ino) -> Option<u32> {
+        self.index.find(hash(ino), |&s| self.at(s).ino == ino).copied()
+    }
+
+    #[inline]
+    fn at(&self, slot: u32) -> &Inode {
+        let slot = slot as usize;
+        self.pages[slot / PAGE_SLOTS][slot % PAGE_SLOTS].as_ref().expect("indexed slots are in use")
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, ino: Ino) -> Option<&Inode> {
+        self.slot(ino).map(|s| self.at(s))
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
+        let slot = self.slot(ino)? as usize;
+        self.pages[slot / PAGE_SLOTS][slot % PAGE_SLOTS].as_mut()
+    }
+
+    /// Adds an inode that is not there.
+    pub(crate) fn insert(&mut self, inode: Inode) {
+        let h = hash(inode.ino);
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.pages[slot as usize / PAGE_SLOTS][slot as usize % PAGE_SLOTS] = Some(inode);
+                slot
+            }
+            None => {
+                if self.pages.last().is_none_or(|p| p.len() == PAGE_SLOTS) {
+                    self.pages.push(Vec::with_capacity(PAGE_SLOTS));
+                }
+                let page = self.pages.len() - 1;
+                self.pages[page].push(Some(inode));
+                (page * PAGE_SLOTS + self.pages[page].len() - 1) as u32
+            }
+        };
+        let pages = &self.pages;
+        self.index.insert_unique(h, slot, |&s| {
+            let s = s as usize;
+            hash(pages[s / PAGE_SLOTS][s % PAGE_SLOTS].as_ref().expect("indexed slots are in use").ino)
+        });
+    }
+
+    /// Takes an inode out; `None` if it was not there.
+    pub(crate) fn remove(&mut self, ino: Ino) -> Option<Inode> {
+        let pages = &self.pages;
+        let found = self.index.find_entry(hash(ino), |&s| {
+            let s = s as usize;
+            pages[s / PAGE_SLOTS][s % PAGE_SLOTS].as_ref().is_some_and(|i| i.ino == ino)
+        });
+        let (slot, _) = found.ok()?.remove();
+        self.free.push(slot);
+        self.pages[slot as usize / PAGE_SLOTS][slot as usize % PAGE_SLOTS].take()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Slots ever used, for the clock's hand.
+    pub(crate) fn slots(&self) -> usize {
+        self.pages.last().map_or(0, |p| (self.pages.len() - 1) * PAGE_SLOTS + p.len())
+    }
+
+    /// The inode in a slot, if it is in use.
+    pub(crate) fn in_slot(&self, slot: usize) -> Option<&Inode> {
+        self.pages.get(slot / PAGE_SLOTS)?.get(slot % PAGE_SLOTS)?.as_ref()
+    }
+
+    pub(crate) fn note_dead(&mut self, ino: Ino) -> &Marks {
+        self.dead.entry(ino).or_insert_with(|| Cell::new(0))
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.pages.len() * PAGE_SLOTS * size_of::<Option<Inode>>() + self.index.capacity() * 6 + self.dead.len() * 48
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Inode> {
+        self.pages.iter().flatten().flatten()
+    }
+}

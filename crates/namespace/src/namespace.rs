@@ -1,0 +1,217 @@
+//! The state itself. Each question has a file of its own: `plan`, `apply`, `query`, `paging`, `checkpoint`,
+//! `validate`.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
+use hashbrown::HashMap;
+
+use crate::chunk::Chunk;
+use crate::dir::{Dir, Slot};
+use crate::dirt::{Dirt, REFERENCED};
+use crate::fault::{Fault, Need};
+use crate::inode::{COMPLETE, Inode};
+use crate::inodes::Inodes;
+use crate::row;
+use crate::side::Side;
+use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present, Xattrs, XattrsKey};
+use crate::{Extent, Gone, Outcome};
+
+/// What `plan` needs to know beside the state.
+pub struct Context<'a> {
+    /// Who asks.
+    pub cred: &'a Cred,
+    /// The time of the change.
+    pub now: Time,
+    /// Number for the inode that [`crate::Op::Make`] makes.
+    pub offered: Ino,
+    /// Whether any session has the inode open.
+    pub is_open: &'a dyn Fn(Ino) -> bool,
+}
+
+/// What a successful plan says beside its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// The inode that the operation is about.
+    pub subject: Option<Ino>,
+    /// The inode that loses its last name.
+    pub gone: Option<Gone>,
+}
+
+/// One page of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Name, inode, type, cookie; in the order of cookies.
+    pub entries: Vec<(Name, Ino, Kind, u64)>,
+    /// There are no more.
+    pub end: bool,
+}
+
+/// Content of a file for a reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// All of it; if it is shorter than the size, the rest reads as zeros.
+    Inline(Vec<u8>),
+    /// What is mapped in the chunks that cover the range: from, end (exclusive), extents.
+    Extents(u64, u64, Vec<Extent>),
+}
+
+/// A row for the metadata store: key, and value or `None` to delete.
+pub type RowChange = (Vec<u8>, Option<Vec<u8>>);
+
+/// The namespace in memory: a cache of rows over the metadata store, and what was changed since the last checkpoint.
+#[derive(Default)]
+pub struct Namespace {
+    pub(crate) inodes: Inodes,
+    pub(crate) dirs: HashMap<Ino, Dir>,
+    pub(crate) contents: Side<ContentKey, Box<[u8]>>,
+    pub(crate) chunks: Side<ChunkKey, Chunk>,
+    pub(crate) xattrs: Side<XattrsKey, Xattrs>,
+    pub(crate) blocks: Side<BlockKey, u32>,
+    /// Always in memory whole.
+    pub(crate) orphans: Side<OrphanKey, Present>,
+    /// Always in memory whole.
+    pub(crate) garbage: Side<GarbageKey, Present>,
+    pub(crate) dirt: Dirt,
+    pub(crate) generation: u64,
+    pub(crate) inode_count: u64,
+    /// Slots of all directories, and bytes of their names.
+    pub(crate) entries: usize,
+    pub(crate) name_bytes: usize,
+    pub(crate) hand: usize,
+    /// Directories that ended: their tombstones stay until they are checkpointed.
+    pub(crate) dead_dirs: Vec<Ino>,
+    /// Tombstones of entries that the running checkpoint writes.
+    pub(crate) spent: Vec<(Ino, u64)>,
+}
+
+/// What is known of a name.
+pub(crate) enum Known<'a> {
+    Present(&'a Slot, Kind),
+    Absent,
+}
+
+impl Namespace {
+    /// An empty cache over an empty store (for tests: see [`Namespace::open`]).
+    pub fn new() -> Namespace {
+        Namespace::default()
+    }
+
+    /// The rows of an empty file system: the root directory.
+    pub fn format_rows(now: Time, uid: u32, gid: u32) -> Vec<RowChange> {
+        let root = Inode {
+            ino: Ino::ROOT,
+            parent: Ino::ROOT,
+            position: Position(0),
+            size: 0,
+            extra: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            uid,
+            gid,
+            nlink: 2,
+            rdev: 0,
+            mode: Mode(0o755),
+            kind: Kind::Dir,
+            flags: 0,
+            marks: Cell::new(0),
+        };
+        vec![
+            (row::inode_key(Ino::ROOT), Some(root.encode())),
+            (row::COUNT_KEY.to_vec(), Some(1u64.to_le_bytes().to_vec())),
+        ]
+    }
+
+    /// Number of inodes, orphans included.
+    pub fn inode_count(&self) -> u64 {
+        self.inode_count
+    }
+
+    /// Inodes without a name that still exist.
+    pub fn orphans(&self) -> Vec<Ino> {
+        self.orphans.range(..).map(|(OrphanKey(ino), _)| ino).collect()
+    }
+
+    /// Blocks that nothing refers to since a checkpoint that is durable: they can be deleted from the object store,
+    /// and then forgotten by [`crate::Event::Swept`]. Nothing while a checkpoint is under way.
+    pub fn garbage(&self, max: usize) -> Vec<chiton_types::BlockId> {
+        if self.dirt.active() {
+            return Vec::new();
+        }
+        self.garbage.clean().map(|GarbageKey(block)| block).take(max).collect()
+    }
+
+    /// What to tell the caller after the events of a plan are applied.
+    pub fn outcome(&self, planned: Planned) -> Outcome {
+        let attr = |ino: Ino| self.inodes.get(ino).map(Inode::attr);
+        Outcome { attr: planned.subject.and_then(attr), gone: planned.gone }
+    }
+
+    /// An inode, or why it is not at hand.
+    #[inline]
+    pub(crate) fn inode(&self, ino: Ino) -> Result<&Inode, Fault> {
+        match self.inodes.get(ino) {
+            Some(inode) => {
+                inode.marks.set(inode.marks.get() | REFERENCED);
+                Ok(inode)
+            }
+            None if self.inodes.dead.contains_key(&ino) => Err(Refusal::Stale.into()),
+            None => Err(Need::Inode(ino).into()),
+        }
+    }
+
+    /// A directory's inode.
+    pub(crate) fn dir_inode(&self, ino: Ino) -> Result<&Inode, Fault> {
+        let inode = self.inode(ino)?;
+        if inode.kind == Kind::Dir { Ok(inode) } else { Err(Refusal::NotDir.into()) }
+    }
+
+    /// What bears `name` in `dir`.
+    #[inline]
+    pub(crate) fn entry(&self, dir: &Inode, name: &Name) -> Result<Known<'_>, Fault> {
+        let hash = name.hash64();
+        let held = self.dirs.get(&dir.ino);
+        match held.and_then(|d| d.find(hash, name.as_bytes())) {
+            Some(slot) => Ok(slot.kind().map_or(Known::Absent, |kind| Known::Present(slot, kind))),
+            None if dir.has(COMPLETE) => Ok(Known::Absent),
+            None if dir.extra <= DIR_WHOLE_ENTRIES_MAX => Err(Need::Dir(dir.ino).into()),
+            None => Err(Need::Entry(dir.ino, name.clone()).into()),
+        }
+    }
+
+    /// Attributes. `Stale` if the inode is gone.
+    pub fn attr(&self, ino: Ino) -> Result<Attr, Fault> {
+        Ok(self.inode(ino)?.attr())
+    }
+
+    /// Rows changed since the last checkpoint began.
+    pub fn dirty_rows(&self) -> usize {
+        self.dirt.len()
+    }
+
+    /// Estimate of the memory in use.
+    pub fn memory_bytes(&self) -> usize {
+        // A slot is 32 bytes, buckets are about 80 % full.
+        self.inodes.memory_bytes()
+            + self.entries * 40
+            + self.name_bytes
+            + self.dirs.len() * 150
+            + self.contents.memory_bytes()
+            + self.chunks.memory_bytes()
+            + self.xattrs.memory_bytes()
+            + self.blocks.memory_bytes()
+            + self.orphans.memory_bytes()
+            + self.garbage.memory_bytes()
+    }
+
+    /// Every resident inode with its orphan state, for validators and dumps.
+    pub(crate) fn resident(&self) -> BTreeMap<Ino, &Inode> {
+        self.inodes.iter().map(|i| (i.ino, i)).collect()
+    }
+}
+
+/// A directory of at most so many entries is fetched whole when one of them is asked for.
+pub(crate) const DIR_WHOLE_ENTRIES_MAX: u64 = 4096;

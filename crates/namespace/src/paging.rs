@@ -1,0 +1,324 @@
+//! Rows come in (`open`, `fetch`, `install`) and go out (`evict`).
+//!
+//! Invariants:
+//! - Fetching holds no lock on the namespace: what was read before a checkpoint was completed or rows were evicted is
+//!   refused at [`Namespace::install`] (the generation), and a row in memory is never overwritten by a fetched one.
+//! - Only clean rows leave, never while a checkpoint is under way; a directory or map that lost one is not complete.
+
+use std::fmt;
+
+use chiton_types::codec::{Malformed, Take};
+use chiton_types::{BlockId, Ino, Kind};
+
+use crate::chunk::Chunk;
+use crate::dirt::{REFERENCED, is_dirty};
+use crate::extent::CHUNK_BYTES;
+use crate::fault::Need;
+use crate::inode::{COMPLETE, Inode};
+use crate::namespace::Namespace;
+use crate::row;
+use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present, Xattrs, XattrsKey};
+
+/// Rows as they are read: key, value.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Where rows are fetched from.
+pub trait RowSource {
+    /// What reading can fail with.
+    type Error;
+    /// The value under a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
+    /// Rows from `start` (inclusive) to `end` (exclusive) in order, at most `limit`.
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, Self::Error>;
+}
+
+/// Rows fetched for one [`Need`].
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    need: Need,
+    rows: Rows,
+    /// The scan reached the end of its range.
+    exhausted: bool,
+}
+
+/// Opening failed.
+#[derive(Debug)]
+pub enum OpenError<E> {
+    /// The store failed.
+    Source(E),
+    /// A row is not what the format says.
+    Corrupt(CorruptRow),
+}
+
+/// A row that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorruptRow {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// What was expected.
+    pub cause: Malformed,
+}
+
+impl fmt::Display for CorruptRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corrupt row {:?} of the metadata store: {}", String::from_utf8_lossy(&self.key), self.cause)
+    }
+}
+
+impl std::error::Error for CorruptRow {}
+
+const PAGE_ROWS: usize = 4096;
+
+impl Namespace {
+    /// An empty cache over a formatted store; loads what is always in memory (orphans, garbage, the count).
+    ///
+    /// # Errors
+    /// If the store fails or a row is corrupt. A store without the row of the count is not formatted: corrupt.
+    pub fn open<S: RowSource>(source: &S) -> Result<Namespace, OpenError<S::Error>> {
+        let mut ns = Namespace::new();
+        let corrupt = |key: &[u8], expected| {
+            OpenError::Corrupt(CorruptRow { key: key.to_vec(), cause: Malformed { expected } })
+        };
+        let count = source.get(row::COUNT_KEY).map_err(OpenError::Source)?;
+        let count = count.as_deref().and_then(|v| v.try_into().ok());
+        ns.inode_count =
+            u64::from_le_bytes(count.ok_or_else(|| corrupt(row::COUNT_KEY, "the number of inodes in 8 bytes"))?);
+        for (key, _) in scan_all(source, b"O")? {
+            let ino = key.get(1..).and_then(|k| k.try_into().ok()).map(u64::from_be_bytes);
+            ns.orphans.install(OrphanKey(Ino(ino.ok_or_else(|| corrupt(&key, "an inode number"))?)), Some(Present));
+        }
+        for (key, _) in scan_all(source, b"G")? {
+            let block = block_of(&key).ok_or_else(|| corrupt(&key, "a block's name"))?;
+            ns.garbage.install(GarbageKey(block), Some(Present));
+        }
+        Ok(ns)
+    }
+
+    /// Changes when rows fetched before may be stale.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Reads what is needed; without any lock on the namespace.
+    pub fn fetch<S: RowSource>(source: &S, need: &Need) -> Result<Fetched, S::Error> {
+        let mut exhausted = true;
+        let one = |key: Vec<u8>| Ok(source.get(&key)?.map(|v| (key, v)).into_iter().collect::<Rows>());
+        let rows = match need {
+            Need::Inode(ino) => one(row::inode_key(*ino))?,
+            Need::Entry(dir, name) => one(row::entry_key(*dir, name.hash64(), name.as_bytes()))?,
+            Need::Content(ino) => one(row::content_key(*ino))?,
+            Need::Chunk(ino, n) => one(row::chunk_key(*ino, *n))?,
+            Need::Xattrs(ino) => one(row::xattrs_key(*ino))?,
+            Need::Block(block) => one(row::block_key(*block))?,
+            Need::Dir(dir) => scan_prefix(source, &row::entry_key(*dir, 0, b"")[..9])?,
+            Need::Chunks(ino) => scan_prefix(source, &row::chunk_key(*ino, 0)[..9])?,
+            Need::Slice { dir, after, rows } => {
+                let start = row::entry_key(*dir, after + 1, b"");
+                let end = row::after_prefix(&start[..9]);
+                let mut got = source.scan(&start, &end, *rows as usize)?;
+                exhausted = got.len() < *rows as usize;
+                // Entries of one hash are never parted.
+                while let Some((last, _)) = got.last().filter(|_| !exhausted) {
+                    let next = [last.as_slice(), &[0]].concat();
+                    let stop = row::after_prefix(&last[..17]);
+                    let more = source.scan(&next, &stop, PAGE_ROWS)?;
+                    if more.is_empty() {
+                        break;
+                    }
+                    got.extend(more);
+                }
+                got
+            }
+        };
+        Ok(Fetched { need: need.clone(), rows, exhausted })
+    }
+
+    /// Takes fetched rows in, unless `generation` (read before the fetch) is no longer current.
+    ///
+    /// # Errors
+    /// A row that cannot be decoded.
+    pub fn install(&mut self, fetched: Fetched, generation: u64) -> Result<(), CorruptRow> {
+        if generation != self.generation {
+            return Ok(());
+        }
+        let Fetched { need, rows, exhausted } = fetched;
+        let first = rows.first();
+        let corrupt = |key: &[u8], cause| CorruptRow { key: key.to_vec(), cause };
+        match need {
+            Need::Inode(ino) => self.install_inode(ino, first)?,
+            Need::Entry(dir, name) if rows.is_empty() => {
+                let hash = name.hash64();
+                let held = self.dirs.entry(dir).or_default();
+                if held.find(hash, name.as_bytes()).is_none() {
+                    held.insert(hash, name.as_bytes(), 0);
+                    self.entries += 1;
+                    self.name_bytes += name.as_bytes().len();
+                }
+            }
+            Need::Entry(dir, _) => self.install_entries(dir, &rows)?,
+            Need::Dir(dir) => {
+                self.install_entries(dir, &rows)?;
+                if let Some(inode) = self.inodes.get_mut(dir) {
+                    inode.flags |= COMPLETE;
+                }
+            }
+            Need::Slice { dir, after, .. } => {
+                self.install_entries(dir, &rows)?;
+                let last = rows.last().map_or(after, |(k, _)| {
+                    u64::from_be_bytes(k[9..17].try_into().expect("entry keys were decoded"))
+                });
+                self.dirs.entry(dir).or_default().known = Some((after, if exhausted { u64::MAX } else { last }));
+            }
+            Need::Content(ino) => self.contents.install(ContentKey(ino), first.map(|(_, v)| v.as_slice().into())),
+            Need::Xattrs(ino) => {
+                let value = first.map(|(k, v)| Xattrs::decode(v).map_err(|e| corrupt(k, e))).transpose()?;
+                self.xattrs.install(XattrsKey(ino), value);
+            }
+            Need::Block(block) => {
+                let count = |v: &[u8]| Take::new(v).varint().and_then(|n| {
+                    u32::try_from(n).map_err(|_| Malformed { expected: "a count of references" })
+                });
+                let value = first.map(|(k, v)| count(v).map_err(|e| corrupt(k, e))).transpose()?;
+                self.blocks.install(BlockKey(block), value);
+            }
+            Need::Chunk(ino, n) => {
+                let chunk = first.map(|(k, v)| decode_chunk(v, n).map_err(|e| corrupt(k, e))).transpose()?;
+                self.chunks.install(ChunkKey(ino, n), chunk);
+            }
+            Need::Chunks(ino) => {
+                for (key, value) in &rows {
+                    let n = key.get(9..).and_then(|k| k.try_into().ok()).map(u32::from_be_bytes);
+                    let n = n.ok_or(corrupt(key, Malformed { expected: "the number of a chunk" }))?;
+                    let chunk = decode_chunk(value, n).map_err(|e| corrupt(key, e))?;
+                    self.chunks.install(ChunkKey(ino, n), Some(chunk));
+                }
+                if let Some(inode) = self.inodes.get_mut(ino) {
+                    inode.flags |= COMPLETE;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn install_inode(&mut self, ino: Ino, row: Option<&(Vec<u8>, Vec<u8>)>) -> Result<(), CorruptRow> {
+        if self.inodes.get(ino).is_some() || self.inodes.dead.contains_key(&ino) {
+            return Ok(());
+        }
+        match row {
+            None => {
+                self.inodes.note_dead(ino);
+            }
+            Some((key, value)) => {
+                let mut inode =
+                    Inode::decode(ino, value).map_err(|cause| CorruptRow { key: key.clone(), cause })?;
+                inode.marks.set(REFERENCED);
+                if inode.kind == Kind::Dir && inode.extra == 0 && !self.dirs.contains_key(&ino) {
+                    inode.flags |= COMPLETE;
+                }
+                self.inodes.insert(inode);
+            }
+        }
+        Ok(())
+    }
+
+    fn install_entries(&mut self, dir: Ino, rows: &Rows) -> Result<(), CorruptRow> {
+        for (key, value) in rows {
+            let (hash, name, ino, kind, position) =
+                row::decode_entry(key, value).map_err(|cause| CorruptRow { key: key.clone(), cause })?;
+            let held = self.dirs.entry(dir).or_default();
+            if held.find(hash, name.as_bytes()).is_none() {
+                held.insert(hash, name.as_bytes(), 0).set(Some((ino, kind)), position);
+                self.entries += 1;
+                self.name_bytes += name.as_bytes().len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops clean rows until about `target_bytes` are in use. Nothing while a checkpoint is under way.
+    pub fn evict(&mut self, target_bytes: usize) {
+        if self.dirt.active() || self.memory_bytes() <= target_bytes {
+            return;
+        }
+        self.generation += 1;
+        self.inodes.dead.retain(|_, marks| is_dirty(marks));
+        self.blocks.drop_clean(..);
+        // Two rounds of the clock: the first takes what was not looked at since the last time.
+        for _ in 0..self.inodes.slots() * 2 {
+            if self.memory_bytes() <= target_bytes {
+                return;
+            }
+            self.hand = (self.hand + 1) % self.inodes.slots();
+            let Some(inode) = self.inodes.in_slot(self.hand) else { continue };
+            if inode.marks.get() & REFERENCED != 0 {
+                inode.marks.set(inode.marks.get() & !REFERENCED);
+            } else {
+                self.evict_inode(inode.ino);
+            }
+        }
+    }
+
+    /// Drops what is clean of one inode and of what hangs on it.
+    fn evict_inode(&mut self, ino: Ino) {
+        let mut gone = self.contents.drop_clean(ContentKey(ino)..=ContentKey(ino));
+        gone &= self.xattrs.drop_clean(XattrsKey(ino)..=XattrsKey(ino));
+        gone &= self.chunks.drop_clean(ChunkKey(ino, 0)..=ChunkKey(ino, u32::MAX));
+        if let Some(dir) = self.dirs.get_mut(&ino) {
+            let (before, names_before) = (dir.len(), dir.name_bytes());
+            dir.drop_clean();
+            self.entries -= before - dir.len();
+            self.name_bytes -= names_before - dir.name_bytes();
+            if dir.len() == 0 {
+                self.dirs.remove(&ino);
+            } else {
+                gone = false;
+            }
+        }
+        let Some(inode) = self.inodes.get_mut(ino) else { return };
+        if inode.kind != Kind::Dir || inode.extra > 0 {
+            inode.flags &= !COMPLETE;
+        }
+        if gone && !is_dirty(&inode.marks) {
+            self.inodes.remove(ino);
+        }
+    }
+}
+
+fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
+    let mut v = Take::new(value);
+    let chunk = Chunk::decode(&mut v)?;
+    v.finish()?;
+    match chunk.number() {
+        Some(number) if number == u64::from(n) => Ok(chunk),
+        _ => Err(Malformed { expected: "the extents of the chunk that the key names" }),
+    }
+}
+
+fn block_of(key: &[u8]) -> Option<BlockId> {
+    let (writer, number) = key.get(1..)?.split_first_chunk::<8>()?;
+    Some(BlockId { writer: u64::from_be_bytes(*writer), number: u64::from_be_bytes(number.try_into().ok()?) })
+}
+
+fn scan_prefix<S: RowSource>(source: &S, prefix: &[u8]) -> Result<Rows, S::Error> {
+    let end = row::after_prefix(prefix);
+    let mut rows = Rows::new();
+    let mut start = prefix.to_vec();
+    loop {
+        let page = source.scan(&start, &end, PAGE_ROWS)?;
+        let more = page.len() == PAGE_ROWS;
+        rows.extend(page);
+        match rows.last().filter(|_| more) {
+            Some((last, _)) => start = [last.as_slice(), &[0]].concat(),
+            None => return Ok(rows),
+        }
+    }
+}
+
+fn scan_all<S: RowSource>(source: &S, prefix: &[u8]) -> Result<Rows, OpenError<S::Error>> {
+    scan_prefix(source, prefix).map_err(OpenError::Source)
+}
+
+/// The chunk in which a byte of a file is.
+pub(crate) fn chunk_of(offset: u64) -> u32 {
+    u32::try_from(offset / CHUNK_BYTES).expect("offsets are within the largest file")
+}

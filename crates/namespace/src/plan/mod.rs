@@ -1,0 +1,100 @@
+//! Operations become events, or are refused. One file a family of operations; this one holds the driver.
+//!
+//! Which refusal is given when several apply follows Linux's order of checks: existence and search permission first,
+//! then what the names are, then permission to change the directory, then limits.
+//!
+//! Invariants:
+//! - Nothing is changed. Events are appended only if all is decided.
+//! - After a successful plan, everything that the events touch is in memory (`apply` relies on it).
+
+mod attrs;
+mod content;
+mod make;
+mod names;
+mod rename;
+mod xattr;
+
+use chiton_types::{Cred, Ino, Kind, Mode, Refusal, access};
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::inode::Inode;
+use crate::namespace::{Context, Namespace, Planned};
+use crate::op::Op;
+use crate::query::may;
+
+impl Namespace {
+    /// The events that carry out `op`, appended to `out` (nothing is appended on a fault).
+    ///
+    /// # Errors
+    /// [`Fault::Refused`] by the state or permissions, [`Fault::Missing`] rows, [`Fault::NeedGroups`].
+    pub fn plan(&self, op: &Op, ctx: &Context<'_>, out: &mut Vec<Event>) -> Result<Planned, Fault> {
+        match op {
+            Op::Make { parent, name, make, mode } => self.plan_make(*parent, name, make, *mode, ctx, out),
+            Op::Link { ino, parent, name } => self.plan_link(*ino, *parent, name, ctx, out),
+            Op::Unlink { parent, name } => self.plan_unlink(*parent, name, ctx, out),
+            Op::Rmdir { parent, name } => self.plan_rmdir(*parent, name, ctx, out),
+            Op::Rename { from, from_name, to, to_name, how } => {
+                self.plan_rename((*from, from_name), (*to, to_name), *how, ctx, out)
+            }
+            Op::SetAttr { ino, change } => self.plan_setattr(*ino, change, ctx, out),
+            Op::Write { ino, body, size, mtime, kill_setid } => {
+                self.plan_write(*ino, body, *size, *mtime, *kill_setid, out)
+            }
+            Op::Clone { from, from_offset, to, to_offset, len } => {
+                self.plan_clone((*from, *from_offset), (*to, *to_offset), *len, ctx, out)
+            }
+            Op::Remap { ino, expected, extents } => self.plan_remap(*ino, *expected, extents, out),
+            Op::SetXattr { ino, name, value, how } => self.plan_set_xattr(*ino, name, value, *how, ctx, out),
+            Op::RemoveXattr { ino, name } => self.plan_remove_xattr(*ino, name, ctx, out),
+            Op::Reclaim { ino } => self.plan_reclaim(*ino, out),
+        }
+    }
+
+    /// Inodes whose attributes, names or content the events change: leases of other clients on them are in the way.
+    pub fn touched(events: &[Event], out: &mut Vec<Ino>) {
+        for event in events {
+            match event {
+                Event::Make { parent, .. } => out.push(*parent),
+                Event::Link { parent, ino, .. } | Event::Unlink { parent, ino, .. } => out.extend([*parent, *ino]),
+                Event::Rename { from, to, ino, over, .. } => {
+                    out.extend([*from, *to, *ino]);
+                    out.extend(over.ino());
+                }
+                Event::SetAttr { ino, .. } | Event::Write { ino, .. } | Event::Xattr { ino, .. } => out.push(*ino),
+                Event::Clone { to, .. } => out.push(*to),
+                Event::Remap { .. }
+                | Event::Reclaim { .. }
+                | Event::Swept { .. }
+                | Event::Reserve { .. }
+                | Event::SessionOpened { .. }
+                | Event::SessionClosed { .. }
+                | Event::Noop => {}
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+    }
+}
+
+/// Write and search permission on a directory whose entries change.
+fn may_change(cred: &Cred, dir: &Inode) -> Result<(), Fault> {
+    may(cred, dir, access::WRITE | access::EXEC)
+}
+
+/// In a sticky directory only root, its owner and the owner of what is removed may remove.
+fn sticky_allows(cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Fault> {
+    let allowed =
+        !dir.mode.has(Mode::STICKY) || cred.is_root() || cred.uid == dir.uid || cred.uid == victim.uid;
+    if allowed { Ok(()) } else { Err(Refusal::NotPermitted.into()) }
+}
+
+/// `mode` after a change of content or owner by one who is not root: set-user-id goes, set-group-id too where the
+/// group may execute.
+fn without_setid(kind: Kind, mode: Mode) -> Mode {
+    if kind == Kind::Dir {
+        return mode;
+    }
+    let group = if mode.has(0o010) { Mode::SETGID } else { 0 };
+    Mode(mode.0 & !(Mode::SETUID | group))
+}

@@ -1,0 +1,106 @@
+//! link, unlink, rmdir.
+
+use chiton_types::{Ino, Kind, Name, Refusal, access};
+
+use super::{may_change, sticky_allows};
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::inode::{Inode, MAPPED};
+use crate::namespace::{Context, Known, Namespace, Planned};
+use crate::op::{Gone, LINKS_MAX};
+use crate::query::may;
+
+impl Namespace {
+    pub(super) fn plan_link(
+        &self,
+        ino: Ino,
+        parent: Ino,
+        name: &Name,
+        ctx: &Context<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<Planned, Fault> {
+        let dir = self.dir_inode(parent)?;
+        may(ctx.cred, dir, access::EXEC)?;
+        let inode = self.inode(ino)?;
+        if let Known::Present(..) = self.entry(dir, name)? {
+            return Err(Refusal::Exists.into());
+        }
+        may_change(ctx.cred, dir)?;
+        if inode.kind == Kind::Dir {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if inode.nlink == 0 || dir.nlink == 0 {
+            return Err(Refusal::NotFound.into());
+        }
+        if inode.nlink >= LINKS_MAX {
+            return Err(Refusal::TooManyLinks.into());
+        }
+        out.push(Event::Link { parent, name: name.clone(), ino, time: ctx.now });
+        Ok(Planned { subject: Some(ino), gone: None })
+    }
+
+    pub(super) fn plan_unlink(
+        &self,
+        parent: Ino,
+        name: &Name,
+        ctx: &Context<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<Planned, Fault> {
+        let dir = self.dir_inode(parent)?;
+        may(ctx.cred, dir, access::EXEC)?;
+        let ino = self.present(dir, name)?;
+        let victim = self.inode(ino)?;
+        may_change(ctx.cred, dir)?;
+        sticky_allows(ctx.cred, dir, victim)?;
+        if victim.kind == Kind::Dir {
+            return Err(Refusal::IsDir.into());
+        }
+        let gone = self.fate(victim, ctx)?;
+        let orphan = gone.is_some_and(|g| g.orphan);
+        out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
+        Ok(Planned { subject: Some(ino), gone })
+    }
+
+    pub(super) fn plan_rmdir(
+        &self,
+        parent: Ino,
+        name: &Name,
+        ctx: &Context<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<Planned, Fault> {
+        let dir = self.dir_inode(parent)?;
+        may(ctx.cred, dir, access::EXEC)?;
+        let ino = self.present(dir, name)?;
+        let victim = self.inode(ino)?;
+        may_change(ctx.cred, dir)?;
+        sticky_allows(ctx.cred, dir, victim)?;
+        if victim.kind != Kind::Dir {
+            return Err(Refusal::NotDir.into());
+        }
+        if victim.extra > 0 {
+            return Err(Refusal::NotEmpty.into());
+        }
+        let gone = self.fate(victim, ctx)?;
+        let orphan = gone.is_some_and(|g| g.orphan);
+        out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
+        Ok(Planned { subject: Some(ino), gone })
+    }
+
+    /// The inode that bears `name`, or `NotFound`.
+    pub(super) fn present(&self, dir: &Inode, name: &Name) -> Result<Ino, Fault> {
+        match self.entry(dir, name)? {
+            Known::Present(slot, _) => Ok(slot.ino),
+            Known::Absent => Err(Refusal::NotFound.into()),
+        }
+    }
+
+    /// What becomes of an inode that is about to lose one name (a directory: its only one). Content in blocks is
+    /// never freed in the same event, because that may take many steps.
+    pub(super) fn fate(&self, victim: &Inode, ctx: &Context<'_>) -> Result<Option<Gone>, Fault> {
+        if victim.kind != Kind::Dir && victim.nlink > 1 {
+            return Ok(None);
+        }
+        let orphan = victim.has(MAPPED) || (ctx.is_open)(victim.ino);
+        Ok(Some(Gone { ino: victim.ino, orphan }))
+    }
+}

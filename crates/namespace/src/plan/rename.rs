@@ -1,0 +1,114 @@
+//! rename in all its cases.
+
+use chiton_types::{Ino, Kind, Name, Refusal, access};
+
+use super::{may_change, sticky_allows};
+use crate::event::{Event, Over};
+use crate::fault::Fault;
+use crate::inode::Inode;
+use crate::namespace::{Context, Known, Namespace, Planned};
+use crate::op::{LINKS_MAX, RenameHow};
+use crate::query::may;
+
+impl Namespace {
+    pub(super) fn plan_rename(
+        &self,
+        (from, from_name): (Ino, &Name),
+        (to, to_name): (Ino, &Name),
+        how: RenameHow,
+        ctx: &Context<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<Planned, Fault> {
+        let from_dir = self.dir_inode(from)?;
+        let to_dir = self.dir_inode(to)?;
+        may(ctx.cred, from_dir, access::EXEC)?;
+        may(ctx.cred, to_dir, access::EXEC)?;
+        let source = self.inode(self.present(from_dir, from_name)?)?;
+        let target = match self.entry(to_dir, to_name)? {
+            Known::Present(slot, _) => Some(self.inode(slot.ino)?),
+            Known::Absent => None,
+        };
+        match (how, target) {
+            (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists.into()),
+            (RenameHow::Exchange, None) => return Err(Refusal::NotFound.into()),
+            _ => {}
+        }
+        // Neither may a directory move below itself, nor what is above the source be replaced by it.
+        if source.kind == Kind::Dir && self.is_at_or_above(source.ino, to_dir)? {
+            return Err(Refusal::Invalid.into());
+        }
+        if let Some(target) = target.filter(|t| t.kind == Kind::Dir)
+            && self.is_at_or_above(target.ino, from_dir)?
+        {
+            let exchange = how == RenameHow::Exchange;
+            return Err(if exchange { Refusal::Invalid } else { Refusal::NotEmpty }.into());
+        }
+        if target.is_some_and(|t| t.ino == source.ino) {
+            return Ok(Planned { subject: Some(source.ino), gone: None });
+        }
+        may_change(ctx.cred, from_dir)?;
+        sticky_allows(ctx.cred, from_dir, source)?;
+        may_change(ctx.cred, to_dir)?;
+        if to_dir.nlink == 0 {
+            return Err(Refusal::NotFound.into());
+        }
+        if let Some(target) = target {
+            sticky_allows(ctx.cred, to_dir, target)?;
+            if how != RenameHow::Exchange {
+                match (source.kind == Kind::Dir, target.kind == Kind::Dir) {
+                    (true, false) => return Err(Refusal::NotDir.into()),
+                    (false, true) => return Err(Refusal::IsDir.into()),
+                    _ => {}
+                }
+            }
+        }
+        if from != to {
+            // A directory that gets another parent has its `..` rewritten.
+            if source.kind == Kind::Dir {
+                may(ctx.cred, source, access::WRITE)?;
+            }
+            if let Some(target) = target.filter(|t| how == RenameHow::Exchange && t.kind == Kind::Dir) {
+                may(ctx.cred, target, access::WRITE)?;
+            }
+            let gains = source.kind == Kind::Dir && target.is_none_or(|t| t.kind != Kind::Dir);
+            if gains && to_dir.nlink >= LINKS_MAX {
+                return Err(Refusal::TooManyLinks.into());
+            }
+        }
+        let (over, gone) = match (how, target) {
+            (_, None) => (Over::Nothing, None),
+            (RenameHow::Exchange, Some(target)) => (Over::Exchanged { ino: target.ino }, None),
+            (_, Some(target)) if target.kind == Kind::Dir && target.extra > 0 => {
+                return Err(Refusal::NotEmpty.into());
+            }
+            (_, Some(target)) => {
+                let gone = self.fate(target, ctx)?;
+                (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone)
+            }
+        };
+        out.push(Event::Rename {
+            from,
+            from_name: from_name.clone(),
+            to,
+            to_name: to_name.clone(),
+            ino: source.ino,
+            over,
+            time: ctx.now,
+        });
+        Ok(Planned { subject: Some(source.ino), gone })
+    }
+
+    /// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.
+    fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool, Fault> {
+        let mut at = dir;
+        loop {
+            if at.ino == above {
+                return Ok(true);
+            }
+            if at.parent == at.ino || at.nlink == 0 {
+                return Ok(false);
+            }
+            at = self.inode(at.parent)?;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Questions that change nothing.
+
+use chiton_types::{Cred, Ino, Kind, Name, Refusal, access};
+
+use crate::extent::CHUNK_BYTES;
+use crate::fault::{Fault, Need};
+use crate::inode::{COMPLETE, INLINE, Inode, MAPPED, XATTRS};
+use crate::namespace::{Known, Listing, Mapped, Namespace};
+use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
+
+impl Namespace {
+    /// The inode that bears a name; `None` if there is none. Asks search permission.
+    pub fn lookup(&self, cred: &Cred, parent: Ino, name: &Name) -> Result<Option<Ino>, Fault> {
+        let dir = self.dir_inode(parent)?;
+        may(cred, dir, access::EXEC)?;
+        Ok(match self.entry(dir, name)? {
+            Known::Present(slot, _) => Some(slot.ino),
+            Known::Absent => None,
+        })
+    }
+
+    /// Permission check of the bits `want`.
+    pub fn access(&self, cred: &Cred, ino: Ino, want: u8) -> Result<(), Fault> {
+        may(cred, self.inode(ino)?, want)
+    }
+
+    /// A page of a directory: entries with a cookie above `after`, about `entries_max` of them. Entries with the
+    /// same cookie are never parted. Permission was checked at open.
+    pub fn readdir(&self, dir: Ino, after: u64, entries_max: usize) -> Result<Listing, Fault> {
+        let inode = self.dir_inode(dir)?;
+        let held = self.dirs.get(&dir);
+        let mut listing = Listing { entries: Vec::new(), end: true };
+        let until = if inode.has(COMPLETE) {
+            u64::MAX
+        } else if inode.extra <= crate::namespace::DIR_WHOLE_ENTRIES_MAX {
+            return Err(Need::Dir(dir).into());
+        } else {
+            match held.and_then(|d| d.known).filter(|&(from, to)| from <= after && after < to) {
+                Some((_, to)) => to,
+                None => return Err(Need::Slice { dir, after, rows: entries_max.clamp(64, 4096) as u32 }.into()),
+            }
+        };
+        let Some(held) = held else { return Ok(listing) };
+        for (name, slot) in held.iter_after(after) {
+            if slot.hash > until {
+                break;
+            }
+            let Some(kind) = slot.kind() else { continue };
+            if listing.entries.len() >= entries_max.max(1) && listing.entries.last().is_some_and(|e| e.3 != slot.hash) {
+                listing.end = false;
+                return Ok(listing);
+            }
+            let name = Name::new(name).expect("names in memory were checked");
+            listing.entries.push((name, slot.ino, kind, slot.hash));
+        }
+        listing.end = until == u64::MAX;
+        if listing.entries.is_empty() && !listing.end {
+            // Everything in the known range is deleted: go on behind it.
+            return Err(Need::Slice { dir, after: until, rows: entries_max.clamp(64, 4096) as u32 }.into());
+        }
+        Ok(listing)
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, Fault> {
+        let inode = self.inode(ino)?;
+        if inode.kind != Kind::Symlink {
+            return Err(Refusal::Invalid.into());
+        }
+        Ok(self.content(inode)?.to_vec())
+    }
+
+    /// Inline content; empty if there is none.
+    pub(crate) fn content(&self, inode: &Inode) -> Result<&[u8], Fault> {
+        if !inode.has(INLINE) {
+            return Ok(&[]);
+        }
+        match self.contents.get(ContentKey(inode.ino)) {
+            Some(content) => Ok(content.map_or(&[], |c| c)),
+            None => Err(Need::Content(inode.ino).into()),
+        }
+    }
+
+    pub(crate) fn xattrs_of(&self, inode: &Inode) -> Result<Option<&Xattrs>, Fault> {
+        if !inode.has(XATTRS) {
+            return Ok(None);
+        }
+        self.xattrs.get(XattrsKey(inode.ino)).ok_or(Need::Xattrs(inode.ino).into())
+    }
+
+    /// Value of an extended attribute.
+    pub fn xattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Fault> {
+        let inode = self.inode(ino)?;
+        xattr_readable(cred, inode, name)?;
+        let value = self.xattrs_of(inode)?.and_then(|x| x.0.get(name));
+        value.cloned().ok_or(Refusal::NoXattr.into())
+    }
+
+    /// Names of extended attributes, each ended by NUL (`trusted.` only for root).
+    pub fn xattr_names(&self, cred: &Cred, ino: Ino) -> Result<Vec<u8>, Fault> {
+        let inode = self.inode(ino)?;
+        let mut out = Vec::new();
+        for name in self.xattrs_of(inode)?.into_iter().flat_map(|x| x.0.keys()) {
+            if cred.is_root() || !name.starts_with(b"trusted.") {
+                out.extend_from_slice(name);
+                out.push(0);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Content, or mapping of the chunks that cover a range. Permission was checked at open.
+    pub fn map(&self, ino: Ino, offset: u64, len: u64) -> Result<Mapped, Fault> {
+        let inode = self.inode(ino)?;
+        match inode.kind {
+            Kind::File => {}
+            Kind::Dir => return Err(Refusal::IsDir.into()),
+            _ => return Err(Refusal::Invalid.into()),
+        }
+        if !inode.has(MAPPED) {
+            return Ok(Mapped::Inline(self.content(inode)?.to_vec()));
+        }
+        let last = offset.saturating_add(len.max(1)).min(inode.size.max(offset + 1)) - 1;
+        let (from, to) = (offset / CHUNK_BYTES, last / CHUNK_BYTES);
+        let to = to.min(from + CHUNKS_PER_MAP - 1);
+        let mut extents = Vec::new();
+        let mut missing = Vec::new();
+        for n in from..=to {
+            let n = u32::try_from(n).map_err(|_| Refusal::TooBig)?;
+            match self.chunks.get(ChunkKey(ino, n)) {
+                Some(Some(chunk)) => extents.extend_from_slice(chunk.extents()),
+                Some(None) => {}
+                None if inode.has(COMPLETE) => {}
+                None => missing.push(Need::Chunk(ino, n)),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Fault::Missing(missing));
+        }
+        Ok(Mapped::Extents(from * CHUNK_BYTES, (to + 1) * CHUNK_BYTES, extents))
+    }
+}
+
+/// Most chunks that one answer covers.
+const CHUNKS_PER_MAP: u64 = 64;
+
+/// Refuses unless `cred` may do all of `want`.
+#[inline]
+pub(crate) fn may(cred: &Cred, inode: &Inode, want: u8) -> Result<(), Fault> {
+    match access::check(cred, inode.kind, inode.mode, inode.uid, inode.gid, want) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Refusal::Access.into()),
+        None => Err(Fault::NeedGroups),
+    }
+}
+
+fn xattr_readable(cred: &Cred, inode: &Inode, name: &[u8]) -> Result<(), Fault> {
+    if name.starts_with(b"user.") {
+        if !matches!(inode.kind, Kind::File | Kind::Dir) {
+            return Err(Refusal::NoXattr.into());
+        }
+        may(cred, inode, access::READ)
+    } else if name.starts_with(b"trusted.") {
+        if cred.is_root() { Ok(()) } else { Err(Refusal::NoXattr.into()) }
+    } else if name.starts_with(b"security.") {
+        Ok(())
+    } else {
+        Err(Refusal::Unsupported.into())
+    }
+}

@@ -1,0 +1,196 @@
+//! Operations on names. Checks come in the order of the table in `model.rs`.
+
+use chiton_namespace::{INLINE_BYTES_MAX, LINKS_MAX, Make, RenameHow, SYMLINK_BYTES_MAX};
+use chiton_types::{Cred, Ino, Kind, Mode, Name, Refusal, access};
+
+use crate::state::{Ask, Content, Done, Model, Node};
+
+const CHANGE: u8 = access::WRITE | access::EXEC;
+
+impl Model {
+    pub fn make(
+        &mut self,
+        parent: Ino,
+        name: &Name,
+        make: &Make,
+        mode: u16,
+        ask: &Ask<'_>,
+    ) -> Result<Done, Refusal> {
+        let dir = self.searched(parent, ask.cred)?;
+        if dir.entries.contains_key(name) {
+            return Err(Refusal::Exists);
+        }
+        dir.may(ask.cred, CHANGE)?;
+        self.not_removed(parent)?;
+        check_make(make, ask.cred)?;
+        let mut node = Node::new(Kind::File, mode & 0o7777, ask.now, parent);
+        node.uid = ask.cred.uid;
+        let inherits = dir.has(Mode::SETGID);
+        node.gid = if inherits { dir.gid } else { ask.cred.gid };
+        match make {
+            Make::File { content } => {
+                node.size = content.len() as u64;
+                node.content = Content::Inline(content.clone());
+            }
+            Make::Dir => {
+                node.kind = Kind::Dir;
+                node.mode |= if inherits { Mode::SETGID } else { 0 };
+            }
+            Make::Symlink { target } => {
+                node.kind = Kind::Symlink;
+                node.target = target.clone();
+                node.mode = 0o777;
+            }
+            Make::Node { kind, rdev } => (node.kind, node.rdev) = (*kind, *rdev),
+        }
+        if node.kind != Kind::Dir && node.has(Mode::SETGID | 0o010) && !node.in_group(ask.cred) {
+            node.mode &= !Mode::SETGID;
+        }
+        self.nodes.insert(ask.offered, node);
+        let dir = self.node_mut(parent);
+        dir.entries.insert(name.clone(), ask.offered);
+        dir.changed(ask.now);
+        Ok(Done::about(ask.offered))
+    }
+
+    pub fn link(&mut self, ino: Ino, parent: Ino, name: &Name, ask: &Ask<'_>) -> Result<Done, Refusal> {
+        let dir = self.searched(parent, ask.cred)?;
+        let node = self.node(ino)?;
+        if dir.entries.contains_key(name) {
+            return Err(Refusal::Exists);
+        }
+        dir.may(ask.cred, CHANGE)?;
+        if node.kind == Kind::Dir {
+            return Err(Refusal::NotPermitted);
+        }
+        self.not_removed(ino)?;
+        self.not_removed(parent)?;
+        if self.nlink(ino) >= LINKS_MAX {
+            return Err(Refusal::TooManyLinks);
+        }
+        self.node_mut(ino).ctime = ask.now;
+        let dir = self.node_mut(parent);
+        dir.entries.insert(name.clone(), ino);
+        dir.changed(ask.now);
+        Ok(Done::about(ino))
+    }
+
+    /// unlink and rmdir.
+    pub fn remove(
+        &mut self,
+        parent: Ino,
+        name: &Name,
+        is_rmdir: bool,
+        ask: &Ask<'_>,
+    ) -> Result<Done, Refusal> {
+        let dir = self.searched(parent, ask.cred)?;
+        let &ino = dir.entries.get(name).ok_or(Refusal::NotFound)?;
+        self.may_delete(parent, ino, is_rmdir, ask.cred)?;
+        if is_rmdir && !self.nodes[&ino].entries.is_empty() {
+            return Err(Refusal::NotEmpty);
+        }
+        self.node_mut(parent).entries.remove(name);
+        self.node_mut(parent).changed(ask.now);
+        Ok(Done { subject: Some(ino), gone: self.lost_a_name(ino, ask) })
+    }
+
+    /// As `may_delete` of Linux: write permission, then the sticky bit, then the type.
+    fn may_delete(&self, parent: Ino, victim: Ino, as_dir: bool, cred: &Cred) -> Result<(), Refusal> {
+        let (dir, node) = (&self.nodes[&parent], &self.nodes[&victim]);
+        dir.may(cred, CHANGE)?;
+        if dir.has(Mode::STICKY) && !node.owned_by(cred) && !dir.owned_by(cred) {
+            return Err(Refusal::NotPermitted);
+        }
+        match (as_dir, node.kind == Kind::Dir) {
+            (true, false) => Err(Refusal::NotDir),
+            (false, true) => Err(Refusal::IsDir),
+            _ => Ok(()),
+        }
+    }
+
+    fn lost_a_name(&mut self, ino: Ino, ask: &Ask<'_>) -> Option<(Ino, Option<bool>)> {
+        self.node_mut(ino).ctime = ask.now;
+        (self.names(ino) == 0).then(|| self.orphan_if_last(ino))
+    }
+
+    pub fn rename(
+        &mut self,
+        (from, from_name): (Ino, &Name),
+        (to, to_name): (Ino, &Name),
+        how: RenameHow,
+        ask: &Ask<'_>,
+    ) -> Result<Done, Refusal> {
+        let cred = ask.cred;
+        let (from_dir, to_dir) = (self.dir(from)?, self.dir(to)?);
+        from_dir.may(cred, access::EXEC)?;
+        to_dir.may(cred, access::EXEC)?;
+        let &ino = from_dir.entries.get(from_name).ok_or(Refusal::NotFound)?;
+        let over = to_dir.entries.get(to_name).copied();
+        match (how, over) {
+            (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists),
+            (RenameHow::Exchange, None) => return Err(Refusal::NotFound),
+            _ => {}
+        }
+        let is_dir = self.nodes[&ino].kind == Kind::Dir;
+        if over == Some(ino) {
+            return Ok(Done::about(ino));
+        }
+        if is_dir && self.within(to, ino) {
+            return Err(Refusal::Invalid);
+        }
+        if over.is_some_and(|over| self.nodes[&over].kind == Kind::Dir && self.within(from, over)) {
+            return Err(if how == RenameHow::Exchange { Refusal::Invalid } else { Refusal::NotEmpty });
+        }
+        self.may_delete(from, ino, is_dir, cred)?;
+        to_dir.may(cred, CHANGE)?;
+        self.not_removed(to)?;
+        match over {
+            None => {}
+            Some(over) => {
+                let over_is_dir = self.nodes[&over].kind == Kind::Dir;
+                let as_dir = if how == RenameHow::Exchange { over_is_dir } else { is_dir };
+                self.may_delete(to, over, as_dir, cred)?;
+            }
+        }
+        // A directory whose parent changes is written to: its `..`.
+        let swapped = over.filter(|_| how == RenameHow::Exchange);
+        for moved in [Some(ino), swapped].into_iter().flatten() {
+            let moved = &self.nodes[&moved];
+            if from != to && moved.kind == Kind::Dir {
+                moved.may(cred, access::WRITE)?;
+            }
+        }
+        if how != RenameHow::Exchange && over.is_some_and(|over| !self.nodes[&over].entries.is_empty()) {
+            return Err(Refusal::NotEmpty);
+        }
+        self.node_mut(from).entries.remove(from_name);
+        self.node_mut(to).entries.insert(to_name.clone(), ino);
+        self.node_mut(ino).parent = to;
+        let mut gone = None;
+        match (how, over) {
+            (RenameHow::Exchange, Some(over)) => {
+                self.node_mut(from).entries.insert(from_name.clone(), over);
+                self.node_mut(over).parent = from;
+                self.node_mut(over).ctime = ask.now;
+            }
+            (_, Some(over)) => gone = self.lost_a_name(over, ask),
+            _ => {}
+        }
+        self.node_mut(ino).ctime = ask.now;
+        self.node_mut(from).changed(ask.now);
+        self.node_mut(to).changed(ask.now);
+        Ok(Done { subject: Some(ino), gone })
+    }
+}
+
+fn check_make(make: &Make, cred: &Cred) -> Result<(), Refusal> {
+    match make {
+        Make::File { content } if content.len() > INLINE_BYTES_MAX => Err(Refusal::TooBig),
+        Make::Symlink { target } if target.len() > SYMLINK_BYTES_MAX => Err(Refusal::NameTooLong),
+        Make::Symlink { target } if target.is_empty() || target.contains(&0) => Err(Refusal::Invalid),
+        Make::Node { kind: Kind::File | Kind::Dir | Kind::Symlink, .. } => Err(Refusal::Invalid),
+        Make::Node { kind: Kind::Fifo | Kind::Socket, rdev } if *rdev != 0 => Err(Refusal::Invalid),
+        Make::Node { kind: Kind::Char | Kind::Block, .. } if !cred.is_root() => Err(Refusal::NotPermitted),
+        _ => Ok(()),
+    }
+}
