@@ -14,8 +14,11 @@ pub struct Subject {
     /// It.
     pub store: Arc<dyn Metastore>,
     /// Lets go of it without closing first where the store can bear that (as a crash does), and opens it again.
-    pub reopen: Box<dyn FnMut(Arc<dyn Metastore>) -> Arc<dyn Metastore>>,
+    pub reopen: Box<Reopen>,
 }
+
+/// Opens again the store that it is given.
+pub type Reopen = dyn FnMut(Arc<dyn Metastore>) -> Arc<dyn Metastore>;
 
 /// Makes a [`Subject`].
 pub type Make<'a> = &'a dyn Fn() -> Subject;
@@ -177,6 +180,7 @@ fn large_batch(mut subject: Subject) {
 /// Every commit writes its number to the same rows: who sees two numbers saw half a batch.
 fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
     const ROWS: u16 = 500;
+    const COMMITS: u64 = 200;
     let commit = |store: &dyn Metastore, number: u64| {
         let mut batch = Batch::new();
         (0..ROWS).for_each(|n| batch.put(n.to_be_bytes(), number.to_le_bytes()));
@@ -185,10 +189,10 @@ fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
     commit(&*store, 0);
     let writer = {
         let store = store.clone();
-        thread::spawn(move || (1..=60).for_each(|number| commit(&*store, number)))
+        thread::spawn(move || (1..=COMMITS).for_each(|number| commit(&*store, number)))
     };
     let (first, last) = (0u16.to_be_bytes(), (ROWS - 1).to_be_bytes());
-    let mut newest = 0u64.to_le_bytes().to_vec();
+    let mut newest = 0;
     while !writer.is_finished() {
         let ends = store.get_many(&[&last, &first]).expect("get_many");
         assert_eq!(ends[0], ends[1], "get_many saw half a batch");
@@ -197,11 +201,12 @@ fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
         assert!(rows.iter().all(|row| row.1 == rows[0].1), "a scan saw half a batch");
         // One commit seen in one read is seen in the next: reads never go back.
         let one = store.get(&first).expect("get").expect("the row is there");
-        assert!(one >= newest, "a get went back from {newest:?} to {one:?}");
+        let one = u64::from_le_bytes(one.try_into().expect("8 bytes"));
+        assert!(one >= newest, "a get went back from {newest} to {one}");
         newest = one;
     }
     writer.join().expect("the writer panicked");
-    assert_eq!(store.get(&last), Ok(Some(60u64.to_le_bytes().to_vec())));
+    assert_eq!(store.get(&last), Ok(Some(COMMITS.to_le_bytes().to_vec())));
 }
 
 fn close(store: Arc<dyn Metastore>) {

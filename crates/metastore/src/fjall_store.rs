@@ -9,7 +9,9 @@
 //! - `acked` is written after a commit is durable and before it is acknowledged. At open the number in the rows must
 //!   have reached it: fjall cuts its journal at the first frame that it cannot read, torn tail or damaged middle
 //!   alike, and would otherwise go back in time without a word.
-//! - All reads go through a snapshot: fjall's plain reads see a batch half applied.
+//! - All reads go through one snapshot, taken anew after each commit. Neither fjall's plain reads nor a snapshot
+//!   taken during a commit will do: a flush that ends meanwhile raises the number up to which fjall shows rows, past
+//!   the batch that is half applied.
 //! - Commits are serial, and wait here, not in fjall, while too much is unflushed: fjall's own wait does not end if
 //!   its worker has died.
 //! - A panic of the library is caught and told as [`StoreError::Corrupt`].
@@ -29,7 +31,7 @@ use fjall::config::RestartIntervalPolicy;
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
 };
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use parking_lot::{Mutex, RwLock};
 
 use crate::store::is_empty_range;
@@ -72,6 +74,8 @@ impl Default for FjallOptions {
 }
 
 struct Open {
+    /// The state after the last commit.
+    view: RwLock<Snapshot>,
     rows: Keyspace,
     database: Database,
 }
@@ -89,11 +93,21 @@ pub struct FjallMetastore {
     writer: Mutex<Option<Writer>>,
 }
 
+impl Open {
+    /// The value of a caller's key. An empty key is nobody's, and the store's own rows are not the caller's.
+    fn value(&self, view: &Snapshot, key: &[u8]) -> fjall::Result<Option<Vec<u8>>> {
+        if key.is_empty() || key.starts_with(OWN_KEYS) {
+            return Ok(None);
+        }
+        Ok(view.get(&self.rows, key)?.map(|value| value.to_vec()))
+    }
+}
+
 fn row_options(memtable_bytes: u64) -> KeyspaceCreateOptions {
     // Reasons and figures: docs/decisions/2026-11-21-metadata-store.md.
     KeyspaceCreateOptions::default()
         .max_memtable_size(memtable_bytes)
-        .data_block_size_policy(BlockSizePolicy::all(8 << 10))
+        .data_block_size_policy(BlockSizePolicy::all(4 << 10))
         .data_block_restart_interval_policy(RestartIntervalPolicy::all(16))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))))
@@ -117,7 +131,7 @@ impl FjallMetastore {
                 .open()
                 .map_err(failed)?;
             let rows = database.keyspace("rows", || row_options(options.memtable_bytes)).map_err(failed)?;
-            let open = Open { rows, database };
+            let open = Open { view: RwLock::new(database.snapshot()), rows, database };
             let commit = last_commit(&path, &open)?;
             let acked = Acked::open(&path, commit > 0)?;
             if acked.last() > commit {
@@ -141,10 +155,15 @@ impl FjallMetastore {
 
     /// Writes everything in memory to tables and waits for compaction to come to rest: for tools and measurements.
     pub fn settle(&self) -> Result<(), StoreError> {
+        let _no_commit_under_way = self.writer.lock();
         self.run(|open| {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
-            open.rows.major_compact()
+            open.rows.major_compact()?;
+            // The view before keeps what the compaction has replaced.
+            let view = open.database.snapshot();
+            *open.view.write() = view;
+            Ok(())
         })
     }
 }
@@ -170,19 +189,14 @@ fn last_commit(path: &Path, open: &Open) -> Result<u64, StoreError> {
 
 impl Metastore for FjallMetastore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.get_many(&[key])?.pop().flatten())
+        self.run(|open| open.value(&open.view.read(), key))
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.run(|open| {
-            let snapshot = open.database.snapshot();
-            // An empty key is nobody's, and the store's own rows are not the caller's.
-            let callers = |key: &&[u8]| !key.is_empty() && !key.starts_with(OWN_KEYS);
-            let get = |key: &&[u8]| match callers(key) {
-                true => Ok(snapshot.get(&open.rows, key)?.map(|value| value.to_vec())),
-                false => Ok(None),
-            };
-            keys.iter().map(get).collect()
+            // A copy, lest a commit wait for many reads with all other readers behind it.
+            let view = open.view.read().clone();
+            keys.iter().map(|key| open.value(&view, key)).collect()
         })
     }
 
@@ -192,8 +206,8 @@ impl Metastore for FjallMetastore {
             return Ok(Vec::new());
         }
         self.run(|open| {
-            let snapshot = open.database.snapshot();
-            let range = snapshot.range::<&[u8], _>(&open.rows, (start, Bound::Excluded(end)));
+            let view = open.view.read().clone();
+            let range = view.range::<&[u8], _>(&open.rows, (start, Bound::Excluded(end)));
             let rows = range.take(limit).map(|row| row.into_inner().map(|(k, v)| (k.to_vec(), v.to_vec())));
             rows.collect()
         })
@@ -217,7 +231,10 @@ impl Metastore for FjallMetastore {
                 }
             }
             batch.insert(&open.rows, COMMIT_KEY, commit.to_le_bytes());
-            batch.commit()
+            batch.commit()?;
+            let view = open.database.snapshot();
+            *open.view.write() = view;
+            Ok(())
         })?;
         writer.commit = commit;
         writer.acked.set(commit)

@@ -31,6 +31,14 @@ fn journal(path: &Path) -> PathBuf {
     found.remove(0)
 }
 
+/// Cuts the zeros that a journal is made with (64 MiB), so that copies are cheap.
+fn trim_journal(path: &Path) -> (PathBuf, u64) {
+    let journal = journal(path);
+    let used = fs::read(&journal).unwrap().iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1;
+    fs::OpenOptions::new().write(true).open(&journal).unwrap().set_len(used).unwrap();
+    (journal, used)
+}
+
 fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -56,21 +64,21 @@ fn two_openers_are_told() {
 #[test]
 fn a_lost_commit_is_told_never_silent() {
     let dir = tempfile::tempdir().unwrap();
-    drop(filled(&dir.path().join("whole")));
-    let journal =
-        journal(&dir.path().join("whole")).strip_prefix(dir.path().join("whole")).unwrap().to_owned();
-    let length = fs::read(dir.path().join("whole").join(&journal)).unwrap();
-    let used = length.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let whole = dir.path().join("whole");
+    drop(filled(&whole));
+    let (journal, used) = trim_journal(&whole);
+    let bytes = fs::read(&journal).unwrap();
+    let journal = journal.strip_prefix(&whole).unwrap();
     let mut told = 0;
     for case in 0..24 {
         let copy = dir.path().join(format!("copy{case}"));
-        copy_tree(&dir.path().join("whole"), &copy);
-        let file = fs::OpenOptions::new().read(true).write(true).open(copy.join(&journal)).unwrap();
-        let at = (used - 1) as u64 * case / 23;
+        copy_tree(&whole, &copy);
+        let file = fs::OpenOptions::new().read(true).write(true).open(copy.join(journal)).unwrap();
+        let at = (used - 1) * case / 23;
         if case % 2 == 0 {
             file.set_len(at).unwrap();
         } else {
-            std::os::unix::fs::FileExt::write_all_at(&file, &[length[at as usize] ^ 0xff], at).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &[bytes[at as usize] ^ 0xff], at).unwrap();
         }
         match open(&copy) {
             Ok(store) => assert_eq!(store.get(b"n"), Ok(Some(20u64.to_le_bytes().to_vec())), "case {case}"),
@@ -98,9 +106,8 @@ fn a_torn_commit_is_gone_as_a_whole() {
     drop(store);
     // As if the crash had come before the acknowledgement.
     fs::write(whole.join("acked"), acked).unwrap();
-    let journal = journal(&whole);
-    let used = fs::read(&journal).unwrap().iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    fs::OpenOptions::new().write(true).open(&journal).unwrap().set_len(used as u64 - 20_000).unwrap();
+    let (journal, used) = trim_journal(&whole);
+    fs::OpenOptions::new().write(true).open(&journal).unwrap().set_len(used - 20_000).unwrap();
     let store = open(&whole).unwrap();
     assert_eq!(store.get(b"n"), Ok(Some(20u64.to_le_bytes().to_vec())));
     assert_eq!(store.scan(Bound::Included(b"torn"), Some(b"tosn"), 10), Ok(vec![]));
@@ -119,6 +126,7 @@ fn damaged_files_are_typed_errors() {
     store.settle().unwrap();
     let good = store.scan(Bound::Unbounded, None, usize::MAX).unwrap();
     drop(store);
+    trim_journal(&whole);
     let mut all = Vec::new();
     files(&whole, &mut all);
     let (mut cases, mut told) = (0, 0);
