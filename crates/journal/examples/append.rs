@@ -22,12 +22,20 @@ fn main() {
             black_box(&buf);
             buf.clear();
         }
-        let header = FrameHeader { event_count: 1, shard: ShardId(n as u16 & 63), session: SessionId(1000), seq: Seq(n) };
+        let header = FrameHeader {
+            event_count: 1,
+            shard: ShardId(n as u16 & 63),
+            session: SessionId(1000),
+            seq: Seq(n),
+        };
         let mut frame = FrameBuilder::begin(&mut buf, &header);
         frame.payload().extend_from_slice(black_box(&payload));
         bytes += frame.seal() as u64;
     }
     let seconds = (world.monotonic() - start).as_secs_f64();
     let per_frame = bytes as f64 / FRAMES as f64;
-    println!("{:.2} million frames/s, {per_frame:.1} bytes/frame, 64 of them payload", FRAMES as f64 / seconds / 1e6);
+    println!(
+        "{:.2} million frames/s, {per_frame:.1} bytes/frame, 64 of them payload",
+        FRAMES as f64 / seconds / 1e6
+    );
 }

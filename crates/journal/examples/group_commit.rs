@@ -75,11 +75,12 @@ fn journal(path: &Path) -> f64 {
     rate
 }
 
-/// Waiters of the bare loop: how many wait for the next batch, and how many batches are done.
+/// Waiters of the bare loop: how many wait for the next batch, how many batches were taken and are done.
 #[derive(Default)]
 struct Waiters {
     waiting: u64,
-    batches: u64,
+    taken: u64,
+    done: u64,
     stop: bool,
 }
 
@@ -101,14 +102,15 @@ fn bare_loop(path: &Path) -> f64 {
                 }
                 let bytes = vec![0x5a; state.waiting as usize * 80];
                 state.waiting = 0;
+                state.taken += 1;
                 drop(state);
                 file.write_all_at(&bytes, offset).expect("write");
                 file.sync_data().expect("sync");
                 offset += bytes.len() as u64;
                 batches += 1;
-                state = waiters.lock();
-                state.batches += 1;
+                waiters.lock().done += 1;
                 done.notify_all();
+                state = waiters.lock();
             }
         });
         let rate = measure(|_| {
@@ -117,9 +119,8 @@ fn bare_loop(path: &Path) -> f64 {
             if state.waiting == 1 {
                 work.notify_one();
             }
-            // The batch under way, if any, was taken before this waiter came: its own is the one after.
-            let mine = state.batches + 1;
-            while state.batches < mine {
+            let mine = state.taken + 1;
+            while state.done < mine {
                 done.wait(&mut state);
             }
         });

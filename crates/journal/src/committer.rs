@@ -89,7 +89,12 @@ impl Committer {
     }
 
     /// Makes as many of the frames durable as fit the segment; returns their bytes and last position.
-    fn write(&mut self, frames: &[u8], durable: Position, last: Position) -> Result<(usize, Position), JournalError> {
+    fn write(
+        &mut self,
+        frames: &[u8],
+        durable: Position,
+        last: Position,
+    ) -> Result<(usize, Position), JournalError> {
         let segment_bytes = self.tail.options.segment_bytes as u64;
         if self.offset >= segment_bytes {
             self.begin_segment(durable)?;
@@ -131,7 +136,11 @@ impl Committer {
 
 /// Creates a segment. One of an older epoch with its number is void, since this writer's epoch stands before it,
 /// and makes room.
-pub(crate) fn create_past_void(place: &dyn Place, header: &SegmentHeader, bytes: &[u8]) -> Result<(), JournalError> {
+pub(crate) fn create_past_void(
+    place: &dyn Place,
+    header: &SegmentHeader,
+    bytes: &[u8],
+) -> Result<(), JournalError> {
     loop {
         match place.create(header.segment, bytes) {
             Err(PlaceError::Exists) => {}

@@ -105,8 +105,12 @@ impl fmt::Display for Damage {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::HeaderAbsent { bytes } => write!(f, "expected a segment header, found {bytes} bytes of one"),
-            Cause::Version { expected, found } => write!(f, "expected format version {expected}, found {found}"),
+            Cause::HeaderAbsent { bytes } => {
+                write!(f, "expected a segment header, found {bytes} bytes of one")
+            }
+            Cause::Version { expected, found } => {
+                write!(f, "expected format version {expected}, found {found}")
+            }
             Cause::Misplaced { name, expected, found } => {
                 write!(f, "expected {name} {expected:016x}, found {found:016x}")
             }
@@ -119,7 +123,10 @@ impl fmt::Display for Cause {
             }
             Cause::Malformed { expected } => write!(f, "expected {expected}"),
             Cause::Positions { expected, found } => {
-                write!(f, "expected position {expected} next, found that the next segment begins with {found}")
+                write!(
+                    f,
+                    "expected position {expected} next, found that the next segment begins with {found}"
+                )
             }
         }
     }

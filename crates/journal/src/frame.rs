@@ -100,7 +100,10 @@ impl<'a> FrameBuilder<'a> {
         let frame = &mut self.buf[self.start..];
         let bytes = frame.len();
         let body_bytes = bytes - PREFIX_BYTES;
-        assert!(body_bytes <= FRAME_BODY_BYTES_MAX, "frame body of {body_bytes} bytes exceeds the format's limit");
+        assert!(
+            body_bytes <= FRAME_BODY_BYTES_MAX,
+            "frame body of {body_bytes} bytes exceeds the format's limit"
+        );
         let (prefix, body) = frame.split_at_mut(PREFIX_BYTES);
         let length = body_bytes as u32;
         prefix[..4].copy_from_slice(&length.to_le_bytes());
@@ -217,7 +220,8 @@ mod tests {
         for n in 1..=3 {
             encode_frame(&mut buf, &header(n, 0, 0, 0), &[7; 7]);
         }
-        for (bytes_max, expect) in [(0, (20, 1)), (39, (20, 1)), (40, (40, 3)), (60, (60, 6)), (999, (60, 6))] {
+        for (bytes_max, expect) in [(0, (20, 1)), (39, (20, 1)), (40, (40, 3)), (60, (60, 6)), (999, (60, 6))]
+        {
             assert_eq!(run(&buf, bytes_max), expect, "{bytes_max}");
         }
     }

@@ -32,7 +32,9 @@ impl Hooks {
     /// Failed for good if the barrier says no: what it guards may be lost, like a page after a failed fsync.
     pub(crate) fn before_commit(&self, last: Position) -> Result<(), JournalError> {
         match &*self.barrier.lock() {
-            Some(barrier) => barrier(last).map_err(|why| JournalError::Failed(format!("barrier before commit: {why}"))),
+            Some(barrier) => {
+                barrier(last).map_err(|why| JournalError::Failed(format!("barrier before commit: {why}")))
+            }
             None => Ok(()),
         }
     }

@@ -20,21 +20,21 @@ mod segment;
 mod damage;
 mod reader;
 
-mod place;
 pub mod conformance;
 mod file_place;
 mod memory_place;
 mod object_place;
+mod place;
 
 mod chain;
 mod replay;
 
-mod error;
-mod options;
-mod tail;
 mod committer;
 mod dispatcher;
+mod error;
 mod hooks;
+mod options;
+mod tail;
 mod trim;
 mod writer;
 

@@ -75,7 +75,8 @@ impl Place for MemoryPlace {
 
     fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError> {
         let state = self.state.lock();
-        let info = |(&number, segment): (&u64, &Segment)| SegmentInfo { number, bytes: segment.bytes.len() as u64 };
+        let info =
+            |(&number, segment): (&u64, &Segment)| SegmentInfo { number, bytes: segment.bytes.len() as u64 };
         Ok(state.segments.iter().map(info).collect())
     }
 

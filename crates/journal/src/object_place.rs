@@ -74,7 +74,8 @@ impl Place for ObjectPlace {
 
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
         let key = self.key(number);
-        if self.objects.put_if_absent(&key, bytes).map_err(sort)? || self.objects.get(&key, None).map_err(sort)? == bytes
+        if self.objects.put_if_absent(&key, bytes).map_err(sort)?
+            || self.objects.get(&key, None).map_err(sort)? == bytes
         {
             return Ok(());
         }

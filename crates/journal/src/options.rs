@@ -46,7 +46,11 @@ impl Options {
     /// Stops the process at options that contradict each other.
     pub(crate) fn check(&self) {
         assert!(self.segment_bytes >= 1, "segment_bytes is 0");
-        assert!((1..=1024).contains(&self.dispatch_size), "dispatch_size {} is not 1 to 1024", self.dispatch_size);
+        assert!(
+            (1..=1024).contains(&self.dispatch_size),
+            "dispatch_size {} is not 1 to 1024",
+            self.dispatch_size
+        );
         assert!(
             self.pending_bytes_max >= self.segment_bytes,
             "pending_bytes_max {} is below segment_bytes {}",

@@ -103,7 +103,10 @@ impl<'a> SegmentReader<'a> {
         }
         let frame_bytes = PREFIX_BYTES + length as usize;
         let Some(body) = rest.get(PREFIX_BYTES..frame_bytes) else {
-            return Err((Cause::Short { expected: frame_bytes as u64, found: rest.len() as u64 }, rest.len()));
+            return Err((
+                Cause::Short { expected: frame_bytes as u64, found: rest.len() as u64 },
+                rest.len(),
+            ));
         };
         let found = frame::checksum(length, body);
         if expected != found {

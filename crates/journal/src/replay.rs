@@ -75,6 +75,9 @@ pub fn replay<E>(
     let Some(first) = chain.first() else { return Err(chain.absent().into()) };
     let asked = Position(after.0.saturating_add(1));
     if first > asked {
+        if let Some(damage) = chain.headless.first().filter(|d| d.segment < chain.links[0].header.segment) {
+            return Err(JournalError::Damaged(damage.clone()).into());
+        }
         return Err(JournalError::Trimmed { asked, first }.into());
     }
     let from = chain.link_of(asked);

@@ -94,7 +94,11 @@ impl Tail {
     }
 
     /// Adds frames with `events` events by `put`; returns the position of the last one.
-    pub(crate) fn append(&self, events: u64, put: impl FnOnce(&mut Vec<u8>)) -> Result<Position, JournalError> {
+    pub(crate) fn append(
+        &self,
+        events: u64,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Position, JournalError> {
         let mut state = self.state.lock();
         loop {
             if let Some(error) = state.refusal() {
@@ -208,7 +212,10 @@ impl Tail {
     /// Confirms everything up to `durable`; `bytes` fewer are held. Wakes whom it concerns.
     pub(crate) fn confirm(&self, durable: Position, bytes: usize, emptied: Option<Vec<u8>>) {
         let mut state = self.state.lock();
-        assert!(durable >= self.durable() && durable <= state.last, "durable position {durable} out of order");
+        assert!(
+            durable >= self.durable() && durable <= state.last,
+            "durable position {durable} out of order"
+        );
         self.durable.store(durable.0, Ordering::Release);
         state.taken_bytes -= bytes;
         state.trouble = None;

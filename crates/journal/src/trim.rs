@@ -57,8 +57,10 @@ impl Catalog {
         let (void, live) = {
             let segments = self.0.lock();
             let next = segments.live.iter().zip(segments.live.iter().skip(1));
-            let live: Vec<u64> =
-                next.take_while(|(_, (_, first))| **first <= upto.next()).map(|((&number, _), _)| number).collect();
+            let live: Vec<u64> = next
+                .take_while(|(_, (_, first))| **first <= upto.next())
+                .map(|((&number, _), _)| number)
+                .collect();
             let void: Vec<u64> = match live.last() {
                 Some(&last) => segments.void.range(..=last).copied().collect(),
                 None => Vec::new(),

@@ -49,7 +49,11 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Present`] if there is one; the place's.
-    pub fn create(place: Arc<dyn Place>, identity: Identity, options: Options) -> Result<Journal, JournalError> {
+    pub fn create(
+        place: Arc<dyn Place>,
+        identity: Identity,
+        options: Options,
+    ) -> Result<Journal, JournalError> {
         options.check();
         let chain = Chain::load(&*place)?;
         match chain.absent() {
@@ -94,7 +98,8 @@ impl Journal {
             chain.check_journal(identity.journal)?;
             let End { last, link, torn } =
                 chain.walk(&*place, chain.unsure(), &mut |_| Ok::<(), JournalError>(()), &mut |_| {})?;
-            let after = |n: u64| n.checked_add(1).ok_or(JournalError::Failed("numbers are used up".to_owned()));
+            let after =
+                |n: u64| n.checked_add(1).ok_or(JournalError::Failed("numbers are used up".to_owned()));
             let header = SegmentHeader {
                 journal: identity.journal,
                 nonce: identity.nonce,
@@ -122,13 +127,15 @@ impl Journal {
         let run: Box<dyn FnOnce() + Send> = match place.shape() {
             Shape::Grows => {
                 let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
-                let committer = Committer { tail, place, catalog, header, offset: SEGMENT_HEADER_BYTES as u64 };
+                let committer =
+                    Committer { tail, place, catalog, header, offset: SEGMENT_HEADER_BYTES as u64 };
                 Box::new(|| committer.run())
             }
             Shape::Whole => {
                 let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
                 let dispatched = header.durable;
-                let dispatcher = Dispatcher { tail, place, catalog, header, dispatched, rest: Rest::default() };
+                let dispatcher =
+                    Dispatcher { tail, place, catalog, header, dispatched, rest: Rest::default() };
                 Box::new(|| dispatcher.run())
             }
         };
@@ -139,7 +146,8 @@ impl Journal {
                 watched.report(JournalError::Failed("the committer panicked".to_owned()));
             }
         };
-        let thread = thread::Builder::new().name("journal".to_owned()).spawn(body).expect("a thread can be started");
+        let thread =
+            thread::Builder::new().name("journal".to_owned()).spawn(body).expect("a thread can be started");
         Journal { tail, place, catalog, epoch: header.epoch, thread: Mutex::new(Some(thread)) }
     }
 
