@@ -45,8 +45,6 @@ pub(crate) struct State {
     /// Bytes that the committer holds.
     taken_bytes: usize,
     wanted: Position,
-    /// Waiters for a position that is not durable.
-    pub(crate) waiter_count: usize,
     trouble: Option<JournalError>,
     pub(crate) closing: bool,
     committer_sleeps: bool,
@@ -68,7 +66,6 @@ impl Tail {
             taken: last,
             taken_bytes: 0,
             wanted: Position(0),
-            waiter_count: 0,
             trouble: None,
             closing: false,
             committer_sleeps: false,
@@ -135,8 +132,7 @@ impl Tail {
             return Ok(());
         }
         let mut state = self.state.lock();
-        state.waiter_count += 1;
-        let result = loop {
+        loop {
             if self.durable() >= position {
                 break Ok(());
             }
@@ -148,9 +144,7 @@ impl Tail {
                 self.wake_committer(&state);
             }
             self.news.wait(&mut state);
-        };
-        state.waiter_count -= 1;
-        result
+        }
     }
 
     /// Refuses appends from now on and lets the committer finish.

@@ -56,8 +56,7 @@ fn nobody_waiting_commits_by_bytes_by_request_by_time_and_at_close() {
         }
     };
     let (_, journal) = create(Shape::Grows, options(1000));
-    let last = append(&journal, 0..20);
-    assert!(journal.durable() < last || last == journal.durable());
+    append(&journal, 0..20);
     until_durable(&journal, Position(1));
     let last = append(&journal, [1]);
     journal.request_commit();
