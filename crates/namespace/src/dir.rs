@@ -1,7 +1,7 @@
 //! The entries of one directory in memory: an extendible hash table in the order of hashes.
 //!
 //! ```text
-//!   index (2^depth, by the top bits of the hash) ──▶ buckets of up to 32 entries, sorted by (hash, name)
+//!   index (2^depth, by the top bits of the hash) ──▶ buckets of up to 32 entries, sorted when listed
 //! ```
 //!
 //! Lookup, insert and remove touch one bucket; walking the index walks the directory in the order of
@@ -46,8 +46,10 @@ impl Slot {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Bucket {
+    /// Low bits of the hashes of the first slots, side by side: a lookup reads these and one slot.
+    tags: [u32; BUCKET_ENTRIES],
     slots: Vec<Slot>,
     names: Vec<u8>,
     names_dead: u32,
@@ -55,26 +57,52 @@ struct Bucket {
 }
 
 impl Bucket {
+    fn new(depth: u8) -> Bucket {
+        Bucket { tags: [0; BUCKET_ENTRIES], slots: Vec::new(), names: Vec::new(), names_dead: 0, depth }
+    }
+
     fn name(&self, slot: &Slot) -> &[u8] {
         &self.names[slot.name_at as usize..slot.name_at as usize + usize::from(slot.name_len)]
     }
 
-    fn search(&self, hash: u64, name: &[u8]) -> Result<usize, usize> {
-        self.slots.binary_search_by(|s| s.hash.cmp(&hash).then_with(|| self.name(s).cmp(name)))
+    #[inline]
+    fn search(&self, hash: u64, name: &[u8]) -> Option<usize> {
+        let is = |i: usize| self.slots[i].hash == hash && self.name(&self.slots[i]) == name;
+        let tagged = self.slots.len().min(BUCKET_ENTRIES);
+        // Compared all at once (32 tags are two cache lines), then only those that match are looked at.
+        let mut matches = 0u32;
+        for (i, &tag) in self.tags.iter().enumerate() {
+            matches |= u32::from(tag == hash as u32) << i;
+        }
+        while matches != 0 {
+            let i = matches.trailing_zeros() as usize;
+            if i < tagged && is(i) {
+                return Some(i);
+            }
+            matches &= matches - 1;
+        }
+        (BUCKET_ENTRIES..self.slots.len()).find(|&i| is(i))
     }
 
-    fn insert(&mut self, at: usize, hash: u64, name: &[u8], slot: Slot) {
+    fn push(&mut self, hash: u64, name: &[u8], slot: Slot) -> &mut Slot {
         let name_at = self.names.len() as u32;
         self.names.extend_from_slice(name);
         let slot = Slot { hash, name_at, name_len: name.len() as u8, ..slot };
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact(if self.slots.len() < 8 { 4 } else { 8 });
         }
-        self.slots.insert(at, slot);
+        if let Some(tag) = self.tags.get_mut(self.slots.len()) {
+            *tag = hash as u32;
+        }
+        self.slots.push(slot);
+        self.slots.last_mut().expect("just pushed")
     }
 
     fn remove(&mut self, at: usize) {
-        let slot = self.slots.remove(at);
+        let slot = self.slots.swap_remove(at);
+        if let (Some(tag), Some(moved)) = (self.tags.get_mut(at), self.slots.get(at)) {
+            *tag = moved.hash as u32;
+        }
         self.names_dead += u32::from(slot.name_len);
         if self.names_dead as usize > self.names.len() / 2 {
             let mut names = Vec::with_capacity(self.names.len() - self.names_dead as usize);
@@ -86,6 +114,16 @@ impl Bucket {
             self.names = names;
             self.names_dead = 0;
         }
+    }
+
+    /// Numbers of the slots in the order of (hash, name).
+    fn in_order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.slots.len() as u32).collect();
+        order.sort_unstable_by(|&a, &b| {
+            let (a, b) = (&self.slots[a as usize], &self.slots[b as usize]);
+            a.hash.cmp(&b.hash).then_with(|| self.name(a).cmp(self.name(b)))
+        });
+        order
     }
 }
 
@@ -101,7 +139,7 @@ pub(crate) struct Dir {
 
 impl Default for Dir {
     fn default() -> Dir {
-        Dir { index: vec![0], buckets: vec![Bucket::default()], depth: 0, known: None, len: 0 }
+        Dir { index: vec![0], buckets: vec![Bucket::new(0)], depth: 0, known: None, len: 0 }
     }
 }
 
@@ -114,21 +152,25 @@ impl Dir {
     #[inline]
     pub(crate) fn find(&self, hash: u64, name: &[u8]) -> Option<&Slot> {
         let bucket = &self.buckets[self.bucket_of(hash)];
-        bucket.search(hash, name).ok().map(|i| &bucket.slots[i])
+        bucket.search(hash, name).map(|i| &bucket.slots[i])
     }
 
-    pub(crate) fn find_mut(&mut self, hash: u64, name: &[u8]) -> Option<&mut Slot> {
+    /// The slot of a name; a new one, absent so far and with `marks`, if there is none (then `true`).
+    #[inline]
+    pub(crate) fn slot(&mut self, hash: u64, name: &[u8], marks: u8) -> (&mut Slot, bool) {
         let b = self.bucket_of(hash);
-        let i = self.buckets[b].search(hash, name).ok()?;
-        Some(&mut self.buckets[b].slots[i])
+        match self.buckets[b].search(hash, name) {
+            Some(i) => (&mut self.buckets[b].slots[i], false),
+            None => (self.insert(hash, name, marks), true),
+        }
     }
 
     /// Adds a slot for a name that has none; its target is then set.
     pub(crate) fn insert(&mut self, hash: u64, name: &[u8], marks: u8) -> &mut Slot {
+        self.len += 1;
         loop {
             let b = self.bucket_of(hash);
             if self.buckets[b].slots.len() < BUCKET_ENTRIES || !self.split(b) {
-                let at = self.buckets[b].search(hash, name).expect_err("the name has no slot yet");
                 let empty = Slot {
                     hash,
                     ino: Ino(0),
@@ -138,16 +180,14 @@ impl Dir {
                     kind: 0,
                     marks: Cell::new(marks),
                 };
-                self.buckets[b].insert(at, hash, name, empty);
-                self.len += 1;
-                return &mut self.buckets[b].slots[at];
+                return self.buckets[b].push(hash, name, empty);
             }
         }
     }
 
     pub(crate) fn remove(&mut self, hash: u64, name: &[u8]) {
         let b = self.bucket_of(hash);
-        if let Ok(at) = self.buckets[b].search(hash, name) {
+        if let Some(at) = self.buckets[b].search(hash, name) {
             self.buckets[b].remove(at);
             self.len -= 1;
         }
@@ -158,7 +198,7 @@ impl Dir {
     fn split(&mut self, b: usize) -> bool {
         let depth = self.buckets[b].depth;
         let slots = &self.buckets[b].slots;
-        if depth == DEPTH_MAX || slots.first().map(|s| s.hash) == slots.last().map(|s| s.hash) {
+        if depth == DEPTH_MAX || slots.iter().all(|s| s.hash == slots[0].hash) {
             return false;
         }
         if depth == self.depth {
@@ -172,12 +212,10 @@ impl Dir {
             *place = upper;
         }
         let bit = 1u64 << (62 - depth);
-        let old = std::mem::take(&mut self.buckets[b]);
-        let mut halves = [Bucket { depth: depth + 1, ..Bucket::default() }, Bucket { depth: depth + 1, ..Bucket::default() }];
+        let old = std::mem::replace(&mut self.buckets[b], Bucket::new(depth + 1));
+        let mut halves = [Bucket::new(depth + 1), Bucket::new(depth + 1)];
         for slot in &old.slots {
-            let half = &mut halves[usize::from(slot.hash & bit != 0)];
-            let at = half.slots.len();
-            half.insert(at, slot.hash, old.name(slot), slot.clone());
+            halves[usize::from(slot.hash & bit != 0)].push(slot.hash, old.name(slot), slot.clone());
         }
         let [low, high] = halves;
         self.buckets[b] = low;
@@ -194,7 +232,10 @@ impl Dir {
             .filter(move |&&b| last.replace(b) != Some(b))
             .flat_map(|&b| {
                 let bucket = &self.buckets[b as usize];
-                bucket.slots.iter().map(move |s| (bucket.name(s), s))
+                bucket.in_order().into_iter().map(move |i| {
+                    let slot = &bucket.slots[i as usize];
+                    (bucket.name(slot), slot)
+                })
             })
             .filter(move |(_, s)| s.hash > after)
     }

@@ -105,7 +105,10 @@ impl Dirt {
     }
 
     pub(crate) fn done(&mut self) {
-        assert!(self.active && self.saving.is_empty() && self.saved.is_empty(), "the checkpoint is not finished");
+        assert!(
+            self.active && self.saving.is_empty() && self.saved.is_empty(),
+            "the checkpoint is not finished"
+        );
         self.active = false;
         self.saving.shrink_to_fit();
     }

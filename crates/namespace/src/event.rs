@@ -506,5 +506,6 @@ pub fn take_extents(from: &mut Take<'_>) -> Result<Vec<Extent>, Malformed> {
 
 /// Reads a checked name.
 pub fn take_name(from: &mut Take<'_>) -> Result<Name, Malformed> {
-    Name::new(from.bytes()?).map_err(|_| Malformed { expected: "a name of 1 to 255 bytes without '/' and NUL" })
+    Name::new(from.bytes()?)
+        .map_err(|_| Malformed { expected: "a name of 1 to 255 bytes without '/' and NUL" })
 }

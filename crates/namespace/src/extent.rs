@@ -1,7 +1,7 @@
 //! A piece of a file's content, and the encoding that events and rows share.
 
-use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::BlockId;
+use chiton_types::codec::{Malformed, Put, Take};
 
 /// File ranges are mapped in chunks of this many bytes; one metadata row maps one chunk.
 /// No extent crosses the border of a chunk.
@@ -63,8 +63,14 @@ impl Extent {
             let block = BlockId { writer: from.varint()?, number: from.varint()? };
             (block, u32::try_from(from.varint()?).map_err(|_| bad("an offset in a block"))?)
         };
-        let whole = len > 0 && offset < 1 << 56 && offset / CHUNK_BYTES == (offset + u64::from(len) - 1) / CHUNK_BYTES;
-        if !whole || flags > 3 || block_offset.checked_add(len).is_none() || (flags & 2 == 0 && block.is_hole()) {
+        let whole = len > 0
+            && offset < 1 << 56
+            && offset / CHUNK_BYTES == (offset + u64::from(len) - 1) / CHUNK_BYTES;
+        if !whole
+            || flags > 3
+            || block_offset.checked_add(len).is_none()
+            || (flags & 2 == 0 && block.is_hole())
+        {
             return Err(bad("an extent within one chunk"));
         }
         Ok(Extent { offset, len, block, block_offset, shared: flags & 1 != 0 })

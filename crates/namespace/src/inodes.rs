@@ -19,20 +19,27 @@ const PAGE_SLOTS: usize = 512;
 pub(crate) struct Inodes {
     pages: Vec<Vec<Option<Inode>>>,
     free: Vec<u32>,
-    index: HashTable<u32>,
+    /// Hash and slot; with the hash at hand, growing the index touches no record.
+    index: HashTable<(u32, u32)>,
     pub(crate) dead: BTreeMap<Ino, Marks>,
 }
 
 /// Mixes all bits of an inode number: counters are dense, so any odd multiplier with a fold does.
-fn hash(ino: Ino) -> u64 {
+fn hash(ino: Ino) -> u32 {
     let x = (ino.0 ^ (ino.0 >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x ^ (x >> 29)
+    (x >> 32) as u32
+}
+
+/// The hash table takes its place from the low bits and its tag from the high bits.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 impl Inodes {
     #[inline]
     pub(crate) fn slot(&self, ino: Ino) -> Option<u32> {
-        self.index.find(hash(ino), |&s| self.at(s).ino == ino).copied()
+        let h = hash(ino);
+        self.index.find(spread(h), |&(sh, s)| sh == h && self.at(s).ino == ino).map(|&(_, s)| s)
     }
 
     #[inline]
@@ -69,27 +76,19 @@ impl Inodes {
                 (page * PAGE_SLOTS + self.pages[page].len() - 1) as u32
             }
         };
-        let pages = &self.pages;
-        self.index.insert_unique(h, slot, |&s| {
-            let s = s as usize;
-            hash(pages[s / PAGE_SLOTS][s % PAGE_SLOTS].as_ref().expect("indexed slots are in use").ino)
-        });
+        self.index.insert_unique(spread(h), (h, slot), |&(h, _)| spread(h));
     }
 
     /// Takes an inode out; `None` if it was not there.
     pub(crate) fn remove(&mut self, ino: Ino) -> Option<Inode> {
-        let pages = &self.pages;
-        let found = self.index.find_entry(hash(ino), |&s| {
+        let (pages, h) = (&self.pages, hash(ino));
+        let found = self.index.find_entry(spread(h), |&(sh, s)| {
             let s = s as usize;
-            pages[s / PAGE_SLOTS][s % PAGE_SLOTS].as_ref().is_some_and(|i| i.ino == ino)
+            sh == h && pages[s / PAGE_SLOTS][s % PAGE_SLOTS].as_ref().is_some_and(|i| i.ino == ino)
         });
-        let (slot, _) = found.ok()?.remove();
+        let ((_, slot), _) = found.ok()?.remove();
         self.free.push(slot);
         self.pages[slot as usize / PAGE_SLOTS][slot as usize % PAGE_SLOTS].take()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.index.len()
     }
 
     /// Slots ever used, for the clock's hand.
@@ -107,7 +106,9 @@ impl Inodes {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pages.len() * PAGE_SLOTS * size_of::<Option<Inode>>() + self.index.capacity() * 6 + self.dead.len() * 48
+        self.pages.len() * PAGE_SLOTS * size_of::<Option<Inode>>()
+            + self.index.capacity() * 9
+            + self.dead.len() * 48
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Inode> {

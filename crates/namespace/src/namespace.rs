@@ -88,7 +88,7 @@ pub struct Namespace {
 
 /// What is known of a name.
 pub(crate) enum Known<'a> {
-    Present(&'a Slot, Kind),
+    Present(&'a Slot),
     Absent,
 }
 
@@ -175,7 +175,7 @@ impl Namespace {
         let hash = name.hash64();
         let held = self.dirs.get(&dir.ino);
         match held.and_then(|d| d.find(hash, name.as_bytes())) {
-            Some(slot) => Ok(slot.kind().map_or(Known::Absent, |kind| Known::Present(slot, kind))),
+            Some(slot) => Ok(if slot.kind().is_some() { Known::Present(slot) } else { Known::Absent }),
             None if dir.has(COMPLETE) => Ok(Known::Absent),
             None if dir.extra <= DIR_WHOLE_ENTRIES_MAX => Err(Need::Dir(dir.ino).into()),
             None => Err(Need::Entry(dir.ino, name.clone()).into()),

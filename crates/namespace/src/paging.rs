@@ -61,7 +61,12 @@ pub struct CorruptRow {
 
 impl fmt::Display for CorruptRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "corrupt row {:?} of the metadata store: {}", String::from_utf8_lossy(&self.key), self.cause)
+        write!(
+            f,
+            "corrupt row {:?} of the metadata store: {}",
+            String::from_utf8_lossy(&self.key),
+            self.cause
+        )
     }
 }
 
@@ -81,11 +86,13 @@ impl Namespace {
         };
         let count = source.get(row::COUNT_KEY).map_err(OpenError::Source)?;
         let count = count.as_deref().and_then(|v| v.try_into().ok());
-        ns.inode_count =
-            u64::from_le_bytes(count.ok_or_else(|| corrupt(row::COUNT_KEY, "the number of inodes in 8 bytes"))?);
+        ns.inode_count = u64::from_le_bytes(
+            count.ok_or_else(|| corrupt(row::COUNT_KEY, "the number of inodes in 8 bytes"))?,
+        );
         for (key, _) in scan_all(source, b"O")? {
             let ino = key.get(1..).and_then(|k| k.try_into().ok()).map(u64::from_be_bytes);
-            ns.orphans.install(OrphanKey(Ino(ino.ok_or_else(|| corrupt(&key, "an inode number"))?)), Some(Present));
+            ns.orphans
+                .install(OrphanKey(Ino(ino.ok_or_else(|| corrupt(&key, "an inode number"))?)), Some(Present));
         }
         for (key, _) in scan_all(source, b"G")? {
             let block = block_of(&key).ok_or_else(|| corrupt(&key, "a block's name"))?;
@@ -167,17 +174,22 @@ impl Namespace {
                 let last = rows.last().map_or(after, |(k, _)| {
                     u64::from_be_bytes(k[9..17].try_into().expect("entry keys were decoded"))
                 });
-                self.dirs.entry(dir).or_default().known = Some((after, if exhausted { u64::MAX } else { last }));
+                self.dirs.entry(dir).or_default().known =
+                    Some((after, if exhausted { u64::MAX } else { last }));
             }
-            Need::Content(ino) => self.contents.install(ContentKey(ino), first.map(|(_, v)| v.as_slice().into())),
+            Need::Content(ino) => {
+                self.contents.install(ContentKey(ino), first.map(|(_, v)| v.as_slice().into()))
+            }
             Need::Xattrs(ino) => {
                 let value = first.map(|(k, v)| Xattrs::decode(v).map_err(|e| corrupt(k, e))).transpose()?;
                 self.xattrs.install(XattrsKey(ino), value);
             }
             Need::Block(block) => {
-                let count = |v: &[u8]| Take::new(v).varint().and_then(|n| {
-                    u32::try_from(n).map_err(|_| Malformed { expected: "a count of references" })
-                });
+                let count = |v: &[u8]| {
+                    Take::new(v).varint().and_then(|n| {
+                        u32::try_from(n).map_err(|_| Malformed { expected: "a count of references" })
+                    })
+                };
                 let value = first.map(|(k, v)| count(v).map_err(|e| corrupt(k, e))).transpose()?;
                 self.blocks.install(BlockKey(block), value);
             }

@@ -14,7 +14,7 @@ impl Namespace {
         let dir = self.dir_inode(parent)?;
         may(cred, dir, access::EXEC)?;
         Ok(match self.entry(dir, name)? {
-            Known::Present(slot, _) => Some(slot.ino),
+            Known::Present(slot) => Some(slot.ino),
             Known::Absent => None,
         })
     }
@@ -37,7 +37,9 @@ impl Namespace {
         } else {
             match held.and_then(|d| d.known).filter(|&(from, to)| from <= after && after < to) {
                 Some((_, to)) => to,
-                None => return Err(Need::Slice { dir, after, rows: entries_max.clamp(64, 4096) as u32 }.into()),
+                None => {
+                    return Err(Need::Slice { dir, after, rows: entries_max.clamp(64, 4096) as u32 }.into());
+                }
             }
         };
         let Some(held) = held else { return Ok(listing) };
@@ -46,7 +48,9 @@ impl Namespace {
                 break;
             }
             let Some(kind) = slot.kind() else { continue };
-            if listing.entries.len() >= entries_max.max(1) && listing.entries.last().is_some_and(|e| e.3 != slot.hash) {
+            if listing.entries.len() >= entries_max.max(1)
+                && listing.entries.last().is_some_and(|e| e.3 != slot.hash)
+            {
                 listing.end = false;
                 return Ok(listing);
             }

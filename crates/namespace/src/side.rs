@@ -50,7 +50,13 @@ impl<K: SideKey, V: SideValue> Side<K, V> {
     }
 
     /// Changes a value. `fresh`: if it is not in memory, the store has none either.
-    pub(crate) fn change<R>(&mut self, key: K, dirt: &mut Dirt, fresh: bool, f: impl FnOnce(&mut Option<V>) -> R) -> R {
+    pub(crate) fn change<R>(
+        &mut self,
+        key: K,
+        dirt: &mut Dirt,
+        fresh: bool,
+        f: impl FnOnce(&mut Option<V>) -> R,
+    ) -> R {
         let row = self
             .rows
             .entry(key)

@@ -100,7 +100,9 @@ impl Namespace {
                 entries += 1;
                 *names.entry(ino).or_default() += 1;
                 match resident.get(&ino) {
-                    Some(target) if target.kind != kind => found.push(Inconsistency::WrongKind { dir, name, ino }),
+                    Some(target) if target.kind != kind => {
+                        found.push(Inconsistency::WrongKind { dir, name, ino })
+                    }
                     Some(target) if kind == Kind::Dir => {
                         *subdirs.entry(dir).or_default() += 1;
                         if target.parent != dir {
@@ -140,8 +142,13 @@ impl Namespace {
         found
     }
 
-    fn all_names_resident(&self, names: &BTreeMap<Ino, u32>, resident: &BTreeMap<Ino, &crate::inode::Inode>) -> bool {
-        names.keys().all(|ino| resident.contains_key(ino)) && self.orphans().iter().all(|i| resident.contains_key(i))
+    fn all_names_resident(
+        &self,
+        names: &BTreeMap<Ino, u32>,
+        resident: &BTreeMap<Ino, &crate::inode::Inode>,
+    ) -> bool {
+        names.keys().all(|ino| resident.contains_key(ino))
+            && self.orphans().iter().all(|i| resident.contains_key(i))
     }
 
     fn validate_content(&self, ino: Ino, found: &mut Vec<Inconsistency>) {

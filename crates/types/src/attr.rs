@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn access_follows_posix_classes() {
-        let check = |cred: &Cred, mode: u16, want: u8| access::check(cred, Kind::File, Mode(mode), 10, 20, want);
+        let check =
+            |cred: &Cred, mode: u16, want: u8| access::check(cred, Kind::File, Mode(mode), 10, 20, want);
         let owner = Cred::new(10, 99, &[]);
         let member = Cred::new(11, 99, &[20]);
         let unknown = Cred { uid: 11, gid: 99, groups: None };

@@ -20,6 +20,6 @@ pub use attr::{Attr, Kind, Mode, access};
 pub use codec::{Malformed, Put, Take};
 pub use cred::Cred;
 pub use error::{Errno, Refusal};
-pub use id::{BlockId, Epoch, Handle, Ino, Position, RealmId, Seq, SessionId, ShardId, SHARDS_DEFAULT};
-pub use name::{Name, NAME_BYTES_MAX, PATH_BYTES_MAX, name_hash};
+pub use id::{BlockId, Epoch, Handle, Ino, Position, RealmId, SHARDS_DEFAULT, Seq, SessionId, ShardId};
+pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, name_hash};
 pub use time::Time;

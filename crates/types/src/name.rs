@@ -25,7 +25,8 @@ impl Name {
         if bytes.len() > NAME_BYTES_MAX {
             return Err(Refusal::NameTooLong);
         }
-        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|b| matches!(b, 0 | b'/')) {
+        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|b| matches!(b, 0 | b'/'))
+        {
             return Err(Refusal::Invalid);
         }
         Ok(Name(SmallVec::from_slice(bytes)))

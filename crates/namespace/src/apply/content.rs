@@ -119,7 +119,13 @@ impl Namespace {
         let mut at = to_offset;
         while at < to_offset + len {
             let end = ((at / CHUNK_BYTES + 1) * CHUNK_BYTES).min(to_offset + len);
-            let hole = Extent { offset: at, len: (end - at) as u32, block: BlockId::HOLE, block_offset: 0, shared: false };
+            let hole = Extent {
+                offset: at,
+                len: (end - at) as u32,
+                block: BlockId::HOLE,
+                block_offset: 0,
+                shared: false,
+            };
             if self.chunks.value(ChunkKey(to, chunk_of(at))).is_some() {
                 self.change_chunk(to, chunk_of(at), |chunk| chunk.overlay(hole, &mut fx));
             }

@@ -128,10 +128,14 @@ impl Namespace {
             Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),
             Event::Swept { blocks } => {
                 for &block in blocks {
-                    self.garbage.change(crate::values::GarbageKey(block), &mut self.dirt, false, |v| *v = None);
+                    self.garbage
+                        .change(crate::values::GarbageKey(block), &mut self.dirt, false, |v| *v = None);
                 }
             }
-            Event::Reserve { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => {}
+            Event::Reserve { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::Noop => {}
         }
     }
 
@@ -222,12 +226,11 @@ impl Namespace {
         let (hash, bytes) = (name.hash64(), name.as_bytes());
         let complete = self.inodes.get(dir).is_some_and(|d| d.has(COMPLETE));
         let held = self.dirs.entry(dir).or_default();
-        if held.find(hash, bytes).is_none() {
-            held.insert(hash, bytes, if complete { FRESH } else { 0 });
+        let (slot, new) = held.slot(hash, bytes, if complete { FRESH } else { 0 });
+        if new {
             self.entries += 1;
             self.name_bytes += bytes.len();
         }
-        let slot = held.find_mut(hash, bytes).expect("just inserted");
         self.dirt.before_change(&slot.marks, DirtyKey::Entry(dir, hash), || {
             let value = slot.kind().map(|kind| row::encode_entry(slot.ino, kind, slot.position));
             (row::entry_key(dir, hash, bytes), value)

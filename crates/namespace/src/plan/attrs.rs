@@ -21,7 +21,8 @@ impl Namespace {
         let inode = self.inode(ino)?;
         let cred = ctx.cred;
         let owner = cred.is_root() || cred.uid == inode.uid;
-        let refuse_unless = |allowed: bool| if allowed { Ok(()) } else { Err(Fault::from(Refusal::NotPermitted)) };
+        let refuse_unless =
+            |allowed: bool| if allowed { Ok(()) } else { Err(Fault::from(Refusal::NotPermitted)) };
         if let Some(size) = change.size {
             match inode.kind {
                 Kind::File => {}

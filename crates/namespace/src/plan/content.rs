@@ -81,7 +81,9 @@ impl Namespace {
         self.range_replaceable(target, to_offset, target_end)?;
         let mut blocks = Vec::new();
         for (_, chunk) in self.chunks_in(from, from_offset, source_end) {
-            blocks.extend(chunk.slice(from_offset, source_end).into_iter().filter(|e| e.shared).map(|e| e.block));
+            blocks.extend(
+                chunk.slice(from_offset, source_end).into_iter().filter(|e| e.shared).map(|e| e.block),
+            );
         }
         self.blocks_present(blocks)?;
         out.push(Event::Clone { from, from_offset, to, to_offset, len, time: ctx.now });
@@ -130,7 +132,8 @@ impl Namespace {
         }
         self.map_complete(inode)?;
         let all = ChunkKey(inode.ino, 0)..=ChunkKey(inode.ino, u32::MAX);
-        let last: Vec<u32> = self.chunks.range(all).rev().take(RECLAIM_CHUNKS + 1).map(|(k, _)| k.1).collect();
+        let last: Vec<u32> =
+            self.chunks.range(all).rev().take(RECLAIM_CHUNKS + 1).map(|(k, _)| k.1).collect();
         let from = if last.len() > RECLAIM_CHUNKS { last[RECLAIM_CHUNKS - 1] } else { 0 };
         self.range_blocks_present(inode.ino, u64::from(from) * CHUNK_BYTES, u64::MAX)?;
         Ok(from)
@@ -208,7 +211,9 @@ impl Namespace {
     fn blocks_present(&self, mut blocks: Vec<chiton_types::BlockId>) -> Result<(), Fault> {
         blocks.sort_unstable();
         blocks.dedup();
-        missing(blocks.into_iter().filter(|&b| self.blocks.get(BlockKey(b)).is_none()).map(Need::Block).collect())
+        missing(
+            blocks.into_iter().filter(|&b| self.blocks.get(BlockKey(b)).is_none()).map(Need::Block).collect(),
+        )
     }
 
     /// Chunks in memory that a range touches.
@@ -239,6 +244,8 @@ fn missing(needs: Vec<Need>) -> Result<(), Fault> {
 
 /// Extents as an operation must bring them: within the largest file, whole, in order, without overlap.
 fn in_order(extents: &[Extent]) -> bool {
-    extents.iter().all(|e| e.len > 0 && e.end() <= FILE_BYTES_MAX + 1 && chunk_of(e.offset) == chunk_of(e.end() - 1))
+    extents
+        .iter()
+        .all(|e| e.len > 0 && e.end() <= FILE_BYTES_MAX + 1 && chunk_of(e.offset) == chunk_of(e.end() - 1))
         && extents.windows(2).all(|w| w[0].end() <= w[1].offset)
 }

@@ -33,13 +33,19 @@ impl Namespace {
             Make::File { content } => (Kind::File, 0, content.clone()),
             Make::Dir if dir.nlink >= LINKS_MAX => return Err(Refusal::TooManyLinks.into()),
             Make::Dir => (Kind::Dir, 0, Vec::new()),
-            Make::Symlink { target } if target.len() > SYMLINK_BYTES_MAX => return Err(Refusal::NameTooLong.into()),
+            Make::Symlink { target } if target.len() > SYMLINK_BYTES_MAX => {
+                return Err(Refusal::NameTooLong.into());
+            }
             Make::Symlink { target } if target.is_empty() || target.contains(&0) => {
                 return Err(Refusal::Invalid.into());
             }
             Make::Symlink { target } => (Kind::Symlink, 0, target.clone()),
-            Make::Node { kind: Kind::Fifo | Kind::Socket, rdev } if *rdev != 0 => return Err(Refusal::Invalid.into()),
-            Make::Node { kind: Kind::File | Kind::Dir | Kind::Symlink, .. } => return Err(Refusal::Invalid.into()),
+            Make::Node { kind: Kind::Fifo | Kind::Socket, rdev } if *rdev != 0 => {
+                return Err(Refusal::Invalid.into());
+            }
+            Make::Node { kind: Kind::File | Kind::Dir | Kind::Symlink, .. } => {
+                return Err(Refusal::Invalid.into());
+            }
             Make::Node { kind: Kind::Char | Kind::Block, .. } if !ctx.cred.is_root() => {
                 return Err(Refusal::NotPermitted.into());
             }

@@ -89,7 +89,7 @@ impl Namespace {
     /// The inode that bears `name`, or `NotFound`.
     pub(super) fn present(&self, dir: &Inode, name: &Name) -> Result<Ino, Fault> {
         match self.entry(dir, name)? {
-            Known::Present(slot, _) => Ok(slot.ino),
+            Known::Present(slot) => Ok(slot.ino),
             Known::Absent => Err(Refusal::NotFound.into()),
         }
     }

@@ -25,7 +25,7 @@ impl Namespace {
         may(ctx.cred, to_dir, access::EXEC)?;
         let source = self.inode(self.present(from_dir, from_name)?)?;
         let target = match self.entry(to_dir, to_name)? {
-            Known::Present(slot, _) => Some(self.inode(slot.ino)?),
+            Known::Present(slot) => Some(self.inode(slot.ino)?),
             Known::Absent => None,
         };
         match (how, target) {
