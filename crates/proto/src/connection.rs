@@ -1,0 +1,123 @@
+//! The client's end of the main channel: one socket, any number of callers.
+//!
+//! - [`Connection::call`]: ask and wait. The calling thread writes and reads the socket itself.
+//! - [`Connection::send`] and [`Connection::wait`]: many requests in flight from one thread; what is sent
+//!   goes out together when someone waits.
+//! - [`Connection::start`]: a [`Pending`] answer, which is also a future.
+//!
+//! [`crate::link`] has the workings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::handshake::{OpenError, shake};
+use crate::link::Link;
+use crate::message::{Channel, Hello, Reply, Request, Welcome};
+use crate::pending::Pending;
+use crate::transport::{ConnectionLost, Transport};
+
+/// A connection to a server. Shared by reference; dropped, whoever still waits gets [`ConnectionLost`].
+#[derive(Debug)]
+pub struct Connection {
+    link: Arc<Link>,
+}
+
+impl Connection {
+    /// Connects and says `hello`. The [`Welcome`] is `Accepted`. `timeout` limits the connect and each wait of the
+    /// handshake ([`crate::CONNECT_TIMEOUT`] is a good one).
+    ///
+    /// # Errors
+    /// If there is no server, or it refuses.
+    ///
+    /// # Panics
+    /// If `hello` is for the recall channel.
+    pub fn open(
+        address: &Address,
+        hello: &Hello,
+        timeout: Duration,
+    ) -> Result<(Connection, Welcome), OpenError> {
+        assert_eq!(hello.channel, Channel::Main, "a main channel says so in its hello");
+        let shaken = shake(address, hello, timeout)?;
+        let connection = Connection { link: Arc::new(Link::new(shaken.stream, shaken.reader)) };
+        Ok((connection, shaken.welcome))
+    }
+
+    /// An id that no other request of this connection got from here.
+    pub fn next_id(&self) -> u64 {
+        self.link.next_id()
+    }
+
+    /// Asks and waits for the answer. A request past the protocol's limits is answered here, with
+    /// [`crate::Failure::Malformed`].
+    ///
+    /// # Errors
+    /// If the connection broke before the answer came.
+    ///
+    /// # Panics
+    /// If another request with this id is in flight.
+    pub fn call(&self, request: &Request) -> Result<Reply, ConnectionLost> {
+        self.link.send(request);
+        self.link.wait(request.id)
+    }
+
+    /// Asks without waiting: [`Connection::wait`] has the answer. Nothing need go out before someone waits or
+    /// flushes.
+    ///
+    /// # Panics
+    /// If another request with this id is in flight.
+    pub fn send(&self, request: &Request) {
+        self.link.send(request);
+    }
+
+    /// Waits for the answer to a request that was sent; once for each.
+    ///
+    /// # Errors
+    /// If the connection broke before the answer came.
+    ///
+    /// # Panics
+    /// If no such request was sent, or its answer was already taken.
+    pub fn wait(&self, id: u64) -> Result<Reply, ConnectionLost> {
+        self.link.wait(id)
+    }
+
+    /// Asks without waiting.
+    ///
+    /// # Panics
+    /// If another request with this id is in flight.
+    pub fn start(&self, request: &Request) -> Pending {
+        self.link.send(request);
+        Pending::on_wire(self.link.clone(), request.id)
+    }
+
+    /// Sends what [`Connection::send`] and [`Connection::start`] have gathered.
+    pub fn flush(&self) {
+        self.link.flush();
+    }
+
+    /// Why the connection is lost, if it is.
+    pub fn lost(&self) -> Option<ConnectionLost> {
+        self.link.lost()
+    }
+
+    /// Ends the connection: whoever waits gets [`ConnectionLost`].
+    pub fn close(&self) {
+        self.link.lose(ConnectionLost::new("closed by this client"));
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Transport for Connection {
+    fn call(&self, request: Request) -> Result<Reply, ConnectionLost> {
+        Connection::call(self, &request)
+    }
+
+    fn start(&self, request: Request) -> Pending {
+        Connection::start(self, &request)
+    }
+}

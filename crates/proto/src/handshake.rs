@@ -1,0 +1,102 @@
+//! The first two messages of a connection, on the client's side.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use chiton_types::{Malformed, Take};
+
+use crate::address::Address;
+use crate::frame::{FrameKind, FrameReader, put_frame};
+use crate::message::{Hello, RefuseReason, Welcome};
+use crate::stream::Stream;
+
+/// Why no connection came to be.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The server cannot be reached, or went away during the handshake: try again later.
+    Io(io::Error),
+    /// The server said no.
+    Refused {
+        /// Why.
+        reason: RefuseReason,
+        /// In words, with what to do next.
+        message: String,
+    },
+    /// What answers is not a server of this protocol.
+    Malformed(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Io(e) => e.fmt(f),
+            OpenError::Refused { message, .. } => write!(f, "the server refuses the connection: {message}"),
+            OpenError::Malformed(what) => write!(f, "the other side is no Chiton server: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<io::Error> for OpenError {
+    fn from(e: io::Error) -> OpenError {
+        OpenError::Io(e)
+    }
+}
+
+impl From<Malformed> for OpenError {
+    fn from(e: Malformed) -> OpenError {
+        OpenError::Malformed(e.to_string())
+    }
+}
+
+/// A connection whose [`Welcome`] is `Accepted`. The reader may hold what the server sent right behind it.
+pub(crate) struct Shaken {
+    pub(crate) stream: Stream,
+    pub(crate) reader: FrameReader,
+    pub(crate) welcome: Welcome,
+}
+
+/// Connects and says hello; `timeout` limits the connect, and each wait for bytes of the answer.
+pub(crate) fn shake(address: &Address, hello: &Hello, timeout: Duration) -> Result<Shaken, OpenError> {
+    let stream = address.connect(timeout)?;
+    let mut out = Vec::new();
+    put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
+    stream.send_all(&out)?;
+    stream.set_recv_timeout(Some(timeout))?;
+    let mut reader = FrameReader::new();
+    let welcome = loop {
+        let frame = reader.next_frame().map_err(|e| OpenError::Malformed(e.to_string()))?;
+        if let Some((kind, body)) = frame {
+            if kind != FrameKind::Welcome {
+                return Err(OpenError::Malformed(format!("it answers a hello with {kind:?}")));
+            }
+            let mut body = Take::new(body);
+            let welcome = Welcome::decode(&mut body)?;
+            body.finish()?;
+            break welcome;
+        }
+        match reader.fill(&stream, true) {
+            Ok(0) => {
+                return Err(OpenError::Io(io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    format!("{address} closed the connection during the handshake"),
+                )));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return Err(OpenError::Io(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("{address} accepts connections but does not answer"),
+                )));
+            }
+            Err(e) => return Err(OpenError::Io(e)),
+        }
+    };
+    stream.set_recv_timeout(None)?;
+    match welcome {
+        Welcome::Accepted { .. } => Ok(Shaken { stream, reader, welcome }),
+        Welcome::Refused { reason, message } => Err(OpenError::Refused { reason, message }),
+    }
+}

@@ -1,0 +1,325 @@
+//! The server's way to one client: replies and recalls, from any thread, at any time.
+//!
+//! ```text
+//!   loop thread, within Service::requests ─ append ─┐
+//!                                                   ├─▶ output ─ one write when the batch is done ─▶ socket
+//!   other threads (answers to parked requests) ─────┘           or at once
+//!                                                        what the socket does not take, the loop sends later
+//! ```
+//!
+//! Invariants:
+//! - Bytes go out in the order in which they were appended; nothing before the [`Welcome`].
+//! - A connection is armed in epoll, or owned by one thread of the loop that will arm it, or closed.
+//! - No lock is held while the service is called; the output's lock is the innermost.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use chiton_types::{Epoch, Position};
+use parking_lot::Mutex;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::frame::{FrameKind, FrameReader, put_frame};
+use crate::message::{Channel, Failure, Recall, Reply, Welcome};
+use crate::serve::ServeOptions;
+use crate::stream::Stream;
+use crate::transport::ConnectionLost;
+
+/// Output that is gathered in a batch before it is sent ahead of the batch's end.
+const GATHER_BYTES: usize = 256 << 10;
+/// An output buffer larger than this is given back once it is empty.
+const KEEP_BYTES: usize = 128 << 10;
+
+/// A connection, as the server names it: never used twice within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+thread_local! {
+    /// The connection whose requests this thread is handing to the service: its output waits for the end.
+    static HANDING_OVER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The way to one client. Clone it to answer a parked request later.
+#[derive(Clone)]
+pub struct Sender(Arc<Peer>);
+
+struct Peer {
+    id: ConnId,
+    epoll: Arc<OwnedFd>,
+    options: ServeOptions,
+    output: Mutex<Output>,
+    input: Mutex<Input>,
+}
+
+/// What the thread that owns the connection uses.
+pub(crate) struct Input {
+    /// `None` once closed, so that the descriptor does not outlive the connection while senders are kept.
+    pub(crate) stream: Option<Arc<Stream>>,
+    pub(crate) frames: FrameReader,
+    pub(crate) opened: Option<(chiton_types::SessionId, Channel)>,
+}
+
+struct Output {
+    stream: Option<Arc<Stream>>,
+    bytes: Vec<u8>,
+    /// So many of them are sent.
+    sent: usize,
+    /// Frames from before the welcome.
+    early: Option<Vec<u8>>,
+    /// A thread of the loop works on this connection and arms it afterwards.
+    owned: bool,
+    /// What epoll reports.
+    armed: EventFlags,
+    /// Requests handed over and not answered.
+    in_flight: usize,
+    /// Sending failed.
+    broken: Option<io::ErrorKind>,
+}
+
+impl Output {
+    fn waiting(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Sends what the socket takes.
+    fn flush(&mut self) {
+        let Some(stream) = &self.stream else { return };
+        while self.sent < self.bytes.len() {
+            match stream.send(&self.bytes[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.sent > self.bytes.len() / 2 {
+                        self.bytes.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return;
+                }
+                Err(e) => {
+                    self.broken.get_or_insert(e.kind());
+                    stream.shutdown();
+                    self.sent = self.bytes.len();
+                }
+            }
+        }
+        self.sent = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > KEEP_BYTES {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(id: ConnId, stream: Stream, epoll: Arc<OwnedFd>, options: ServeOptions) -> Sender {
+        let stream = Arc::new(stream);
+        Sender(Arc::new(Peer {
+            id,
+            epoll,
+            options,
+            input: Mutex::new(Input {
+                stream: Some(stream.clone()),
+                frames: FrameReader::new(),
+                opened: None,
+            }),
+            output: Mutex::new(Output {
+                stream: Some(stream),
+                bytes: Vec::new(),
+                sent: 0,
+                early: Some(Vec::new()),
+                owned: true,
+                armed: EventFlags::empty(),
+                in_flight: 0,
+                broken: None,
+            }),
+        }))
+    }
+
+    /// Puts the connection into epoll, once it can be found by its id.
+    pub(crate) fn enter(&self) -> Result<(), io::ErrorKind> {
+        let mut output = self.0.output.lock();
+        output.owned = false;
+        output.armed = EventFlags::ONESHOT | EventFlags::IN | EventFlags::RDHUP;
+        let Some(stream) = &output.stream else { return Ok(()) };
+        let key = EventData::new_u64(self.0.id.0);
+        epoll::add(&*self.0.epoll, &**stream, key, output.armed).map_err(|e| io::Error::from(e).kind())
+    }
+
+    /// Which connection.
+    pub fn id(&self) -> ConnId {
+        self.0.id
+    }
+
+    /// Answers a request; once for each. A reply too long for a frame becomes [`Failure::Malformed`].
+    ///
+    /// # Errors
+    /// If the client is gone; nobody need be told, [`crate::Service::closed`] is or was called.
+    pub fn send(&self, reply: &Reply) -> Result<(), ConnectionLost> {
+        self.push(FrameKind::Reply, |out| {
+            put_frame(out, FrameKind::Reply, |out| reply.encode(out)).unwrap_or_else(|e| {
+                let result = Err(Failure::Malformed(e.to_string()));
+                let short = Reply { id: reply.id, epoch: Epoch(0), durable: Position(0), result };
+                put_frame(out, FrameKind::Reply, |out| short.encode(out)).expect("a short reply fits");
+            });
+        })
+    }
+
+    /// Asks for a lease back (recall channel).
+    ///
+    /// # Errors
+    /// If the client is gone.
+    pub fn recall(&self, recall: &Recall) -> Result<(), ConnectionLost> {
+        self.push(FrameKind::Recall, |out| {
+            put_frame(out, FrameKind::Recall, |out| recall.encode(out)).expect("a recall fits a frame");
+        })
+    }
+
+    /// Ends the connection, as soon as the loop gets to it.
+    pub fn close(&self) {
+        if let Some(stream) = &self.0.output.lock().stream {
+            stream.shutdown();
+        }
+    }
+
+    fn push(&self, kind: FrameKind, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), ConnectionLost> {
+        let mut output = self.0.output.lock();
+        if output.stream.is_none() || output.broken.is_some() {
+            return Err(ConnectionLost::new("the client is gone"));
+        }
+        if kind == FrameKind::Reply {
+            output.in_flight = output.in_flight.saturating_sub(1);
+        }
+        if let Some(early) = &mut output.early {
+            put(early);
+            return Ok(());
+        }
+        put(&mut output.bytes);
+        if HANDING_OVER.get() == self.0.id.0 && output.waiting() < GATHER_BYTES {
+            return Ok(());
+        }
+        output.flush();
+        if !output.owned {
+            self.rearm(&mut output);
+        }
+        Ok(())
+    }
+
+    /// Sends the welcome and what was held back for it.
+    pub(crate) fn welcome(&self, welcome: &Welcome) {
+        let mut output = self.0.output.lock();
+        put_frame(&mut output.bytes, FrameKind::Welcome, |out| welcome.encode(out))
+            .expect("a welcome fits a frame");
+        let early = output.early.take().expect("a connection is welcomed once");
+        output.bytes.extend_from_slice(&early);
+        output.flush();
+    }
+
+    /// Runs `hand_over`, during which what this thread sends to this client is gathered; then sends it. True if
+    /// more requests may be handed over.
+    pub(crate) fn gather(&self, requests: usize, hand_over: impl FnOnce()) -> bool {
+        self.0.output.lock().in_flight += requests;
+        let outer = HANDING_OVER.replace(self.0.id.0);
+        hand_over();
+        HANDING_OVER.set(outer);
+        let mut output = self.0.output.lock();
+        output.flush();
+        !self.congested(&output)
+    }
+
+    /// Begins a turn of the loop's thread; `None` if another is at it, who then looks once more before it ends.
+    /// The flag tells whether requests may be handed over.
+    pub(crate) fn begin(&self) -> Option<(parking_lot::MutexGuard<'_, Input>, bool)> {
+        let input = self.0.input.try_lock()?;
+        let mut output = self.0.output.lock();
+        output.owned = true;
+        output.flush();
+        let free = !self.congested(&output);
+        drop(output);
+        Some((input, free))
+    }
+
+    /// Ends a turn: the next event may go to any thread. `backlog`: requests were left in the buffer because too
+    /// much was unanswered. The input's lock is no longer held: epoll may report what came meanwhile before this
+    /// returns.
+    pub(crate) fn end(&self, backlog: bool) {
+        let mut output = self.0.output.lock();
+        output.owned = false;
+        let wanted = self.wanted(&output, backlog);
+        self.arm(&mut output, wanted);
+    }
+
+    /// Why sending failed, if it did.
+    pub(crate) fn broken(&self) -> Option<io::ErrorKind> {
+        self.0.output.lock().broken
+    }
+
+    /// Closes the descriptor. False if that was done before.
+    pub(crate) fn hang_up(&self) -> bool {
+        let mut input = self.0.input.lock();
+        input.frames = FrameReader::new();
+        let mut output = self.0.output.lock();
+        output.flush();
+        output.bytes = Vec::new();
+        output.sent = 0;
+        output.stream = None;
+        match input.stream.take() {
+            Some(stream) => {
+                stream.shutdown();
+                // The last reference is dropped here; closing takes it out of epoll.
+                drop(stream);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The session and channel of its hello.
+    pub(crate) fn opened(&self) -> Option<(chiton_types::SessionId, Channel)> {
+        self.0.input.lock().opened
+    }
+
+    fn congested(&self, output: &Output) -> bool {
+        let options = &self.0.options;
+        output.waiting() > options.out_bytes_max || output.in_flight >= options.in_flight_max
+    }
+
+    /// After output from another thread than the loop's: changes what epoll reports, if that is due.
+    fn rearm(&self, output: &mut Output) {
+        let paused = !output.armed.contains(EventFlags::IN);
+        let wanted = self.wanted(output, paused);
+        if wanted != output.armed {
+            self.arm(output, wanted);
+        }
+    }
+
+    /// What epoll is to report next. Requests in the buffer (`backlog`) are announced by no new byte: that there
+    /// is room to send wakes a thread for them.
+    fn wanted(&self, output: &Output, backlog: bool) -> EventFlags {
+        let mut wanted = EventFlags::ONESHOT;
+        if !self.congested(output) {
+            wanted |= EventFlags::IN | EventFlags::RDHUP;
+            wanted.set(EventFlags::OUT, backlog);
+        }
+        if output.waiting() > 0 {
+            wanted |= EventFlags::OUT;
+        }
+        wanted
+    }
+
+    fn arm(&self, output: &mut Output, wanted: EventFlags) {
+        let Some(stream) = &output.stream else { return };
+        output.armed = wanted;
+        if let Err(e) = epoll::modify(&*self.0.epoll, &**stream, EventData::new_u64(self.0.id.0), wanted) {
+            output.broken.get_or_insert(io::Error::from(e).kind());
+            stream.shutdown();
+        }
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sender").field(&self.0.id).finish()
+    }
+}

@@ -1,0 +1,220 @@
+//! One turn of a thread with one connection: read, decode, hand over.
+
+use std::io;
+
+use chiton_types::{Malformed, Take};
+use rustix::event::epoll::EventFlags;
+
+use crate::frame::FrameKind;
+use crate::message::{
+    Call, Channel, FRAME_BYTES_MAX, Hello, PROTOCOL_VERSION, Query, RecallDone, RefuseReason, Request,
+    Welcome,
+};
+use crate::sender::{Input, Sender};
+use crate::serve::{Closed, Service};
+
+/// Most requests in one hand-over, so that limits on what is unanswered hold roughly.
+const HAND_OVER_MAX: usize = 1024;
+/// Requests whose answers may have so many bytes together end a hand-over.
+const HAND_OVER_ANSWER_BYTES: usize = 8 << 20;
+/// Reads in one turn; then other connections come first.
+const READS_MAX: usize = 16;
+
+/// What a thread keeps between turns, for its memory.
+#[derive(Default)]
+pub(crate) struct Turn {
+    spare: Vec<u8>,
+    batch: Vec<Request>,
+}
+
+/// How a turn ended.
+pub(crate) enum TurnEnd {
+    /// Another thread is at this connection.
+    Elsewhere,
+    /// All that had come is handed over.
+    Idle,
+    /// Requests are left because too much is unanswered, or others' turn has come.
+    Backlog,
+    /// The connection is over.
+    Close(Closed),
+}
+
+/// What a pass over the frames of the buffer came to.
+enum Pass {
+    /// This many frames; no complete one is left.
+    Done(usize),
+    /// Too much is unanswered.
+    Congested,
+}
+
+impl Turn {
+    /// Works on what `flags` announce. The caller arms or closes the connection afterwards.
+    pub(crate) fn run(&mut self, peer: &Sender, flags: EventFlags, service: &dyn Service) -> TurnEnd {
+        let Some((mut input, free)) = peer.begin() else { return TurnEnd::Elsewhere };
+        if input.stream.is_none() {
+            return TurnEnd::Elsewhere;
+        }
+        if let Some(kind) = peer.broken() {
+            return TurnEnd::Close(closed_by(kind));
+        }
+        if !free {
+            // A client that is wholly gone takes no answers: there is nothing to wait for.
+            let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            return if gone { TurnEnd::Close(Closed::End) } else { TurnEnd::Backlog };
+        }
+        let end = self.read_and_hand_over(&mut input, peer, service);
+        input.frames.reclaim(&mut self.spare);
+        match (end, peer.broken()) {
+            (TurnEnd::Idle | TurnEnd::Backlog, Some(kind)) => TurnEnd::Close(closed_by(kind)),
+            (end, _) => end,
+        }
+    }
+
+    fn read_and_hand_over(&mut self, input: &mut Input, peer: &Sender, service: &dyn Service) -> TurnEnd {
+        // What an earlier turn left.
+        match self.hand_over(input, peer, service) {
+            Ok(Pass::Done(_)) => {}
+            Ok(Pass::Congested) => return TurnEnd::Backlog,
+            Err(why) => return TurnEnd::Close(why),
+        }
+        for _ in 0..READS_MAX {
+            input.frames.lend(&mut self.spare);
+            let Some(stream) = &input.stream else { return TurnEnd::Elsewhere };
+            match input.frames.fill(stream, false) {
+                Ok(0) => return TurnEnd::Close(Closed::End),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return TurnEnd::Idle,
+                Err(e) => return TurnEnd::Close(closed_by(e.kind())),
+            }
+            let filled = !input.frames.has_room();
+            match self.hand_over(input, peer, service) {
+                // A client that sends one at a time has sent nothing since: reading again would be for nothing.
+                // One that keeps many in flight most likely has.
+                Ok(Pass::Done(0 | 1)) if !filled => return TurnEnd::Idle,
+                Ok(Pass::Done(_)) => {}
+                Ok(Pass::Congested) => return TurnEnd::Backlog,
+                Err(why) => return TurnEnd::Close(why),
+            }
+        }
+        TurnEnd::Idle
+    }
+
+    /// Decodes the complete frames of the buffer and hands them over.
+    fn hand_over(&mut self, input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Pass, Closed> {
+        let mut frames = 0;
+        loop {
+            let mut answer_bytes = 0;
+            let mut stop = None;
+            let mut more = false;
+            while self.batch.len() < HAND_OVER_MAX && answer_bytes < HAND_OVER_ANSWER_BYTES {
+                match next(input, peer, service) {
+                    Ok(Next::Request(request)) => {
+                        answer_bytes += answer_bytes_max(&request);
+                        self.batch.push(request);
+                        more = true;
+                    }
+                    Ok(Next::Other) => frames += 1,
+                    Ok(Next::Nothing) => {
+                        more = false;
+                        break;
+                    }
+                    Err(why) => {
+                        stop = Some(why);
+                        break;
+                    }
+                }
+            }
+            frames += self.batch.len();
+            let mut free = true;
+            if let Some((session, _)) = input.opened
+                && !self.batch.is_empty()
+            {
+                let batch = &mut self.batch;
+                free = peer.gather(batch.len(), || service.requests(session, peer, batch));
+                batch.clear();
+            }
+            if let Some(why) = stop {
+                return Err(why);
+            }
+            if !free {
+                return Ok(Pass::Congested);
+            }
+            if !more {
+                return Ok(Pass::Done(frames));
+            }
+        }
+    }
+}
+
+enum Next {
+    Request(Request),
+    Other,
+    Nothing,
+}
+
+/// Takes the next frame. All but requests are dealt with at once.
+fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next, Closed> {
+    let malformed = |e: &dyn std::fmt::Display| Closed::Malformed(e.to_string());
+    let Some((kind, body)) = input.frames.next_frame().map_err(|e| malformed(&e))? else {
+        return Ok(Next::Nothing);
+    };
+    match (input.opened, kind) {
+        (Some((_, Channel::Main)), FrameKind::Request) => {
+            Ok(Next::Request(whole(body, Request::decode).map_err(|e| malformed(&e))?))
+        }
+        (Some((session, Channel::Recall)), FrameKind::RecallDone) => {
+            let done = whole(body, RecallDone::decode).map_err(|e| malformed(&e))?;
+            service.recall_done(session, peer, done);
+            Ok(Next::Other)
+        }
+        (None, FrameKind::Hello) => {
+            let version = Hello::decode_version(&Take::new(body)).map_err(|e| malformed(&e))?;
+            let (channel, welcome) = if version == PROTOCOL_VERSION {
+                let hello = whole(body, Hello::decode).map_err(|e| malformed(&e))?;
+                (hello.channel, service.open(hello, peer))
+            } else {
+                let message = format!(
+                    "the server speaks version {PROTOCOL_VERSION} of the protocol, the client version {version}; \
+                     install the same release on both sides"
+                );
+                (Channel::Main, Welcome::Refused { reason: RefuseReason::Version, message })
+            };
+            if let Welcome::Accepted { session, .. } = &welcome {
+                input.opened = Some((*session, channel));
+            }
+            peer.welcome(&welcome);
+            if input.opened.is_some() { Ok(Next::Other) } else { Err(Closed::Refused) }
+        }
+        (None, _) => Err(Closed::Malformed(format!("malformed stream: begins with {kind:?}, not Hello"))),
+        (Some((_, channel)), _) => {
+            Err(Closed::Malformed(format!("malformed stream: {kind:?} on the {channel:?} channel")))
+        }
+    }
+}
+
+/// Decodes a body that must end where the message does.
+fn whole<T>(body: &[u8], decode: impl FnOnce(&mut Take<'_>) -> Result<T, Malformed>) -> Result<T, Malformed> {
+    let mut body = Take::new(body);
+    let message = decode(&mut body)?;
+    body.finish()?;
+    Ok(message)
+}
+
+/// Roughly the most bytes that the answer can have, for requests that ask for many.
+fn answer_bytes_max(request: &Request) -> usize {
+    match &request.call {
+        Call::GetBlock { len, .. } => (*len as usize).min(FRAME_BYTES_MAX),
+        Call::Query(Query::ReadDir { entries_max, .. }) => {
+            (*entries_max as usize).saturating_mul(128).min(FRAME_BYTES_MAX)
+        }
+        Call::Batch { ops, .. } => ops.len() * 128,
+        _ => 0,
+    }
+}
+
+fn closed_by(kind: io::ErrorKind) -> Closed {
+    match kind {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Closed::End,
+        kind => Closed::Failed(kind),
+    }
+}
