@@ -38,7 +38,7 @@ use std::time::Duration;
 use chiton_proto::{Answer, Call};
 use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
 
-use crate::Recalls;
+use crate::{CancelToken, Recalls};
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,13 @@ pub trait Service: Send + Sync {
 
     /// Asks without waiting: many calls of one thread may be under way, in order.
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
+
+    /// As [`Service::call`], for a call that may wait long ([`Call::SetLock`]): `token` ends the wait, with
+    /// [`Refusal::Interrupted`].
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError>;
 
     /// The session. Blocks that are written bear it as their writer. It changes when a session expired.
     fn session(&self) -> SessionId;

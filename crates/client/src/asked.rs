@@ -1,0 +1,194 @@
+//! A call under way over a link that may break under it.
+//!
+//! ```text
+//!   OnWire ── reply ──────────────────────────────▶ answer
+//!     │ lost, or the link was replaced
+//!     ├── an operation ──▶ Kept: the link thread sends it again ──▶ answer
+//!     └── a question ────▶ asked anew when the link is up (OnWire)
+//! ```
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use chiton_proto::{Answer, Call, ConnectionLost, Failure, Pending, Reply, Request};
+use chiton_types::{Cred, Refusal, SessionId};
+
+use crate::CancelToken;
+use crate::connected::{Shared, State};
+use crate::service::{CallError, Underway};
+use crate::wire::Wire;
+
+/// A call.
+pub(crate) struct Asked {
+    shared: Arc<Shared>,
+    wire: Arc<dyn Wire>,
+    request: Arc<Request>,
+    generation: u64,
+    session: SessionId,
+    sent: Duration,
+}
+
+/// Where a call that was started is.
+pub(crate) enum Stage {
+    OnWire(Asked, Pending),
+    /// Waits for what the link thread hears.
+    Kept(Asked),
+    /// Over, or being looked at.
+    Gone,
+}
+
+enum Step {
+    Answer(Result<Answer, CallError>),
+    SentAgain,
+    AskAnew,
+}
+
+impl Asked {
+    /// Numbers the call (waiting for the link to be up); nothing is sent yet.
+    pub(crate) fn begin(shared: &Arc<Shared>, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
+        let (wire, request, generation, session) = shared.issue(cred, call)?;
+        let sent = shared.world.monotonic();
+        Ok(Asked { shared: shared.clone(), wire, request, generation, session, sent })
+    }
+
+    /// Sends it and waits on this thread.
+    pub(crate) fn finish(mut self) -> Result<Answer, CallError> {
+        loop {
+            let reply = self.wire.call(&self.request);
+            match self.took(reply) {
+                Step::Answer(answer) => return answer,
+                Step::SentAgain => return self.wait_kept(),
+                Step::AskAnew => self = self.anew()?,
+            }
+        }
+    }
+
+    /// As [`Asked::finish`], unless `token` says that nobody wants it any more.
+    pub(crate) fn finish_unless(mut self, token: &CancelToken) -> Result<Answer, CallError> {
+        loop {
+            if !token.waits_as(self.request.id) {
+                return Err(Refusal::Interrupted.into());
+            }
+            let reply = self.wire.call(&self.request);
+            match self.took(reply) {
+                Step::Answer(answer) => return answer,
+                Step::SentAgain => return self.wait_kept(),
+                Step::AskAnew => self = self.anew()?,
+            }
+        }
+    }
+
+    /// Sends it.
+    pub(crate) fn started(self) -> Stage {
+        let ongoing = self.wire.start(&self.request);
+        Stage::OnWire(self, ongoing)
+    }
+
+    fn anew(self) -> Result<Asked, Refusal> {
+        Asked::begin(&self.shared, &self.request.cred, self.request.call.clone())
+    }
+
+    fn took(&self, reply: Result<Reply, ConnectionLost>) -> Step {
+        let lost = match &reply {
+            Err(_) => true,
+            Ok(reply) => matches!(reply.result, Err(Failure::SessionGone)),
+        };
+        if lost {
+            self.shared.lost(self.generation);
+        }
+        let mut state = self.shared.state.lock();
+        match reply {
+            Ok(reply) if !lost && state.generation == self.generation => {
+                state.session.answered(&self.request, &reply);
+                drop(state);
+                self.shared.heard(self.sent);
+                Step::Answer(result(reply.result))
+            }
+            _ if self.request.seq.0 != 0 => Step::SentAgain,
+            _ => Step::AskAnew,
+        }
+    }
+
+    fn wait_kept(&self) -> Result<Answer, CallError> {
+        let mut state = self.shared.state.lock();
+        loop {
+            if let Some(answer) = self.look(&mut state) {
+                return answer;
+            }
+            self.shared.wait(&mut state);
+        }
+    }
+
+    fn look(&self, state: &mut State) -> Option<Result<Answer, CallError>> {
+        if let Some(answer) = state.resolved.remove(&(self.session, self.request.seq)) {
+            return Some(result(answer));
+        }
+        if state.session.id != self.session {
+            return Some(Err(Refusal::Io.into()));
+        }
+        if self.shared.gave_up(state) {
+            // It may still be carried out when the server is back; nobody will hear of it.
+            state.session.abandon(self.request.seq);
+            return Some(Err(Refusal::NotConnected.into()));
+        }
+        None
+    }
+}
+
+fn result(result: Result<Answer, Failure>) -> Result<Answer, CallError> {
+    result.map_err(|failure| match failure {
+        Failure::Refused(refusal) => CallError::Refused(refusal),
+        Failure::NeedGroups => CallError::NeedGroups,
+        Failure::SessionGone => CallError::Refused(Refusal::Io),
+        Failure::Malformed(_) => CallError::Refused(Refusal::Invalid),
+    })
+}
+
+impl Future for Stage {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match std::mem::replace(&mut *self, Stage::Gone) {
+                Stage::OnWire(asked, mut ongoing) => {
+                    let Poll::Ready(reply) = Pin::new(&mut ongoing).poll(cx) else {
+                        *self = Stage::OnWire(asked, ongoing);
+                        return Poll::Pending;
+                    };
+                    match asked.took(reply) {
+                        Step::Answer(answer) => return Poll::Ready(answer),
+                        Step::SentAgain => *self = Stage::Kept(asked),
+                        Step::AskAnew => *self = asked.anew()?.started(),
+                    }
+                }
+                Stage::Kept(asked) => {
+                    let shared = asked.shared.clone();
+                    let mut state = shared.state.lock();
+                    if let Some(answer) = asked.look(&mut state) {
+                        return Poll::Ready(answer);
+                    }
+                    state.wakers.push(cx.waker().clone());
+                    *self = Stage::Kept(asked);
+                    return Poll::Pending;
+                }
+                Stage::Gone => unreachable!("a future is not polled after its end"),
+            }
+        }
+    }
+}
+
+impl Underway for Stage {
+    fn wait(self: Box<Self>) -> Result<Answer, CallError> {
+        match *self {
+            Stage::OnWire(asked, ongoing) => match asked.took(ongoing.wait()) {
+                Step::Answer(answer) => answer,
+                Step::SentAgain => asked.wait_kept(),
+                Step::AskAnew => asked.anew()?.finish(),
+            },
+            Stage::Kept(asked) => asked.wait_kept(),
+            Stage::Gone => unreachable!("a call is not waited for after its end"),
+        }
+    }
+}

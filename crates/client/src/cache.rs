@@ -1,0 +1,220 @@
+//! Names and attributes that a lease lets this client believe without asking.
+//!
+//! ```text
+//!   names: (directory, name) -> inode or absent, with the stamp of the directory
+//!   dirs:  directory -> stamp, searchable by all      a recall forgets the stamp, and so all names at once
+//!   attrs: inode -> attributes
+//! ```
+//!
+//! Invariants:
+//! - Nothing is learned from an answer during whose way a lease on it was recalled, or an operation of our own
+//!   changed it: [`Since`] is taken before the question.
+//! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
+
+use chiton_namespace::{AttrChange, Op, Outcome};
+use chiton_proto::LeaseMode;
+use chiton_types::{Attr, Ino, Name};
+use parking_lot::Mutex;
+
+use crate::generations::Generations;
+use crate::{Mark, Recalls};
+
+/// Names, attributes and directories.
+pub(crate) struct Cache {
+    inner: Mutex<Inner>,
+    /// What this client changed by itself.
+    changes: Recalls,
+}
+
+/// A moment before a question.
+#[derive(Clone, Copy)]
+pub(crate) struct Since {
+    /// In the history of recalls.
+    pub(crate) recalls: Mark,
+    changes: Mark,
+}
+
+#[derive(Clone, Copy)]
+struct Dir {
+    stamp: u64,
+    open: bool,
+}
+
+struct Inner {
+    dirs: Generations<Ino, Dir>,
+    names: Generations<(Ino, Name), (u64, Option<Ino>)>,
+    attrs: Generations<Ino, Attr>,
+    stamp: u64,
+}
+
+/// Directories remembered, also where names are not.
+const DIRS_MAX: usize = 65_536;
+
+impl Cache {
+    /// Holds at most so many names, and as many attributes. 0: asking is as good (only directories are
+    /// remembered, for the kernel's sake).
+    pub(crate) fn new(entries_max: usize) -> Cache {
+        let inner = Inner {
+            dirs: Generations::new(DIRS_MAX),
+            names: Generations::new(entries_max),
+            attrs: Generations::new(entries_max),
+            stamp: 0,
+        };
+        Cache { inner: Mutex::new(inner), changes: Recalls::default() }
+    }
+
+    /// To be taken before a question.
+    pub(crate) fn since(&self, recalls: &Recalls) -> Since {
+        Since { recalls: recalls.now(), changes: self.changes.now() }
+    }
+
+    fn holds(&self, recalls: &Recalls, since: Since, ino: Ino) -> bool {
+        !recalls.recalled_since(since.recalls, ino) && !self.changes.recalled_since(since.changes, ino)
+    }
+
+    /// What a name stands for (`None` inside: for nothing), and whether everybody may search the directory.
+    pub(crate) fn name(&self, parent: Ino, name: &Name) -> Option<(Option<Ino>, bool)> {
+        let mut inner = self.inner.lock();
+        let dir = *inner.dirs.get(&parent)?;
+        let &(stamp, ino) = inner.names.get(&(parent, name.clone()))?;
+        (stamp == dir.stamp).then_some((ino, dir.open))
+    }
+
+    /// Attributes.
+    pub(crate) fn attr(&self, ino: Ino) -> Option<Attr> {
+        self.inner.lock().attrs.get(&ino).cloned()
+    }
+
+    /// True if there is a lease on the directory, and everybody may search it.
+    pub(crate) fn is_open(&self, dir: Ino) -> bool {
+        self.inner.lock().dirs.get(&dir).is_some_and(|dir| dir.open)
+    }
+
+    /// An answer said that there is a lease on the directory (or not), and who may search it.
+    pub(crate) fn learn_dir(&self, recalls: &Recalls, since: Since, dir: Ino, leased: bool, open: bool) {
+        let mut inner = self.inner.lock();
+        if !leased || !self.holds(recalls, since, dir) {
+            return;
+        }
+        if inner.dirs.get(&dir).is_none_or(|known| known.open != open) {
+            inner.stamp += 1;
+            let stamp = inner.stamp;
+            inner.dirs.insert(dir, Dir { stamp, open });
+        }
+    }
+
+    /// An answer said what a name stands for. It counts if there is a lease on the directory.
+    pub(crate) fn learn_name(
+        &self,
+        recalls: &Recalls,
+        since: Since,
+        parent: Ino,
+        name: &Name,
+        ino: Option<Ino>,
+    ) {
+        let mut inner = self.inner.lock();
+        if self.holds(recalls, since, parent) {
+            inner.set_name(parent, name, ino);
+        }
+    }
+
+    /// An answer carried attributes and a lease on them.
+    pub(crate) fn learn_attr(&self, recalls: &Recalls, since: Since, attr: &Attr, lease: LeaseMode) {
+        if lease == LeaseMode::None {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if self.holds(recalls, since, attr.ino) {
+            inner.attrs.insert(attr.ino, attr.clone());
+        }
+    }
+
+    /// An operation of our own was carried out.
+    pub(crate) fn changed(
+        &self,
+        recalls: &Recalls,
+        since: Since,
+        op: &Op,
+        outcome: &Outcome,
+        lease: LeaseMode,
+    ) {
+        let mut inner = self.inner.lock();
+        let ino = outcome.attr.as_ref().map(|attr| attr.ino);
+        let mut name = |parent: Ino, name: &Name, to: Option<Ino>| {
+            if self.holds(recalls, since, parent) {
+                inner.set_name(parent, name, to);
+            } else {
+                inner.names.remove(&(parent, name.clone()));
+            }
+        };
+        let mut touched: [Option<Ino>; 4] = [ino, outcome.gone.map(|gone| gone.ino), None, None];
+        match op {
+            Op::Make { parent, name: made, .. } | Op::Link { parent, name: made, .. } => {
+                name(*parent, made, ino);
+                touched[2] = Some(*parent);
+            }
+            Op::Unlink { parent, name: gone } | Op::Rmdir { parent, name: gone } => {
+                name(*parent, gone, None);
+                touched[2] = Some(*parent);
+            }
+            Op::Rename { from, from_name, to, to_name, .. } => {
+                // What is where now depends on how, and on whether both were one file: ask.
+                inner.names.remove(&(*from, from_name.clone()));
+                inner.names.remove(&(*to, to_name.clone()));
+                (touched[2], touched[3]) = (Some(*from), Some(*to));
+            }
+            Op::Clone { to, .. } => touched[2] = Some(*to),
+            Op::SetAttr { ino, .. }
+            | Op::Write { ino, .. }
+            | Op::Remap { ino, .. }
+            | Op::SetXattr { ino, .. }
+            | Op::RemoveXattr { ino, .. }
+            | Op::Reclaim { ino } => touched[2] = Some(*ino),
+        }
+        if let Op::SetAttr { ino, change } = op
+            && narrows(change)
+        {
+            inner.dirs.remove(ino);
+        }
+        // The attributes afterwards are as good as an answer, unless another change was under way meanwhile.
+        let learned = outcome.attr.as_ref().filter(|attr| {
+            self.holds(recalls, since, attr.ino)
+                && (lease > LeaseMode::None || inner.attrs.get(&attr.ino).is_some())
+        });
+        for ino in touched.into_iter().flatten() {
+            inner.attrs.remove(&ino);
+            self.changes.note(ino);
+        }
+        if let Some(attr) = learned {
+            inner.attrs.insert(attr.ino, attr.clone());
+        }
+    }
+
+    /// A lease was given up.
+    pub(crate) fn recalled(&self, ino: Ino) {
+        let mut inner = self.inner.lock();
+        inner.dirs.remove(&ino);
+        inner.attrs.remove(&ino);
+    }
+
+    /// All leases are void.
+    pub(crate) fn clear(&self) {
+        let mut inner = self.inner.lock();
+        inner.dirs.clear();
+        inner.names.clear();
+        inner.attrs.clear();
+    }
+}
+
+impl Inner {
+    fn set_name(&mut self, parent: Ino, name: &Name, ino: Option<Ino>) {
+        if let Some(&Dir { stamp, .. }) = self.dirs.get(&parent) {
+            self.names.insert((parent, name.clone()), (stamp, ino));
+        }
+    }
+}
+
+/// Whether a change can take search rights on a directory away.
+pub(crate) fn narrows(change: &AttrChange) -> bool {
+    change.mode.is_some() || change.uid.is_some() || change.gid.is_some()
+}

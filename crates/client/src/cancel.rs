@@ -1,0 +1,60 @@
+//! Giving up a wait for a lock: the signal that interrupts fcntl(2) arrives on another thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_proto::Call;
+use chiton_types::Cred;
+use parking_lot::{Condvar, Mutex};
+
+use crate::service::Service;
+
+/// Told again so often, should the word have overtaken the request.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+#[derive(Default)]
+struct State {
+    /// The waiting request.
+    request: Option<u64>,
+    cancelled: bool,
+    over: bool,
+}
+
+/// Handed to a call that may wait; cancels it.
+#[derive(Clone, Default)]
+pub struct CancelToken(Arc<(Mutex<State>, Condvar)>);
+
+impl CancelToken {
+    /// A fresh token, for one call.
+    pub fn new() -> CancelToken {
+        CancelToken::default()
+    }
+
+    /// The call waits under this number. False: it is cancelled already.
+    pub(crate) fn waits_as(&self, request: u64) -> bool {
+        let mut state = self.0.0.lock();
+        state.request = Some(request);
+        !state.cancelled
+    }
+
+    /// The call has returned.
+    pub(crate) fn over(&self) {
+        self.0.0.lock().over = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn cancel(&self, service: &dyn Service) {
+        let mut state = self.0.0.lock();
+        state.cancelled = true;
+        while !state.over {
+            let Some(id) = state.request else { return };
+            parking_lot::MutexGuard::unlocked(&mut state, || {
+                // An error means that the link is down: the request is asked anew later, and so are we.
+                drop(service.call(&Cred::ROOT, Call::CancelLock { id }));
+            });
+            if !state.over {
+                self.0.1.wait_for(&mut state, AGAIN_AFTER);
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The client: handle calls, as a mount asks them.
+//!
+//! Files of this folder: [`names`](crate::names) for what changes the tree, [`open`](crate::open) for open files,
+//! [`path`](crate::path) for callers who think in paths.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_namespace::{Op, XattrHow};
+use chiton_objects::LocalObjects;
+use chiton_proto::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
+use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, access};
+
+use crate::cache::Since;
+use crate::connected::{Connected, ConnectedOptions};
+use crate::core::{Core, Invalidator};
+use crate::data::{BlockIo, DirectBlocks, Files, ServerBlocks};
+use crate::dial::SocketDialer;
+use crate::handler::Handler;
+use crate::observed::Observed;
+use crate::service::{Caller, Service, ask};
+use crate::{ClientOptions, ConnectError};
+
+/// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
+pub struct Client {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) files: Arc<Files>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) user: (u32, u32, Arc<[u32]>),
+    filesystem: u64,
+}
+
+/// An inode and how long the kernel may keep what it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Attributes.
+    pub attr: Attr,
+    /// How long the name may be kept.
+    pub ttl: Duration,
+    /// How long the attributes may be kept.
+    pub attr_ttl: Duration,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// An inode.
+    Found {
+        /// Attributes.
+        attr: Attr,
+        /// How long the name may be kept.
+        ttl: Duration,
+        /// How long the attributes may be kept.
+        attr_ttl: Duration,
+    },
+    /// Nothing.
+    Absent {
+        /// How long that may be kept.
+        ttl: Duration,
+    },
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Name.
+    pub name: Name,
+    /// Inode.
+    pub ino: Ino,
+    /// Type.
+    pub kind: Kind,
+    /// Go on after this entry with this cookie.
+    pub cookie: u64,
+    /// With `plus`: as a lookup would answer.
+    pub entry: Option<Entry>,
+}
+
+impl Client {
+    /// Connects to a server. A server that is not there is an error within 2 seconds.
+    ///
+    /// # Errors
+    /// In words: no server, another version, refused.
+    pub fn connect(address: &Address, options: ClientOptions) -> Result<Client, ConnectError> {
+        let dialer = Box::new(SocketDialer { address: address.clone() });
+        let connected_options = ConnectedOptions {
+            identity: options.identity.clone(),
+            timeout: options.timeout,
+            kept_bytes_max: options.kept_bytes_max,
+        };
+        let (connected, welcome) = Connected::connect(dialer, connected_options, options.world.clone())?;
+        let (filesystem, objects) = match welcome {
+            Welcome::Accepted { filesystem, objects, .. } => (filesystem, objects),
+            Welcome::Refused { message, .. } => return Err(ConnectError(message)),
+        };
+        // The store of a server on this machine is used directly; of another one, that path is not here.
+        let local = objects.strip_prefix("local:").map(std::path::Path::new).filter(|path| path.is_dir());
+        let blocks = match local {
+            Some(path) => {
+                let store = LocalObjects::open(path)
+                    .map_err(|error| ConnectError(format!("no access to the object store: {error}")))?;
+                Some(Arc::new(DirectBlocks::new(Arc::new(store))) as Arc<dyn BlockIo>)
+            }
+            None => None,
+        };
+        let connected = Arc::new(connected);
+        let client = Client::over(connected.clone(), blocks, filesystem, options);
+        let handler: Arc<dyn Handler> = client.core.clone();
+        connected.set_handler(Arc::downgrade(&handler));
+        Ok(client)
+    }
+
+    pub(crate) fn over(
+        service: Arc<dyn Service>,
+        blocks: Option<Arc<dyn BlockIo>>,
+        filesystem: u64,
+        options: ClientOptions,
+    ) -> Client {
+        let core =
+            Arc::new(Core::new(options.world.clone(), service.is_embedded(), options.cache_entries_max));
+        let service: Arc<dyn Service> = Arc::new(Observed { inner: service, core: core.clone() });
+        let blocks = blocks.unwrap_or_else(|| Arc::new(ServerBlocks::new(service.clone())));
+        let files = Files::new(service.clone(), blocks, options.world, options.files);
+        assert!(core.files.set(Arc::downgrade(&files)).is_ok(), "files are set once");
+        let user = options.user.map(|(uid, gid, groups)| (uid, gid, groups.into()));
+        Client { service, files, core, user: user.unwrap_or_else(process_user), filesystem }
+    }
+
+    /// Identity of the file system.
+    pub fn filesystem(&self) -> u64 {
+        self.filesystem
+    }
+
+    /// From now on `invalidator` is told what the kernel must forget. Once, before the kernel is told anything.
+    pub fn set_invalidator(&self, invalidator: Arc<dyn Invalidator>) {
+        assert!(self.core.invalidator.set(invalidator).is_ok(), "the invalidator of a client is set once");
+    }
+
+    pub(crate) fn since(&self) -> Since {
+        self.core.cache.since(self.service.recalls())
+    }
+
+    pub(crate) fn ask(&self, caller: &Caller<'_>, call: Call) -> Result<Answer, Refusal> {
+        ask(&*self.service, caller, call)
+    }
+
+    fn is_fresh(&self) -> bool {
+        !self.core.embedded && self.service.valid_until() > self.core.world.monotonic()
+    }
+
+    /// Attributes with what is being written here, and how long the kernel may keep them.
+    pub(crate) fn entry(
+        &self,
+        since: Since,
+        parent: Option<(Ino, &Name)>,
+        mut attr: Attr,
+        lease: LeaseMode,
+    ) -> Entry {
+        let attr_ttl = self.core.attr_ttl(&*self.service, since, &attr, lease);
+        let ttl = parent
+            .map_or(Duration::ZERO, |(parent, name)| self.core.name_ttl(&*self.service, since, parent, name));
+        self.files.overlay(&mut attr);
+        Entry { attr, ttl, attr_ttl }
+    }
+
+    // ---- looking ------------------------------------------------------------------------------------
+
+    /// What a name stands for. `.` and `..` are understood.
+    ///
+    /// # Errors
+    /// As lookup(2) has them, but that a missing name is [`Lookup::Absent`].
+    pub fn lookup(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> Result<Lookup, Refusal> {
+        if name == b"." || name == b".." {
+            let here = self.getattr(parent, None)?;
+            let ino = if name == b"." { parent } else { here.attr.parent };
+            let there = self.getattr(ino, None)?;
+            return Ok(Lookup::Found { attr: there.attr, ttl: Duration::ZERO, attr_ttl: there.attr_ttl });
+        }
+        let name = Name::new(name)?;
+        let since = self.since();
+        if let Some(hit) = self.look_in_cache(caller, since, parent, &name) {
+            return Ok(hit);
+        }
+        let recalls = self.service.recalls();
+        let cache = &self.core.cache;
+        match self.ask(caller, Call::Query(Query::Lookup { parent, name: name.clone() }))? {
+            Answer::Attr { attr, lease, parent_leased, parent_open } => {
+                cache.learn_dir(recalls, since, parent, parent_leased, parent_open);
+                cache.learn_name(recalls, since, parent, &name, Some(attr.ino));
+                cache.learn_attr(recalls, since, &attr, lease);
+                let Entry { attr, ttl, attr_ttl } = self.entry(since, Some((parent, &name)), attr, lease);
+                Ok(Lookup::Found { attr, ttl: if parent_leased { ttl } else { Duration::ZERO }, attr_ttl })
+            }
+            Answer::Absent { parent_leased, parent_open } => {
+                cache.learn_dir(recalls, since, parent, parent_leased, parent_open);
+                cache.learn_name(recalls, since, parent, &name, None);
+                let ttl = self.core.name_ttl(&*self.service, since, parent, &name);
+                Ok(Lookup::Absent { ttl: if parent_leased { ttl } else { Duration::ZERO } })
+            }
+            _ => Err(Refusal::Io),
+        }
+    }
+
+    pub(crate) fn look_in_cache(
+        &self,
+        caller: &Caller<'_>,
+        since: Since,
+        parent: Ino,
+        name: &Name,
+    ) -> Option<Lookup> {
+        if !self.is_fresh() {
+            return None;
+        }
+        let cache = &self.core.cache;
+        let (ino, open) = cache.name(parent, name)?;
+        if !open && !self.may_search(caller, &cache.attr(parent)?) {
+            // The server says why not.
+            return None;
+        }
+        let Some(ino) = ino else {
+            return Some(Lookup::Absent { ttl: self.core.name_ttl(&*self.service, since, parent, name) });
+        };
+        let attr = cache.attr(ino)?;
+        let Entry { attr, ttl, attr_ttl } = self.entry(since, Some((parent, name)), attr, LeaseMode::Shared);
+        Some(Lookup::Found { attr, ttl, attr_ttl })
+    }
+
+    fn may_search(&self, caller: &Caller<'_>, dir: &Attr) -> bool {
+        self.may(caller, dir, access::EXEC)
+    }
+
+    fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
+        let check = |cred| access::check(&cred, attr.kind, attr.mode, attr.uid, attr.gid, want);
+        check(caller.cred()).or_else(|| check(caller.full_cred())).unwrap_or(false)
+    }
+
+    /// Attributes. `fh` may name an open file (an inode without names has no other handle).
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`] if it is gone.
+    pub fn getattr(&self, ino: Ino, _fh: Option<u64>) -> Result<Entry, Refusal> {
+        let since = self.since();
+        if self.is_fresh()
+            && let Some(attr) = self.core.cache.attr(ino)
+        {
+            return Ok(self.entry(since, None, attr, LeaseMode::Shared));
+        }
+        match self.ask(&self.caller(), Call::Query(Query::GetAttr { ino }))? {
+            Answer::Attr { attr, lease, .. } => {
+                self.core.cache.learn_attr(self.service.recalls(), since, &attr, lease);
+                Ok(self.entry(since, None, attr, lease))
+            }
+            _ => Err(Refusal::Io),
+        }
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] if it is none.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, Refusal> {
+        self.bytes(&self.caller(), Query::ReadLink { ino })
+    }
+
+    fn bytes(&self, caller: &Caller<'_>, query: Query) -> Result<Vec<u8>, Refusal> {
+        match self.ask(caller, Call::Query(query))? {
+            Answer::Bytes(bytes) => Ok(bytes),
+            _ => Err(Refusal::Io),
+        }
+    }
+
+    /// About `entries_max` entries of a directory after `cookie` (0: from the start), without `.` and `..`, and
+    /// whether these were the last. With `plus` each comes as a lookup would answer.
+    ///
+    /// # Errors
+    /// [`Refusal::NotDir`], [`Refusal::Access`].
+    pub fn readdir(
+        &self,
+        caller: &Caller<'_>,
+        dir: Ino,
+        cookie: u64,
+        entries_max: u32,
+        plus: bool,
+    ) -> Result<(Vec<Listed>, bool), Refusal> {
+        let since = self.since();
+        let query = Query::ReadDir { dir, cookie, entries_max, plus };
+        let Answer::Entries { entries, end, parent_leased, parent_open } =
+            self.ask(caller, Call::Query(query))?
+        else {
+            return Err(Refusal::Io);
+        };
+        let (recalls, cache) = (self.service.recalls(), &self.core.cache);
+        cache.learn_dir(recalls, since, dir, parent_leased, parent_open);
+        let listed = |entry: chiton_proto::DirEntry| {
+            if parent_leased {
+                cache.learn_name(recalls, since, dir, &entry.name, Some(entry.ino));
+            }
+            let plus = entry.attr.map(|(attr, lease)| {
+                cache.learn_attr(recalls, since, &attr, lease);
+                self.entry(since, parent_leased.then_some((dir, &entry.name)), attr, lease)
+            });
+            Listed { name: entry.name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie, entry: plus }
+        };
+        Ok((entries.into_iter().map(listed).collect(), end))
+    }
+
+    /// access(2): whether the caller may do `want` (bits of [`chiton_types::access`]; 0: whether it is there).
+    ///
+    /// # Errors
+    /// [`Refusal::Access`] if not.
+    pub fn access(&self, caller: &Caller<'_>, ino: Ino, want: u8) -> Result<(), Refusal> {
+        if self.is_fresh()
+            && let Some(attr) = self.core.cache.attr(ino)
+        {
+            return if self.may(caller, &attr, want) { Ok(()) } else { Err(Refusal::Access) };
+        }
+        self.ask(caller, Call::Query(Query::Access { ino, want })).map(drop)
+    }
+
+    /// Totals of the file system.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn statfs(&self) -> Result<StatFs, Refusal> {
+        match self.ask(&self.caller(), Call::Query(Query::StatFs))? {
+            Answer::StatFs(totals) => Ok(totals),
+            _ => Err(Refusal::Io),
+        }
+    }
+
+    // ---- extended attributes ------------------------------------------------------------------------
+
+    /// Value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`Refusal::NoXattr`].
+    pub fn getxattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.bytes(caller, Query::GetXattr { ino, name: name.to_vec() })
+    }
+
+    /// Names of the extended attributes, each ended by NUL.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn listxattr(&self, caller: &Caller<'_>, ino: Ino) -> Result<Vec<u8>, Refusal> {
+        self.bytes(caller, Query::ListXattr { ino })
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As setxattr(2).
+    pub fn setxattr(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> Result<(), Refusal> {
+        let op = Op::SetXattr { ino, name: name.to_vec(), value: value.to_vec(), how };
+        self.ask(caller, Call::Op { op, open: false }).map(drop)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`Refusal::NoXattr`].
+    pub fn removexattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<(), Refusal> {
+        self.ask(caller, Call::Op { op: Op::RemoveXattr { ino, name: name.to_vec() }, open: false }).map(drop)
+    }
+
+    // ---- everything ---------------------------------------------------------------------------------
+
+    /// Pushes all that is dirty here and waits until all that was answered is durable.
+    ///
+    /// # Errors
+    /// [`Refusal::Io`] if something of it was lost.
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.files.sync()?;
+        self.service.commit(Position(0))
+    }
+
+    /// Waits until all that was answered is durable: fsync(2) of a directory.
+    ///
+    /// # Errors
+    /// [`Refusal::Io`] if something of it was lost.
+    pub fn fsyncdir(&self) -> Result<(), Refusal> {
+        self.service.commit(Position(0))
+    }
+
+    /// Asks an administrator's question (`status`, `df`, `top`, `metrics`); the answer is JSON.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] if the server does not know it.
+    pub fn admin(&self, what: &str) -> Result<Vec<u8>, Refusal> {
+        match self.ask(&self.caller(), Call::Admin { what: what.to_owned() })? {
+            Answer::Bytes(json) => Ok(json),
+            _ => Err(Refusal::Io),
+        }
+    }
+
+    /// The user of the path calls.
+    pub fn caller(&self) -> Caller<'_> {
+        let (uid, gid, groups) = &self.user;
+        Caller { uid: *uid, gid: *gid, groups: crate::Groups::Known(groups) }
+    }
+}
+
+fn process_user() -> (u32, u32, Arc<[u32]>) {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let groups: Arc<[u32]> = groups.into_iter().map(|gid| gid.as_raw()).collect();
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), groups)
+}

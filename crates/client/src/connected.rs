@@ -1,0 +1,360 @@
+//! A service at the other end of a socket.
+//!
+//! ```text
+//!   callers ── Asked ──▶ Wire ─────────▶ server        the calling thread writes and reads by itself
+//!                 │lost
+//!                 ▼
+//!   link thread: dial ─ resume ─ reopen ─ resends ─▶ up      ping, deferred closes
+//!   recall threads: Handler::recall ─▶ done
+//! ```
+//!
+//! Invariants:
+//! - The state's lock is never held while something is sent or received.
+//! - New calls wait until what must be sent again has been answered.
+//! - A reply that came over a connection that has been replaced meanwhile is not believed: its operation was
+//!   sent again, and that answer counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use chiton_proto::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
+use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
+use chiton_world::SharedWorld;
+use parking_lot::{Condvar, Mutex};
+
+use crate::asked::Asked;
+use crate::handler::HandlerSlot;
+use crate::link;
+use crate::recall_pool::RecallPool;
+use crate::service::{CallError, Service, Underway};
+use crate::session::Session;
+use crate::wire::{Dialer, Wire};
+use crate::{CancelToken, ConnectError, Recalls};
+
+/// Closes told at once when so many are waiting.
+const CLOSES_MAX: usize = 32;
+
+/// How a connection behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectedOptions {
+    /// Shown in `status` and logs.
+    pub(crate) identity: String,
+    /// Give up on a server that is away for so long; `None`: never.
+    pub(crate) timeout: Option<Duration>,
+    /// Memory for operations that are not durable yet; callers then wait for a commit.
+    pub(crate) kept_bytes_max: usize,
+}
+
+/// The service.
+pub(crate) struct Connected {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What callers, the link thread and the recall threads share.
+pub(crate) struct Shared {
+    pub(crate) world: SharedWorld,
+    pub(crate) dialer: Box<dyn Dialer>,
+    pub(crate) options: ConnectedOptions,
+    pub(crate) state: Mutex<State>,
+    /// The link went up or down, an answer to a resend arrived, the end.
+    pub(crate) changed: Condvar,
+    /// For the link thread: it went down, closes wait, the end.
+    pub(crate) wanted: Condvar,
+    pub(crate) recalls: Recalls,
+    pub(crate) handler: HandlerSlot,
+    pub(crate) pool: RecallPool,
+    /// When the last request that was answered had been sent, in nanoseconds of the monotonic clock.
+    heard_ns: AtomicU64,
+    session_ms: AtomicU64,
+}
+
+/// The state of the link.
+pub(crate) struct State {
+    pub(crate) session: Session,
+    /// The main connection while it may be used for new calls.
+    pub(crate) up: Option<Arc<dyn Wire>>,
+    /// Counts connections.
+    pub(crate) generation: u64,
+    /// Since when the link is down.
+    pub(crate) down_since: Duration,
+    /// Answers to resends that somebody waits for.
+    pub(crate) resolved: BTreeMap<(SessionId, Seq), Result<Answer, Failure>>,
+    /// Futures that wait for a change.
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) stopping: bool,
+}
+
+/// The greeting of a connection.
+pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option<(SessionId, u64)>) -> Hello {
+    Hello { version: PROTOCOL_VERSION, channel, resume, identity: options.identity.clone(), resend_count: 0 }
+}
+
+impl Connected {
+    /// Connects; tries once.
+    pub(crate) fn connect(
+        dialer: Box<dyn Dialer>,
+        options: ConnectedOptions,
+        world: SharedWorld,
+    ) -> Result<(Connected, Welcome), ConnectError> {
+        let sent = world.monotonic();
+        let (welcome, wire) = dialer.dial(&hello(&options, Channel::Main, None)).map_err(ConnectError)?;
+        let (session, secret, boot, session_ms, durable) = match &welcome {
+            Welcome::Accepted { session, secret, boot, session_ms, durable, .. } => {
+                (*session, *secret, *boot, *session_ms, *durable)
+            }
+            Welcome::Refused { message, .. } => return Err(ConnectError(message.clone())),
+        };
+        let greeting = hello(&options, Channel::Recall, Some((session, secret)));
+        let (Some(wire), (_, Some(recall))) = (wire, dialer.dial_recall(&greeting).map_err(ConnectError)?)
+        else {
+            return Err(ConnectError("the server refuses the channel for recalls".into()));
+        };
+        let shared = Arc::new(Shared {
+            dialer,
+            options,
+            state: Mutex::new(State {
+                session: Session::new(session, secret, boot, durable),
+                up: Some(wire),
+                generation: 1,
+                down_since: sent,
+                resolved: BTreeMap::new(),
+                wakers: Vec::new(),
+                stopping: false,
+            }),
+            changed: Condvar::new(),
+            wanted: Condvar::new(),
+            recalls: Recalls::default(),
+            handler: HandlerSlot::default(),
+            pool: RecallPool::default(),
+            heard_ns: AtomicU64::new(0),
+            session_ms: AtomicU64::new(u64::from(session_ms)),
+            world,
+        });
+        shared.heard(sent);
+        shared.pool.listen(&shared, recall);
+        let threads = vec![link::spawn(shared.clone())];
+        Ok((Connected { shared, threads }, welcome))
+    }
+
+    /// `handler` is told of recalls, and of the end of all leases.
+    pub(crate) fn set_handler(&self, handler: std::sync::Weak<dyn crate::handler::Handler>) {
+        self.shared.handler.set(handler);
+    }
+
+    fn asked(&self, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
+        Asked::begin(&self.shared, cred, call)
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let wire = self.shared.state.lock().up.clone();
+        if let Some(wire) = wire {
+            let (closes, bye) = {
+                let session = &mut self.shared.state.lock().session;
+                (session.take_closes(), session.issue(&Cred::ROOT, Call::Bye))
+            };
+            // What was acknowledged stays with the server when the session ends in order.
+            drop(closes.map(|closes| wire.start(&closes)));
+            drop(wire.call(&bye));
+        }
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    /// The server has answered a request that was sent at `sent`.
+    pub(crate) fn heard(&self, sent: Duration) {
+        self.heard_ns.fetch_max(sent.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// When the server has last been heard, and how long it remembers a session.
+    pub(crate) fn last_heard(&self) -> (Duration, Duration) {
+        let session = Duration::from_millis(self.session_ms.load(Ordering::Relaxed));
+        (Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed)), session)
+    }
+
+    pub(crate) fn set_session_ms(&self, session_ms: u32) {
+        self.session_ms.store(u64::from(session_ms), Ordering::Relaxed);
+    }
+
+    /// A connection broke: the first who notices says so.
+    pub(crate) fn lost(&self, generation: u64) {
+        let mut state = self.state.lock();
+        if state.generation == generation && state.up.is_some() {
+            state.up.take().expect("checked above").close();
+            state.down_since = self.world.monotonic();
+            self.wanted.notify_all();
+        }
+    }
+
+    /// Tells everybody who waits for the link to look again.
+    pub(crate) fn wake(&self, state: &mut State) {
+        self.changed.notify_all();
+        for waker in state.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// Whether a server that is away has been waited for long enough.
+    pub(crate) fn gave_up(&self, state: &State) -> bool {
+        let away = || self.world.monotonic().saturating_sub(state.down_since);
+        state.stopping
+            || (state.up.is_none() && self.options.timeout.is_some_and(|timeout| away() >= timeout))
+    }
+
+    fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        if let Some(wire) = state.up.take() {
+            wire.close();
+        }
+        self.wake(&mut state);
+        self.wanted.notify_all();
+        drop(state);
+        self.pool.stop();
+    }
+
+    /// The wire and the request for a call, when the link is up.
+    pub(crate) fn issue(
+        &self,
+        cred: &Cred,
+        call: Call,
+    ) -> Result<(Arc<dyn Wire>, Arc<Request>, u64, SessionId), Refusal> {
+        let mut state = self.state.lock();
+        loop {
+            if self.gave_up(&state) {
+                return Err(Refusal::NotConnected);
+            }
+            if let Some(wire) = state.up.clone() {
+                let session = &mut state.session;
+                let closes = match closes_go_first(&call, session.closes_waiting()) {
+                    true => session.take_closes(),
+                    false => None,
+                };
+                let request = session.issue(cred, call);
+                let (generation, id) = (state.generation, state.session.id);
+                drop(state);
+                // Nobody waits for this answer: should it be lost, opens are declared anew.
+                drop(closes.map(|closes| wire.start(&closes)));
+                return Ok((wire, request, generation, id));
+            }
+            self.wait(&mut state);
+        }
+    }
+
+    /// Waits for a change of the link (or for a while, to look at the clock).
+    pub(crate) fn wait(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+        match self.options.timeout {
+            None => self.changed.wait(state),
+            Some(_) => drop(self.changed.wait_for(state, Duration::from_millis(100))),
+        }
+    }
+}
+
+/// Whether the deferred closes travel before this call: when there are many, and before names go, so that what
+/// is closed and then removed need not live on as an orphan.
+fn closes_go_first(call: &Call, waiting: usize) -> bool {
+    use chiton_namespace::Op;
+    waiting >= CLOSES_MAX
+        || match call {
+            Call::Op { op: Op::Unlink { .. } | Op::Rename { .. }, .. } | Call::Bye => waiting > 0,
+            Call::Batch { .. } | Call::Commit { .. } => waiting > 0,
+            _ => false,
+        }
+}
+
+impl Service for Connected {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let too_much = {
+            let session = &self.shared.state.lock().session;
+            (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
+        };
+        if let Some(upto) = too_much {
+            self.asked(&Cred::ROOT, Call::Commit { upto })?.finish()?;
+        }
+        self.asked(cred, call)?.finish()
+    }
+
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        match self.asked(cred, call) {
+            Ok(asked) => Box::new(asked.started()),
+            Err(refusal) => Box::new(Ready(Some(Err(refusal.into())))),
+        }
+    }
+
+    fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
+        let answer =
+            self.asked(cred, call).map_err(CallError::from).and_then(|asked| asked.finish_unless(token));
+        token.over();
+        answer
+    }
+
+    fn session(&self) -> SessionId {
+        self.shared.state.lock().session.id
+    }
+
+    fn durable(&self) -> Position {
+        self.shared.state.lock().session.durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        let answer = self.asked(&Cred::ROOT, Call::Commit { upto })?.finish();
+        if self.shared.state.lock().session.take_lost() {
+            return Err(Refusal::Io);
+        }
+        match answer {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(CallError::NeedGroups) => Err(Refusal::Access),
+        }
+    }
+
+    fn closed(&self, ino: Ino) {
+        let mut state = self.shared.state.lock();
+        state.session.closed(ino);
+        if state.session.closes_waiting() == 1 {
+            self.shared.wanted.notify_all();
+        }
+    }
+
+    fn valid_until(&self) -> Duration {
+        let (heard, session) = self.shared.last_heard();
+        heard + session
+    }
+
+    fn recalls(&self) -> &Recalls {
+        &self.shared.recalls
+    }
+
+    fn is_embedded(&self) -> bool {
+        false
+    }
+}
+
+/// An answer that is there already.
+pub(crate) struct Ready(pub(crate) Option<Result<Answer, CallError>>);
+
+impl Future for Ready {
+    type Output = Result<Answer, CallError>;
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        std::task::Poll::Ready(self.0.take().expect("a future is not polled after its end"))
+    }
+}
+
+impl Underway for Ready {
+    fn wait(mut self: Box<Self>) -> Result<Answer, CallError> {
+        self.0.take().expect("a future is not waited for after its end")
+    }
+}

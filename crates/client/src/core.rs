@@ -1,0 +1,179 @@
+//! What recalls, answers and callers share: the cache, what the kernel was told, and who is told when it ends.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use chiton_namespace::{Body, Make, Op, Outcome};
+use chiton_proto::LeaseMode;
+use chiton_types::{Attr, Ino, Kind, Name};
+use chiton_world::SharedWorld;
+
+use crate::cache::{Cache, Since, narrows};
+use crate::data::Files;
+use crate::handler::Handler;
+use crate::told::Told;
+use crate::{Recalls, Service};
+
+/// How long the kernel may keep what only this process can change.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// Registered by a mount: makes the kernel forget what it was told.
+///
+/// Called on threads that may wait for the kernel's locks; requests of that kernel are answered meanwhile.
+pub trait Invalidator: Send + Sync {
+    /// Forget a name (and whether there is one).
+    fn inval_entry(&self, parent: Ino, name: &Name);
+    /// Forget attributes, and cached content of a file.
+    fn inval_inode(&self, ino: Ino);
+    /// Forget all names of a directory: more were told than are remembered.
+    fn inval_dir(&self, dir: Ino);
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) cache: Cache,
+    pub(crate) told: Told,
+    pub(crate) files: OnceLock<Weak<Files>>,
+    pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
+    pub(crate) world: SharedWorld,
+    pub(crate) embedded: bool,
+}
+
+impl Core {
+    pub(crate) fn new(world: SharedWorld, embedded: bool, cache_entries_max: usize) -> Core {
+        Core {
+            // The engine is as near as a cache.
+            cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
+            told: Told::new(1 << 20),
+            files: OnceLock::new(),
+            invalidator: OnceLock::new(),
+            world,
+            embedded,
+        }
+    }
+
+    /// For how long what is leased now may be believed.
+    pub(crate) fn validity(&self, service: &dyn Service) -> Duration {
+        match self.embedded {
+            true => FOREVER,
+            false => service.valid_until().saturating_sub(self.world.monotonic()),
+        }
+    }
+
+    /// How long the kernel may keep a name of this directory. It is remembered as told.
+    pub(crate) fn name_ttl(&self, service: &dyn Service, since: Since, parent: Ino, name: &Name) -> Duration {
+        if !self.cache.is_open(parent) {
+            return Duration::ZERO;
+        }
+        let ttl = self.validity(service);
+        if self.invalidator.get().is_none() || ttl.is_zero() {
+            return ttl;
+        }
+        let now = self.world.monotonic();
+        match self.told.tell(service.recalls(), since.recalls, parent, name, now, ttl) {
+            true => ttl,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// How long the kernel may keep these attributes.
+    pub(crate) fn attr_ttl(
+        &self,
+        service: &dyn Service,
+        since: Since,
+        attr: &Attr,
+        lease: LeaseMode,
+    ) -> Duration {
+        if lease == LeaseMode::None || service.recalls().recalled_since(since.recalls, attr.ino) {
+            return Duration::ZERO;
+        }
+        self.validity(service)
+    }
+
+    /// A copy of an operation for [`Core::changed`], without what is large and does not matter there.
+    pub(crate) fn outline(&self, op: &Op) -> Op {
+        match op {
+            Op::Make { parent, name, mode, .. } => Op::Make {
+                parent: *parent,
+                name: name.clone(),
+                make: Make::File { content: Vec::new() },
+                mode: *mode,
+            },
+            Op::Write { ino, .. } | Op::SetXattr { ino, .. } | Op::Remap { ino, .. } => Op::Write {
+                ino: *ino,
+                body: Body::Inline(Vec::new()),
+                size: 0,
+                mtime: Default::default(),
+                kill_setid: false,
+            },
+            op => op.clone(),
+        }
+    }
+
+    /// An operation of our own was carried out.
+    pub(crate) fn changed(
+        &self,
+        recalls: &Recalls,
+        since: Since,
+        op: &Op,
+        outcome: &Outcome,
+        lease: LeaseMode,
+    ) {
+        self.cache.changed(recalls, since, op, outcome, lease);
+        if let Op::SetAttr { ino, change } = op
+            && narrows(change)
+            && outcome.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Dir)
+        {
+            // The kernel holds the directory's lock until it has our answer: not on this thread.
+            self.invalidate_later(vec![*ino]);
+        }
+    }
+
+    fn invalidate_later(&self, dirs: Vec<Ino>) {
+        let Some(invalidator) = self.invalidator.get().cloned() else { return };
+        let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.told.take(dir))).collect();
+        if taken.is_empty() {
+            return;
+        }
+        let work = move || {
+            for (dir, taken) in taken {
+                invalidate(&*invalidator, dir, taken);
+            }
+        };
+        std::thread::Builder::new().name("chiton-inval".into()).spawn(work).expect("a thread can be started");
+    }
+
+    fn files(&self) -> Option<Arc<Files>> {
+        self.files.get()?.upgrade()
+    }
+}
+
+fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::told::TakenBack) {
+    for name in &taken.names {
+        invalidator.inval_entry(dir, name);
+    }
+    if taken.more {
+        invalidator.inval_dir(dir);
+    }
+}
+
+impl Handler for Core {
+    fn recall(&self, ino: Ino, keep: LeaseMode) {
+        self.cache.recalled(ino);
+        if let Some(files) = self.files() {
+            files.recall(ino, keep);
+        }
+        if let (Some(invalidator), LeaseMode::None) = (self.invalidator.get(), keep) {
+            invalidate(&**invalidator, ino, self.told.take(ino));
+            invalidator.inval_inode(ino);
+        }
+    }
+
+    fn void(&self, lost: bool) {
+        self.cache.clear();
+        if let Some(files) = self.files() {
+            files.forget(lost);
+        }
+        self.invalidate_later(self.told.dirs());
+    }
+}

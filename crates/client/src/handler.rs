@@ -1,0 +1,31 @@
+//! Who is told that leases end.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use chiton_proto::LeaseMode;
+use chiton_types::Ino;
+
+/// Told by a service, on threads of its own.
+pub(crate) trait Handler: Send + Sync {
+    /// Give up the lease on `ino`, but for `keep`. It is acknowledged when this returns. May call the service.
+    fn recall(&self, ino: Ino, keep: LeaseMode);
+    /// All leases are void; with `lost` also what was buffered under them. Must not call the service, which
+    /// waits for this to return.
+    fn void(&self, lost: bool);
+}
+
+/// A place for the handler, which is made after the service that it hears from.
+#[derive(Default)]
+pub(crate) struct HandlerSlot(OnceLock<Weak<dyn Handler>>);
+
+impl HandlerSlot {
+    /// From now on `handler` is told, for as long as it lives.
+    pub(crate) fn set(&self, handler: Weak<dyn Handler>) {
+        assert!(self.0.set(handler).is_ok(), "the handler of a service is set once");
+    }
+
+    /// The handler, if there is one.
+    pub(crate) fn get(&self) -> Option<Arc<dyn Handler>> {
+        self.0.get()?.upgrade()
+    }
+}

@@ -1,0 +1,213 @@
+//! The thread that keeps a session's link: dials, greets, sends again, pings, tells of closes.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use chiton_proto::{Answer, Call, Channel, Failure, Hello, RefuseReason, Request, Welcome};
+use chiton_types::{Cred, Position, Refusal, Seq};
+
+use crate::connected::{Shared, hello};
+use crate::session::{Resend, Session, assemble};
+use crate::wire::{RecallWire, Wire};
+
+const BACKOFF_FIRST: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Closes wait at most so long.
+const TICK: Duration = Duration::from_secs(1);
+
+/// An attempt failed.
+struct Lost;
+
+/// Starts the thread; it ends when `shared` stops.
+pub(crate) fn spawn(shared: Arc<Shared>) -> JoinHandle<()> {
+    std::thread::Builder::new()
+        .name("chiton-link".into())
+        .spawn(move || run(&shared))
+        .expect("a thread can be started")
+}
+
+fn run(shared: &Arc<Shared>) {
+    let mut backoff = BACKOFF_FIRST;
+    loop {
+        let mut state = shared.state.lock();
+        if state.stopping {
+            return;
+        }
+        if state.up.is_some() {
+            let (_, session_time) = shared.last_heard();
+            shared.wanted.wait_for(&mut state, TICK.min(session_time / 4));
+            let tick = state
+                .up
+                .clone()
+                .filter(|_| !state.stopping)
+                .map(|wire| (wire, state.generation, state.session.take_closes()));
+            drop(state);
+            if let Some((wire, generation, closes)) = tick {
+                upkeep(shared, &*wire, generation, closes);
+            }
+            backoff = BACKOFF_FIRST;
+            continue;
+        }
+        drop(state);
+        if reconnect(shared).is_err() {
+            let mut state = shared.state.lock();
+            // Callers that do not wait for ever look at the clock.
+            shared.wake(&mut state);
+            if !state.stopping {
+                shared.wanted.wait_for(&mut state, backoff);
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+}
+
+/// Deferred closes, or a ping if nothing was said for a third of the session's time.
+fn upkeep(shared: &Shared, wire: &dyn Wire, generation: u64, closes: Option<Arc<Request>>) {
+    let sent = shared.world.monotonic();
+    let (heard, session_time) = shared.last_heard();
+    let request = match closes {
+        Some(closes) => closes,
+        None if sent.saturating_sub(heard) >= session_time / 3 => {
+            shared.state.lock().session.issue(&Cred::ROOT, Call::Ping)
+        }
+        None => return,
+    };
+    match wire.call(&request) {
+        Ok(reply) if reply.result == Err(Failure::SessionGone) => shared.lost(generation),
+        Ok(reply) => {
+            let mut state = shared.state.lock();
+            if state.generation == generation {
+                state.session.answered(&request, &reply);
+                shared.heard(sent);
+            }
+        }
+        Err(_) => shared.lost(generation),
+    }
+}
+
+/// One attempt. On success the link is up and everything has been sent again.
+fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
+    let sent = shared.world.monotonic();
+    let (resume, resend_count) = {
+        let session = &shared.state.lock().session;
+        ((session.id, session.secret), session.resend_count())
+    };
+    let greeting = Hello { resend_count, ..hello(&shared.options, Channel::Main, Some(resume)) };
+    let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
+    match welcome {
+        Welcome::Accepted { boot, session_ms, durable, .. } => {
+            let wire = wire.ok_or(Lost)?;
+            shared.set_session_ms(session_ms);
+            let greeting = hello(&shared.options, Channel::Recall, Some(resume));
+            let recall = recall_wire(shared, &greeting)?;
+            let (resends, reopen) = {
+                let mut state = shared.state.lock();
+                state.generation += 1;
+                let resends = state.session.resume(boot, durable);
+                (resends, state.session.reopen())
+            };
+            leases_are_void(shared, false);
+            shared.pool.listen(shared, recall);
+            resume_session(shared, &*wire, &reopen, resends)?;
+            go_up(shared, wire, sent)
+        }
+        Welcome::Refused { reason: RefuseReason::SessionGone, .. } => begin_anew(shared, sent),
+        Welcome::Refused { .. } => Err(Lost),
+    }
+}
+
+fn recall_wire(shared: &Shared, greeting: &Hello) -> Result<Arc<dyn RecallWire>, Lost> {
+    match shared.dialer.dial_recall(greeting) {
+        Ok((Welcome::Accepted { .. }, Some(recall))) => Ok(recall),
+        Ok(_) | Err(_) => Err(Lost),
+    }
+}
+
+/// The session is gone: what it kept is lost, a new one begins.
+fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
+    let greeting = hello(&shared.options, Channel::Main, None);
+    let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
+    let Welcome::Accepted { session, secret, boot, session_ms, durable, .. } = welcome else {
+        return Err(Lost);
+    };
+    let wire = wire.ok_or(Lost)?;
+    let recall = recall_wire(shared, &hello(&shared.options, Channel::Recall, Some((session, secret))))?;
+    shared.set_session_ms(session_ms);
+    let reopen = {
+        let mut state = shared.state.lock();
+        let before = state.session.id;
+        state.generation += 1;
+        let unanswered = state.session.expire(Session::new(session, secret, boot, durable));
+        for seq in unanswered {
+            state.resolved.insert((before, seq), Err(Failure::Refused(Refusal::Io)));
+        }
+        shared.wake(&mut state);
+        state.session.reopen()
+    };
+    leases_are_void(shared, true);
+    shared.pool.listen(shared, recall);
+    resume_session(shared, &*wire, &reopen, Vec::new())?;
+    go_up(shared, wire, sent)
+}
+
+fn leases_are_void(shared: &Shared, lost: bool) {
+    shared.recalls.note_all();
+    if let Some(handler) = shared.handler.get() {
+        handler.void(lost);
+    }
+}
+
+/// Declares opens and locks, sends again, and hands the answers to those who wait.
+fn resume_session(
+    shared: &Shared,
+    wire: &dyn Wire,
+    reopen: &Request,
+    resends: Vec<Resend>,
+) -> Result<(), Lost> {
+    let declared = wire.start(reopen);
+    // All at once: after a restart the server answers none before it has them all.
+    let pending: Vec<_> = resends.iter().map(|resend| wire.start(&resend.request)).collect();
+    declared.wait().map_err(|_| Lost)?;
+    let mut replies: Vec<(Seq, Result<Answer, Failure>)> = Vec::new();
+    let mut counts_are_new = false;
+    for (at, ongoing) in pending.into_iter().enumerate() {
+        let resend = &resends[at];
+        let reply = ongoing.wait().map_err(|_| Lost)?;
+        replies.push((resend.request.seq, reply.result));
+        counts_are_new |= matches!(resend.request.call, Call::Op { open: true, .. });
+        let last = resends.get(at + 1).is_none_or(|next| next.of.seq != resend.of.seq);
+        if last {
+            resolve(shared, &resend.of, std::mem::take(&mut replies), reply.durable);
+        }
+    }
+    if counts_are_new {
+        // Whether an operation that was answered from the server's memory counted its open once more is not
+        // for us to know: say what is.
+        let reopen = shared.state.lock().session.reopen();
+        wire.call(&reopen).map_err(|_| Lost)?;
+    }
+    Ok(())
+}
+
+fn resolve(shared: &Shared, of: &Request, replies: Vec<(Seq, Result<Answer, Failure>)>, durable: Position) {
+    let (results, answer) = assemble(of, replies);
+    let mut state = shared.state.lock();
+    if state.session.resent(of.seq, &results, durable) {
+        let id = state.session.id;
+        state.resolved.insert((id, of.seq), answer);
+        shared.wake(&mut state);
+    }
+}
+
+fn go_up(shared: &Shared, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost> {
+    shared.heard(sent);
+    let mut state = shared.state.lock();
+    if state.stopping || shared.pool.is_broken() {
+        wire.close();
+        return Err(Lost);
+    }
+    state.up = Some(wire);
+    shared.wake(&mut state);
+    Ok(())
+}

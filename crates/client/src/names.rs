@@ -1,0 +1,160 @@
+//! Calls that change the tree.
+
+use chiton_namespace::{AttrChange, Make, Op, Outcome, RenameHow};
+use chiton_proto::{Answer, Call, LeaseMode};
+use chiton_types::{Ino, Kind, Mode, Name, Refusal};
+
+use crate::cache::Since;
+use crate::client::{Client, Entry};
+use crate::service::Caller;
+
+impl Client {
+    /// Asks for an operation and returns what became of it, with the lease on its inode.
+    pub(crate) fn operate(
+        &self,
+        caller: &Caller<'_>,
+        op: Op,
+        open: bool,
+    ) -> Result<(Outcome, LeaseMode, Since), Refusal> {
+        let since = self.since();
+        match self.ask(caller, Call::Op { op, open })? {
+            Answer::Op { outcome, lease, .. } => Ok((outcome, lease, since)),
+            _ => Err(Refusal::Io),
+        }
+    }
+
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        make: Make,
+        mode: Mode,
+    ) -> Result<Entry, Refusal> {
+        let name = new_name(name)?;
+        let op = Op::Make { parent, name: name.clone(), make, mode };
+        let (outcome, lease, since) = self.operate(caller, op, false)?;
+        let attr = outcome.attr.ok_or(Refusal::Io)?;
+        Ok(self.entry(since, Some((parent, &name)), attr, lease))
+    }
+
+    /// Makes a directory. The umask is already applied to `mode`.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn mkdir(&self, caller: &Caller<'_>, parent: Ino, name: &[u8], mode: Mode) -> Result<Entry, Refusal> {
+        self.make(caller, parent, name, Make::Dir, mode)
+    }
+
+    /// Makes a file, fifo, socket or device.
+    ///
+    /// # Errors
+    /// As mknod(2).
+    pub fn mknod(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        kind: Kind,
+        mode: Mode,
+        rdev: u32,
+    ) -> Result<Entry, Refusal> {
+        let make = match kind {
+            Kind::File => Make::File { content: Vec::new() },
+            Kind::Dir | Kind::Symlink => return Err(Refusal::Invalid),
+            kind => Make::Node { kind, rdev },
+        };
+        self.make(caller, parent, name, make, mode)
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As symlink(2).
+    pub fn symlink(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Refusal> {
+        self.make(caller, parent, name, Make::Symlink { target: target.to_vec() }, Mode(0o777))
+    }
+
+    /// Gives a file a further name.
+    ///
+    /// # Errors
+    /// As link(2).
+    pub fn link(&self, caller: &Caller<'_>, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry, Refusal> {
+        let name = new_name(name)?;
+        let op = Op::Link { ino, parent, name: name.clone() };
+        let (outcome, lease, since) = self.operate(caller, op, false)?;
+        let attr = outcome.attr.ok_or(Refusal::Io)?;
+        Ok(self.entry(since, Some((parent, &name)), attr, lease))
+    }
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn unlink(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> Result<(), Refusal> {
+        self.operate(caller, Op::Unlink { parent, name: Name::new(name)? }, false).map(drop)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As rmdir(2).
+    pub fn rmdir(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> Result<(), Refusal> {
+        self.operate(caller, Op::Rmdir { parent, name: Name::new(name)? }, false).map(drop)
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// As renameat2(2).
+    pub fn rename(
+        &self,
+        caller: &Caller<'_>,
+        from: Ino,
+        from_name: &[u8],
+        to: Ino,
+        to_name: &[u8],
+        how: RenameHow,
+    ) -> Result<(), Refusal> {
+        let op = Op::Rename { from, from_name: Name::new(from_name)?, to, to_name: Name::new(to_name)?, how };
+        self.operate(caller, op, false).map(drop)
+    }
+
+    /// chmod, chown, truncate, utimens. With `fh` a truncation needs no right to write: it was checked at open.
+    ///
+    /// # Errors
+    /// As those.
+    pub fn setattr(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        mut change: AttrChange,
+        fh: Option<u64>,
+    ) -> Result<Entry, Refusal> {
+        if let Some(size) = change.size.take() {
+            let attr = self.files.truncate(caller, ino, fh, size)?;
+            if change == AttrChange::default() {
+                return Ok(Entry { attr, ..self.getattr(ino, fh)? });
+            }
+        } else {
+            // What was written before must not set the times after.
+            self.files.push_inode(ino)?;
+        }
+        let (outcome, lease, since) = self.operate(caller, Op::SetAttr { ino, change }, false)?;
+        Ok(self.entry(since, None, outcome.attr.ok_or(Refusal::Io)?, lease))
+    }
+}
+
+/// A name to be made: `.` and `..` are there already.
+pub(crate) fn new_name(name: &[u8]) -> Result<Name, Refusal> {
+    match name {
+        b"." | b".." => Err(Refusal::Exists),
+        name => Name::new(name),
+    }
+}

@@ -1,0 +1,152 @@
+//! A service that tells the cache of what is changed through it, whoever asks: names, attributes, file data.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use chiton_namespace::{Op, Outcome};
+use chiton_proto::{Answer, Call, LeaseMode};
+use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
+
+use crate::Recalls;
+use crate::cache::Since;
+use crate::core::Core;
+use crate::service::{CallError, Service, Underway};
+
+/// The service.
+pub(crate) struct Observed {
+    pub(crate) inner: Arc<dyn Service>,
+    pub(crate) core: Arc<Core>,
+}
+
+impl Observed {
+    /// The operations of a call, if it is worth to look at them afterwards.
+    fn ops(&self, call: &Call) -> Vec<Op> {
+        match call {
+            // Without a cache, all that matters is what the kernel was told of a directory.
+            Call::Op { op: Op::SetAttr { .. }, .. } => self.outline(call),
+            _ if self.core.embedded => Vec::new(),
+            call => self.outline(call),
+        }
+    }
+
+    fn outline(&self, call: &Call) -> Vec<Op> {
+        match call {
+            Call::Op { op, .. } => vec![self.core.outline(op)],
+            Call::Batch { ops, .. } => ops.iter().map(|op| self.core.outline(op)).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Result<Answer, CallError>) {
+    let changed =
+        |op: &Op, outcome: &Outcome, lease: LeaseMode| core.changed(recalls, since, op, outcome, lease);
+    match answer {
+        Ok(Answer::Op { outcome, lease, .. }) => changed(&ops[0], outcome, *lease),
+        Ok(Answer::Batch(results)) => {
+            for (op, result) in ops.iter().zip(results) {
+                if let Ok((_, outcome)) = result {
+                    changed(op, outcome, LeaseMode::None);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Service for Observed {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let ops = self.ops(&call);
+        if ops.is_empty() {
+            return self.inner.call(cred, call);
+        }
+        let since = self.core.cache.since(self.inner.recalls());
+        let answer = self.inner.call(cred, call);
+        tell(&self.core, self.inner.recalls(), since, &ops, &answer);
+        answer
+    }
+
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        let ops = self.ops(&call);
+        let since = self.core.cache.since(self.inner.recalls());
+        let underway = self.inner.start(cred, call);
+        if ops.is_empty() {
+            return underway;
+        }
+        Box::new(Told {
+            underway: Some(underway),
+            service: self.inner.clone(),
+            core: self.core.clone(),
+            since,
+            ops,
+        })
+    }
+
+    fn call_cancellable(
+        &self,
+        cred: &Cred,
+        call: Call,
+        token: &crate::CancelToken,
+    ) -> Result<Answer, CallError> {
+        self.inner.call_cancellable(cred, call, token)
+    }
+
+    fn session(&self) -> SessionId {
+        self.inner.session()
+    }
+
+    fn durable(&self) -> Position {
+        self.inner.durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        self.inner.commit(upto)
+    }
+
+    fn closed(&self, ino: Ino) {
+        self.inner.closed(ino);
+    }
+
+    fn valid_until(&self) -> Duration {
+        self.inner.valid_until()
+    }
+
+    fn recalls(&self) -> &Recalls {
+        self.inner.recalls()
+    }
+
+    fn is_embedded(&self) -> bool {
+        self.inner.is_embedded()
+    }
+}
+
+/// An operation under way whose outcome the cache is told.
+struct Told {
+    underway: Option<Box<dyn Underway>>,
+    service: Arc<dyn Service>,
+    core: Arc<Core>,
+    since: Since,
+    ops: Vec<Op>,
+}
+
+impl Future for Told {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let underway = self.underway.as_mut().expect("a future is not polled after its end");
+        let Poll::Ready(answer) = Pin::new(&mut **underway).poll(cx) else { return Poll::Pending };
+        self.underway = None;
+        tell(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
+        Poll::Ready(answer)
+    }
+}
+
+impl Underway for Told {
+    fn wait(mut self: Box<Self>) -> Result<Answer, CallError> {
+        let answer = self.underway.take().expect("a call is not waited for after its end").wait();
+        tell(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
+        answer
+    }
+}

@@ -1,0 +1,40 @@
+//! What can be set about a client.
+
+use std::time::Duration;
+
+use chiton_world::{RealWorld, SharedWorld};
+
+use crate::data::FilesOptions;
+
+/// Settings of a [`crate::Client`].
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// Who this is, for the server's `status` and logs: host, process, mount point. At most 256 bytes.
+    pub identity: String,
+    /// Give up on a server that has been away for so long, with ENOTCONN. `None`: wait for ever, as a mount does.
+    pub timeout: Option<Duration>,
+    /// Names, and as many attributes, cached in connected mode.
+    pub cache_entries_max: usize,
+    /// Memory for operations that are not durable yet, in bytes. Over it, callers wait for a commit.
+    pub kept_bytes_max: usize,
+    /// Who asks in path calls, which name nobody: user, group, supplementary groups. `None`: this process.
+    pub user: Option<(u32, u32, Vec<u32>)>,
+    /// File data.
+    pub files: FilesOptions,
+    /// The clock.
+    pub world: SharedWorld,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            identity: format!("process {}", std::process::id()),
+            timeout: None,
+            cache_entries_max: 200_000,
+            kept_bytes_max: 64 << 20,
+            user: None,
+            files: FilesOptions::default(),
+            world: std::sync::Arc::new(RealWorld),
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The client's half of exactly-once, pure: numbers, what is kept, what is sent again. No socket, no clock.
+//!
+//! ```text
+//!   issue ──▶ Asked ── answered ──▶ Answered(positions) ── durable passes ──▶ settled, forgotten
+//!               │                        │
+//!               └── resume (same boot) ──┤    sent again, in order: what has no answer
+//!                   resume (new boot) ───┘    sent again, in order: everything that is not settled
+//!   expire: what is kept is lost: unanswered ones get EIO, answered ones make the next commit fail
+//! ```
+//!
+//! Invariants:
+//! - Sequence numbers have no gaps; `kept` is in their order.
+//! - An operation that was refused is never sent again: the state may have changed so that it would succeed.
+//! - A position counts only in the boot that gave it. After a restart nothing settles before the server, which
+//!   knows what it has in its journal, has answered again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use chiton_namespace::{Make, Op, Outcome};
+use chiton_proto::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
+use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
+
+use crate::held_locks::HeldLocks;
+
+/// Sequence numbers, kept operations, opens and locks of one session.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) secret: u64,
+    boot: u64,
+    epoch: Epoch,
+    next_id: u64,
+    next_seq: u64,
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
+    durable: Position,
+    /// Highest position of any answer in this boot.
+    answered: Position,
+    /// Highest position that an operation has got that was sent again: commits that were asked with a
+    /// position of the boot before wait for this one.
+    moved_to: Position,
+    lost: bool,
+    opens: BTreeMap<Ino, u32>,
+    locks: HeldLocks,
+    closes: Vec<Ino>,
+}
+
+struct Kept {
+    request: Arc<Request>,
+    count: u64,
+    bytes: usize,
+    /// What each operation was answered with; empty while there is no answer. `None`: refused.
+    answers: Vec<Option<Again>>,
+    /// Highest position in `answers`.
+    last: Position,
+    /// An answer of this boot is there.
+    current: bool,
+    /// Somebody still waits for the answer.
+    waited_for: bool,
+}
+
+/// One request of a resend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resend {
+    /// The request to send.
+    pub(crate) request: Request,
+    /// The kept request that it belongs to.
+    pub(crate) of: Arc<Request>,
+}
+
+impl Session {
+    /// A new session without history; `inherit` takes over opens of one that expired.
+    pub(crate) fn new(id: SessionId, secret: u64, boot: u64, durable: Position) -> Session {
+        Session {
+            id,
+            secret,
+            boot,
+            epoch: Epoch(0),
+            next_id: 1,
+            next_seq: 1,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            durable,
+            answered: Position(0),
+            moved_to: Position(0),
+            lost: false,
+            opens: BTreeMap::new(),
+            locks: HeldLocks::default(),
+            closes: Vec::new(),
+        }
+    }
+
+    /// Turns a call into a request and keeps it if it changes something.
+    pub(crate) fn issue(&mut self, cred: &Cred, call: Call) -> Arc<Request> {
+        let count = match &call {
+            Call::Op { .. } => 1,
+            Call::Batch { ops, .. } => ops.len() as u64,
+            _ => 0,
+        };
+        let id = self.next_id;
+        self.next_id += 1;
+        let seq = if count > 0 { Seq(self.next_seq) } else { Seq(0) };
+        self.next_seq += count;
+        let call = match call {
+            // A commit from before a restart must cover what was carried out again since.
+            Call::Commit { upto } if upto.0 != 0 => Call::Commit { upto: upto.max(self.moved_to) },
+            call => call,
+        };
+        let request = Arc::new(Request {
+            id,
+            seq,
+            settled: self.settled(),
+            epoch: self.epoch,
+            again: None,
+            cred: cred.clone(),
+            call,
+        });
+        if count > 0 {
+            let bytes = call_bytes(&request.call);
+            self.kept_bytes += bytes;
+            self.kept.push_back(Kept {
+                request: request.clone(),
+                count,
+                bytes,
+                answers: Vec::new(),
+                last: Position(0),
+                current: false,
+                waited_for: true,
+            });
+        }
+        request
+    }
+
+    /// Everything below is durable or was refused.
+    pub(crate) fn settled(&self) -> Seq {
+        self.kept.front().map_or(Seq(self.next_seq), |kept| kept.request.seq)
+    }
+
+    /// Bytes that kept operations take.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Operations kept.
+    #[cfg(test)]
+    pub(crate) fn kept_len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(crate) fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// Highest position of an answer.
+    pub(crate) fn answered_upto(&self) -> Position {
+        self.answered
+    }
+
+    /// Takes note of a reply to `request`, of the link that is up now.
+    pub(crate) fn answered(&mut self, request: &Request, reply: &Reply) {
+        self.epoch = self.epoch.max(reply.epoch);
+        match (&request.call, &reply.result) {
+            (Call::Op { op, open }, Ok(Answer::Op { position, outcome, .. })) => {
+                if *open && let Some(attr) = &outcome.attr {
+                    *self.opens.entry(attr.ino).or_default() += 1;
+                }
+                self.note(request.seq, vec![Some(again(op, *position, outcome))]);
+            }
+            (Call::Batch { ops, .. }, Ok(Answer::Batch(results))) => {
+                let mut answers: Vec<Option<Again>> = ops
+                    .iter()
+                    .zip(results)
+                    .map(|(op, result)| {
+                        result.as_ref().ok().map(|(position, outcome)| again(op, *position, outcome))
+                    })
+                    .collect();
+                answers.resize(ops.len(), None);
+                self.note(request.seq, answers);
+            }
+            (Call::Op { .. }, _) => self.note(request.seq, vec![None]),
+            (Call::Batch { ops, .. }, _) => self.note(request.seq, vec![None; ops.len()]),
+            (Call::Query(Query::Open { ino, .. }), Ok(_)) => *self.opens.entry(*ino).or_default() += 1,
+            (Call::SetLock { lock, .. }, Ok(_)) => self.locks.set(*lock),
+            _ => {}
+        }
+        self.durable = self.durable.max(reply.durable);
+        self.settle();
+    }
+
+    fn find(&mut self, seq: Seq) -> Option<&mut Kept> {
+        let at = self.kept.partition_point(|kept| kept.request.seq.0 + kept.count <= seq.0);
+        self.kept.get_mut(at).filter(|kept| kept.request.seq <= seq)
+    }
+
+    fn note(&mut self, seq: Seq, answers: Vec<Option<Again>>) {
+        let last = answers.iter().flatten().map(|again| again.position).max().unwrap_or(Position(0));
+        self.answered = self.answered.max(last);
+        if let Some(kept) = self.find(seq) {
+            kept.waited_for = false;
+            kept.current = true;
+            kept.last = last;
+            kept.answers = answers;
+        }
+    }
+
+    fn settle(&mut self) {
+        while let Some(front) = self.kept.front() {
+            if !front.current || front.last > self.durable {
+                break;
+            }
+            self.kept_bytes -= front.bytes;
+            self.kept.pop_front();
+        }
+    }
+
+    // ---- opens, closes, locks ----------------------------------------------------------------------
+
+    /// An open ended. It is told to the server when [`Session::take_closes`] is next called.
+    pub(crate) fn closed(&mut self, ino: Ino) {
+        if let Some(opens) = self.opens.get_mut(&ino) {
+            *opens -= 1;
+            if *opens == 0 {
+                self.opens.remove(&ino);
+            }
+            self.closes.push(ino);
+        }
+    }
+
+    /// Closes not yet told.
+    pub(crate) fn closes_waiting(&self) -> usize {
+        self.closes.len()
+    }
+
+    /// The request that tells of the closes so far.
+    pub(crate) fn take_closes(&mut self) -> Option<Arc<Request>> {
+        if self.closes.is_empty() {
+            return None;
+        }
+        let inos = std::mem::take(&mut self.closes);
+        Some(self.issue(&Cred::ROOT, Call::Closed { inos }))
+    }
+
+    /// What this session has open and locked, as a request. Counts are absolute, so closes that may or may not
+    /// have arrived need not be told again.
+    pub(crate) fn reopen(&mut self) -> Arc<Request> {
+        self.closes.clear();
+        let opens = self.opens.iter().map(|(&ino, &count)| (ino, count)).collect();
+        let locks: Vec<Lock> = self.locks.all();
+        self.issue(&Cred::ROOT, Call::Reopen { opens, locks })
+    }
+
+    // ---- losing the connection, the server, the session ---------------------------------------------
+
+    /// Requests that a resume would send again (for the greeting).
+    pub(crate) fn resend_count(&self) -> u32 {
+        let requests = |kept: &Kept| match kept.answers.is_empty() {
+            true => 1,
+            false => kept.answers.iter().flatten().count(),
+        };
+        u32::try_from(self.kept.iter().map(requests).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
+    /// The session goes on over a new connection: what must be sent again, in order, before anything new.
+    pub(crate) fn resume(&mut self, boot: u64, durable: Position) -> Vec<Resend> {
+        let restarted = boot != self.boot;
+        self.boot = boot;
+        if restarted {
+            for kept in &mut self.kept {
+                kept.current = false;
+            }
+            self.durable = durable;
+            self.answered = Position(0);
+        } else {
+            self.durable = self.durable.max(durable);
+        }
+        let mut resends = Vec::new();
+        let mut next_id = self.next_id;
+        let settled = self.settled();
+        for kept in self.kept.iter().filter(|kept| !kept.current) {
+            resend(kept, settled, &self.opens, &mut next_id, &mut resends);
+        }
+        self.next_id = next_id;
+        resends
+    }
+
+    /// Takes note of the replies to the resends of one kept request (those refused are `None`, as those that
+    /// were not sent). True if somebody waits for the answer.
+    pub(crate) fn resent(
+        &mut self,
+        of: Seq,
+        results: &[Option<(Position, Outcome)>],
+        durable: Position,
+    ) -> bool {
+        let mut moved_to = self.moved_to;
+        let mut lost = false;
+        let mut waited_for = false;
+        let mut opened = None;
+        if let Some(kept) = self.find(of) {
+            let before = std::mem::take(&mut kept.answers);
+            let ops = ops(&kept.request.call);
+            let mut answers = Vec::with_capacity(ops.len());
+            for (at, op) in ops.iter().enumerate() {
+                let result = results.get(at).and_then(Option::as_ref);
+                let was_done = matches!(before.get(at), Some(Some(_)));
+                // Answered with success before, refused now: acknowledged work is lost.
+                lost |= was_done && result.is_none();
+                answers.push(result.map(|(position, outcome)| again(op, *position, outcome)));
+            }
+            if let (Call::Op { open: true, .. }, true) = (&kept.request.call, before.is_empty()) {
+                opened = results
+                    .first()
+                    .and_then(Option::as_ref)
+                    .and_then(|(_, o)| o.attr.as_ref())
+                    .map(|a| a.ino);
+            }
+            kept.last = answers.iter().flatten().map(|again| again.position).max().unwrap_or(Position(0));
+            moved_to = moved_to.max(kept.last);
+            kept.answers = answers;
+            kept.current = true;
+            waited_for = std::mem::take(&mut kept.waited_for);
+        }
+        if let Some(ino) = opened {
+            *self.opens.entry(ino).or_default() += 1;
+        }
+        self.moved_to = moved_to;
+        self.answered = self.answered.max(moved_to);
+        self.lost |= lost;
+        self.durable = self.durable.max(durable);
+        self.settle();
+        waited_for
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn abandon(&mut self, seq: Seq) {
+        if let Some(kept) = self.find(seq) {
+            kept.waited_for = false;
+        }
+    }
+
+    /// The server has forgotten the session. What was kept is lost; opens live on in `next`, the session that
+    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for.
+    pub(crate) fn expire(&mut self, next: Session) -> Vec<Seq> {
+        let waited_for =
+            self.kept.iter().filter(|kept| kept.waited_for).map(|kept| kept.request.seq).collect();
+        let lost = self.lost || self.kept.iter().any(|kept| kept.answers.iter().any(Option::is_some));
+        let opens = std::mem::take(&mut self.opens);
+        let next_id = self.next_id;
+        *self = Session { lost, opens, next_id, ..next };
+        waited_for
+    }
+
+    /// True once after acknowledged operations were lost.
+    pub(crate) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.lost)
+    }
+}
+
+fn ops(call: &Call) -> &[Op] {
+    match call {
+        Call::Op { op, .. } => std::slice::from_ref(op),
+        Call::Batch { ops, .. } => ops,
+        _ => &[],
+    }
+}
+
+fn again(op: &Op, position: Position, outcome: &Outcome) -> Again {
+    let attr = outcome.attr.as_ref();
+    Again {
+        position,
+        ino: match op {
+            Op::Make { .. } => attr.map_or(Ino(0), |attr| attr.ino),
+            _ => Ino(0),
+        },
+        time: attr.map_or_else(Default::default, |attr| attr.ctime),
+    }
+}
+
+fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u64, out: &mut Vec<Resend>) {
+    let original = &kept.request;
+    let mut push = |seq: Seq, again: Again, call: Call| {
+        let id = *next_id;
+        *next_id += 1;
+        let request = Request { id, seq, settled, again: Some(again), call, ..header(original) };
+        out.push(Resend { request, of: original.clone() });
+    };
+    if kept.answers.is_empty() {
+        push(original.seq, Again::default(), original.call.clone());
+        return;
+    }
+    for (at, (op, answer)) in ops(&original.call).iter().zip(&kept.answers).enumerate() {
+        if let Some(again) = answer {
+            // What has been closed since is not opened once more. What has not is, should the file have to be
+            // made again: it could not be declared as open before.
+            let open = opens.contains_key(&again.ino);
+            push(Seq(original.seq.0 + at as u64), *again, Call::Op { op: op.clone(), open });
+        }
+    }
+}
+
+/// A copy of a request without its call.
+fn header(of: &Request) -> Request {
+    Request {
+        id: of.id,
+        seq: of.seq,
+        settled: of.settled,
+        epoch: of.epoch,
+        again: None,
+        cred: of.cred.clone(),
+        call: Call::Ping,
+    }
+}
+
+/// About what a kept call takes in memory.
+fn call_bytes(call: &Call) -> usize {
+    const FIXED: usize = 192;
+    ops(call)
+        .iter()
+        .map(|op| {
+            FIXED
+                + match op {
+                    Op::Make { make: Make::File { content }, .. } => content.len(),
+                    Op::Make { make: Make::Symlink { target }, .. } => target.len(),
+                    Op::Write { body: chiton_namespace::Body::Inline(content), .. } => content.len(),
+                    Op::Write { body: chiton_namespace::Body::Extents(extents), .. } => 48 * extents.len(),
+                    Op::Remap { extents, .. } => 48 * extents.len(),
+                    Op::SetXattr { name, value, .. } => name.len() + value.len(),
+                    _ => 0,
+                }
+        })
+        .sum()
+}
+
+/// What became of the operations of `request`, from the replies to its resends (number and result): positions
+/// and outcomes in order (`None`: refused), and the answer for its caller, should he still wait.
+pub(crate) fn assemble(
+    request: &Request,
+    replies: Vec<(Seq, Result<Answer, Failure>)>,
+) -> (Vec<Option<(Position, Outcome)>>, Result<Answer, Failure>) {
+    let mut results = vec![None; ops(&request.call).len()];
+    let mut answer = Err(Failure::Refused(Refusal::Io));
+    for (seq, result) in replies {
+        match &result {
+            Ok(Answer::Op { position, outcome, .. }) => {
+                results[(seq.0 - request.seq.0) as usize] = Some((*position, outcome.clone()));
+            }
+            Ok(Answer::Batch(each)) => {
+                for (slot, one) in results.iter_mut().zip(each) {
+                    *slot = one.as_ref().ok().cloned();
+                }
+            }
+            _ => {}
+        }
+        answer = result;
+    }
+    (results, answer)
+}

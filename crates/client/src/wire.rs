@@ -1,0 +1,33 @@
+//! What a session needs from a network: two connections. The real one is the protocol's; tests cut theirs.
+
+use std::sync::Arc;
+
+use chiton_proto::{ConnectionLost, Hello, Pending, Recall, RecallDone, Reply, Request, Welcome};
+
+/// The main connection.
+pub(crate) trait Wire: Send + Sync {
+    /// Sends and waits for the reply.
+    fn call(&self, request: &Request) -> Result<Reply, ConnectionLost>;
+    /// Sends; the reply is waited for later.
+    fn start(&self, request: &Request) -> Pending;
+    /// Ends it: whoever waits is told that it is lost.
+    fn close(&self);
+}
+
+/// The connection that recalls come on.
+pub(crate) trait RecallWire: Send + Sync {
+    /// The next recall.
+    fn next(&self) -> Result<Recall, ConnectionLost>;
+    /// Acknowledges one.
+    fn done(&self, done: RecallDone);
+    /// Ends it: `next` returns.
+    fn close(&self);
+}
+
+/// Makes connections. Errors are in words, with the address. There is none if the welcome is a refusal.
+pub(crate) trait Dialer: Send + Sync {
+    /// A main connection.
+    fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String>;
+    /// A recall connection.
+    fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String>;
+}
