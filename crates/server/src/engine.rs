@@ -1,0 +1,405 @@
+//! The engine: everything that a server decides, pure and synchronous.
+//!
+//! ```text
+//!   request ──▶ session, duplicates ──▶ plan ──▶ leases in the way? ──▶ journal frame + apply ──▶ reply
+//!                                        │ rows missing   │ parked, recalls sent
+//!                                        ▼                ▼
+//!                                   runtime fetches   run() tries again when they are given back
+//! ```
+//!
+//! Invariants:
+//! - No clock, no socket, no random number, no thread: they come in with [`Moment`] and go out as [`Command`]s.
+//! - The order in which events are applied is the order of their frames in [`Engine::take_frames`].
+//! - Each request is answered exactly once, or its session is gone.
+//! - What takes a change in is refused only before its first event is applied.
+
+mod answer;
+mod counters;
+mod driver;
+mod inodes;
+mod leases;
+mod lifecycle;
+mod locks;
+mod opens;
+mod parked;
+mod path;
+mod query;
+mod recovery;
+mod replay;
+mod rows;
+mod sessions;
+mod spread;
+mod window;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use chiton_namespace::{Event, Namespace, Need};
+use chiton_proto::{Failure, Recall, Reply, Request};
+use chiton_types::{Epoch, Ino, Malformed, Position, Refusal, SessionId, Time};
+
+pub(crate) use counters::Counters;
+pub(crate) use lifecycle::Opened;
+pub use parked::{Task, Ticket};
+pub(crate) use replay::ReplayFault;
+pub(crate) use rows::{OwnRows, POSITION_KEY, mark_key, position_value};
+
+use inodes::Inodes;
+use leases::Leases;
+use locks::Locks;
+use opens::Opens;
+use parked::{Parked, Wait};
+use recovery::Recovery;
+use sessions::{Sessions, Slot};
+
+/// What does not change while a server runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A session not heard of for so long is over.
+    pub session_ms: u32,
+    /// How long a restarted server waits for sessions to come back.
+    pub grace_ms: u32,
+    /// About how many leases are kept before the oldest are recalled.
+    pub lease_entries_max: usize,
+    /// Most sessions at a time.
+    pub sessions_max: usize,
+    /// Changed rows in memory above which changes wait for a checkpoint.
+    pub dirty_rows_max: usize,
+    /// The maps' epoch.
+    pub epoch: Epoch,
+    /// Weight of each shard for the birth of directories.
+    pub shard_weights: Vec<u32>,
+}
+
+/// Whether changes can be made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Health {
+    /// Yes.
+    #[default]
+    Good,
+    /// Not now: there is no space.
+    Full,
+    /// No more: the journal failed. The state is read-only until a restart.
+    Failed,
+}
+
+/// What the outside looks like at the time of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// Wall-clock time.
+    pub now: Time,
+    /// Monotonic time.
+    pub mono: Duration,
+    /// Everything up to here is durable.
+    pub durable: Position,
+    /// Whether changes can be made durable.
+    pub health: Health,
+}
+
+/// How a request got on.
+#[derive(Debug)]
+pub enum Step {
+    /// Answered.
+    Done(Reply),
+    /// A [`Command::Reply`] with this ticket follows.
+    Parked(Ticket),
+    /// Install these rows, then call [`Engine::go_on`].
+    NeedRows(Task, Vec<Need>),
+}
+
+/// How the engine's own queues got on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There is nothing to do.
+    Idle,
+    /// Call again.
+    More,
+    /// Install these rows and call again.
+    NeedRows(Vec<Need>),
+}
+
+/// What the runtime shall do.
+#[derive(Debug)]
+pub enum Command {
+    /// Answer a parked request.
+    Reply(Ticket, Reply),
+    /// Ask a session for a lease.
+    Recall(SessionId, Recall),
+    /// The session is over: close its connections, look after its blocks.
+    DropSession(SessionId),
+}
+
+/// Why an answer is not there yet.
+#[derive(Debug)]
+enum Stop {
+    Fail(Failure),
+    Missing(Vec<Need>),
+    Wait(Wait),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Fail(failure)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Fail(Failure::Refused(refusal))
+    }
+}
+
+impl From<chiton_namespace::Fault> for Stop {
+    fn from(fault: chiton_namespace::Fault) -> Stop {
+        match fault {
+            chiton_namespace::Fault::Refused(refusal) => refusal.into(),
+            chiton_namespace::Fault::Missing(needs) => Stop::Missing(needs),
+            chiton_namespace::Fault::NeedGroups => Stop::Fail(Failure::NeedGroups),
+        }
+    }
+}
+
+/// The engine.
+pub struct Engine {
+    ns: Namespace,
+    settings: Settings,
+    /// Position of the last event applied.
+    position: Position,
+    frames: Vec<u8>,
+    frame_events: u64,
+    blocks_named: bool,
+    /// Kept to spare allocations.
+    events: Vec<Event>,
+    touched: Vec<Ino>,
+
+    sessions: Sessions,
+    opens: Opens,
+    leases: Leases,
+    locks: Locks,
+    inodes: Inodes,
+    marks_at_start: Vec<u64>,
+    recovery: Option<Recovery>,
+
+    parked: Parked,
+    ready: VecDeque<Task>,
+    /// Operations sent again in the recovery window: they go before all else.
+    resends: VecDeque<Task>,
+    orphans: BTreeSet<Ino>,
+    reclaims: VecDeque<Ino>,
+    /// Files with many small extents.
+    crumbled: VecDeque<Ino>,
+    crumbs: hashbrown::HashMap<Ino, u32>,
+    /// Waiters whose locks were granted.
+    lock_grants: Vec<Ticket>,
+    commands: Vec<Command>,
+    counters: Counters,
+    /// Bytes of the disk: all, free.
+    disk: (u64, u64),
+}
+
+/// Requests tried again in one call of [`Engine::run`], so that others get the lock between.
+const RUN_TASKS: usize = 64;
+
+impl Engine {
+    /// A request of a session.
+    #[inline]
+    pub fn request(&mut self, session: SessionId, request: Request, m: &Moment) -> Step {
+        let task = Task { session, request, results: Vec::new(), ticket: None, begun: false };
+        if self.recovery.is_some() || !self.resends.is_empty() {
+            return self.request_in_recovery(task, m);
+        }
+        self.go_on(task, m)
+    }
+
+    /// A request whose rows were fetched.
+    pub fn go_on(&mut self, mut task: Task, m: &Moment) -> Step {
+        let result = self.answer(&mut task, m);
+        if !self.lock_grants.is_empty() {
+            self.answer_lock_grants(m);
+        }
+        match result {
+            Ok(answer) => Step::Done(self.reply(task.request.id, Ok(answer), m)),
+            Err(Stop::Fail(failure)) => {
+                self.counters.count(counters::REFUSED);
+                Step::Done(self.reply(task.request.id, Err(failure), m))
+            }
+            Err(Stop::Missing(needs)) => {
+                self.counters.count(counters::FETCHED);
+                Step::NeedRows(task, needs)
+            }
+            Err(Stop::Wait(wait)) => Step::Parked(self.park(task, wait)),
+        }
+    }
+
+    fn park(&mut self, task: Task, wait: Wait) -> Ticket {
+        self.counters.count(counters::PARKED);
+        if let Wait::Leases(inos) = &wait {
+            for ino in inos {
+                self.leases.wait(*ino);
+            }
+        }
+        self.parked.park(task, wait)
+    }
+
+    fn unpark(&mut self, ticket: Ticket) -> Option<Task> {
+        let (task, wait) = self.parked.remove(ticket)?;
+        if let Wait::Leases(inos) = &wait {
+            for ino in inos {
+                self.leases.wait_ended(*ino);
+            }
+        }
+        Some(task)
+    }
+
+    /// Lets those who wait for these inodes try again.
+    fn wake_inos(&mut self, inos: impl IntoIterator<Item = Ino>) {
+        for ino in inos {
+            for ticket in self.parked.on_ino(ino) {
+                let task = self.unpark(ticket).expect("it was listed as parked");
+                self.ready.push_back(task);
+            }
+        }
+    }
+
+    fn wake_where(&mut self, which: impl Fn(&Wait) -> bool) {
+        for ticket in self.parked.select(|_, wait| which(wait)) {
+            let task = self.unpark(ticket).expect("it was listed as parked");
+            self.ready.push_back(task);
+        }
+    }
+
+    /// Lets requests that wait for durability go on.
+    pub fn durable_advanced(&mut self, m: &Moment) {
+        self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
+    }
+
+    /// The lowest position whose durability a parked request waits for.
+    pub fn durable_wanted(&self) -> Option<Position> {
+        self.parked.durable_wanted()
+    }
+
+    /// There may be room again (a checkpoint ended, or health changed).
+    pub fn room_changed(&mut self) {
+        self.wake_where(|wait| *wait == Wait::Room);
+    }
+
+    /// A session gave a lease back.
+    pub fn recall_done(&mut self, session: SessionId, id: u64, m: &Moment) {
+        let Some(s) = self.sessions.get_mut(session) else { return };
+        s.heard = m.mono;
+        let slot = s.slot;
+        if let Some(ino) = self.leases.acknowledge(slot, id) {
+            self.wake_inos([ino]);
+        }
+    }
+
+    /// Tries requests again that have reason to hope. To be called, with what it needs, until it is idle.
+    pub fn run(&mut self, m: &Moment) -> Progress {
+        for _ in 0..RUN_TASKS {
+            let (task, resend) = match self.resends.pop_front() {
+                Some(task) => (task, true),
+                None => match self.ready.pop_front() {
+                    Some(task) => (task, false),
+                    None => return Progress::Idle,
+                },
+            };
+            let ticket = task.ticket.expect("what is tried again was parked");
+            match self.go_on(task, m) {
+                Step::Done(reply) => self.commands.push(Command::Reply(ticket, reply)),
+                Step::Parked(_) => {}
+                Step::NeedRows(task, needs) => {
+                    if resend {
+                        self.resends.push_front(task);
+                    } else {
+                        self.ready.push_front(task);
+                    }
+                    return Progress::NeedRows(needs);
+                }
+            }
+            if resend && self.resends.is_empty() {
+                self.recovery_ended();
+            }
+        }
+        Progress::More
+    }
+
+    /// True if [`Engine::run`] has something to do.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.resends.is_empty()
+    }
+
+    #[inline]
+    fn reply(&self, id: u64, result: Result<chiton_proto::Answer, Failure>, m: &Moment) -> Reply {
+        Reply { id, epoch: self.settings.epoch, durable: m.durable, result }
+    }
+
+    /// What the runtime shall do, in order.
+    pub fn take_commands(&mut self) -> Vec<Command> {
+        let sessions = &self.sessions;
+        let recalls = self.leases.outbox.drain(..);
+        self.commands.extend(
+            recalls.filter_map(|(slot, recall)| Some(Command::Recall(sessions.of_slot(slot)?, recall))),
+        );
+        std::mem::take(&mut self.commands)
+    }
+
+    /// True if [`Engine::take_commands`] has something.
+    #[inline]
+    pub fn has_commands(&self) -> bool {
+        !self.commands.is_empty() || !self.leases.outbox.is_empty()
+    }
+
+    /// Journal frames since they were cleared, and how many events they hold.
+    #[inline]
+    pub fn frames(&self) -> (&[u8], u64) {
+        (&self.frames, self.frame_events)
+    }
+
+    /// The frames are in the journal.
+    #[inline]
+    pub fn frames_taken(&mut self) {
+        self.frames.clear();
+        if self.frames.capacity() > 4 << 20 {
+            self.frames = Vec::new();
+        }
+        self.frame_events = 0;
+    }
+
+    /// True, once, if an event since the last call named new blocks.
+    #[inline]
+    pub fn take_blocks_named(&mut self) -> bool {
+        std::mem::take(&mut self.blocks_named)
+    }
+
+    /// Position of the last event applied.
+    #[inline]
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The namespace, for fetches and checkpoints.
+    pub fn namespace(&mut self) -> &mut Namespace {
+        &mut self.ns
+    }
+
+    /// What the disk has, for `statfs`.
+    pub fn set_disk(&mut self, bytes_total: u64, bytes_free: u64) {
+        self.disk = (bytes_total, bytes_free);
+    }
+
+    /// A file whose map crumbled into small extents, if there is one.
+    pub(crate) fn take_crumbled(&mut self) -> Option<Ino> {
+        self.crumbled.pop_front()
+    }
+
+    /// True if orphans wait to be freed.
+    pub fn has_background(&self) -> bool {
+        !self.reclaims.is_empty() && self.recovery.is_none()
+    }
+}
+
+/// What is not as the format says.
+pub(crate) fn malformed(expected: &'static str) -> Malformed {
+    Malformed { expected }
+}

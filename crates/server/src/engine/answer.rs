@@ -1,0 +1,245 @@
+//! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
+
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock};
+use chiton_types::{Attr, Cred, Ino, Kind, Refusal, Seq};
+use smallvec::smallvec;
+
+use crate::engine::driver::Asked;
+use crate::engine::locks::{Owner, Verdict};
+use crate::engine::parked::{Task, Ticket, Wait};
+use crate::engine::sessions::Slot;
+use crate::engine::{Command, Engine, Moment, Stop, counters};
+
+impl Engine {
+    #[inline]
+    pub(super) fn answer(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        let Some(session) = self.sessions.get_mut(task.session) else { return Err(Failure::SessionGone.into()) };
+        let slot = session.slot;
+        if !task.begun {
+            task.begun = true;
+            session.heard = m.mono;
+            session.request_count += 1;
+            if task.request.settled > Seq(0) {
+                session.window.settle(task.request.settled);
+            }
+            self.counters.count(counters::kind_of_call(&task.request.call));
+        }
+        let request = &task.request;
+        match &request.call {
+            Call::Op { op, open } => {
+                let asked = Asked {
+                    session: task.session,
+                    slot,
+                    seq: request.seq,
+                    again: request.again,
+                    cred: &request.cred,
+                    open: *open,
+                    leases: true,
+                    op,
+                };
+                let done = self.operate(&asked, m)?;
+                Ok(Answer::Op {
+                    position: done.position,
+                    outcome: done.outcome,
+                    lease: done.lease,
+                    parent_leased: done.parent_leased,
+                })
+            }
+            Call::Batch { .. } => self.batch(task, slot, m),
+            Call::Query(query) => self.query(query, &request.cred, slot, m),
+            Call::Lease { ino, mode } => self.lease(*ino, *mode, slot, &request.cred, task.ticket, m),
+            Call::Closed { inos } => {
+                for ino in inos {
+                    if self.opens.subtract(*ino, slot) {
+                        self.closed(*ino);
+                    }
+                }
+                Ok(Answer::Done)
+            }
+            Call::Reopen { opens, locks } => self.reopen(opens, locks, slot),
+            Call::SetLock { lock, wait } => self.set_lock(lock, *wait, &mut task.ticket, slot),
+            Call::CancelLock { id } => {
+                let session = task.session;
+                let waiting = self.parked.select(|task, wait| {
+                    *wait == Wait::Lock && task.session == session && task.request.id == *id
+                });
+                for ticket in waiting {
+                    self.locks.cancel(ticket);
+                    self.answer_parked(ticket, Err(Failure::Refused(Refusal::Interrupted)), m);
+                }
+                Ok(Answer::Done)
+            }
+            Call::GetLock { lock } => {
+                let owner = check_lock(lock, slot)?;
+                Ok(Answer::Lock(self.locks.get(owner, lock)))
+            }
+            Call::Ping => Ok(Answer::Done),
+            Call::Bye => {
+                self.end_session(task.session, m);
+                Ok(Answer::Done)
+            }
+            // The runtime answers these; here they only keep the session alive.
+            Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => {
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    /// The operations of a batch from where it stopped.
+    fn batch(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        let request = &task.request;
+        let Call::Batch { ops, stop_on_failure } = &request.call else { unreachable!("called for batches only") };
+        if ops.len() > BATCH_OPS_MAX {
+            return Err(Failure::Malformed(format!("a batch has at most {BATCH_OPS_MAX} operations")).into());
+        }
+        task.results.reserve_exact(ops.len() - task.results.len());
+        while let Some(op) = ops.get(task.results.len()) {
+            let seq = match request.seq {
+                Seq(0) => Seq(0),
+                Seq(first) => Seq(first.saturating_add(task.results.len() as u64)),
+            };
+            let cred = &request.cred;
+            let asked = Asked {
+                session: task.session,
+                slot,
+                seq,
+                again: request.again,
+                cred,
+                open: false,
+                leases: false,
+                op,
+            };
+            self.counters.count(counters::kind_of_op(op));
+            match self.operate(&asked, m) {
+                Ok(done) => task.results.push(Ok((done.position, done.outcome))),
+                Err(Stop::Fail(Failure::NeedGroups)) if task.results.is_empty() => {
+                    return Err(Failure::NeedGroups.into());
+                }
+                Err(Stop::Fail(failure)) => {
+                    task.results.push(Err(failure));
+                    if *stop_on_failure {
+                        break;
+                    }
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        Ok(Answer::Batch(std::mem::take(&mut task.results)))
+    }
+
+    fn lease(
+        &mut self,
+        ino: Ino,
+        mode: LeaseMode,
+        slot: Slot,
+        cred: &Cred,
+        ticket: Option<Ticket>,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        let attr = self.ns.attr(ino)?;
+        if mode == LeaseMode::Exclusive && attr.kind != Kind::File {
+            return Err(Refusal::Invalid.into());
+        }
+        let want = chiton_types::access::READ;
+        if !self.opens.has(ino, slot) {
+            self.ns.access(cred, ino, want)?;
+        }
+        if !self.leases.is_alone(slot) && self.leases.mode(ino, slot) < mode {
+            // Who comes later waits behind those who wait, but for the one they all wait for.
+            let behind = ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
+            let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
+            if behind || self.leases.conflict(ino, slot, keep, m.mono) {
+                return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+            }
+        }
+        let mode = self.leases.grant(ino, slot, mode, true, m.mono);
+        self.leases.limit(m.mono);
+        Ok(Answer::Lease { mode: clamp(mode, &attr), attr })
+    }
+
+    /// The lease that is given in passing with an inode's attributes.
+    #[inline]
+    pub(super) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if !self.resends.is_empty() {
+            return LeaseMode::None;
+        }
+        let mode = self.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
+        clamp(mode, attr)
+    }
+
+    /// True if the session has, or is given in passing, a lease on a directory.
+    #[inline]
+    pub(super) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
+        self.resends.is_empty()
+            && self.leases.grant(parent, slot, LeaseMode::Shared, false, m.mono) >= LeaseMode::Shared
+    }
+
+    fn reopen(&mut self, opens: &[(Ino, u32)], locks: &[Lock], slot: Slot) -> Result<Answer, Stop> {
+        let mut needs = Vec::new();
+        for (ino, _) in opens {
+            if let Err(chiton_namespace::Fault::Missing(more)) = self.ns.attr(*ino) {
+                needs.extend(more);
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        for (ino, count) in opens {
+            // What is gone is found out by whoever uses it.
+            if self.ns.attr(*ino).is_ok() {
+                self.opens.declare(*ino, slot, *count);
+            }
+        }
+        for lock in locks {
+            let owner = check_lock(lock, slot)?;
+            // Nobody can have taken it meanwhile: what is new waits until all have declared theirs.
+            self.locks.set(owner, lock, None, &mut self.lock_grants);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_lock(
+        &mut self,
+        lock: &Lock,
+        wait: bool,
+        ticket: &mut Option<Ticket>,
+        slot: Slot,
+    ) -> Result<Answer, Stop> {
+        let owner = check_lock(lock, slot)?;
+        let ticket = wait.then(|| *ticket.get_or_insert_with(|| self.parked.issue()));
+        match self.locks.set(owner, lock, ticket, &mut self.lock_grants) {
+            Verdict::Granted => Ok(Answer::Done),
+            Verdict::Conflict => Err(Refusal::WouldBlock.into()),
+            Verdict::Deadlock => Err(Refusal::Deadlock.into()),
+            Verdict::Exhausted => Err(Refusal::NoLocks.into()),
+            Verdict::Waits => Err(Stop::Wait(Wait::Lock)),
+        }
+    }
+
+    /// Answers waiters whose locks were granted. What they asked for is done: they are not tried again.
+    pub(super) fn answer_lock_grants(&mut self, m: &Moment) {
+        for ticket in std::mem::take(&mut self.lock_grants) {
+            self.answer_parked(ticket, Ok(Answer::Done), m);
+        }
+    }
+
+    /// Answers a parked request.
+    pub(super) fn answer_parked(&mut self, ticket: Ticket, result: Result<Answer, Failure>, m: &Moment) {
+        if let Some(task) = self.unpark(ticket) {
+            let reply = self.reply(task.request.id, result, m);
+            self.commands.push(Command::Reply(ticket, reply));
+        }
+    }
+}
+
+/// Whole-inode exclusivity is for files: of others, a client may cache what it read.
+fn clamp(mode: LeaseMode, attr: &Attr) -> LeaseMode {
+    if attr.kind == Kind::File { mode } else { mode.min(LeaseMode::Shared) }
+}
+
+fn check_lock(lock: &Lock, slot: Slot) -> Result<Owner, Stop> {
+    if lock.start > lock.end {
+        return Err(Refusal::Invalid.into());
+    }
+    Ok(Owner { slot, owner: lock.owner })
+}

@@ -1,0 +1,357 @@
+//! The one path of all operations: duplicates, health, inode numbers, plan, leases, journal frame, apply, outcome.
+//!
+//! Invariants:
+//! - Either nothing happened (any [`Stop`]) or the operation is applied and its one frame is written.
+//! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
+
+use chiton_journal::{FrameBuilder, FrameHeader};
+use chiton_namespace::{Body, Context, Event, Make, Op, Outcome, Planned};
+use chiton_proto::{Again, Failure, LeaseMode};
+use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
+use smallvec::SmallVec;
+
+use crate::engine::parked::Wait;
+use crate::engine::sessions::Slot;
+use crate::engine::spread::{birth_key, spread};
+use crate::engine::window::{Done, Standing};
+use crate::engine::{Engine, Health, Moment, Progress, Stop};
+use chiton_namespace::Namespace;
+
+/// An operation and who asks for it.
+pub(super) struct Asked<'a> {
+    pub(super) session: SessionId,
+    pub(super) slot: Slot,
+    pub(super) seq: Seq,
+    pub(super) again: Option<Again>,
+    pub(super) cred: &'a Cred,
+    pub(super) open: bool,
+    /// The answer can carry leases.
+    pub(super) leases: bool,
+    pub(super) op: &'a Op,
+}
+
+/// A carried out operation.
+pub(super) struct Performed {
+    pub(super) position: Position,
+    pub(super) outcome: Outcome,
+    pub(super) lease: LeaseMode,
+    pub(super) parent_leased: bool,
+}
+
+/// Small extents written to one file before its map is looked at.
+const CRUMBS: u32 = 256;
+/// A written extent below this many bytes is small.
+const CRUMB_BYTES: u32 = 64 << 10;
+/// Most files whose crumbs are counted.
+const CRUMB_FILES_MAX: usize = 10_000;
+
+impl Engine {
+    pub(super) fn operate(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Performed, Stop> {
+        if asked.seq > Seq(0) {
+            let session = self.sessions.get(asked.session).ok_or(Failure::SessionGone)?;
+            match session.window.standing(asked.seq) {
+                Standing::New => {}
+                Standing::Done(done) => return self.repeat(asked, done, m),
+                Standing::Absurd => {
+                    let seq = asked.seq;
+                    return Err(Failure::Malformed(format!("operation {seq} is settled or too far ahead")).into());
+                }
+            }
+        }
+        match m.health {
+            Health::Good => {}
+            Health::Full => return Err(Refusal::NoSpace.into()),
+            Health::Failed => return Err(Refusal::Io.into()),
+        }
+        if self.ns.dirty_rows() > self.settings.dirty_rows_max {
+            return Err(Stop::Wait(Wait::Room));
+        }
+        let names_blocks = self.check_allowed(asked)?;
+        let (offered, counted) = self.offer(asked, m)?;
+        let now = asked.again.map(|again| again.time).filter(|time| *time != Time(0)).unwrap_or(m.now);
+
+        self.events.clear();
+        let opens = &self.opens;
+        let is_open = |ino: Ino| opens.is_open(ino);
+        let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
+        let planned = self.ns.plan(asked.op, &context, &mut self.events)?;
+        if !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
+            self.make_way(asked.slot, m)?;
+        }
+        if !self.events.is_empty() {
+            let shard = shard_of(&self.events[0]);
+            self.commit_events(FrameHeader { event_count: 0, shard, session: asked.session, seq: asked.seq });
+            self.blocks_named |= names_blocks;
+        }
+        let position = self.position;
+        if counted && let Some(counter_end) = self.inodes.take(offered.shard()) {
+            self.reserve(offered.shard(), counter_end);
+        }
+        Ok(self.finish(asked, planned, position, m))
+    }
+
+    /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
+    fn check_allowed(&self, asked: &Asked<'_>) -> Result<bool, Stop> {
+        let extents = match asked.op {
+            Op::Write { body: Body::Extents(extents), .. } => extents,
+            Op::Remap { extents, .. } if asked.slot == Slot::SERVER => extents,
+            Op::Remap { .. } | Op::Reclaim { .. } if asked.slot != Slot::SERVER => {
+                return Err(Refusal::NotPermitted.into());
+            }
+            _ => return Ok(false),
+        };
+        let own = |writer: u64| asked.slot == Slot::SERVER || writer == asked.session.0;
+        if extents.iter().any(|e| !e.block.is_hole() && !own(e.block.writer)) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(extents.iter().any(|e| !e.block.is_hole()))
+    }
+
+    /// The number for a new inode, and whether it is the next of its counter.
+    #[inline]
+    fn offer(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
+        let Op::Make { parent, name, make, .. } = asked.op else { return Ok((Ino(0), false)) };
+        if let Some(again) = asked.again.filter(|again| again.ino != Ino(0)) {
+            // The number that it had before the server lost it; unless it is in use, by a defect of the client.
+            let former = self.inodes.is_former(again.ino, &self.marks_at_start);
+            match self.ns.attr(again.ino) {
+                Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => return Ok((again.ino, false)),
+                Err(chiton_namespace::Fault::Missing(needs)) if former => return Err(Stop::Missing(needs)),
+                _ => {}
+            }
+        }
+        let shard = match make {
+            Make::Dir => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
+            _ => parent.shard(),
+        };
+        if usize::from(shard.0) >= self.inodes.shard_count() {
+            return Err(Refusal::Stale.into());
+        }
+        match self.inodes.offer(shard, m.durable) {
+            Ok(ino) => Ok((ino, true)),
+            Err(position) => Err(Stop::Wait(Wait::Durable(position))),
+        }
+    }
+
+    /// Recalls the leases of others on what the planned events touch; waits if there are any.
+    fn make_way(&mut self, slot: Slot, m: &Moment) -> Result<(), Stop> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.clear();
+        Namespace::touched(&self.events, &mut touched);
+        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+        for &ino in &touched {
+            if !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono) {
+                busy.push(ino);
+            }
+        }
+        self.touched = touched;
+        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
+    }
+
+    /// Writes `self.events` as one frame and applies them.
+    fn commit_events(&mut self, header: FrameHeader) {
+        let events = std::mem::take(&mut self.events);
+        let event_count = u32::try_from(events.len()).expect("an operation has few events");
+        let mut frame = FrameBuilder::begin(&mut self.frames, &FrameHeader { event_count, ..header });
+        for event in &events {
+            event.encode(frame.payload());
+        }
+        frame.seal();
+        self.frame_events += u64::from(event_count);
+        for event in &events {
+            self.position = self.position.next();
+            self.ns.apply(event, self.position);
+        }
+        self.events = events;
+    }
+
+    /// An event of the server itself.
+    pub(super) fn commit_own(&mut self, event: Event) {
+        self.events.clear();
+        let shard = shard_of(&event);
+        self.events.push(event);
+        self.commit_events(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
+    }
+
+    /// Asks for the next chunk of a shard's inode numbers.
+    pub(super) fn reserve(&mut self, shard: ShardId, counter_end: u64) {
+        self.commit_own(Event::Reserve { shard, counter_end });
+        self.inodes.reserved(shard, counter_end, self.position);
+    }
+
+    /// After the change: opens, orphans, leases, the window, the answer.
+    fn finish(&mut self, asked: &Asked<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
+        let outcome = self.ns.outcome(planned);
+        let mut open_counted = false;
+        if asked.open
+            && let Some(attr) = &outcome.attr
+        {
+            self.opens.add(attr.ino, asked.slot);
+            open_counted = true;
+        }
+        if let Some(gone) = outcome.gone {
+            if gone.orphan {
+                if self.orphans.insert(gone.ino) && !self.opens.is_open(gone.ino) {
+                    self.reclaims.push_back(gone.ino);
+                }
+            } else {
+                self.orphans.remove(&gone.ino);
+                self.leases.forget(gone.ino);
+                self.crumbs.remove(&gone.ino);
+            }
+        }
+        if asked.seq > Seq(0)
+            && let Some(session) = self.sessions.get_mut(asked.session)
+        {
+            session.window.record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
+        }
+        if let Op::Write { ino, body: Body::Extents(extents), .. } = asked.op {
+            self.count_crumbs(*ino, extents);
+        }
+        let (lease, parent_leased) = if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
+        Performed { position, outcome, lease, parent_leased }
+    }
+
+    fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+        if asked.slot == Slot::SERVER || !self.resends.is_empty() {
+            return NO_LEASES;
+        }
+        let lease = match (&outcome.attr, asked.op) {
+            // Nobody else knows of a new file yet.
+            (Some(attr), Op::Make { .. }) if attr.kind == Kind::File => {
+                self.leases.grant(attr.ino, asked.slot, LeaseMode::Exclusive, true, m.mono)
+            }
+            (Some(attr), _) => self.lease_in_passing(attr, asked.slot, m),
+            (None, _) => LeaseMode::None,
+        };
+        let parent = match asked.op {
+            Op::Make { parent, .. } | Op::Link { parent, .. } => Some(*parent),
+            Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => Some(*parent),
+            Op::Rename { to, .. } => Some(*to),
+            _ => None,
+        };
+        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
+        self.leases.limit(m.mono);
+        (lease, parent_leased)
+    }
+
+    /// Answers an operation that was carried out before, with attributes as they are now.
+    fn repeat(&mut self, asked: &Asked<'_>, done: Done, m: &Moment) -> Result<Performed, Stop> {
+        let attr = match self.ns.attr(done.subject) {
+            _ if done.subject == Ino(0) => None,
+            Ok(attr) => Some(attr),
+            Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            Err(_) => None,
+        };
+        // An open that the client knows of (it was answered) was declared again by itself.
+        let was_answered = asked.again.is_some_and(|again| again.position > Position(0));
+        if asked.open && !done.open_counted && !was_answered && attr.is_some() {
+            self.opens.add(done.subject, asked.slot);
+            if let Some(session) = self.sessions.get_mut(asked.session) {
+                session.window.open_counted(asked.seq);
+            }
+        }
+        let outcome = Outcome { attr, gone: done.gone() };
+        let (lease, parent_leased) = if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
+        Ok(Performed { position: done.position, outcome, lease, parent_leased })
+    }
+
+    fn leases_after_repeat(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+        match &outcome.attr {
+            Some(attr) => (self.lease_in_passing(attr, asked.slot, m), false),
+            None => NO_LEASES,
+        }
+    }
+
+    /// The last open of an inode ended.
+    pub(super) fn closed(&mut self, ino: Ino) {
+        if self.orphans.contains(&ino) {
+            self.reclaims.push_back(ino);
+        }
+    }
+
+    fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_namespace::Extent]) {
+        let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
+        if small == 0 {
+            return;
+        }
+        if self.crumbs.len() >= CRUMB_FILES_MAX {
+            self.crumbs.clear();
+        }
+        let crumbs = self.crumbs.entry(ino).or_default();
+        *crumbs += small as u32;
+        if *crumbs >= CRUMBS {
+            self.crumbs.remove(&ino);
+            self.crumbled.push_back(ino);
+        }
+    }
+
+    /// One step of freeing orphans that nobody has open.
+    pub fn run_background(&mut self, m: &Moment) -> Progress {
+        if self.recovery.is_some() || !self.resends.is_empty() || m.health != Health::Good {
+            return Progress::Idle;
+        }
+        let Some(&ino) = self.reclaims.front() else { return Progress::Idle };
+        if self.opens.is_open(ino) || !self.orphans.contains(&ino) {
+            self.reclaims.pop_front();
+            return Progress::More;
+        }
+        match self.operate_as_server(&Op::Reclaim { ino }, m) {
+            Ok(outcome) if outcome.gone.is_some_and(|gone| gone.orphan) => Progress::More,
+            Err(Stop::Missing(needs)) => Progress::NeedRows(needs),
+            Err(Stop::Wait(_)) => Progress::Idle,
+            Ok(_) | Err(Stop::Fail(_)) => {
+                self.orphans.remove(&ino);
+                self.reclaims.pop_front();
+                Progress::More
+            }
+        }
+    }
+
+    fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
+        let asked = Asked {
+            session: SessionId(0),
+            slot: Slot::SERVER,
+            seq: Seq(0),
+            again: None,
+            cred: &Cred::ROOT,
+            open: false,
+            leases: false,
+            op,
+        };
+        self.counters.count(super::counters::kind_of_op(op));
+        self.operate(&asked, m).map(|done| done.outcome)
+    }
+
+    /// An operation of the server itself (compaction). False if it has to wait, for which it is not worth it.
+    pub(crate) fn remap(&mut self, op: &Op, m: &Moment) -> Result<bool, Vec<chiton_namespace::Need>> {
+        match self.operate_as_server(op, m) {
+            Ok(_) => Ok(true),
+            Err(Stop::Missing(needs)) => Err(needs),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// These garbage blocks are deleted from the object store.
+    pub(crate) fn swept(&mut self, blocks: Vec<chiton_types::BlockId>) {
+        self.commit_own(Event::Swept { blocks });
+    }
+}
+
+const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
+
+/// The shard whose frame an event's is.
+pub(super) fn shard_of(event: &Event) -> ShardId {
+    let ino = match event {
+        Event::Make { parent, .. } | Event::Link { parent, .. } | Event::Unlink { parent, .. } => *parent,
+        Event::Rename { to, .. } | Event::Clone { to, .. } => *to,
+        Event::SetAttr { ino, .. }
+        | Event::Write { ino, .. }
+        | Event::Remap { ino, .. }
+        | Event::Xattr { ino, .. }
+        | Event::Reclaim { ino, .. } => *ino,
+        Event::Reserve { shard, .. } => return *shard,
+        Event::Swept { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => Ino(0),
+    };
+    ino.shard()
+}

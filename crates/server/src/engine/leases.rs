@@ -1,0 +1,431 @@
+//! Who may cache what: leases on inodes, and their recalls.
+//!
+//! ```text
+//!   change by B ── A holds a lease? ──▶ recall to A ── A gives it back ──▶ B is tried again
+//!                       │ no
+//!                       ▼ carried out
+//! ```
+//!
+//! Invariants:
+//! - A change is carried out only when no other session holds a lease on what it touches.
+//! - While somebody waits for an inode, no new lease on it is granted unasked; the recalled holder's own
+//!   requests are not held up, so it can write back what it has.
+//! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
+//! - The only session there is holds everything without a table (`universal`). When a second one comes, the first
+//!   keeps that: an inode without an entry counts as held by it, so the worst is one recall too many.
+//!
+//! A client must treat a lease that is granted by an answer to a request as void if a recall for that inode came
+//! while the request was under way: answer and recall travel on two connections.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use chiton_proto::{LeaseMode, Recall};
+use chiton_types::Ino;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::engine::sessions::Slot;
+
+/// How long after a recall for a change nobody is given a lease unasked: an inode that several sessions change
+/// would else cost a recall for each change.
+const CONTENDED: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    slot: Slot,
+    mode: LeaseMode,
+}
+
+/// A recall that is out.
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    ino: Ino,
+    slot: Slot,
+    keep: LeaseMode,
+    since: Duration,
+}
+
+/// All leases.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: HashMap<Ino, SmallVec<[Hold; 2]>>,
+    entry_count: usize,
+    entries_max: usize,
+    /// Grants in order, to find the oldest. Some are no longer true.
+    order: VecDeque<(Ino, Slot)>,
+    live: BTreeSet<Slot>,
+    universal: Option<Slot>,
+    recalls: BTreeMap<u64, Out>,
+    out_by_ino: HashMap<Ino, SmallVec<[u64; 2]>>,
+    recall_last: u64,
+    waiting: HashMap<Ino, u32>,
+    contended: HashMap<Ino, Duration>,
+    /// Recalls to be sent.
+    pub(crate) outbox: Vec<(Slot, Recall)>,
+}
+
+impl Leases {
+    /// A table of at most about `entries_max` leases.
+    pub(crate) fn new(entries_max: usize) -> Leases {
+        Leases {
+            table: HashMap::new(),
+            entry_count: 0,
+            entries_max,
+            order: VecDeque::new(),
+            live: BTreeSet::new(),
+            universal: None,
+            recalls: BTreeMap::new(),
+            out_by_ino: HashMap::new(),
+            recall_last: 0,
+            waiting: HashMap::new(),
+            contended: HashMap::new(),
+            outbox: Vec::new(),
+        }
+    }
+
+    /// A session came.
+    pub(crate) fn join(&mut self, slot: Slot) {
+        if self.live.is_empty() {
+            self.universal = Some(slot);
+        }
+        self.live.insert(slot);
+    }
+
+    /// A session went; returns the inodes that somebody waits for and that it may have held up.
+    pub(crate) fn leave(&mut self, slot: Slot) -> Vec<Ino> {
+        self.live.remove(&slot);
+        if self.universal == Some(slot) {
+            self.universal = None;
+        }
+        let mut freed = Vec::new();
+        let gone: Vec<u64> = self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
+        for id in gone {
+            let out = self.forget_recall(id).expect("just listed");
+            freed.push(out.ino);
+        }
+        if self.live.len() == 1 && self.recalls.is_empty() {
+            // Alone: nobody else holds anything.
+            self.table.clear();
+            self.order.clear();
+            self.entry_count = 0;
+            self.universal = self.live.first().copied();
+        }
+        freed.retain(|ino| self.waiting.contains_key(ino));
+        freed.sort_unstable();
+        freed.dedup();
+        freed
+    }
+
+    /// True if no other session can hold anything.
+    #[inline]
+    pub(crate) fn is_alone(&self, slot: Slot) -> bool {
+        self.live.len() == 1 && self.universal == Some(slot)
+    }
+
+    /// What a session holds on an inode.
+    pub(crate) fn mode(&self, ino: Ino, slot: Slot) -> LeaseMode {
+        if let Some(hold) = self.table.get(&ino).and_then(|holds| holds.iter().find(|h| h.slot == slot)) {
+            return hold.mode;
+        }
+        if self.universal == Some(slot) { LeaseMode::Exclusive } else { LeaseMode::None }
+    }
+
+    /// The strongest lease that another session has on an inode.
+    fn strongest_of_others(&self, ino: Ino, slot: Slot) -> LeaseMode {
+        let mut strongest = LeaseMode::None;
+        self.each_other(ino, slot, |_, mode| strongest = strongest.max(mode));
+        strongest
+    }
+
+    fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
+        let holds = self.table.get(&ino);
+        let mut universal = self.universal.filter(|u| *u != slot);
+        for hold in holds.into_iter().flatten() {
+            if universal == Some(hold.slot) {
+                universal = None;
+            }
+            if hold.slot != slot && hold.mode > LeaseMode::None && self.live.contains(&hold.slot) {
+                visit(hold.slot, hold.mode);
+            }
+        }
+        if let Some(universal) = universal {
+            visit(universal, LeaseMode::Exclusive);
+        }
+    }
+
+    /// Whether `slot` must wait before it does something that leaves others at most `keep` on `ino`. Recalls are
+    /// put into the outbox, once each.
+    pub(crate) fn conflict(&mut self, ino: Ino, slot: Slot, keep: LeaseMode, mono: Duration) -> bool {
+        let mut holders: SmallVec<[Slot; 4]> = SmallVec::new();
+        self.each_other(ino, slot, |holder, mode| {
+            if mode > keep {
+                holders.push(holder);
+            }
+        });
+        if holders.is_empty() {
+            return false;
+        }
+        if keep == LeaseMode::None {
+            self.contended.insert(ino, mono + CONTENDED);
+        }
+        for holder in holders {
+            self.send(ino, holder, keep, mono);
+        }
+        true
+    }
+
+    fn send(&mut self, ino: Ino, slot: Slot, keep: LeaseMode, mono: Duration) {
+        let out = self.out_by_ino.entry(ino).or_default();
+        let is_out = out.iter().any(|id| {
+            let out = &self.recalls[id];
+            out.slot == slot && out.keep <= keep
+        });
+        if is_out {
+            return;
+        }
+        self.recall_last += 1;
+        let id = self.recall_last;
+        out.push(id);
+        self.recalls.insert(id, Out { ino, slot, keep, since: mono });
+        self.outbox.push((slot, Recall { id, ino, keep }));
+    }
+
+    fn forget_recall(&mut self, id: u64) -> Option<Out> {
+        let out = self.recalls.remove(&id)?;
+        if let Some(ids) = self.out_by_ino.get_mut(&out.ino) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.out_by_ino.remove(&out.ino);
+            }
+        }
+        Some(out)
+    }
+
+    /// A session gave a lease back; returns the inode. `None` if it was not asked to (or answers late).
+    pub(crate) fn acknowledge(&mut self, slot: Slot, id: u64) -> Option<Ino> {
+        if self.recalls.get(&id)?.slot != slot {
+            return None;
+        }
+        let out = self.forget_recall(id)?;
+        let mode = self.mode(out.ino, slot).min(out.keep);
+        self.set(out.ino, slot, mode);
+        Some(out.ino)
+    }
+
+    /// Stores what a session holds.
+    fn set(&mut self, ino: Ino, slot: Slot, mode: LeaseMode) {
+        // Of the universal session the exceptions are stored, of all others what they hold.
+        let store = self.universal == Some(slot) || mode > LeaseMode::None;
+        let live = &self.live;
+        let holds = self.table.entry(ino).or_default();
+        let before = holds.len();
+        holds.retain(|h| h.slot != slot && live.contains(&h.slot));
+        if store {
+            holds.push(Hold { slot, mode });
+        }
+        let after = holds.len();
+        if after == 0 {
+            self.table.remove(&ino);
+        }
+        self.entry_count = self.entry_count + after - before;
+    }
+
+    /// Gives a lease if nothing is in the way; returns what the session has now. `asked`: by a request for a lease
+    /// or as the maker, not in passing.
+    pub(crate) fn grant(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, asked: bool, mono: Duration) -> LeaseMode {
+        if self.is_alone(slot) {
+            return LeaseMode::Exclusive;
+        }
+        let held = self.mode(ino, slot);
+        if !asked {
+            // Being recalled, wanted by somebody, or fought over: what is answered must not be cached.
+            let being_recalled = !self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&ino);
+            let fought_over = !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
+            if being_recalled || self.waiting.contains_key(&ino) || (fought_over && held == LeaseMode::None) {
+                return LeaseMode::None;
+            }
+        }
+        if held >= mode {
+            return held;
+        }
+        let others = self.strongest_of_others(ino, slot);
+        if others == LeaseMode::Exclusive || (mode == LeaseMode::Exclusive && others > LeaseMode::None) {
+            return held;
+        }
+        self.set(ino, slot, mode);
+        self.order.push_back((ino, slot));
+        mode
+    }
+
+    /// The inode is gone.
+    pub(crate) fn forget(&mut self, ino: Ino) {
+        if let Some(holds) = self.table.remove(&ino) {
+            self.entry_count -= holds.len();
+        }
+    }
+
+    /// Recalls the oldest leases while there are too many.
+    pub(crate) fn limit(&mut self, mono: Duration) {
+        if self.order.len() > 2 * self.entries_max.max(1024) {
+            let table = &self.table;
+            self.order.retain(|(ino, slot)| table.get(ino).is_some_and(|holds| holds.iter().any(|h| h.slot == *slot)));
+        }
+        let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
+        while excess > 0 {
+            let Some((ino, slot)) = self.order.pop_front() else { return };
+            let held = self.table.get(&ino).is_some_and(|holds| holds.iter().any(|h| h.slot == slot));
+            if held && self.live.contains(&slot) {
+                self.send(ino, slot, LeaseMode::None, mono);
+                excess -= 1;
+            }
+        }
+    }
+
+    /// Somebody waits for the inode.
+    pub(crate) fn wait(&mut self, ino: Ino) {
+        *self.waiting.entry(ino).or_default() += 1;
+    }
+
+    /// Somebody waits no longer.
+    pub(crate) fn wait_ended(&mut self, ino: Ino) {
+        if let Some(n) = self.waiting.get_mut(&ino) {
+            *n -= 1;
+            if *n == 0 {
+                self.waiting.remove(&ino);
+            }
+        }
+    }
+
+    /// True if a lease of this session on the inode is being recalled.
+    pub(crate) fn is_recalled(&self, ino: Ino, slot: Slot) -> bool {
+        self.out_by_ino.get(&ino).is_some_and(|ids| ids.iter().any(|id| self.recalls[id].slot == slot))
+    }
+
+    /// True if anybody waits for the inode.
+    pub(crate) fn is_wanted(&self, ino: Ino) -> bool {
+        self.waiting.contains_key(&ino)
+    }
+
+    /// Sessions that have not given back a lease that they were asked for before `since`, each once.
+    pub(crate) fn overdue(&mut self, since: Duration, now: Duration) -> Vec<Slot> {
+        self.contended.retain(|_, until| *until > now);
+        let mut slots: Vec<Slot> = self.recalls.values().filter(|out| out.since < since).map(|out| out.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Leases in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.entry_count
+    }
+
+    /// Recalls that are out.
+    pub(crate) fn recall_count(&self) -> usize {
+        self.recalls.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use LeaseMode::{Exclusive, None as Nothing, Shared};
+
+    const INO: Ino = Ino(7);
+    const T: Duration = Duration::from_secs(1);
+    const A: Slot = Slot(1);
+    const B: Slot = Slot(2);
+    const C: Slot = Slot(3);
+
+    /// Three sessions, the first (with the universal lease) gone.
+    fn three() -> Leases {
+        let mut l = Leases::new(100);
+        for slot in [Slot(9), A, B, C] {
+            l.join(slot);
+        }
+        l.leave(Slot(9));
+        l
+    }
+
+    #[test]
+    fn conflicts_and_what_is_recalled() {
+        // Holder A has `held`; B wants others to keep at most `keep`.
+        let check = |held, keep, expect: bool| {
+            let mut l = three();
+            assert_eq!(l.grant(INO, A, held, true, T), held);
+            assert_eq!(l.conflict(INO, B, keep, T), expect, "{held:?} {keep:?}");
+            assert_eq!(l.conflict(INO, B, keep, T), expect);
+            assert_eq!(l.outbox.len(), usize::from(expect), "asked once");
+            assert!(!l.conflict(INO, A, keep, T), "one's own lease is never in the way");
+            if expect {
+                assert_eq!(l.acknowledge(B, l.outbox[0].1.id), Option::None, "not B's to give back");
+                assert_eq!(l.acknowledge(A, l.outbox[0].1.id), Some(INO));
+                assert!(!l.conflict(INO, B, keep, T));
+                assert_eq!(l.mode(INO, A), keep);
+            }
+        };
+        check(Shared, Nothing, true);
+        check(Shared, Shared, false);
+        check(Exclusive, Shared, true);
+        check(Exclusive, Nothing, true);
+    }
+
+    #[test]
+    fn grants() {
+        let mut l = three();
+        assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
+        assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
+        assert_eq!(l.grant(INO, A, Exclusive, true, T), Shared, "B reads");
+        assert!(l.conflict(INO, A, Nothing, T));
+        l.wait(INO);
+        assert_eq!(l.grant(INO, C, Shared, false, T), Nothing, "wanted by A");
+        assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "B is to give it back");
+        assert_eq!(l.acknowledge(B, 1), Some(INO));
+        l.wait_ended(INO);
+        assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
+        assert_eq!(l.grant(INO, B, Shared, false, T + CONTENDED), Nothing, "A is alone on it");
+        assert_eq!(l.len(), 1);
+    }
+
+    #[test]
+    fn the_first_session_holds_everything_until_asked() {
+        let mut l = Leases::new(100);
+        l.join(A);
+        assert!(l.is_alone(A));
+        assert_eq!(l.grant(INO, A, Shared, false, T), Exclusive);
+        l.join(B);
+        assert!(!l.is_alone(A));
+        assert_eq!(l.grant(INO, B, Shared, false, T), Nothing);
+        assert!(l.conflict(INO, B, Shared, T));
+        let id = l.outbox[0].1.id;
+        assert_eq!(l.acknowledge(A, id), Some(INO));
+        assert_eq!(l.mode(INO, A), Shared);
+        assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
+        assert_eq!(l.mode(Ino(8), A), Exclusive);
+        l.leave(A);
+        assert!(l.is_alone(B) && l.len() == 0);
+    }
+
+    #[test]
+    fn too_many_leases_recall_the_oldest() {
+        let mut l = Leases::new(3);
+        for slot in [Slot(9), A, B] {
+            l.join(slot);
+        }
+        l.leave(Slot(9));
+        l.join(C);
+        l.universal = Option::None;
+        for n in 0..5 {
+            l.grant(Ino(n), A, Shared, false, T);
+        }
+        l.limit(T);
+        let recalled: Vec<Ino> = l.outbox.iter().map(|(_, r)| r.ino).collect();
+        assert_eq!(recalled, [Ino(0), Ino(1)]);
+        l.limit(T);
+        assert_eq!(l.outbox.len(), 2, "two are on their way back already");
+        assert_eq!(l.overdue(T * 2, T * 2), [A]);
+        l.leave(A);
+        assert_eq!(l.recall_count(), 0);
+    }
+}

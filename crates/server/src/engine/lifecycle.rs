@@ -1,0 +1,172 @@
+//! Sessions begin, come back, fall silent, end; and the recovery window around a restart.
+//!
+//! Invariants:
+//! - A session's end drops its opens, leases, locks and parked requests, in one step.
+//! - Orphans are freed only after the recovery window: until then somebody may declare them open.
+
+use std::time::Duration;
+
+use chiton_namespace::Event;
+use chiton_proto::{Call, Failure, RefuseReason};
+use chiton_types::{Position, SessionId};
+
+use crate::engine::parked::{Task, Wait};
+use crate::engine::sessions::{clip_identity, event_identity};
+use crate::engine::{Command, Engine, Moment, Step};
+
+/// A session that began or came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) session: SessionId,
+    pub(crate) secret: u64,
+}
+
+impl Engine {
+    /// Begins a session under an id that was never used. A volatile one leaves no trace in the journal.
+    pub(crate) fn open_session(
+        &mut self,
+        session: SessionId,
+        secret: u64,
+        identity: &str,
+        volatile: bool,
+        m: &Moment,
+    ) -> Result<Opened, RefuseReason> {
+        if self.sessions.len() >= self.settings.sessions_max {
+            return Err(RefuseReason::Full);
+        }
+        let identity = clip_identity(identity);
+        if !volatile {
+            self.commit_own(Event::SessionOpened { session, identity: event_identity(&identity, secret) });
+        }
+        let slot = self.sessions.insert(session, secret, identity, volatile, m.mono);
+        self.leases.join(slot);
+        Ok(Opened { session, secret })
+    }
+
+    /// A session comes back on a new connection and will send `resend_count` operations again.
+    pub(crate) fn resume_session(
+        &mut self,
+        session: SessionId,
+        secret: u64,
+        resend_count: u32,
+        m: &Moment,
+    ) -> Result<Opened, RefuseReason> {
+        let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile);
+        let Some(known) = known else { return Err(RefuseReason::SessionGone) };
+        known.heard = m.mono;
+        if let Some(recovery) = &mut self.recovery {
+            recovery.resumed(session, resend_count);
+            self.recovery_step(m);
+        }
+        Ok(Opened { session, secret })
+    }
+
+    /// True if `secret` is the session's (for its recall connection).
+    pub(crate) fn knows_session(&self, session: SessionId, secret: u64) -> bool {
+        self.sessions.get(session).is_some_and(|s| s.secret == secret && !s.volatile)
+    }
+
+    /// A sign of life.
+    pub(crate) fn heard(&mut self, session: SessionId, m: &Moment) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.heard = m.mono;
+        }
+    }
+
+    /// Ends a session and drops all that is its.
+    pub(crate) fn end_session(&mut self, session: SessionId, m: &Moment) {
+        let Some(ended) = self.sessions.remove(session) else { return };
+        if !ended.volatile {
+            self.commit_own(Event::SessionClosed { session });
+        }
+        let freed = self.leases.leave(ended.slot);
+        self.wake_inos(freed);
+        for ino in self.opens.drop_slot(ended.slot) {
+            self.closed(ino);
+        }
+        self.locks.drop_slot(ended.slot, &mut self.lock_grants);
+        for ticket in self.parked.select(|task, _| task.session == session) {
+            self.answer_parked(ticket, Err(Failure::SessionGone), m);
+        }
+        self.answer_lock_grants(m);
+        self.commands.push(Command::DropSession(session));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.gone(session);
+        }
+    }
+
+    /// Time passes: silent sessions and the recovery window end. To be called about every 100 ms.
+    pub fn tick(&mut self, m: &Moment) {
+        if self.recovery.is_some() {
+            self.recovery_step(m);
+            return;
+        }
+        let limit = Duration::from_millis(u64::from(self.settings.session_ms));
+        let since = m.mono.saturating_sub(limit);
+        let mut over = self.sessions.silent_since(since);
+        over.extend(self.leases.overdue(since, m.mono).into_iter().filter_map(|slot| self.sessions.of_slot(slot)));
+        for session in over {
+            self.end_session(session, m);
+        }
+    }
+
+    /// A request while sessions are coming back.
+    pub(super) fn request_in_recovery(&mut self, mut task: Task, m: &Moment) -> Step {
+        if self.sessions.get(task.session).is_none() {
+            return self.go_on(task, m);
+        }
+        let is_new = match &task.request.call {
+            Call::Op { .. } | Call::Batch { .. } => true,
+            Call::Query(_) | Call::Lease { .. } | Call::SetLock { .. } | Call::GetLock { .. } => true,
+            Call::Commit { .. } | Call::Closed { .. } | Call::Reopen { .. } | Call::CancelLock { .. } => false,
+            Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } | Call::Ping | Call::Bye => false,
+        };
+        if !is_new {
+            return self.go_on(task, m);
+        }
+        self.heard(task.session, m);
+        match &mut self.recovery {
+            Some(recovery) if task.request.again.is_some() => {
+                let ticket = self.parked.issue();
+                task.ticket = Some(ticket);
+                recovery.collect(task);
+                self.recovery_step(m);
+                Step::Parked(ticket)
+            }
+            _ => Step::Parked(self.park(task, Wait::Recovery)),
+        }
+    }
+
+    /// Ends the window if there is nothing more to wait for.
+    pub(super) fn recovery_step(&mut self, m: &Moment) {
+        let Some(recovery) = self.recovery.take_if(|recovery| recovery.is_over(m.mono)) else { return };
+        let (missing, resends) = recovery.finish();
+        for session in missing {
+            self.end_session(session, m);
+        }
+        self.resends = resends.into();
+        if self.resends.is_empty() {
+            self.recovery_ended();
+        }
+    }
+
+    /// The last resend is carried out: everything else goes on.
+    pub(super) fn recovery_ended(&mut self) {
+        self.wake_where(|wait| *wait == Wait::Recovery);
+        for ino in self.orphans.iter().copied().collect::<Vec<_>>() {
+            if !self.opens.is_open(ino) {
+                self.reclaims.push_back(ino);
+            }
+        }
+    }
+
+    /// Sessions that are waited for and resends that are here, while the recovery window is open.
+    pub(crate) fn recovery_state(&self) -> Option<(usize, usize)> {
+        self.recovery.as_ref().map(|recovery| recovery.state())
+    }
+
+    /// Everything answered so far ends here.
+    pub(crate) fn commit_position(&self, upto: Position) -> Position {
+        if upto == Position(0) { self.position } else { upto.min(self.position) }
+    }
+}

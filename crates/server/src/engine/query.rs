@@ -1,0 +1,168 @@
+//! Questions, and the leases that are given with their answers.
+//!
+//! Invariants:
+//! - A question changes nothing but opens and leases.
+//! - Attributes of a file that another session writes under an exclusive lease are answered as the server knows
+//!   them, with lease `None`; opening and mapping it asks the writer to write back first.
+
+use chiton_namespace::{Fault, Listing, Mapped, Need};
+use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Refusal, access};
+use smallvec::smallvec;
+
+use crate::engine::parked::Wait;
+use crate::engine::sessions::Slot;
+use crate::engine::{Engine, Moment, Stop};
+
+/// Most entries in one answer.
+const ENTRIES_MAX: u32 = 16_384;
+
+impl Engine {
+    pub(super) fn query(&mut self, query: &Query, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        match query {
+            Query::Lookup { parent, name } => self.lookup(*parent, name, cred, slot, m),
+            Query::GetAttr { ino } => {
+                let attr = self.ns.attr(*ino)?;
+                Ok(self.attr_answer(attr, slot, m))
+            }
+            Query::Open { ino, want } => self.open(*ino, *want, cred, slot, m),
+            Query::Access { ino, want } => {
+                self.ns.access(cred, *ino, *want)?;
+                Ok(Answer::Done)
+            }
+            Query::ReadDir { dir, cookie, entries_max, plus } => {
+                self.readdir(*dir, *cookie, *entries_max, *plus, cred, slot, m)
+            }
+            Query::ReadLink { ino } => Ok(Answer::Bytes(self.ns.readlink(*ino)?)),
+            Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.ns.xattr(cred, *ino, name)?)),
+            Query::ListXattr { ino } => Ok(Answer::Bytes(self.ns.xattr_names(cred, *ino)?)),
+            Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),
+            Query::Resolve { from, path, follow } => {
+                let ino = self.resolve(*from, path, *follow, cred)?;
+                let attr = self.ns.attr(ino)?;
+                Ok(self.attr_answer(attr, slot, m))
+            }
+            Query::StatFs => {
+                let (bytes_total, bytes_free) = self.disk;
+                Ok(Answer::StatFs(StatFs { bytes_total, bytes_free, inodes_used: self.ns.inode_count() }))
+            }
+        }
+    }
+
+    fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Answer {
+        let lease = self.lease_in_passing(&attr, slot, m);
+        self.leases.limit(m.mono);
+        Answer::Attr { attr, lease, parent_leased: false, parent_open: false }
+    }
+
+    fn lookup(&mut self, parent: Ino, name: &Name, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        let found = match self.ns.lookup(cred, parent, name)? {
+            Some(ino) => Some(self.ns.attr(ino)?),
+            None => None,
+        };
+        let parent_open = self.everybody_may_search(parent)?;
+        let parent_leased = self.parent_leased(parent, slot, m);
+        let answer = match found {
+            Some(attr) => {
+                let lease = self.lease_in_passing(&attr, slot, m);
+                Answer::Attr { attr, lease, parent_leased, parent_open }
+            }
+            None => Answer::Absent { parent_leased, parent_open },
+        };
+        self.leases.limit(m.mono);
+        Ok(answer)
+    }
+
+    fn everybody_may_search(&self, dir: Ino) -> Result<bool, Stop> {
+        const SEARCH: u16 = 0o111;
+        let Attr { mode: Mode(mode), .. } = self.ns.attr(dir)?;
+        Ok(mode & SEARCH == SEARCH)
+    }
+
+    fn open(&mut self, ino: Ino, want: u8, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        let attr = self.ns.attr(ino)?;
+        if attr.kind == Kind::Dir && want & access::WRITE != 0 {
+            return Err(Refusal::IsDir.into());
+        }
+        if want != 0 {
+            self.ns.access(cred, ino, want)?;
+        }
+        self.write_back(&attr, slot, m)?;
+        self.opens.add(ino, slot);
+        Ok(self.attr_answer(attr, slot, m))
+    }
+
+    /// Waits until nobody else holds an exclusive lease on a file.
+    fn write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<(), Stop> {
+        let is_file = attr.kind == Kind::File;
+        if is_file && !self.leases.is_alone(slot) && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![attr.ino])));
+        }
+        Ok(())
+    }
+
+    /// Reading what is not open asks for permission; at the open it was checked already.
+    fn may_read(&self, ino: Ino, cred: &Cred, slot: Slot) -> Result<(), Stop> {
+        if !self.opens.has(ino, slot) {
+            self.ns.access(cred, ino, access::READ)?;
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn readdir(
+        &mut self,
+        dir: Ino,
+        cookie: u64,
+        entries_max: u32,
+        plus: bool,
+        cred: &Cred,
+        slot: Slot,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        self.may_read(dir, cred, slot)?;
+        let Listing { entries: listed, end } =
+            self.ns.readdir(dir, cookie, entries_max.clamp(1, ENTRIES_MAX) as usize)?;
+        let parent_open = self.everybody_may_search(dir)?;
+        let mut attrs = Vec::new();
+        if plus {
+            let mut needs: Vec<Need> = Vec::new();
+            attrs.reserve(listed.len());
+            for (_, ino, ..) in &listed {
+                match self.ns.attr(*ino) {
+                    Ok(attr) => attrs.push(attr),
+                    Err(Fault::Missing(more)) => needs.extend(more),
+                    Err(fault) => return Err(fault.into()),
+                }
+            }
+            if !needs.is_empty() {
+                return Err(Stop::Missing(needs));
+            }
+        }
+        let parent_leased = self.parent_leased(dir, slot, m);
+        let mut attrs = attrs.into_iter();
+        let mut entries = Vec::with_capacity(listed.len());
+        for (name, ino, kind, cookie) in listed {
+            let attr = attrs.next().map(|attr| {
+                let lease = self.lease_in_passing(&attr, slot, m);
+                (attr, lease)
+            });
+            entries.push(DirEntry { name, ino, kind, cookie, attr });
+        }
+        self.leases.limit(m.mono);
+        Ok(Answer::Entries { entries, end, parent_leased, parent_open })
+    }
+
+    fn map(&mut self, ino: Ino, offset: u64, len: u64, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        let attr = self.ns.attr(ino)?;
+        self.may_read(ino, cred, slot)?;
+        self.write_back(&attr, slot, m)?;
+        let content = match self.ns.map(ino, offset, len)? {
+            Mapped::Inline(bytes) => Content::Inline(bytes),
+            Mapped::Extents(start, end, extents) => Content::Extents { start, end, extents },
+        };
+        let lease = self.lease_in_passing(&attr, slot, m);
+        self.leases.limit(m.mono);
+        Ok(Answer::Map { attr, lease, content })
+    }
+}

@@ -1,0 +1,143 @@
+//! The time after a restart in which sessions come back and send their unresolved operations again.
+//!
+//! ```text
+//!   start ── sessions resume, opens are declared, resends collected ──▶ all there, or grace over
+//!         ── resends carried out in the order of their former positions ──▶ new requests
+//! ```
+//!
+//! Invariants:
+//! - Nothing new is carried out before the last resend.
+//! - Operations that were answered come first, in the order of their positions: what each caller saw still holds.
+//!   Those that never were follow, by session, in their session's order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chiton_proto::Call;
+use chiton_types::{Position, SessionId};
+
+use crate::engine::parked::Task;
+
+/// What a known session still owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owes {
+    /// It has not come back.
+    Itself,
+    /// It said how many operations it will send again; so many are missing.
+    Operations(u32),
+}
+
+/// State of the window.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    deadline: Duration,
+    owes: BTreeMap<SessionId, Owes>,
+    collected: Vec<Task>,
+}
+
+impl Recovery {
+    /// Waits for these sessions until `deadline`.
+    pub(crate) fn new(sessions: impl Iterator<Item = SessionId>, deadline: Duration) -> Recovery {
+        Recovery { deadline, owes: sessions.map(|id| (id, Owes::Itself)).collect(), collected: Vec::new() }
+    }
+
+    /// A session is back and will send `operations` again.
+    pub(crate) fn resumed(&mut self, session: SessionId, operations: u32) {
+        if let Some(owes) = self.owes.get_mut(&session) {
+            let here = self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
+            *owes = Owes::Operations(operations.saturating_sub(here));
+        }
+    }
+
+    /// A session is gone for good.
+    pub(crate) fn gone(&mut self, session: SessionId) {
+        self.owes.remove(&session);
+        self.collected.retain(|task| task.session != session);
+    }
+
+    /// Keeps an operation that was sent again.
+    pub(crate) fn collect(&mut self, task: Task) {
+        if let Some(Owes::Operations(missing)) = self.owes.get_mut(&task.session) {
+            *missing = missing.saturating_sub(operation_count(&task));
+        }
+        self.collected.push(task);
+    }
+
+    /// True when there is nothing more to wait for.
+    pub(crate) fn is_over(&self, mono: Duration) -> bool {
+        mono >= self.deadline || self.owes.values().all(|owes| *owes == Owes::Operations(0))
+    }
+
+    /// Sessions that did not come back, and the resends in the order in which they are to be carried out.
+    pub(crate) fn finish(mut self) -> (Vec<SessionId>, Vec<Task>) {
+        let missing = self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect();
+        self.collected.sort_by_key(|task| {
+            let position = task.request.again.map(|again| again.position).unwrap_or_default();
+            let position = if position == Position(0) { Position(u64::MAX) } else { position };
+            (position, task.session, task.request.seq)
+        });
+        (missing, self.collected)
+    }
+
+    /// Sessions that are waited for, and resends that are here.
+    pub(crate) fn state(&self) -> (usize, usize) {
+        (self.owes.values().filter(|owes| **owes != Owes::Operations(0)).count(), self.collected.len())
+    }
+}
+
+fn operation_count(task: &Task) -> u32 {
+    match &task.request.call {
+        Call::Batch { ops, .. } => u32::try_from(ops.len()).unwrap_or(u32::MAX),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_proto::{Again, Request};
+    use chiton_types::{Cred, Epoch, Seq};
+
+    use super::*;
+
+    fn task(session: u64, seq: u64, position: u64) -> Task {
+        let again = Again { position: Position(position), ..Again::default() };
+        let request = Request {
+            id: seq,
+            seq: Seq(seq),
+            settled: Seq(0),
+            epoch: Epoch(0),
+            again: Some(again),
+            cred: Cred::ROOT,
+            call: Call::Ping,
+        };
+        Task { session: SessionId(session), request, results: Vec::new(), ticket: None, begun: false }
+    }
+
+    #[test]
+    fn resends_take_their_former_order() {
+        let late = Duration::from_secs(10);
+        let mut r = Recovery::new([SessionId(1), SessionId(2), SessionId(3)].into_iter(), late);
+        assert!(!r.is_over(Duration::ZERO));
+        r.resumed(SessionId(2), 3);
+        for (session, seq, position) in [(2, 5, 0), (2, 3, 20), (2, 4, 40)] {
+            r.collect(task(session, seq, position));
+        }
+        r.collect(task(1, 7, 30));
+        r.resumed(SessionId(1), 2);
+        assert_eq!(r.state(), (2, 4));
+        r.collect(task(1, 8, 0));
+        assert!(!r.is_over(Duration::ZERO) && r.is_over(late));
+        let (missing, order) = r.finish();
+        assert_eq!(missing, [SessionId(3)]);
+        let order: Vec<_> = order.iter().map(|t| (t.session.0, t.request.seq.0)).collect();
+        assert_eq!(order, [(2, 3), (1, 7), (2, 4), (1, 8), (2, 5)]);
+    }
+
+    #[test]
+    fn no_sessions_no_window() {
+        assert!(Recovery::new(std::iter::empty(), Duration::from_secs(9)).is_over(Duration::ZERO));
+        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::from_secs(9));
+        r.gone(SessionId(1));
+        assert!(r.is_over(Duration::ZERO));
+    }
+}

@@ -1,0 +1,185 @@
+//! From rows and journal frames back to the state at which the server stopped.
+//!
+//! Invariants:
+//! - The frames are applied in order, whole; a frame that waits for rows goes on where it stopped.
+//! - Sessions and their windows come out as rows and frames say, nothing more.
+
+use chiton_journal::FrameHeader;
+use chiton_namespace::{Event, Gone, Namespace, Need, Over};
+use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
+
+use crate::engine::rows::OwnRows;
+use crate::engine::sessions::parse_event_identity;
+use crate::engine::window::Done;
+use crate::engine::{
+    Counters, Engine, Inodes, Leases, Locks, Moment, Opens, Parked, Recovery, Sessions, Settings, malformed,
+};
+
+/// Why a frame is not replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReplayFault {
+    /// Install these rows and replay the same frame again.
+    Missing(Vec<Need>),
+    /// The frame's payload is not what the format says.
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for ReplayFault {
+    fn from(m: Malformed) -> ReplayFault {
+        ReplayFault::Malformed(m)
+    }
+}
+
+impl Engine {
+    /// The state of a checkpoint. Frames after its position are to be replayed, then [`Engine::begin`] be called.
+    pub(crate) fn from_rows(settings: Settings, ns: Namespace, rows: OwnRows, m: &Moment) -> Engine {
+        assert_eq!(settings.shard_weights.len(), rows.marks.len(), "a weight for each shard");
+        let mut engine = Engine {
+            ns,
+            leases: Leases::new(settings.lease_entries_max),
+            settings,
+            position: rows.position,
+            frames: Vec::new(),
+            frame_events: 0,
+            blocks_named: false,
+            events: Vec::new(),
+            touched: Vec::new(),
+            sessions: Sessions::default(),
+            opens: Opens::default(),
+            locks: Locks::default(),
+            inodes: Inodes::new(&[]),
+            marks_at_start: rows.marks,
+            recovery: None,
+            parked: Parked::default(),
+            ready: Default::default(),
+            resends: Default::default(),
+            orphans: Default::default(),
+            reclaims: Default::default(),
+            crumbled: Default::default(),
+            crumbs: Default::default(),
+            lock_grants: Vec::new(),
+            commands: Vec::new(),
+            counters: Counters::default(),
+            disk: (0, 0),
+        };
+        for (id, secret, identity, window) in rows.sessions {
+            engine.sessions.insert(id, secret, identity, false, m.mono);
+            engine.sessions.get_mut(id).expect("just inserted").window = window;
+        }
+        engine
+    }
+
+    /// Applies a frame of the journal that follows what was applied so far. If rows are missing, install them and
+    /// call again with the same frame: what of it is applied already is passed over.
+    pub(crate) fn replay(
+        &mut self,
+        header: &FrameHeader,
+        first: Position,
+        payload: &[u8],
+        m: &Moment,
+    ) -> Result<(), ReplayFault> {
+        let mut from = Take::new(payload);
+        let mut position = first;
+        let mut subject = None;
+        for _ in 0..header.event_count {
+            let event = Event::decode(&mut from)?;
+            subject = subject.or(subject_of(&event));
+            if position > self.position {
+                let needs = self.ns.needs(&event);
+                if !needs.is_empty() {
+                    return Err(ReplayFault::Missing(needs));
+                }
+                if position != self.position.next() {
+                    return Err(malformed("the event after the last one").into());
+                }
+                self.replay_own(&event, m)?;
+                self.ns.apply(&event, position);
+                self.position = position;
+            }
+            position = position.next();
+        }
+        from.finish()?;
+        if header.seq > Seq(0)
+            && let Some(session) = self.sessions.get_mut(header.session)
+        {
+            let (subject, loser) = subject.unwrap_or_default();
+            let gone = loser.and_then(|ino| gone_of(&self.ns, ino));
+            session.window.record(header.seq, Done::new(self.position, Some(subject), gone, false));
+        }
+        Ok(())
+    }
+
+    /// What an event means to the server itself.
+    fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
+        match event {
+            Event::Reserve { shard, counter_end } => {
+                let mark = self.marks_at_start.get_mut(usize::from(shard.0));
+                let mark = mark.ok_or(malformed("a shard of this file system"))?;
+                if *counter_end >= 1 << 48 {
+                    return Err(malformed("an inode counter of 48 bits"));
+                }
+                *mark = (*mark).max(*counter_end);
+            }
+            Event::SessionOpened { session, identity } => {
+                let (identity, secret) = parse_event_identity(identity)?;
+                if self.sessions.get(*session).is_none() {
+                    self.sessions.insert(*session, secret, identity, false, m.mono);
+                }
+            }
+            Event::SessionClosed { session } => {
+                self.sessions.remove(*session);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// All is replayed: reserves inode numbers and waits for known sessions. The frames must be durable before the
+    /// first request.
+    pub(crate) fn begin(&mut self, m: &Moment) {
+        self.inodes = Inodes::new(&self.marks_at_start);
+        for shard in 0..self.inodes.shard_count() as u16 {
+            let counter_end = self.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
+            self.reserve(ShardId(shard), counter_end);
+        }
+        let known: Vec<_> = self.sessions.iter().map(|(id, session)| (id, session.slot)).collect();
+        for (_, slot) in &known {
+            self.leases.join(*slot);
+        }
+        self.orphans = self.ns.orphans().into_iter().collect();
+        let grace = std::time::Duration::from_millis(u64::from(self.settings.grace_ms));
+        self.recovery = Some(Recovery::new(known.into_iter().map(|(id, _)| id), m.mono + grace));
+        self.recovery_step(m);
+    }
+
+    /// Sessions that are known.
+    pub(crate) fn session_ids(&self) -> Vec<SessionId> {
+        self.sessions.iter().map(|(id, _)| id).collect()
+    }
+}
+
+/// The inode that an operation with this event is about, and the one that may have lost its last name by it.
+fn subject_of(event: &Event) -> Option<(Ino, Option<Ino>)> {
+    match event {
+        Event::Make { ino, .. }
+        | Event::Link { ino, .. }
+        | Event::SetAttr { ino, .. }
+        | Event::Write { ino, .. }
+        | Event::Remap { ino, .. }
+        | Event::Xattr { ino, .. } => Some((*ino, None)),
+        Event::Clone { to, .. } => Some((*to, None)),
+        Event::Unlink { ino, .. } | Event::Reclaim { ino, .. } => Some((*ino, Some(*ino))),
+        Event::Rename { ino, over: Over::Replaced { ino: replaced, .. }, .. } => Some((*ino, Some(*replaced))),
+        Event::Rename { ino, .. } => Some((*ino, None)),
+        _ => None,
+    }
+}
+
+/// Whether an inode lost its last name, from what it is now.
+fn gone_of(ns: &Namespace, ino: Ino) -> Option<Gone> {
+    match ns.attr(ino) {
+        Ok(attr) if attr.nlink == 0 => Some(Gone { ino, orphan: true }),
+        Ok(_) => None,
+        Err(_) => Some(Gone { ino, orphan: false }),
+    }
+}

@@ -1,0 +1,106 @@
+//! The server's own rows in the metadata store, beside the namespace's.
+//!
+//! ```text
+//!   \0position          → u64      the events up to here are in the rows
+//!   R shard             → u64      inode counters below may have been given out
+//!   S session           → secret, identity, duplicate window
+//! ```
+//!
+//! Integers in keys are big-endian, in values little-endian.
+
+use chiton_types::{Malformed, Position, SessionId, ShardId};
+
+use crate::engine::sessions::decode_row;
+use crate::engine::window::Window;
+use crate::engine::{Engine, malformed};
+
+/// Key of the row that says up to which position events are in the rows.
+pub(crate) const POSITION_KEY: &[u8] = b"\0position";
+
+/// Value of the row of [`POSITION_KEY`].
+pub(crate) fn position_value(position: Position) -> Vec<u8> {
+    position.0.to_le_bytes().to_vec()
+}
+
+/// Key of a shard's mark.
+pub(crate) fn mark_key(shard: ShardId) -> Vec<u8> {
+    let [a, b] = shard.0.to_be_bytes();
+    vec![b'R', a, b]
+}
+
+fn session_key(session: SessionId) -> Vec<u8> {
+    let mut key = vec![b'S'];
+    key.extend_from_slice(&session.0.to_be_bytes());
+    key
+}
+
+fn number(bytes: &[u8]) -> Result<u64, Malformed> {
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| malformed("a number of 8 bytes"))
+}
+
+/// The server's own rows as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct OwnRows {
+    pub(crate) position: Position,
+    pub(crate) marks: Vec<u64>,
+    pub(crate) sessions: Vec<(SessionId, u64, String, Window)>,
+}
+
+impl OwnRows {
+    /// Takes a row in; false if it is not one of the server's own. `marks` must have its length already.
+    pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Malformed> {
+        if key == POSITION_KEY {
+            self.position = Position(number(value)?);
+            return Ok(true);
+        }
+        match key {
+            [b'R', shard @ ..] => {
+                let shard = shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
+                let mark = self.marks.get_mut(usize::from(shard)).ok_or(malformed("a shard of this file system"))?;
+                *mark = number(value)?;
+                if *mark >= 1 << 48 {
+                    return Err(malformed("an inode counter of 48 bits"));
+                }
+            }
+            [b'S', id @ ..] => {
+                let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
+                let (secret, identity, window) = decode_row(value)?;
+                self.sessions.push((SessionId(id), secret, identity, window));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Engine {
+    /// The server's own rows of a checkpoint that begins now.
+    pub(crate) fn own_rows(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut rows = vec![(POSITION_KEY.to_vec(), Some(position_value(self.position)))];
+        for (shard, mark) in self.inodes.marks() {
+            rows.push((mark_key(shard), Some(mark.to_le_bytes().to_vec())));
+        }
+        for (session, row) in self.sessions.rows() {
+            rows.push((session_key(session), row));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_rows_are_told_from_others_and_checked() {
+        let mut rows = OwnRows { marks: vec![1; 2], ..OwnRows::default() };
+        assert_eq!(rows.take(POSITION_KEY, &position_value(Position(7))), Ok(true));
+        assert_eq!(rows.take(&mark_key(ShardId(1)), &9u64.to_le_bytes()), Ok(true));
+        assert_eq!((rows.position, &rows.marks[..]), (Position(7), &[1, 9][..]));
+        assert_eq!(rows.take(b"Iabc", b""), Ok(false));
+        assert!(rows.take(&mark_key(ShardId(2)), &9u64.to_le_bytes()).is_err());
+        assert!(rows.take(&mark_key(ShardId(0)), &u64::MAX.to_le_bytes()).is_err());
+        assert!(rows.take(POSITION_KEY, b"short").is_err());
+        assert!(rows.take(b"S1", b"").is_err());
+    }
+}

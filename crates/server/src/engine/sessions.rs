@@ -1,0 +1,197 @@
+//! Who is connected: identities, secrets, the last word heard, the duplicate window.
+//!
+//! Invariants:
+//! - A session's id is never used again: it is also the writer of its blocks.
+//! - A slot stands for a session in compact tables and is never used again in this life of the server.
+//! - A volatile session (a client in this process) dies with the server: it has no window and no row.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chiton_types::{Malformed, Put, SessionId, Take};
+use hashbrown::HashMap;
+
+use crate::engine::window::Window;
+
+/// Longest identity text, in bytes.
+pub(crate) const IDENTITY_BYTES_MAX: usize = 256;
+
+/// A session's short name within this life of the server. 0 is the server itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot(pub(crate) u32);
+
+impl Slot {
+    /// The server itself.
+    pub(crate) const SERVER: Slot = Slot(0);
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) slot: Slot,
+    pub(crate) secret: u64,
+    pub(crate) identity: String,
+    pub(crate) volatile: bool,
+    /// When its last message came.
+    pub(crate) heard: Duration,
+    pub(crate) window: Window,
+    /// Requests since it began or resumed.
+    pub(crate) request_count: u64,
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_id: HashMap<SessionId, Session>,
+    by_slot: BTreeMap<Slot, SessionId>,
+    slot_last: u32,
+    /// Sessions whose rows must be deleted with the next checkpoint.
+    ended: Vec<SessionId>,
+}
+
+impl Sessions {
+    /// Begins a session, or takes a known one in after a restart.
+    pub(crate) fn insert(
+        &mut self,
+        id: SessionId,
+        secret: u64,
+        identity: String,
+        volatile: bool,
+        heard: Duration,
+    ) -> Slot {
+        self.slot_last += 1;
+        let slot = Slot(self.slot_last);
+        let session =
+            Session { slot, secret, identity, volatile, heard, window: Window::default(), request_count: 0 };
+        let before = self.by_id.insert(id, session);
+        assert!(before.is_none(), "session {id} begins twice");
+        self.by_slot.insert(slot, id);
+        slot
+    }
+
+    /// Ends one.
+    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
+        let session = self.by_id.remove(&id)?;
+        self.by_slot.remove(&session.slot);
+        if !session.volatile {
+            self.ended.push(id);
+        }
+        Some(session)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.by_id.get(&id)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// The session of a slot.
+    pub(crate) fn of_slot(&self, slot: Slot) -> Option<SessionId> {
+        self.by_slot.get(&slot).copied()
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// All, in the order in which they began.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.by_slot.values().map(|id| (*id, &self.by_id[id]))
+    }
+
+    /// Those not heard of since `since`, in order. Volatile ones live as long as the process.
+    pub(crate) fn silent_since(&self, since: Duration) -> Vec<SessionId> {
+        self.iter().filter(|(_, s)| !s.volatile && s.heard < since).map(|(id, _)| id).collect()
+    }
+
+    /// Rows of all sessions that a restart must know, and `None` for those that ended since the last call.
+    pub(crate) fn rows(&mut self) -> Vec<(SessionId, Option<Vec<u8>>)> {
+        let ended = std::mem::take(&mut self.ended).into_iter().map(|id| (id, None));
+        let mut rows: Vec<_> = ended.collect();
+        for (id, session) in self.iter().filter(|(_, s)| !s.volatile) {
+            rows.push((id, Some(encode_row(session))));
+        }
+        rows
+    }
+}
+
+fn encode_row(session: &Session) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + session.window.len() * 16);
+    out.put_u64(session.secret);
+    out.put_bytes(session.identity.as_bytes());
+    session.window.encode(&mut out);
+    out
+}
+
+/// Secret, identity and window of a session's row.
+pub(crate) fn decode_row(bytes: &[u8]) -> Result<(u64, String, Window), Malformed> {
+    let mut from = Take::new(bytes);
+    let secret = from.u64()?;
+    let identity = clip_identity(&String::from_utf8_lossy(from.bytes()?));
+    let window = Window::decode(&mut from)?;
+    from.finish()?;
+    Ok((secret, identity, window))
+}
+
+/// What a `SessionOpened` event carries as identity: the text, a NUL, the secret. So a restart knows the secret.
+pub(crate) fn event_identity(identity: &str, secret: u64) -> Vec<u8> {
+    let mut bytes = identity.as_bytes().to_vec();
+    bytes.push(0);
+    bytes.put_u64(secret);
+    bytes
+}
+
+/// Inverse of [`event_identity`].
+pub(crate) fn parse_event_identity(bytes: &[u8]) -> Result<(String, u64), Malformed> {
+    let bad = Malformed { expected: "a session's identity and secret" };
+    let (text, secret) = bytes.split_last_chunk::<8>().ok_or(bad.clone())?;
+    let text = text.strip_suffix(&[0]).ok_or(bad)?;
+    Ok((clip_identity(&String::from_utf8_lossy(text)), u64::from_le_bytes(*secret)))
+}
+
+/// At most [`IDENTITY_BYTES_MAX`] bytes of printable text.
+pub(crate) fn clip_identity(text: &str) -> String {
+    let mut clipped: String = text.chars().filter(|c| !c.is_control()).collect();
+    while clipped.len() > IDENTITY_BYTES_MAX {
+        clipped.pop();
+    }
+    clipped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_events_carry_the_secret() {
+        let mut sessions = Sessions::default();
+        sessions.insert(SessionId(5), 77, "host:1".into(), false, Duration::ZERO);
+        sessions.insert(SessionId(6), 78, "inside".into(), true, Duration::ZERO);
+        let rows = sessions.rows();
+        assert_eq!(rows.len(), 1);
+        let (secret, identity, _) = decode_row(rows[0].1.as_ref().expect("a row")).expect("decodes");
+        assert_eq!((secret, identity.as_str()), (77, "host:1"));
+        sessions.remove(SessionId(5));
+        sessions.remove(SessionId(6));
+        assert_eq!(sessions.rows(), [(SessionId(5), None)]);
+        assert_eq!(sessions.rows(), []);
+        assert_eq!(parse_event_identity(&event_identity("a", 9)), Ok(("a".into(), 9)));
+        assert!(parse_event_identity(b"short").is_err());
+        assert_eq!(clip_identity(&"ä\n".repeat(200)).len(), 256);
+    }
+
+    #[test]
+    fn silence_ends_sessions_but_not_volatile_ones() {
+        let mut sessions = Sessions::default();
+        for (id, heard) in [(1, 10), (2, 20), (3, 5)] {
+            sessions.insert(SessionId(id), 0, String::new(), id == 3, Duration::from_secs(heard));
+        }
+        assert_eq!(sessions.silent_since(Duration::from_secs(10)), []);
+        assert_eq!(sessions.silent_since(Duration::from_secs(11)), [SessionId(1)]);
+    }
+}

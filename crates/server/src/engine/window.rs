@@ -1,0 +1,205 @@
+//! The duplicate-detection window of a session: what its latest operations became.
+//!
+//! ```text
+//!   seq:    settled … base │ 7 ✓ │ 8 – │ 9 ✓ │ …       – refused, or not seen yet
+//! ```
+//!
+//! Invariants:
+//! - An operation that was carried out stays known until the client has settled it; a repeated one is answered from
+//!   here and never carried out again.
+//! - A refused operation leaves no trace: whoever sends it again never saw an answer, so a later one is as good.
+//! - The window is rebuilt from journal frames, so it says no more than they do.
+
+use std::collections::VecDeque;
+
+use chiton_namespace::Gone;
+use chiton_types::{Ino, Malformed, Position, Put, Seq, Take};
+
+/// Most operations that a session may have unsettled.
+pub(crate) const WINDOW_OPS_MAX: u64 = 1 << 22;
+
+/// What an operation became.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Position of its last event; 0: not carried out.
+    pub(crate) position: Position,
+    /// The inode it was about; 0: none.
+    pub(crate) subject: Ino,
+    /// The inode that lost its last name; 0: none.
+    gone: Ino,
+    gone_orphan: bool,
+    /// The open that came with it is counted in this life of the server.
+    pub(crate) open_counted: bool,
+}
+
+impl Done {
+    pub(crate) fn new(position: Position, subject: Option<Ino>, gone: Option<Gone>, open_counted: bool) -> Done {
+        Done {
+            position,
+            subject: subject.unwrap_or_default(),
+            gone: gone.map(|g| g.ino).unwrap_or_default(),
+            gone_orphan: gone.is_some_and(|g| g.orphan),
+            open_counted,
+        }
+    }
+
+    pub(crate) fn gone(&self) -> Option<Gone> {
+        (self.gone != Ino(0)).then_some(Gone { ino: self.gone, orphan: self.gone_orphan })
+    }
+}
+
+/// Where a sequence number stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// To be carried out.
+    New,
+    /// Was carried out.
+    Done(Done),
+    /// The client said before that it knows the outcome, or it is absurdly far ahead: a breach of the protocol.
+    Absurd,
+}
+
+/// The window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Window {
+    /// Everything below is settled.
+    base: u64,
+    done: VecDeque<Done>,
+}
+
+impl Window {
+    /// Where `seq` stands.
+    pub(crate) fn standing(&self, seq: Seq) -> Standing {
+        match seq.0.checked_sub(self.base) {
+            None => Standing::Absurd,
+            Some(n) if n >= WINDOW_OPS_MAX => Standing::Absurd,
+            Some(n) => match self.done.get(n as usize) {
+                Some(done) if done.position > Position(0) => Standing::Done(*done),
+                _ => Standing::New,
+            },
+        }
+    }
+
+    /// `seq` was carried out. Settled or absurd ones are passed over (a replay may meet them).
+    pub(crate) fn record(&mut self, seq: Seq, done: Done) {
+        if self.standing(seq) == Standing::Absurd {
+            return;
+        }
+        let n = (seq.0 - self.base) as usize;
+        if n >= self.done.len() {
+            self.done.resize(n, Done::default());
+            self.done.push_back(done);
+        } else {
+            self.done[n] = done;
+        }
+    }
+
+    /// The open that came with `seq` is counted now.
+    pub(crate) fn open_counted(&mut self, seq: Seq) {
+        if let Some(done) = seq.0.checked_sub(self.base).and_then(|n| self.done.get_mut(n as usize)) {
+            done.open_counted = true;
+        }
+    }
+
+    /// The client knows the outcome of everything below `seq`.
+    pub(crate) fn settle(&mut self, seq: Seq) {
+        let Some(n) = seq.0.checked_sub(self.base).filter(|&n| n > 0) else { return };
+        if n >= self.done.len() as u64 {
+            self.done.clear();
+        } else {
+            self.done.drain(..n as usize);
+        }
+        self.base = seq.0;
+        if self.done.capacity() > 64 && self.done.len() < self.done.capacity() / 8 {
+            self.done.shrink_to(self.done.len() * 2);
+        }
+    }
+
+    /// Operations in the window.
+    pub(crate) fn len(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Appends the encoding for a session row.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.base);
+        out.put_varint(self.done.len() as u64);
+        for done in &self.done {
+            out.put_varint(done.position.0);
+            if done.position > Position(0) {
+                out.put_varint(done.subject.0);
+                out.put_varint(done.gone.0);
+                out.put_u8(u8::from(done.gone_orphan));
+            }
+        }
+    }
+
+    /// Reads what [`Window::encode`] wrote.
+    pub(crate) fn decode(from: &mut Take<'_>) -> Result<Window, Malformed> {
+        let base = from.varint()?;
+        let n = from.count(1)?;
+        let mut window = Window { base, done: VecDeque::new() };
+        for _ in 0..n {
+            let mut done = Done { position: Position(from.varint()?), ..Done::default() };
+            if done.position > Position(0) {
+                done.subject = Ino(from.varint()?);
+                done.gone = Ino(from.varint()?);
+                done.gone_orphan = from.u8()? != 0;
+            }
+            window.done.push_back(done);
+        }
+        Ok(window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(position: u64) -> Done {
+        Done::new(Position(position), Some(Ino(position + 100)), None, false)
+    }
+
+    #[test]
+    fn outcomes_are_kept_until_settled() {
+        let mut w = Window::default();
+        for (seq, position) in [(1, 10), (4, 12), (2, 11)] {
+            w.record(Seq(seq), done(position));
+        }
+        let check = |w: &Window, seq: u64, expect: Standing| assert_eq!(w.standing(Seq(seq)), expect, "seq {seq}");
+        check(&w, 1, Standing::Done(done(10)));
+        check(&w, 2, Standing::Done(done(11)));
+        check(&w, 3, Standing::New);
+        check(&w, 4, Standing::Done(done(12)));
+        check(&w, 5, Standing::New);
+        check(&w, WINDOW_OPS_MAX, Standing::Absurd);
+        w.settle(Seq(3));
+        check(&w, 2, Standing::Absurd);
+        check(&w, 3, Standing::New);
+        check(&w, 4, Standing::Done(done(12)));
+        w.settle(Seq(2));
+        check(&w, 4, Standing::Done(done(12)));
+        w.settle(Seq(1000));
+        check(&w, 1000, Standing::New);
+        w.record(Seq(1000), done(20));
+        check(&w, 1000, Standing::Done(done(20)));
+        w.record(Seq(1), done(1));
+        assert_eq!(w.len(), 1);
+    }
+
+    #[test]
+    fn rows_round_trip() {
+        let mut w = Window::default();
+        w.settle(Seq(9));
+        w.record(Seq(12), Done::new(Position(3), Some(Ino(4)), Some(Gone { ino: Ino(4), orphan: true }), false));
+        let mut bytes = Vec::new();
+        w.encode(&mut bytes);
+        let mut take = Take::new(&bytes);
+        let back = Window::decode(&mut take).expect("decodes");
+        assert!(take.is_empty());
+        assert_eq!((back.base, &back.done), (w.base, &w.done));
+        for cut in 0..bytes.len() {
+            assert!(Window::decode(&mut Take::new(&bytes[..cut])).is_err());
+        }
+    }
+}
