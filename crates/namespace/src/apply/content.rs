@@ -116,20 +116,14 @@ impl Namespace {
         }
         // Holes of the source punch: first everything, then what is mapped.
         let mut fx = Effects::default();
-        let mut at = to_offset;
-        while at < to_offset + len {
-            let end = ((at / CHUNK_BYTES + 1) * CHUNK_BYTES).min(to_offset + len);
-            let hole = Extent {
-                offset: at,
-                len: (end - at) as u32,
-                block: BlockId::HOLE,
-                block_offset: 0,
-                shared: false,
-            };
-            if self.chunks.value(ChunkKey(to, chunk_of(at))).is_some() {
-                self.change_chunk(to, chunk_of(at), |chunk| chunk.overlay(hole, &mut fx));
-            }
-            at = end;
+        let end = to_offset + len;
+        let targets: Vec<u32> = self.chunks_in(to, to_offset, end).map(|(n, _)| n).collect();
+        for n in targets {
+            let base = u64::from(n) * CHUNK_BYTES;
+            let (offset, end) = (base.max(to_offset), (base + CHUNK_BYTES).min(end));
+            let len = (end - offset) as u32;
+            let hole = Extent { offset, len, block: BlockId::HOLE, block_offset: 0, shared: false };
+            self.change_chunk(to, n, |chunk| chunk.overlay(hole, &mut fx));
         }
         self.settle(to, fx, position);
         self.overlay(to, &extents, position);

@@ -327,9 +327,12 @@ impl Namespace {
     }
 }
 
+/// The entries changed. An operation that was sent again may bring an older time than the last change: then the
+/// later stays. (The mtime alone does not tell: callers may set it, also to the future.)
 fn touch_dir(dir: &mut Inode, time: Time) {
-    dir.mtime = dir.mtime.max(time);
-    dir.ctime = dir.ctime.max(time);
+    if time >= dir.ctime {
+        (dir.mtime, dir.ctime) = (time, time);
+    }
 }
 
 fn missing(result: Result<(), Fault>) -> Vec<Need> {

@@ -9,7 +9,7 @@ use chiton_types::{Cred, Ino, Kind, Mode, Refusal, access};
 use crate::state::{Ask, Content, Done, Model, Node};
 
 impl Model {
-    pub fn set_attr(&mut self, ino: Ino, change: &AttrChange, ask: &Ask<'_>) -> Result<Done, Refusal> {
+    pub(crate) fn set_attr(&mut self, ino: Ino, change: &AttrChange, ask: &Ask<'_>) -> Result<Done, Refusal> {
         let cred = ask.cred;
         let node = self.node(ino)?;
         if let Some(size) = change.size {
@@ -29,7 +29,8 @@ impl Model {
         if change.uid.is_some_and(|uid| !cred.is_root() && !(owner && uid == node.uid)) {
             return Err(Refusal::NotPermitted);
         }
-        let may_chgrp = |gid| cred.is_root() || owner && (cred.in_group(gid) == Some(true) || gid == node.gid);
+        let may_chgrp =
+            |gid| cred.is_root() || owner && (cred.in_group(gid) == Some(true) || gid == node.gid);
         if change.gid.is_some_and(|gid| !may_chgrp(gid)) {
             return Err(Refusal::NotPermitted);
         }
@@ -70,7 +71,7 @@ impl Model {
         Ok(Done::about(ino))
     }
 
-    pub fn set_xattr(
+    pub(crate) fn set_xattr(
         &mut self,
         ino: Ino,
         name: &[u8],
@@ -99,7 +100,7 @@ impl Model {
         Ok(Done::about(ino))
     }
 
-    pub fn remove_xattr(&mut self, ino: Ino, name: &[u8], ask: &Ask<'_>) -> Result<Done, Refusal> {
+    pub(crate) fn remove_xattr(&mut self, ino: Ino, name: &[u8], ask: &Ask<'_>) -> Result<Done, Refusal> {
         let node = self.node(ino)?;
         node.may_set_xattr(name, ask.cred)?;
         if !node.xattrs.contains_key(name) {
@@ -111,13 +112,13 @@ impl Model {
         Ok(Done::about(ino))
     }
 
-    pub fn get_xattr(&self, ino: Ino, name: &[u8], cred: &Cred) -> Result<Vec<u8>, Refusal> {
+    pub(crate) fn get_xattr(&self, ino: Ino, name: &[u8], cred: &Cred) -> Result<Vec<u8>, Refusal> {
         let node = self.node(ino)?;
         node.may_get_xattr(name, cred)?;
         node.xattrs.get(name).cloned().ok_or(Refusal::NoXattr)
     }
 
-    pub fn xattr_names(&self, ino: Ino, cred: &Cred) -> Vec<u8> {
+    pub(crate) fn xattr_names(&self, ino: Ino, cred: &Cred) -> Vec<u8> {
         let seen = |name: &&Vec<u8>| cred.is_root() || !name.starts_with(b"trusted.");
         self.nodes[&ino].xattrs.keys().filter(seen).flat_map(|n| [n.as_slice(), b"\0"].concat()).collect()
     }
@@ -162,15 +163,18 @@ impl Node {
     }
 
     fn resize(&mut self, size: u64) {
+        let shrinks = size < self.size;
         self.size = size;
         match &mut self.content {
+            // Empty again: small content may live in the inode again.
+            Content::Blocks(_) if shrinks && size == 0 => self.content = Content::Inline(Vec::new()),
             Content::Inline(bytes) => bytes.truncate(size.min(1 << 20) as usize),
             Content::Blocks(bytes) => drop(bytes.split_off(&size)),
         }
     }
 
     /// What a write or chown by one who is not root clears.
-    pub fn kill_setid(&mut self) {
+    pub(crate) fn kill_setid(&mut self) {
         if self.kind == Kind::Dir {
             return;
         }

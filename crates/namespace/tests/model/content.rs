@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_namespace::{Body, Extent, FILE_BYTES_MAX, INLINE_BYTES_MAX};
+use chiton_namespace::{Body, Extent, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX};
 use chiton_types::{Ino, Kind, Position, Refusal, Time};
 
 use crate::state::{Ask, Content, Done, Model, Node};
@@ -17,7 +17,7 @@ impl Model {
         }
     }
 
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         ino: Ino,
         body: &Body,
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    pub fn clone_range(
+    pub(crate) fn clone_range(
         &mut self,
         from: Ino,
         from_at: u64,
@@ -107,7 +107,12 @@ impl Model {
     }
 
     /// The same bytes elsewhere: nothing that can be seen. Callers keep to that.
-    pub fn remap(&mut self, ino: Ino, expected: Position, extents: &[Extent]) -> Result<Done, Refusal> {
+    pub(crate) fn remap(
+        &mut self,
+        ino: Ino,
+        expected: Position,
+        extents: &[Extent],
+    ) -> Result<Done, Refusal> {
         let node = self.file(ino)?;
         let Content::Blocks(bytes) = &node.content else { return Err(Refusal::WouldBlock) };
         // The model knows no positions: histories pass the inode's own, or 0.
@@ -115,17 +120,21 @@ impl Model {
             return Err(Refusal::WouldBlock);
         }
         for e in extents {
-            assert!(self.resolve(e).iter().all(|(o, b)| bytes.get(o) == Some(b)), "a remap of other bytes: {e:?}");
+            assert!(
+                self.resolve(e).iter().all(|(o, b)| bytes.get(o) == Some(b)),
+                "a remap of other bytes: {e:?}"
+            );
         }
         Ok(Done::about(ino))
     }
 
-    /// One step of freeing an orphan; which step is the last is not the model's to say.
-    pub fn reclaim(&mut self, ino: Ino) -> Result<Done, Refusal> {
+    /// Frees an orphan. (Histories have no file so large that it takes more than one step.)
+    pub(crate) fn reclaim(&mut self, ino: Ino) -> Result<Done, Refusal> {
         self.node(ino)?;
         if !self.is_orphan(ino) {
             return Err(Refusal::Busy);
         }
-        Ok(Done { subject: Some(ino), gone: Some((ino, None)) })
+        self.nodes.remove(&ino);
+        Ok(Done { subject: Some(ino), gone: Some(Gone { ino, orphan: false }) })
     }
 }

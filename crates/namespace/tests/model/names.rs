@@ -8,7 +8,7 @@ use crate::state::{Ask, Content, Done, Model, Node};
 const CHANGE: u8 = access::WRITE | access::EXEC;
 
 impl Model {
-    pub fn make(
+    pub(crate) fn make(
         &mut self,
         parent: Ino,
         name: &Name,
@@ -53,7 +53,13 @@ impl Model {
         Ok(Done::about(ask.offered))
     }
 
-    pub fn link(&mut self, ino: Ino, parent: Ino, name: &Name, ask: &Ask<'_>) -> Result<Done, Refusal> {
+    pub(crate) fn link(
+        &mut self,
+        ino: Ino,
+        parent: Ino,
+        name: &Name,
+        ask: &Ask<'_>,
+    ) -> Result<Done, Refusal> {
         let dir = self.searched(parent, ask.cred)?;
         let node = self.node(ino)?;
         if dir.entries.contains_key(name) {
@@ -76,7 +82,7 @@ impl Model {
     }
 
     /// unlink and rmdir.
-    pub fn remove(
+    pub(crate) fn remove(
         &mut self,
         parent: Ino,
         name: &Name,
@@ -91,7 +97,7 @@ impl Model {
         }
         self.node_mut(parent).entries.remove(name);
         self.node_mut(parent).changed(ask.now);
-        Ok(Done { subject: Some(ino), gone: self.lost_a_name(ino, ask) })
+        Ok(Done { subject: Some(ino), gone: self.lost_a_name(ino, ask.now) })
     }
 
     /// As `may_delete` of Linux: write permission, then the sticky bit, then the type.
@@ -108,12 +114,7 @@ impl Model {
         }
     }
 
-    fn lost_a_name(&mut self, ino: Ino, ask: &Ask<'_>) -> Option<(Ino, Option<bool>)> {
-        self.node_mut(ino).ctime = ask.now;
-        (self.names(ino) == 0).then(|| self.orphan_if_last(ino))
-    }
-
-    pub fn rename(
+    pub(crate) fn rename(
         &mut self,
         (from, from_name): (Ino, &Name),
         (to, to_name): (Ino, &Name),
@@ -173,7 +174,7 @@ impl Model {
                 self.node_mut(over).parent = from;
                 self.node_mut(over).ctime = ask.now;
             }
-            (_, Some(over)) => gone = self.lost_a_name(over, ask),
+            (_, Some(over)) => gone = self.lost_a_name(over, ask.now),
             _ => {}
         }
         self.node_mut(ino).ctime = ask.now;

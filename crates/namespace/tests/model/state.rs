@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_namespace::{Extent, Op};
+use chiton_namespace::{Extent, Gone, Op};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time, access};
 
 /// Content of a regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// Within the inode; may be shorter than the size.
     Inline(Vec<u8>),
     /// The bytes that are mapped, by offset. What is not here is a hole.
@@ -16,61 +16,61 @@ pub enum Content {
 }
 
 #[derive(Clone, Debug)]
-pub struct Node {
-    pub kind: Kind,
-    pub mode: u16,
-    pub uid: u32,
-    pub gid: u32,
-    pub rdev: u32,
-    pub size: u64,
-    pub atime: Time,
-    pub mtime: Time,
-    pub ctime: Time,
-    pub btime: Time,
-    pub parent: Ino,
-    pub entries: BTreeMap<Name, Ino>,
-    pub content: Content,
-    pub target: Vec<u8>,
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) rdev: u32,
+    pub(crate) size: u64,
+    pub(crate) atime: Time,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) btime: Time,
+    pub(crate) parent: Ino,
+    pub(crate) entries: BTreeMap<Name, Ino>,
+    pub(crate) content: Content,
+    pub(crate) target: Vec<u8>,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// Who asks, when, and the number offered for a new inode.
-pub struct Ask<'a> {
-    pub cred: &'a Cred,
-    pub now: Time,
-    pub offered: Ino,
+pub(crate) struct Ask<'a> {
+    pub(crate) cred: &'a Cred,
+    pub(crate) now: Time,
+    pub(crate) offered: Ino,
 }
 
 /// What the model expects an operation to answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
-    pub subject: Option<Ino>,
-    /// The inode that lost its last name; `None` in it: whether it stays as an orphan is not the model's to say.
-    pub gone: Option<(Ino, Option<bool>)>,
+pub(crate) struct Done {
+    pub(crate) subject: Option<Ino>,
+    /// The inode that lost its last name.
+    pub(crate) gone: Option<Gone>,
 }
 
 impl Done {
-    pub fn about(ino: Ino) -> Done {
+    pub(crate) fn about(ino: Ino) -> Done {
         Done { subject: Some(ino), gone: None }
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Model {
-    pub nodes: BTreeMap<Ino, Node>,
+pub(crate) struct Model {
+    pub(crate) nodes: BTreeMap<Ino, Node>,
     /// Payload of every block that was ever written.
-    pub blocks: BTreeMap<BlockId, Vec<u8>>,
-    pub open: BTreeSet<Ino>,
+    pub(crate) blocks: BTreeMap<BlockId, Vec<u8>>,
+    pub(crate) open: BTreeSet<Ino>,
 }
 
 impl Model {
-    pub fn new(now: Time, uid: u32, gid: u32) -> Model {
+    pub(crate) fn new(now: Time, uid: u32, gid: u32) -> Model {
         let mut root = Node::new(Kind::Dir, 0o755, now, Ino::ROOT);
         (root.uid, root.gid) = (uid, gid);
         Model { nodes: BTreeMap::from([(Ino::ROOT, root)]), blocks: BTreeMap::new(), open: BTreeSet::new() }
     }
 
-    pub fn run(&mut self, op: &Op, ask: &Ask<'_>) -> Result<Done, Refusal> {
+    pub(crate) fn run(&mut self, op: &Op, ask: &Ask<'_>) -> Result<Done, Refusal> {
         match op {
             Op::Make { parent, name, make, mode } => self.make(*parent, name, make, mode.0, ask),
             Op::Link { ino, parent, name } => self.link(*ino, *parent, name, ask),
@@ -93,37 +93,37 @@ impl Model {
         }
     }
 
-    pub fn node(&self, ino: Ino) -> Result<&Node, Refusal> {
+    pub(crate) fn node(&self, ino: Ino) -> Result<&Node, Refusal> {
         self.nodes.get(&ino).ok_or(Refusal::Stale)
     }
 
-    pub fn node_mut(&mut self, ino: Ino) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, ino: Ino) -> &mut Node {
         self.nodes.get_mut(&ino).expect("the inode was checked before")
     }
 
-    pub fn dir(&self, ino: Ino) -> Result<&Node, Refusal> {
+    pub(crate) fn dir(&self, ino: Ino) -> Result<&Node, Refusal> {
         let node = self.node(ino)?;
         if node.kind == Kind::Dir { Ok(node) } else { Err(Refusal::NotDir) }
     }
 
     /// A directory in which the caller may search.
-    pub fn searched(&self, dir: Ino, cred: &Cred) -> Result<&Node, Refusal> {
+    pub(crate) fn searched(&self, dir: Ino, cred: &Cred) -> Result<&Node, Refusal> {
         let node = self.dir(dir)?;
         node.may(cred, access::EXEC)?;
         Ok(node)
     }
 
     /// Nothing new is put in a directory that is removed and still open.
-    pub fn not_removed(&self, dir: Ino) -> Result<(), Refusal> {
+    pub(crate) fn not_removed(&self, dir: Ino) -> Result<(), Refusal> {
         if self.is_orphan(dir) { Err(Refusal::NotFound) } else { Ok(()) }
     }
 
     /// Names of a file, anywhere (1 for a directory, also the root).
-    pub fn names(&self, ino: Ino) -> u32 {
+    pub(crate) fn names(&self, ino: Ino) -> u32 {
         self.nodes.values().flat_map(|n| n.entries.values()).filter(|&&i| i == ino).count() as u32
     }
 
-    pub fn nlink(&self, ino: Ino) -> u32 {
+    pub(crate) fn nlink(&self, ino: Ino) -> u32 {
         let node = &self.nodes[&ino];
         if node.kind != Kind::Dir {
             return self.names(ino);
@@ -134,12 +134,12 @@ impl Model {
         2 + node.entries.values().filter(|child| self.nodes[child].kind == Kind::Dir).count() as u32
     }
 
-    pub fn is_orphan(&self, ino: Ino) -> bool {
+    pub(crate) fn is_orphan(&self, ino: Ino) -> bool {
         ino != Ino::ROOT && self.names(ino) == 0
     }
 
     /// True if `below` is `above` or lies under it.
-    pub fn within(&self, below: Ino, above: Ino) -> bool {
+    pub(crate) fn within(&self, below: Ino, above: Ino) -> bool {
         let mut at = below;
         while at != above && at != Ino::ROOT && !self.is_orphan(at) {
             at = self.nodes[&at].parent;
@@ -148,7 +148,7 @@ impl Model {
     }
 
     /// What `stat` shows; the position is not the model's to know.
-    pub fn attr(&self, ino: Ino) -> Attr {
+    pub(crate) fn attr(&self, ino: Ino) -> Attr {
         let node = &self.nodes[&ino];
         let allocated = match (&node.content, node.kind) {
             (Content::Inline(_), Kind::Symlink) => node.target.len() as u64,
@@ -179,32 +179,32 @@ impl Model {
     }
 
     /// The bytes that an extent stands for.
-    pub fn resolve(&self, e: &Extent) -> Vec<(u64, u8)> {
+    pub(crate) fn resolve(&self, e: &Extent) -> Vec<(u64, u8)> {
         let payload = &self.blocks[&e.block];
         (0..e.len).map(|n| (e.offset + u64::from(n), payload[(e.block_offset + n) as usize])).collect()
     }
 
-    /// What is open or has content in blocks stays without a name. (Of blocks that are all cut off again the model
-    /// does not know whether the namespace still remembers them.)
-    pub fn orphan_if_last(&self, ino: Ino) -> (Ino, Option<bool>) {
-        let stays = match &self.nodes[&ino].content {
-            _ if self.open.contains(&ino) => Some(true),
-            Content::Inline(_) => Some(false),
-            Content::Blocks(bytes) => (!bytes.is_empty()).then_some(true),
-        };
-        (ino, stays)
+    /// What is open, or has content in blocks, stays without a name.
+    fn stays(&self, ino: Ino) -> bool {
+        self.open.contains(&ino) || matches!(self.nodes[&ino].content, Content::Blocks(_))
     }
 
-    /// The name is gone; `orphan` says what the namespace decided where the model leaves it open.
-    pub fn settle_gone(&mut self, ino: Ino, orphan: bool) {
+    /// After a name of `ino` is gone: what becomes of the inode if that was the last.
+    pub(crate) fn lost_a_name(&mut self, ino: Ino, now: Time) -> Option<Gone> {
+        self.node_mut(ino).ctime = now;
+        if self.names(ino) > 0 {
+            return None;
+        }
+        let orphan = self.stays(ino);
         if !orphan {
             self.nodes.remove(&ino);
         }
+        Some(Gone { ino, orphan })
     }
 }
 
 impl Node {
-    pub fn new(kind: Kind, mode: u16, now: Time, parent: Ino) -> Node {
+    pub(crate) fn new(kind: Kind, mode: u16, now: Time, parent: Ino) -> Node {
         Node {
             kind,
             mode,
@@ -224,7 +224,7 @@ impl Node {
         }
     }
 
-    pub fn may(&self, cred: &Cred, want: u8) -> Result<(), Refusal> {
+    pub(crate) fn may(&self, cred: &Cred, want: u8) -> Result<(), Refusal> {
         match access::check(cred, self.kind, Mode(self.mode), self.uid, self.gid, want) {
             Some(true) => Ok(()),
             Some(false) => Err(Refusal::Access),
@@ -232,19 +232,19 @@ impl Node {
         }
     }
 
-    pub fn owned_by(&self, cred: &Cred) -> bool {
+    pub(crate) fn owned_by(&self, cred: &Cred) -> bool {
         cred.is_root() || cred.uid == self.uid
     }
 
-    pub fn in_group(&self, cred: &Cred) -> bool {
+    pub(crate) fn in_group(&self, cred: &Cred) -> bool {
         cred.is_root() || cred.in_group(self.gid) == Some(true)
     }
 
-    pub fn has(&self, bits: u16) -> bool {
+    pub(crate) fn has(&self, bits: u16) -> bool {
         self.mode & bits == bits
     }
 
-    pub fn changed(&mut self, now: Time) {
+    pub(crate) fn changed(&mut self, now: Time) {
         (self.mtime, self.ctime) = (now, now);
     }
 }

@@ -1,0 +1,150 @@
+//! The namespace under test with what a runtime would put around it: a store, a journal, fetching, checkpoints.
+
+use chiton_namespace::{Context, Event, Fault, Fetched, Namespace, Need, Op, Outcome, RowChange};
+use chiton_types::codec::Take;
+use chiton_types::{Cred, Ino, Position, Refusal, Time};
+
+use crate::state::Ask;
+use crate::store::MemoryRows;
+
+/// More rounds of fetching than any operation may take.
+const ROUNDS_MAX: usize = 200;
+
+pub(crate) struct Subject {
+    pub(crate) ns: Namespace,
+    pub(crate) rows: MemoryRows,
+    /// Encoded events; the first has position 1.
+    pub(crate) journal: Vec<Vec<u8>>,
+    /// Events whose effects are in `rows`.
+    stored: usize,
+    checkpoint: Option<(usize, Vec<RowChange>)>,
+    early: Option<(Fetched, u64)>,
+}
+
+impl Subject {
+    pub(crate) fn new(now: Time, uid: u32, gid: u32) -> Subject {
+        let mut rows = MemoryRows::default();
+        rows.write(&Namespace::format_rows(now, uid, gid));
+        let ns = Namespace::open(&rows).expect("a formatted store");
+        Subject { ns, rows, journal: Vec::new(), stored: 0, checkpoint: None, early: None }
+    }
+
+    fn fetch(&mut self, need: &Need) {
+        let generation = self.ns.generation();
+        let Ok(fetched) = Namespace::fetch(&self.rows, need);
+        self.ns.install(fetched, generation).expect("rows that the namespace wrote itself");
+    }
+
+    /// Asks until nothing is missing; first without supplementary groups, as a runtime does.
+    pub(crate) fn ask<T>(
+        &mut self,
+        cred: &Cred,
+        question: impl Fn(&Namespace, &Cred) -> Result<T, Fault>,
+    ) -> Result<T, Refusal> {
+        let mut cred_now = Cred { groups: None, ..cred.clone() };
+        for _ in 0..ROUNDS_MAX {
+            match question(&self.ns, &cred_now) {
+                Ok(answer) => return Ok(answer),
+                Err(Fault::Refused(refusal)) => return Err(refusal),
+                Err(Fault::NeedGroups) => {
+                    assert!(cred_now.groups.is_none(), "asked for groups that it was given");
+                    cred_now = cred.clone();
+                }
+                Err(Fault::Missing(needs)) => {
+                    assert!(!needs.is_empty(), "nothing is missing, and no answer");
+                    needs.iter().for_each(|need| self.fetch(need));
+                }
+            }
+        }
+        panic!("no answer after {ROUNDS_MAX} rounds of fetching");
+    }
+
+    /// plan, journal, apply, outcome. Also the events, for those who replay them.
+    pub(crate) fn run(
+        &mut self,
+        op: &Op,
+        ask: &Ask<'_>,
+        is_open: &dyn Fn(Ino) -> bool,
+    ) -> Result<(Outcome, Vec<Event>), Refusal> {
+        let (planned, events) = self.ask(ask.cred, |ns, cred| {
+            let ctx = Context { cred, now: ask.now, offered: ask.offered, is_open };
+            let mut events = Vec::new();
+            let planned = ns.plan(op, &ctx, &mut events);
+            assert!(planned.is_ok() || events.is_empty(), "events of a plan that gave {planned:?}");
+            Ok((planned?, events))
+        })?;
+        for event in &events {
+            assert_eq!(self.ns.needs(event), [], "after its plan, {event:?} needs rows");
+            self.apply(event);
+        }
+        Ok((self.ns.outcome(planned), events))
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        let mut bytes = Vec::new();
+        event.encode(&mut bytes);
+        self.journal.push(bytes);
+        self.ns.apply(event, Position(self.journal.len() as u64));
+    }
+
+    /// Applies an event as replay does.
+    pub(crate) fn replay(&mut self, bytes: &[u8], position: Position) {
+        let mut take = Take::new(bytes);
+        let event = Event::decode(&mut take).expect("an event of the journal");
+        assert!(take.is_empty(), "{event:?} is followed by bytes");
+        let mut rounds = 0;
+        loop {
+            let needs = self.ns.needs(&event);
+            if needs.is_empty() {
+                break;
+            }
+            needs.iter().for_each(|need| self.fetch(need));
+            rounds += 1;
+            assert!(rounds < ROUNDS_MAX, "{event:?} still needs {needs:?}");
+        }
+        self.ns.apply(&event, position);
+    }
+
+    pub(crate) fn checkpoint_begin(&mut self) {
+        if self.checkpoint.is_none() {
+            self.ns.checkpoint_begin();
+            self.checkpoint = Some((self.journal.len(), Vec::new()));
+        }
+    }
+
+    pub(crate) fn checkpoint_take(&mut self, rows: usize) {
+        if let Some((_, batch)) = &mut self.checkpoint {
+            self.ns.checkpoint_take(rows, batch);
+        }
+    }
+
+    pub(crate) fn checkpoint_done(&mut self) {
+        if let Some((position, mut batch)) = self.checkpoint.take() {
+            while !self.ns.checkpoint_take(7, &mut batch) {}
+            self.rows.write(&batch);
+            self.stored = position;
+            self.ns.checkpoint_done();
+        }
+    }
+
+    pub(crate) fn fetch_early(&mut self, need: &Need) {
+        let generation = self.ns.generation();
+        let Ok(fetched) = Namespace::fetch(&self.rows, need);
+        self.early = Some((fetched, generation));
+    }
+
+    pub(crate) fn install_late(&mut self) {
+        if let Some((fetched, generation)) = self.early.take() {
+            self.ns.install(fetched, generation).expect("rows that the namespace wrote itself");
+        }
+    }
+
+    pub(crate) fn crash(&mut self) {
+        self.ns = Namespace::open(&self.rows).expect("a formatted store");
+        (self.checkpoint, self.early) = (None, None);
+        for n in self.stored..self.journal.len() {
+            let bytes = self.journal[n].clone();
+            self.replay(&bytes, Position(n as u64 + 1));
+        }
+    }
+}
