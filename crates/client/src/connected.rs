@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     /// The link went up or down, an answer to a resend arrived, the end.
     pub(crate) changed: Condvar,
-    /// For the link thread: it went down, closes wait, the end.
+    /// For the link thread: it went down, the end.
     pub(crate) wanted: Condvar,
     pub(crate) recalls: Recalls,
     pub(crate) handler: HandlerSlot,
@@ -319,11 +319,8 @@ impl Service for Connected {
     }
 
     fn closed(&self, ino: Ino) {
-        let mut state = self.shared.state.lock();
-        state.session.closed(ino);
-        if state.session.closes_waiting() == 1 {
-            self.shared.wanted.notify_all();
-        }
+        // The link thread looks for them each second.
+        self.shared.state.lock().session.closed(ino);
     }
 
     fn valid_until(&self) -> Duration {

@@ -12,6 +12,7 @@ mod service;
 mod client;
 mod names;
 mod open;
+mod mounted;
 
 mod batch;
 mod path;
@@ -40,6 +41,9 @@ mod flags;
 mod handler;
 mod options;
 mod recalls;
+
+#[cfg(test)]
+mod tests;
 
 pub use batch::Each;
 pub use cancel::CancelToken;

@@ -11,7 +11,7 @@ use crate::connected::{Shared, hello};
 use crate::session::{Resend, Session, assemble};
 use crate::wire::{RecallWire, Wire};
 
-const BACKOFF_FIRST: Duration = Duration::from_millis(10);
+const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Closes wait at most so long.
 const TICK: Duration = Duration::from_secs(1);

@@ -251,13 +251,13 @@ impl Session {
 
     // ---- losing the connection, the server, the session ---------------------------------------------
 
-    /// Requests that a resume would send again (for the greeting).
+    /// Operations that are sent again should the server turn out to have been restarted (for the greeting).
     pub(crate) fn resend_count(&self) -> u32 {
-        let requests = |kept: &Kept| match kept.answers.is_empty() {
-            true => 1,
-            false => kept.answers.iter().flatten().count(),
+        let operations = |kept: &Kept| match kept.answers.is_empty() {
+            true => kept.count,
+            false => kept.answers.iter().flatten().count() as u64,
         };
-        u32::try_from(self.kept.iter().map(requests).sum::<usize>()).unwrap_or(u32::MAX)
+        u32::try_from(self.kept.iter().map(operations).sum::<u64>()).unwrap_or(u32::MAX)
     }
 
     /// The session goes on over a new connection: what must be sent again, in order, before anything new.

@@ -1,0 +1,4 @@
+//! The session against a scripted server: every way in which a connection can break.
+
+mod fake_server;
+mod resume;

@@ -1,0 +1,243 @@
+//! "A client keeps every operation until the server's durable position has passed it. After a reconnect or a
+//! restart of the server it sends them again, in order, in a window before anything new."
+
+use std::sync::Arc;
+
+use chiton_namespace::{Make, Op};
+use chiton_proto::{Answer, Call, Failure, LeaseMode, Query, Recall};
+use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal};
+use chiton_world::RealWorld;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+
+use super::fake_server::{FakeServer, Fate};
+use crate::connected::{Connected, ConnectedOptions};
+use crate::handler::Handler;
+use crate::service::{CallError, Service};
+
+fn connect(server: &FakeServer) -> Connected {
+    let options = ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 1 << 20 };
+    Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("the fake accepts").0
+}
+
+fn make(name: &str) -> Op {
+    let make = Make::File { content: Vec::new() };
+    Op::Make { parent: Ino::ROOT, name: Name::try_from(name).expect("a name"), make, mode: Mode(0o644) }
+}
+
+fn create(client: &Connected, name: &str, open: bool) -> Result<Ino, CallError> {
+    match client.call(&Cred::ROOT, Call::Op { op: make(name), open })? {
+        Answer::Op { outcome, .. } => Ok(outcome.attr.expect("made").ino),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn journal(server: &FakeServer) -> Vec<(String, Ino)> {
+    server.0.lock().journal.iter().map(|made| (made.name.to_string(), made.ino)).collect()
+}
+
+#[test]
+fn each_operation_takes_effect_once_whatever_is_lost() {
+    for fate in [Fate::Fine, Fate::RequestLost, Fate::ReplyLost, Fate::ServerDies] {
+        let server = FakeServer::default();
+        let client = connect(&server);
+        let mut told = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            if name == "c" {
+                server.0.lock().fates.push_back(fate);
+            }
+            told.push((name.to_string(), create(&client, name, false).expect("carried out")));
+        }
+        assert_eq!(journal(&server), told, "{fate:?}");
+        assert!(!server.0.lock().overtaken, "{fate:?}: something new came before what is sent again");
+    }
+}
+
+#[test]
+fn what_is_durable_is_not_sent_again_and_what_is_not_keeps_its_inode_number() {
+    let server = FakeServer::default();
+    let client = connect(&server);
+    let mut told = Vec::new();
+    for name in ["a", "b", "c"] {
+        told.push((name.to_string(), create(&client, name, false).expect("made")));
+    }
+    client.commit(Position(0)).expect("durable");
+    for name in ["d", "e"] {
+        told.push((name.to_string(), create(&client, name, false).expect("made")));
+    }
+    server.0.lock().restart();
+    assert_eq!(journal(&server).len(), 3, "d and e are lost with the server");
+    told.push(("f".into(), create(&client, "f", false).expect("made")));
+    assert_eq!(journal(&server), told);
+    client.commit(Position(0)).expect("nothing was lost");
+}
+
+#[test]
+fn a_batch_is_sent_again_without_what_was_refused() {
+    let server = FakeServer::default();
+    let client = connect(&server);
+    let batch = |names: &[&str]| {
+        let ops = names.iter().map(|name| make(name)).collect();
+        match client.call(&Cred::ROOT, Call::Batch { ops, stop_on_failure: false }) {
+            Ok(Answer::Batch(results)) => results,
+            other => panic!("{other:?}"),
+        }
+    };
+    let results = batch(&["a", "refused", "b"]);
+    assert_eq!(results[1], Err(Failure::Refused(Refusal::Exists)));
+    server.0.lock().restart();
+    // Lost with the server, and never answered: sent again whole.
+    server.0.lock().fates.extend([Fate::Fine, Fate::Fine, Fate::ServerDies]);
+    let results = batch(&["c", "refused2", "d"]);
+    assert!(results[0].is_ok() && results[1].is_err() && results[2].is_ok());
+    let names: Vec<String> = journal(&server).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn an_expired_session_gives_eio_to_callers_and_once_to_the_next_commit() {
+    let server = FakeServer::default();
+    let client = connect(&server);
+    let before = client.session();
+    create(&client, "a", false).expect("made");
+    server.0.lock().fates.push_back(Fate::SessionExpires);
+    assert_eq!(create(&client, "b", false), Err(Refusal::Io.into()), "never a silent retry");
+    assert_ne!(client.session(), before);
+    assert_eq!(client.commit(Position(0)), Err(Refusal::Io), "a was acknowledged, and may be lost");
+    assert_eq!(client.commit(Position(0)), Ok(()), "said once");
+    create(&client, "c", false).expect("the new session works");
+    let names: Vec<String> = journal(&server).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "c"]);
+}
+
+#[test]
+fn closes_wait_for_company_and_opens_are_declared_again() {
+    let server = FakeServer::default();
+    let client = connect(&server);
+    let inos: Vec<Ino> =
+        (0..40).map(|n| create(&client, &format!("f{n}"), true).expect("made and open")).collect();
+    client.commit(Position(0)).expect("durable");
+    for &ino in &inos[..35] {
+        client.closed(ino);
+    }
+    client.call(&Cred::ROOT, Call::Query(Query::Open { ino: inos[39], want: 4 })).expect("opened");
+    assert!(server.0.lock().close_messages <= 3, "closes travel together");
+    server.0.lock().restart();
+    create(&client, "after", false).expect("made");
+    let expect: Vec<(Ino, u32)> =
+        inos[35..].iter().map(|&ino| (ino, 1 + u32::from(ino == inos[39]))).collect();
+    assert_eq!(server.0.lock().opens.iter().map(|(&i, &n)| (i, n)).collect::<Vec<_>>(), expect);
+}
+
+#[test]
+fn recalls_reach_the_handler_before_they_are_acknowledged() {
+    struct Log(Mutex<Vec<(Ino, LeaseMode)>>);
+    impl Handler for Log {
+        fn recall(&self, ino: Ino, keep: LeaseMode) {
+            self.0.lock().push((ino, keep));
+        }
+        fn void(&self, _: bool) {
+            self.0.lock().push((Ino(0), LeaseMode::None));
+        }
+    }
+    let server = FakeServer::default();
+    let client = connect(&server);
+    let log = Arc::new(Log(Mutex::default()));
+    let handler: Arc<dyn Handler> = log.clone();
+    client.set_handler(Arc::downgrade(&handler));
+    let mark = client.recalls().now();
+    let recalls = server.0.lock().recall.clone().expect("connected");
+    recalls.send(Recall { id: 9, ino: Ino(4), keep: LeaseMode::Shared });
+    recalls.wait_done(9);
+    assert_eq!(*log.0.lock(), [(Ino(4), LeaseMode::Shared)]);
+    assert!(client.recalls().recalled_since(mark, Ino(4)));
+    server.0.lock().cut();
+    create(&client, "a", false).expect("made");
+    assert_eq!(log.0.lock().last(), Some(&(Ino(0), LeaseMode::None)), "a new connection voids leases");
+}
+
+#[test]
+fn memory_for_what_is_not_durable_is_bounded() {
+    let server = FakeServer::default();
+    let options = ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000 };
+    let client =
+        Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepted").0;
+    for n in 0..100 {
+        create(&client, &format!("f{n}"), false).expect("made");
+        let fake = server.0.lock();
+        assert!(fake.journal.len() - fake.durable <= 12, "callers make a commit when too much is kept");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(Fate),
+    Ahead(Vec<Fate>),
+    Commit,
+    Restart,
+    Cut,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        4 => Just(Fate::Fine),
+        1 => Just(Fate::RequestLost),
+        1 => Just(Fate::ReplyLost),
+        1 => Just(Fate::ServerDies),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => fate().prop_map(Step::Create),
+        2 => prop::collection::vec(fate(), 1..6).prop_map(Step::Ahead),
+        1 => Just(Step::Commit),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Cut),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Whatever breaks, and whenever: the journal holds what callers were told, once each, in their order.
+    #[test]
+    fn histories_of_failures_leave_every_operation_once_and_in_order(steps in prop::collection::vec(step(), 1..20)) {
+        let server = FakeServer::default();
+        let client = connect(&server);
+        let mut told = Vec::new();
+        for step in steps {
+            let fresh = told.len();
+            match step {
+                Step::Create(fate) => {
+                    server.0.lock().fates.push_back(fate);
+                    let name = format!("f{fresh}");
+                    let ino = create(&client, &name, false).expect("carried out");
+                    told.push((name, ino));
+                }
+                Step::Ahead(fates) => {
+                    let count = fates.len();
+                    server.0.lock().fates.extend(fates);
+                    let names: Vec<String> = (0..count).map(|n| format!("f{}", fresh + n)).collect();
+                    let ahead: Vec<_> = names
+                        .iter()
+                        .map(|name| client.start(&Cred::ROOT, Call::Op { op: make(name), open: false }))
+                        .collect();
+                    for (name, underway) in names.into_iter().zip(ahead) {
+                        let Ok(Answer::Op { outcome, .. }) = underway.wait() else { panic!("not carried out") };
+                        told.push((name, outcome.attr.expect("made").ino));
+                    }
+                }
+                Step::Commit => client.commit(Position(0)).expect("nothing was lost"),
+                Step::Restart => server.0.lock().restart(),
+                Step::Cut => server.0.lock().cut(),
+            }
+        }
+        server.0.lock().fates.clear();
+        // Whatever is still missing comes with the next connection, before this.
+        let last = create(&client, "last", false).expect("made");
+        told.push(("last".into(), last));
+        prop_assert_eq!(journal(&server), told);
+        prop_assert!(!server.0.lock().overtaken);
+    }
+}
