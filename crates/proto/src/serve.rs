@@ -1,14 +1,15 @@
 //! The server's side of the wire: a fixed number of threads serve any number of connections.
 //!
 //! ```text
-//!   epoll (one for all threads, each event to one thread)
-//!     │ readable
-//!     ▼
-//!   read once, up to 256 KiB ─▶ frames ─▶ decode ─▶ Service::requests(batch) ─▶ replies gathered ─▶ one write ─▶ arm
+//!   thread 0: epoll ─ readable ─▶ read up to 256 KiB ─▶ frames ─▶ decode ─▶ Service::requests(batch)
+//!   thread 1: epoll                                                          │
+//!     ▲ each connection stays at one thread     one write ◀─ replies gathered ┘
 //! ```
 //!
 //! Invariants:
-//! - One connection is worked on by one thread at a time: its requests are handed over in order.
+//! - A connection is worked on by its home thread alone: its requests are handed over in order, and a caller that
+//!   asks one at a time costs three system calls a request. New connections are taken in by the first thread;
+//!   main channels then go to the thread that has the fewest.
 //! - A connection with too much unsent or unanswered is not read until that drains.
 //! - What is malformed ends that connection, nothing else. A panic of the service ends the process: its state
 //!   cannot be trusted any more.
@@ -29,7 +30,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::listener::Listener;
 use crate::message::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
-use crate::sender::{ConnId, Sender};
+use crate::sender::{ConnId, Homes, Sender};
 use crate::turn::{Turn, TurnEnd};
 
 /// What serves requests.
@@ -109,7 +110,7 @@ const ACCEPTS_MAX: usize = 64;
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 struct Loop {
-    epoll: Arc<OwnedFd>,
+    homes: Arc<Homes>,
     stop: OwnedFd,
     stopping: AtomicBool,
     listeners: Vec<Listener>,
@@ -139,14 +140,16 @@ pub fn serve(
     options: ServeOptions,
 ) -> io::Result<Serving> {
     assert!(options.threads > 0 && options.in_flight_max > 0 && options.connections_max > 0);
-    let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+    let homes = Arc::new(Homes::new(options.threads)?);
     let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-    epoll::add(&*epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+    for home in 0..options.threads {
+        epoll::add(homes.epoll(home), &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+    }
     for (i, listener) in listeners.iter().enumerate() {
-        epoll::add(&*epoll, listener, EventData::new_u64(i as u64), EventFlags::IN | EventFlags::ONESHOT)?;
+        epoll::add(homes.epoll(0), listener, EventData::new_u64(i as u64), EventFlags::IN)?;
     }
     let shared = Arc::new(Loop {
-        epoll,
+        homes,
         stop,
         stopping: AtomicBool::new(false),
         listeners,
@@ -158,7 +161,7 @@ pub fn serve(
     let mut serving = Serving { shared, threads: Vec::new() };
     for i in 0..options.threads {
         let shared = serving.shared.clone();
-        let work = move || shared.run();
+        let work = move || shared.run(i);
         serving.threads.push(thread::Builder::new().name(format!("chiton-serve-{i}")).spawn(work)?);
     }
     Ok(serving)
@@ -204,16 +207,15 @@ impl Drop for AbortOnPanic {
 }
 
 impl Loop {
-    fn run(&self) {
+    fn run(&self, home: usize) {
         let _guard = AbortOnPanic;
         let mut turn = Turn::default();
-        let mut events = Vec::with_capacity(1);
+        let mut events = Vec::with_capacity(64);
         while !self.stopping.load(Ordering::Acquire) {
             events.clear();
-            let resting = self.resting.load(Ordering::Relaxed);
-            // One event at a time: several would wait for each other here while other threads are free.
+            let resting = home == 0 && self.resting.load(Ordering::Relaxed);
             let room = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&*self.epoll, room, resting.then_some(&REST)) {
+            match epoll::wait(self.homes.epoll(home), room, resting.then_some(&REST)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => panic!("epoll_wait fails: {e}"),
             }
@@ -229,22 +231,22 @@ impl Loop {
                     }
                 }
             }
-            if resting && self.resting.swap(false, Ordering::Relaxed) {
-                (0..self.listeners.len()).for_each(|i| self.arm_listener(i));
+            if resting {
+                self.resting.store(false, Ordering::Relaxed);
+                (0..self.listeners.len()).for_each(|i| self.arm_listener(i, EventFlags::IN));
             }
         }
     }
 
     fn work(&self, peer: &Sender, flags: EventFlags, turn: &mut Turn) {
-        let end = turn.run(peer, flags, &*self.service);
-        match end {
-            TurnEnd::Elsewhere => {}
-            TurnEnd::Idle => peer.end(false),
-            TurnEnd::Backlog => peer.end(true),
-            TurnEnd::Close(why) => {
-                self.peers.lock().remove(&peer.id());
-                self.close(peer, &why);
-            }
+        let why = match turn.run(peer, flags, &*self.service) {
+            TurnEnd::Idle => peer.end(false).err().map(Closed::Failed),
+            TurnEnd::Backlog => peer.end(true).err().map(Closed::Failed),
+            TurnEnd::Close(why) => Some(why),
+        };
+        if let Some(why) = why {
+            self.peers.lock().remove(&peer.id());
+            self.close(peer, &why);
         }
     }
 
@@ -254,9 +256,8 @@ impl Loop {
         }
     }
 
-    fn arm_listener(&self, i: usize) {
-        let flags = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::modify(&*self.epoll, &self.listeners[i], EventData::new_u64(i as u64), flags)
+    fn arm_listener(&self, i: usize, flags: EventFlags) {
+        epoll::modify(self.homes.epoll(0), &self.listeners[i], EventData::new_u64(i as u64), flags)
             .expect("a listener stays in epoll");
     }
 
@@ -264,23 +265,23 @@ impl Loop {
         for _ in 0..ACCEPTS_MAX {
             match self.listeners[i].accept() {
                 Ok(stream) => self.admit(stream),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // The client gave up while it waited.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
                 // No descriptor or memory: those who wait stay in the queue for a while.
                 Err(_) => {
                     self.resting.store(true, Ordering::Relaxed);
+                    self.arm_listener(i, EventFlags::empty());
                     return;
                 }
             }
         }
-        self.arm_listener(i);
     }
 
     fn admit(&self, stream: crate::stream::Stream) {
         let id = ConnId(NEXT_CONN.fetch_add(1, Ordering::Relaxed));
-        let peer = Sender::new(id, stream, self.epoll.clone(), self.options);
+        let peer = Sender::new(id, stream, self.homes.clone(), self.options);
         let full = {
             let mut peers = self.peers.lock();
             let full = peers.len() >= self.options.connections_max;

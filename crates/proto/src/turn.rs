@@ -29,8 +29,6 @@ pub(crate) struct Turn {
 
 /// How a turn ended.
 pub(crate) enum TurnEnd {
-    /// Another thread is at this connection.
-    Elsewhere,
     /// All that had come is handed over.
     Idle,
     /// Requests are left because too much is unanswered, or others' turn has come.
@@ -50,10 +48,7 @@ enum Pass {
 impl Turn {
     /// Works on what `flags` announce. The caller arms or closes the connection afterwards.
     pub(crate) fn run(&mut self, peer: &Sender, flags: EventFlags, service: &dyn Service) -> TurnEnd {
-        let Some((mut input, free)) = peer.begin() else { return TurnEnd::Elsewhere };
-        if input.stream.is_none() {
-            return TurnEnd::Elsewhere;
-        }
+        let (mut input, free) = peer.begin();
         if let Some(kind) = peer.broken() {
             return TurnEnd::Close(closed_by(kind));
         }
@@ -79,7 +74,7 @@ impl Turn {
         }
         for _ in 0..READS_MAX {
             input.frames.lend(&mut self.spare);
-            let Some(stream) = &input.stream else { return TurnEnd::Elsewhere };
+            let Some(stream) = &input.stream else { return TurnEnd::Close(Closed::End) };
             match input.frames.fill(stream, false) {
                 Ok(0) => return TurnEnd::Close(Closed::End),
                 Ok(_) => {}
@@ -181,6 +176,9 @@ fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next,
             };
             if let Welcome::Accepted { session, .. } = &welcome {
                 input.opened = Some((*session, channel));
+                if channel == Channel::Main {
+                    peer.settle();
+                }
             }
             peer.welcome(&welcome);
             if input.opened.is_some() { Ok(Next::Other) } else { Err(Closed::Refused) }

@@ -138,13 +138,7 @@ impl Server {
 }
 
 fn hello(channel: Channel) -> Hello {
-    Hello {
-        version: PROTOCOL_VERSION,
-        channel,
-        resume: None,
-        identity: "test".to_owned(),
-        resend_count: 0,
-    }
+    Hello { version: PROTOCOL_VERSION, channel, resume: None, identity: "test".to_owned(), resend_count: 0 }
 }
 
 fn request(id: u64, call: Call) -> Request {
@@ -236,8 +230,7 @@ fn futures_need_no_runtime_and_mix_with_waiting_threads() {
     let connection = server.connect();
     for round in 0..50 {
         let id = |n: u64| round * 100 + n;
-        let pending: Vec<Pending> =
-            (1..=20).map(|n| connection.start(&request(id(n), Call::Ping))).collect();
+        let pending: Vec<Pending> = (1..=20).map(|n| connection.start(&request(id(n), Call::Ping))).collect();
         thread::scope(|scope| {
             scope.spawn(|| assert!(connection.call(&request(id(50), Call::Ping)).is_ok()));
             for (n, pending) in (1..=20).zip(pending) {
@@ -322,9 +315,9 @@ fn recalls_come_after_the_welcome_and_are_acknowledged() {
     assert_eq!(channel.next(), Ok(second));
     channel.done(RecallDone { id: 2 }).unwrap();
     channel.done(RecallDone { id: 1 }).unwrap();
-    let done = server.test.wait_until(|state| {
-        (state.recalls_done.len() == 2).then(|| std::mem::take(&mut state.recalls_done))
-    });
+    let done = server
+        .test
+        .wait_until(|state| (state.recalls_done.len() == 2).then(|| std::mem::take(&mut state.recalls_done)));
     assert_eq!(done, [RecallDone { id: 2 }, RecallDone { id: 1 }]);
     thread::scope(|scope| {
         scope.spawn(|| assert!(channel.next().is_err()));
@@ -392,8 +385,7 @@ fn hostile_clients_lose_their_connection_and_nobody_else_does() {
 fn a_request_in_single_bytes_is_served() {
     let server = Server::start(ServeOptions::default());
     let mut socket = server.raw();
-    let bytes =
-        [hello_frame(), frame(FrameKind::Request, |out| request(9, Call::Ping).encode(out))].concat();
+    let bytes = [hello_frame(), frame(FrameKind::Request, |out| request(9, Call::Ping).encode(out))].concat();
     for byte in bytes {
         socket.write_all(&[byte]).unwrap();
     }
