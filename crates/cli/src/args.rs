@@ -1,0 +1,297 @@
+//! The words of the command line. Every `--help` ends with examples to paste.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::size;
+
+const EXAMPLES: &str = "\
+Examples:
+  chiton mount --data /srv/chiton /mnt/chiton    a file system of your own: server inside, kept in /srv/chiton
+  chiton status /mnt/chiton                      what is durable where, who is connected
+  chiton umount /mnt/chiton
+
+  chiton format /srv/chiton                      or with a server that several mounts share:
+  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117
+  chiton mount --server tcp:server:7117 /mnt/chiton
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 held or in use by somebody else, 4 nothing there.";
+
+/// A file system whose subtrees each have their own consistency and durability.
+#[derive(Debug, Parser)]
+#[command(name = "chiton", version, after_help = EXAMPLES, propagate_version = true)]
+pub(crate) struct Chiton {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make an empty file system in a directory.
+    Format(Format),
+    /// Serve a file system to mounts and programs.
+    Serve(Serve),
+    /// Mount a file system.
+    Mount(Mount),
+    /// Unmount, after everything is durable.
+    Umount(Umount),
+    /// Show what is durable where, sessions, caches, rates.
+    Status(Target),
+    /// Show how full it is.
+    Df(Target),
+    /// Show live rates, once a second.
+    Top(Top),
+    /// Make everything that was answered so far durable.
+    Flush(Target),
+    /// Measure, beside baselines in the same run.
+    Bench(Bench),
+    /// Print a completion script for a shell.
+    Completions(Completions),
+}
+
+/// Options of `chiton format`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json")]
+pub(crate) struct Format {
+    /// An empty directory, or one to make.
+    pub(crate) dir: PathBuf,
+    /// Units of placement, fixed for ever: 64 lets a laptop's file system become a small cluster.
+    #[arg(long, default_value_t = chiton_types::SHARDS_DEFAULT, value_parser = clap::value_parser!(u16).range(1..=32768))]
+    pub(crate) shards: u16,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a server in this process is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Memory for the metadata cache.
+    #[arg(long, default_value = "1G", value_parser = size::parse)]
+    pub(crate) cache: u64,
+    /// End a process that holds the data directory, and take its place.
+    #[arg(long)]
+    pub(crate) take_over: bool,
+}
+
+/// Options of `chiton serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n\nA Unix socket in the data directory is always served: chiton mount --server /srv/chiton/socket /mnt")]
+pub(crate) struct Serve {
+    /// The data directory, made by `chiton format`.
+    #[arg(long)]
+    pub(crate) data: PathBuf,
+    /// Further addresses: tcp:HOST:PORT or unix:PATH; may be repeated.
+    #[arg(long)]
+    pub(crate) listen: Vec<chiton_proto::Address>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// How consistent file content is between mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Data {
+    /// As on one machine.
+    Linearizable,
+    /// Whoever opens a file sees what was closed before.
+    CloseToOpen,
+    /// Readers see a prefix of what a writer writes.
+    Lazy,
+}
+
+/// Options of `chiton mount`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground")]
+pub(crate) struct Mount {
+    /// A data directory: the server runs inside this mount. An empty or missing directory is formatted.
+    #[arg(long, required_unless_present = "server", conflicts_with = "server")]
+    pub(crate) data: Option<PathBuf>,
+    /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
+    #[arg(long)]
+    pub(crate) server: Option<chiton_proto::Address>,
+    /// Where to mount: a directory.
+    pub(crate) mountpoint: PathBuf,
+    /// Stay in the foreground, with messages on the terminal.
+    #[arg(long, short)]
+    pub(crate) foreground: bool,
+    /// Nothing can be changed through this mount.
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Let other users in (default: if root mounts).
+    #[arg(long)]
+    pub(crate) allow_other: Option<bool>,
+    /// How consistent file content is between mounts.
+    #[arg(long, value_enum, default_value_t = Data::Linearizable)]
+    pub(crate) content: Data,
+    /// Threads that take requests from the kernel.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: Option<u16>,
+    /// Give up on a server that has been away for so many seconds (default: wait for ever).
+    #[arg(long)]
+    pub(crate) timeout: Option<u64>,
+    /// Honour set-user-id bits and device nodes (root only).
+    #[arg(long)]
+    pub(crate) suid_dev: bool,
+    #[command(flatten)]
+    pub(crate) inside: ServerArgs,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Tell on standard output that the mount is there, in one line of JSON (the command gives it to itself when it
+    /// goes to the background).
+    #[arg(long, hide = true)]
+    pub(crate) announce: bool,
+}
+
+/// Options of `chiton umount`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton umount /mnt/chiton\n  chiton umount --lazy /mnt/chiton")]
+pub(crate) struct Umount {
+    /// The mount point.
+    pub(crate) mountpoint: PathBuf,
+    /// Take it away now, end it when its last user is gone.
+    #[arg(long, short)]
+    pub(crate) lazy: bool,
+}
+
+/// A file system to ask.
+#[derive(Debug, Args)]
+#[command(after_help = "TARGET is a mount point, a data directory in use, or a server's address.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117")]
+pub(crate) struct Target {
+    /// A mount point, a data directory in use, or a server's address.
+    pub(crate) target: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton top /mnt/chiton\n  chiton top /mnt/chiton --count 1 --json")]
+pub(crate) struct Top {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Seconds between two lines.
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) interval: f64,
+    /// End after so many lines.
+    #[arg(long)]
+    pub(crate) count: Option<u64>,
+}
+
+/// Options of `chiton completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton completions bash > /etc/bash_completion.d/chiton\n  chiton completions zsh > ~/.zfunc/_chiton")]
+pub(crate) struct Completions {
+    /// Which shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Options of `chiton bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  chiton bench mdtest --dir /mnt/chiton --processes 4 --files 10000\n  chiton bench all --quick\n  chiton bench all --only mount --only socket --json")]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) what: BenchKind,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchKind {
+    /// Everything, beside its baselines; makes file systems of its own.
+    All(BenchAll),
+    /// Create, stat and remove many files in a directory of any file system.
+    Mdtest(Mdtest),
+    /// Write and read one large file in a directory of any file system.
+    Seqio(Seqio),
+}
+
+/// Options of `chiton bench all`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchAll {
+    /// A tenth of the work.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only these groups; may be repeated.
+    #[arg(long, value_enum)]
+    pub(crate) only: Vec<Group>,
+    /// Where to work: a directory on the disk to be measured.
+    #[arg(long, default_value = "/var/tmp")]
+    pub(crate) dir: PathBuf,
+    /// Rounds; baseline and Chiton take turns, the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A group of measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    /// Creates and removes through mounts.
+    Mount,
+    /// The library over a Unix socket.
+    Socket,
+    /// Durable creates.
+    Durable,
+    /// The pure engine: events a second, bytes an entry.
+    Engine,
+    /// One large file.
+    Seqio,
+    /// Restart with many files.
+    Restart,
+}
+
+/// Options of `chiton bench mdtest`.
+#[derive(Debug, Args)]
+pub(crate) struct Mdtest {
+    /// An existing directory.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Processes side by side.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) processes: u16,
+    /// Files that each makes.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) files: u64,
+    /// A directory of its own for each process.
+    #[arg(long)]
+    pub(crate) unique_dirs: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton bench seqio`.
+#[derive(Debug, Args)]
+pub(crate) struct Seqio {
+    /// An existing directory.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Size of the file.
+    #[arg(long, default_value = "1G", value_parser = size::parse)]
+    pub(crate) size: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_words_are_consistent() {
+        super::Chiton::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in super::Chiton::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no examples", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `chiton bench`: figures beside baselines in the same run. One file a group.
+//!
+//! Baseline and Chiton take turns in each round; ratios are made within a round and their median counts, because
+//! machines are shared and noisy. Nothing here is asserted: a benchmark informs, it does not judge.
+
+mod durable;
+mod engine;
+mod mount;
+mod restart;
+mod seqio;
+mod socket;
+mod subject;
+
+use std::path::PathBuf;
+
+use chiton_bench::mdtest::{self, MdtestOptions};
+use chiton_bench::report::{Report, Row};
+use chiton_bench::seqio::SeqioOptions;
+
+use crate::args::{Bench, BenchAll, BenchKind, Group, Mdtest, Seqio};
+use crate::failure::{Failure, Outcome};
+
+/// How much to do.
+pub(crate) struct Plan {
+    /// An empty folder of our own.
+    dir: PathBuf,
+    rounds: usize,
+    /// Everything is divided by this.
+    divisor: u64,
+}
+
+pub(crate) fn run(args: &Bench) -> Outcome {
+    match &args.what {
+        BenchKind::All(all) => run_all(all),
+        BenchKind::Mdtest(args) => run_mdtest(args),
+        BenchKind::Seqio(args) => run_seqio(args),
+    }
+}
+
+fn run_all(args: &BenchAll) -> Outcome {
+    let dir = args.dir.join(format!("chiton-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))?;
+    let plan = Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
+    type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
+    let groups: [(Group, &str, Measure); 6] = [
+        (Group::Engine, "pure engine", engine::measure),
+        (Group::Mount, "mounts", mount::measure),
+        (Group::Socket, "library over a Unix socket", socket::measure),
+        (Group::Durable, "durable creates", durable::measure),
+        (Group::Seqio, "one large file", seqio::measure),
+        (Group::Restart, "restart", restart::measure),
+    ];
+    let mut report = Report::default();
+    let mut failed = Vec::new();
+    for (group, name, measure) in groups {
+        if !args.only.is_empty() && !args.only.contains(&group) {
+            continue;
+        }
+        eprintln!("measuring: {name}");
+        match measure(&plan) {
+            Ok(rows) => report.rows.extend(rows),
+            Err(failure) => failed.push(format!("{name}: {failure}")),
+        }
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+    report.print(args.json);
+    if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("\n"))) }
+}
+
+fn run_mdtest(args: &Mdtest) -> Outcome {
+    let options = MdtestOptions {
+        dir: args.dir.clone(),
+        processes: usize::from(args.processes),
+        files_per_process: args.files,
+        unique_dirs: args.unique_dirs,
+    };
+    let phases = mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", args.dir.display())))?;
+    if args.json {
+        println!("{}", serde_json::json!(phases));
+        return Ok(());
+    }
+    for phase in phases {
+        println!("{:8} {:>10.0} /s", phase.name, phase.ops_per_second());
+    }
+    Ok(())
+}
+
+fn run_seqio(args: &Seqio) -> Outcome {
+    let options = SeqioOptions { file_bytes: args.size, ..SeqioOptions::standard(args.dir.clone()) };
+    let rate = chiton_bench::seqio::measure(&options)
+        .map_err(|e| Failure::failed(format!("seqio in {}: {e}", args.dir.display())))?;
+    if args.json {
+        let rate = serde_json::json!({ "write_mib_per_second": rate.write_mib_per_second, "read_mib_per_second": rate.read_mib_per_second });
+        println!("{rate}");
+    } else {
+        println!("write {:>8.0} MiB/s (with fsync)", rate.write_mib_per_second);
+        println!("read  {:>8.0} MiB/s", rate.read_mib_per_second);
+    }
+    Ok(())
+}

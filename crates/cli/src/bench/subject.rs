@@ -1,0 +1,71 @@
+//! A Chiton of its own for a measurement.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_mount::{Mount, MountOptions};
+use chiton_proto::Address;
+use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_world::{RealWorld, World};
+
+use super::Plan;
+use crate::failure::{Failure, Outcome};
+
+/// A server on a fresh data directory.
+pub(super) struct Subject {
+    pub(super) server: Arc<Server>,
+    data: PathBuf,
+}
+
+impl Subject {
+    pub(super) fn start(plan: &Plan, name: &str) -> Outcome<Subject> {
+        let data = plan.dir.join(name);
+        Server::format(&data, FormatOptions::default()).map_err(Failure::from)?;
+        Subject::open(&data)
+    }
+
+    pub(super) fn open(data: &Path) -> Outcome<Subject> {
+        let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld)).map_err(Failure::from)?;
+        Ok(Subject { server, data: data.to_path_buf() })
+    }
+
+    /// Mounted in this process, as `chiton mount --data` does.
+    pub(super) fn mount(&self, dir: &Path) -> Outcome<Mount> {
+        make_dir(dir)?;
+        let client = Client::embedded(self.server.clone(), ClientOptions::default()).map_err(Failure::failed)?;
+        Mount::start(Arc::new(client), dir, MountOptions::default()).map_err(Failure::from)
+    }
+
+    /// A client over a Unix socket.
+    pub(super) fn over_socket(&self) -> Outcome<Client> {
+        let address = Address::Unix(self.data.join("bench-socket"));
+        self.server.serve(std::slice::from_ref(&address)).map_err(Failure::from)?;
+        Client::connect(&address, ClientOptions::default()).map_err(Failure::failed)
+    }
+
+    pub(super) fn end(self) -> Outcome {
+        self.server.shutdown().map_err(Failure::failed)?;
+        std::fs::remove_dir_all(&self.data).map_err(Failure::failed)
+    }
+}
+
+pub(super) fn make_dir(dir: &Path) -> Outcome {
+    std::fs::create_dir_all(dir).map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))
+}
+
+pub(super) fn unmount(mount: Mount) -> Outcome {
+    mount.unmount().map_err(|(e, _)| Failure::from(e))
+}
+
+/// Seconds that `f` took.
+pub(super) fn timed<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<(T, f64)> {
+    let start = RealWorld.monotonic();
+    let value = f()?;
+    Ok((value, (RealWorld.monotonic() - start).as_secs_f64()))
+}
+
+/// A name that no other call of this run gives.
+pub(super) fn name(i: u64) -> Vec<u8> {
+    format!("file.{i:08}").into_bytes()
+}

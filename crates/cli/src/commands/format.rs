@@ -1,0 +1,17 @@
+//! `chiton format`.
+
+use chiton_server::{FormatOptions, Server};
+
+use crate::args::Format;
+use crate::failure::{Failure, Outcome};
+
+pub(crate) fn run(args: &Format) -> Outcome {
+    let options = FormatOptions { shards: args.shards, ..FormatOptions::default() };
+    Server::format(&args.dir, options).map_err(Failure::from)?;
+    if args.json {
+        println!("{}", serde_json::json!({ "data": args.dir, "shards": args.shards }));
+    } else {
+        println!("formatted {}; mount it: chiton mount --data {0} MOUNTPOINT", args.dir.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! One file a command.
+
+pub(crate) mod completions;
+pub(crate) mod df;
+pub(crate) mod flush;
+pub(crate) mod format;
+pub(crate) mod mount;
+pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod umount;

@@ -1,0 +1,144 @@
+//! `chiton mount`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::data::DataMode;
+use chiton_client::{Client, ClientOptions};
+use chiton_mount::{MountOptions, Unmounter};
+use chiton_proto::Address;
+use chiton_server::{FormatOptions, Server};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::serve;
+use crate::args::{Data, Mount};
+use crate::background;
+use crate::failure::{Failure, Outcome};
+use crate::target::SOCKET;
+
+pub(crate) fn run(args: &Mount) -> Outcome {
+    let mountpoint = std::fs::canonicalize(&args.mountpoint)
+        .map_err(|e| Failure::absent(format!("no mount point {}: {e}; make the directory first", args.mountpoint.display())))?;
+    if !args.foreground && !args.announce {
+        return in_background(args, &mountpoint);
+    }
+    let (server, source) = match (&args.data, &args.server) {
+        (Some(data), _) => {
+            let data = std::path::absolute(data).map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?;
+            (Some(start(&data, args)?), format!("chiton:{}", data.display()))
+        }
+        (None, Some(address)) => (None, format!("chiton:{address}")),
+        (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
+    };
+    let client = client(args, server.as_ref(), &mountpoint)?;
+    let options = MountOptions {
+        read_only: args.read_only,
+        allow_other: args.allow_other,
+        threads: args.threads.map(usize::from),
+        suid: args.suid_dev,
+        devices: args.suid_dev,
+        fs_name: source.replace(',', "_"),
+        ..MountOptions::default()
+    };
+    let mount = chiton_mount::Mount::start(Arc::new(client), &mountpoint, options).map_err(Failure::from)?;
+    end_on_signals(mount.unmounter())?;
+    let announcement = serde_json::json!({ "pid": std::process::id(), "mountpoint": mountpoint, "source": source });
+    if args.announce {
+        println!("{announcement}");
+        close_stdout()?;
+    } else {
+        eprintln!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
+    }
+    let ended = mount.wait().map_err(Failure::from);
+    if let Some(server) = server {
+        server.shutdown().map_err(|e| Failure::failed(format!("the last checkpoint failed: {e}; what is in the journal is replayed at the next start")))?;
+    }
+    ended
+}
+
+/// The server inside: its data directory is formatted if there is nothing in it yet.
+fn start(data: &Path, args: &Mount) -> Outcome<Arc<Server>> {
+    let empty = std::fs::read_dir(data).map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none());
+    if empty {
+        Server::format(data, FormatOptions::default()).map_err(Failure::from)?;
+        eprintln!("formatted {}", data.display());
+    }
+    let server = serve::start(data, &args.inside)?;
+    // Tools ask here; another mount may join.
+    let socket = Address::Unix(data.join(SOCKET));
+    server.serve(&[socket]).map_err(Failure::from)?;
+    Ok(server)
+}
+
+fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outcome<Client> {
+    let mut options = ClientOptions {
+        identity: format!("mount {}, process {}", mountpoint.display(), std::process::id()),
+        timeout: args.timeout.map(Duration::from_secs),
+        ..ClientOptions::default()
+    };
+    options.files.data = match args.content {
+        Data::Linearizable => DataMode::Linearizable,
+        Data::CloseToOpen => DataMode::CloseToOpen,
+        Data::Lazy => DataMode::Lazy,
+    };
+    let result = match (server, &args.server) {
+        (Some(server), _) => Client::embedded(server.clone(), options),
+        (None, Some(address)) => Client::connect(address, options),
+        (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
+    };
+    result.map_err(Failure::absent)
+}
+
+/// SIGINT and SIGTERM unmount in order; a second one takes the mount away although it is in use.
+fn end_on_signals(unmounter: Unmounter) -> Outcome {
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
+    std::thread::spawn(move || {
+        for (n, _) in signals.forever().enumerate() {
+            if let Err(e) = unmounter.unmount(n > 0) {
+                eprintln!("chiton: {e}; once more to take the mount away from its users");
+            }
+        }
+    });
+    Ok(())
+}
+
+fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
+    let log = log_path(args, mountpoint);
+    let mut words: Vec<OsString> = vec!["mount".into(), "--announce".into()];
+    let given: Vec<OsString> = std::env::args_os().skip(2).collect();
+    // The mount point goes in by its full name, so that `chiton umount` finds the process.
+    words.extend(given.into_iter().map(|w| if w == args.mountpoint.as_os_str() { mountpoint.into() } else { w }));
+    let announcement = background::detach(&words, &log)?;
+    if args.json {
+        println!("{announcement}");
+    } else {
+        println!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
+        println!("messages go to {}", log.display());
+    }
+    Ok(())
+}
+
+/// Where a mount in the background writes its messages: beside the data, or the user's state folder.
+fn log_path(args: &Mount, mountpoint: &Path) -> PathBuf {
+    if let Some(data) = &args.data {
+        // Beside, not inside: the data directory may not be there yet.
+        let mut name = data.file_name().unwrap_or_else(|| "chiton".as_ref()).to_os_string();
+        name.push(".log");
+        return data.with_file_name(name);
+    }
+    let name = mountpoint.display().to_string().trim_matches('/').replace('/', "-");
+    std::env::temp_dir().join(format!("chiton-{name}.log"))
+}
+
+/// Whoever waits for the end of our output waits no longer.
+fn close_stdout() -> Outcome {
+    let null = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/null")
+        .map_err(|e| Failure::failed(format!("cannot open /dev/null: {e}")))?;
+    rustix::stdio::dup2_stdout(null).map_err(|e| Failure::failed(format!("cannot close standard output: {e}")))
+}

@@ -1,0 +1,49 @@
+//! Why a command failed, and the exit code that says so to scripts.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Exit codes (2 is clap's: wrong usage).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// 1: it did not work.
+    Failed = 1,
+    /// 3: somebody else holds what is needed, or it is in use.
+    Busy = 3,
+    /// 4: nothing there: no such directory, not formatted, no server.
+    Absent = 4,
+}
+
+/// A failure: its class, and a message that says what to do next.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) class: Class,
+    pub(crate) message: String,
+}
+
+/// What a command returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(class: Class, message: impl Into<String>) -> Failure {
+        Failure { class, message: message.into() }
+    }
+
+    pub(crate) fn failed(message: impl fmt::Display) -> Failure {
+        Failure::new(Class::Failed, message.to_string())
+    }
+
+    pub(crate) fn absent(message: impl fmt::Display) -> Failure {
+        Failure::new(Class::Absent, message.to_string())
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.class as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,107 @@
+//! From what a user names (mount point, data directory, address) to a client.
+
+use std::path::Path;
+use std::time::Duration;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_proto::Address;
+
+use crate::failure::{Failure, Outcome};
+
+/// File in a data directory that says what it is.
+const FORMAT_FILE: &str = "chiton.json";
+/// Socket in a data directory on which its server listens.
+pub(crate) const SOCKET: &str = "socket";
+
+/// The address of the server behind `target`.
+pub(crate) fn address(target: &str) -> Outcome<Address> {
+    let path = Path::new(target);
+    if let Some(source) = mounted_source(path)? {
+        return from_source(&source, target);
+    }
+    if path.join(FORMAT_FILE).is_file() {
+        return parse(&format!("unix:{}", path.join(SOCKET).display()));
+    }
+    if path.is_dir() {
+        return Err(Failure::absent(format!(
+            "{target} is neither a mount point of Chiton nor a data directory; chiton mount --data {target} MOUNTPOINT makes one of an empty directory"
+        )));
+    }
+    parse(target)
+}
+
+/// A client of the server behind `target`, for a question or two.
+pub(crate) fn client(target: &str) -> Outcome<Client> {
+    let address = address(target)?;
+    let options = ClientOptions {
+        identity: format!("chiton tool, process {}", std::process::id()),
+        timeout: Some(Duration::from_secs(5)),
+        ..ClientOptions::default()
+    };
+    Client::connect(&address, options).map_err(|e| Failure::absent(format!("no server answers for {target}: {e}")))
+}
+
+/// Parses JSON that a server answered.
+pub(crate) fn admin(client: &Client, what: &str) -> Outcome<serde_json::Value> {
+    let bytes = client.admin(what).map_err(|r| Failure::failed(format!("the server refused to tell {what}: {r}")))?;
+    serde_json::from_slice(&bytes).map_err(|e| Failure::failed(format!("the server's {what} is not JSON: {e}")))
+}
+
+fn parse(text: &str) -> Outcome<Address> {
+    text.parse().map_err(|e| Failure::absent(format!("{text}: {e}")))
+}
+
+fn from_source(source: &str, target: &str) -> Outcome<Address> {
+    match source.strip_prefix("chiton:") {
+        Some(at) if at.starts_with("unix:") || at.starts_with("tcp:") => parse(at),
+        Some(dir) => parse(&format!("unix:{}", Path::new(dir).join(SOCKET).display())),
+        None => Err(Failure::absent(format!("{target} is a mount of something else ({source})"))),
+    }
+}
+
+/// The source (`chiton:…`) of the Chiton mount whose mount point is `path`; `None` if there is none.
+fn mounted_source(path: &Path) -> Outcome<Option<String>> {
+    let table = std::fs::read_to_string("/proc/self/mounts")
+        .map_err(|e| Failure::failed(format!("cannot read the table of mounts: {e}")))?;
+    // A dead mount answers no stat, so the path is compared as it stands too.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| absolute.clone());
+    let mut found = None;
+    for line in table.lines() {
+        let mut fields = line.split(' ').map(unescape);
+        let (Some(source), Some(dir), Some(kind)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        if kind.starts_with("fuse") && (Path::new(&dir) == absolute || Path::new(&dir) == canonical) {
+            found = Some(source);
+        }
+    }
+    Ok(found)
+}
+
+/// Undoes the octal escapes of the table of mounts (`\040` for a blank).
+fn unescape(field: &str) -> String {
+    let mut out = String::new();
+    let mut rest = field;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        match rest.get(at + 1..at + 4).and_then(|d| u8::from_str_radix(d, 8).ok()) {
+            Some(byte) => {
+                out.push(char::from(byte));
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn escapes_of_the_mount_table_are_undone() {
+        assert_eq!(super::unescape(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
+        assert_eq!(super::unescape("/plain"), "/plain");
+    }
+}

@@ -1,0 +1,50 @@
+//! All automation of the project. `./x` bootstraps it on a fresh machine; `cargo xtask` is the same without that.
+//!
+//! Built without dependencies, so that it is there in seconds.
+
+mod bench;
+mod demo;
+mod fix;
+mod run;
+mod suites;
+mod tree;
+mod verify;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Usage: ./x COMMAND [OPTIONS]
+
+  demo [--small]    a mount on a local directory, real input through it, kill -9 in the middle, a table of what it did
+  test              installs what is missing and runs every check: format, clippy, tests, POSIX suites, demo
+  bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
+  suites            only the POSIX suites (pjdfstest, fsx) on a mount
+  fix               writes what can be fixed by machine: format, clippy's suggestions
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    let result = match command {
+        "demo" => demo::run(rest),
+        "test" | "verify" => verify::run(),
+        "bench" => bench::run(rest),
+        "suites" => suites::run().map(|_| ()),
+        "fix" => fix::run(),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("unknown command {other:?}\n\n{HELP}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("x {command}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Running other programs, and the folders that automation works in.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Why a step failed, in words.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// Root of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+/// Cargo's target folder: what is built, installed and tried out lies below it.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Runs a command with its output shown; an exit code other than 0 is an error that names the command.
+pub(crate) fn shown(command: &mut Command) -> Result<()> {
+    let words = words(command);
+    let status = command.status().map_err(|e| format!("cannot run {words}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{words} failed: {status}")) }
+}
+
+/// Runs a command and returns what it printed; what it said on stderr goes into the error.
+pub(crate) fn captured(command: &mut Command) -> Result<String> {
+    let words = words(command);
+    let out = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot run {words}: {e}"))?;
+    if !out.status.success() {
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        return Err(format!("{words} failed: {}\n{}", out.status, stderr.trim_end()));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// `cargo` as it runs us, in the repository's root.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(args);
+    command
+}
+
+/// Builds the programs in release mode and returns the folder that they are in.
+pub(crate) fn release_programs() -> Result<PathBuf> {
+    shown(&mut cargo(&["build", "--quiet", "--release", "--package", "chiton", "--package", "chiton-bench"]))?;
+    Ok(target().join("release"))
+}
+
+fn words(command: &Command) -> String {
+    let mut words = command.get_program().to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        words.push(' ');
+        words.push_str(&arg.to_string_lossy());
+    }
+    words
+}
+
+/// A folder of our own below target, empty.
+pub(crate) fn fresh_dir(name: &str) -> Result<PathBuf> {
+    let dir = target().join(name);
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir).map_err(|e| format!("cannot empty {}: {e}", dir.display()))?;
+    }
+    std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    Ok(dir)
+}
+
+/// A mount made by `chiton mount --data`, ended when dropped.
+pub(crate) struct Mounted {
+    programs: PathBuf,
+    data: PathBuf,
+    dir: PathBuf,
+    pid: u32,
+}
+
+impl Mounted {
+    /// Mounts the file system in `data` (made if it is not there) on `dir`.
+    pub(crate) fn start(programs: &Path, data: &Path, dir: &Path) -> Result<Mounted> {
+        std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let said = captured(Command::new(programs.join("chiton")).args(["mount", "--json", "--data"]).arg(data).arg(dir))?;
+        let pid = said.split("\"pid\":").nth(1).and_then(|rest| {
+            rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        });
+        let pid = pid.ok_or_else(|| format!("chiton mount --json did not tell its pid: {said}"))?;
+        Ok(Mounted { programs: programs.to_path_buf(), data: data.to_path_buf(), dir: dir.to_path_buf(), pid })
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Ends the process the hard way, and takes the dead mount away.
+    pub(crate) fn kill(self) -> Result<()> {
+        let pid = self.pid.to_string();
+        captured(Command::new("kill").args(["-9", &pid]))?;
+        while Path::new("/proc").join(&pid).exists() && !is_zombie(&pid) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        captured(Command::new("umount").arg("-l").arg(&self.dir))?;
+        std::mem::forget(self);
+        Ok(())
+    }
+
+    /// Unmounts in order.
+    pub(crate) fn unmount(self) -> Result<()> {
+        let result = captured(Command::new(self.programs.join("chiton")).arg("umount").arg(&self.dir));
+        if result.is_ok() {
+            std::mem::forget(self);
+        }
+        result.map(|_| ())
+    }
+
+    /// The data directory.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.dir).stderr(Stdio::null()).status();
+        let _ = Command::new("kill").arg(self.pid.to_string()).stderr(Stdio::null()).status();
+    }
+}
+
+fn is_zombie(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z "))
+}

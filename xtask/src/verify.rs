@@ -1,0 +1,80 @@
+//! Everything that is checked, in the order of what fails fastest. Writes nothing but below target.
+//!
+//! The last line is `total: N passed, M failed`, which counts the tests of cargo, the cases of the POSIX suites, and
+//! each step as one.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::run::{Result, cargo, shown};
+use crate::{demo, suites};
+
+#[derive(Default)]
+struct Count {
+    passed: u64,
+    failed: u64,
+}
+
+pub(crate) fn run() -> Result<()> {
+    let mut count = Count::default();
+    step(&mut count, "format", || shown(&mut cargo(&["fmt", "--all", "--check"])));
+    step(&mut count, "clippy", || {
+        shown(&mut cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    });
+    let mut tests = Count::default();
+    step(&mut count, "tests", || cargo_test(&mut tests));
+    let mut cases = Count::default();
+    step(&mut count, "POSIX suites", || {
+        let (passed, failed) = suites::run()?;
+        cases = Count { passed, failed };
+        if failed == 0 { Ok(()) } else { Err(format!("{failed} cases failed")) }
+    });
+    step(&mut count, "demo", || demo::run(&["--small".to_string()]));
+    for more in [tests, cases] {
+        count.passed += more.passed;
+        count.failed += more.failed;
+    }
+    println!("\ntotal: {} passed, {} failed", count.passed, count.failed);
+    if count.failed == 0 { Ok(()) } else { Err("not everything passed; see above".into()) }
+}
+
+fn step(count: &mut Count, name: &str, f: impl FnOnce() -> Result<()>) {
+    println!("\n==> {name}");
+    match f() {
+        Ok(()) => count.passed += 1,
+        Err(message) => {
+            count.failed += 1;
+            println!("{name} FAILED: {message}");
+        }
+    }
+}
+
+/// Runs all tests, shows their output, and adds up the closing lines.
+fn cargo_test(count: &mut Count) -> Result<()> {
+    let mut child = cargo(&["test", "--workspace", "--no-fail-fast"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot run cargo test: {e}"))?;
+    let stdout = child.stdout.take().ok_or("cargo test has no output")?;
+    for line in BufReader::new(stdout).lines() {
+        let line = line.map_err(|e| format!("cannot read what cargo test prints: {e}"))?;
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            count.passed += before(rest, " passed");
+            count.failed += before(rest, " failed");
+        }
+        println!("{line}");
+    }
+    let status = child.wait().map_err(|e| format!("cannot wait for cargo test: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("cargo test: {status}")) }
+}
+
+/// The number that stands before a word.
+pub(crate) fn before(text: &str, word: &str) -> u64 {
+    let head = text.split(word).next().unwrap_or_default();
+    head.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// True if a program is on the PATH.
+pub(crate) fn has(program: &str) -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status().is_ok_and(|s| s.success())
+}
