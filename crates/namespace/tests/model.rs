@@ -37,15 +37,18 @@ fn run(mut history: History, steps: &[Step]) {
     history.finish();
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 3_000, ..ProptestConfig::default() }
+/// `PROPTEST_CASES=25600` runs a hundred times as many histories.
+fn config() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    let cases = usual.cases.div_ceil(4);
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 3_000, ..usual }
 }
 
 proptest! {
-    #![proptest_config(config(24))]
+    #![proptest_config(config())]
 
     #[test]
-    fn plain(steps in proptest::collection::vec(steps(false), 1..700)) {
+    fn plain(steps in proptest::collection::vec(steps(false), 1..1000)) {
         run(History::new(false), &steps);
     }
 
@@ -55,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn paged_with_checkpoints_and_crashes(steps in proptest::collection::vec(steps(true), 1..700)) {
+    fn paged_with_checkpoints_and_crashes(steps in proptest::collection::vec(steps(true), 1..1000)) {
         run(History::new(false), &steps);
     }
 }

@@ -183,8 +183,9 @@ impl Namespace {
             Event::Clone { from, from_offset, to, to_offset, len, .. } => {
                 let (source, target) = (inode(*from), inode(*to));
                 if let (Some(source), Some(target)) = (source, target) {
-                    needs.extend(missing(self.range_replaceable(source, *from_offset, from_offset + len)));
-                    needs.extend(missing(self.range_replaceable(target, *to_offset, to_offset + len)));
+                    let source_range = (*from_offset, from_offset + len);
+                    let target_range = (*to_offset, to_offset + len);
+                    needs.extend(missing(self.clonable(source, source_range, target, target_range)));
                 }
             }
             Event::Xattr { ino, .. } => {

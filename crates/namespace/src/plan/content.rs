@@ -76,16 +76,7 @@ impl Namespace {
         if len == 0 || overlap || inline(source) || inline(target) {
             return Err(Refusal::Invalid.into());
         }
-        // The range of the destination is punched as a whole before the source's extents are put there.
-        self.chunks_present(source, from_offset, source_end)?;
-        self.range_replaceable(target, to_offset, target_end)?;
-        let mut blocks = Vec::new();
-        for (_, chunk) in self.chunks_in(from, from_offset, source_end) {
-            blocks.extend(
-                chunk.slice(from_offset, source_end).into_iter().filter(|e| e.shared).map(|e| e.block),
-            );
-        }
-        self.blocks_present(blocks)?;
+        self.clonable(source, (from_offset, source_end), target, (to_offset, target_end))?;
         out.push(Event::Clone { from, from_offset, to, to_offset, len, time: ctx.now });
         Ok(Planned { subject: Some(to), gone: None })
     }
@@ -137,6 +128,20 @@ impl Namespace {
         let from = if last.len() > RECLAIM_CHUNKS { last[RECLAIM_CHUNKS - 1] } else { 0 };
         self.range_blocks_present(inode.ino, u64::from(from) * CHUNK_BYTES, u64::MAX)?;
         Ok(from)
+    }
+
+    /// Everything that sharing a range of `source` with `target` touches is in memory.
+    pub(crate) fn clonable(
+        &self,
+        source: &Inode,
+        (from, from_end): (u64, u64),
+        target: &Inode,
+        (to, to_end): (u64, u64),
+    ) -> Result<(), Fault> {
+        // The range of the destination is punched as a whole before the source's extents are put there.
+        self.chunks_present(source, from, from_end)?;
+        self.range_replaceable(target, to, to_end)?;
+        self.range_blocks_present(source.ino, from, from_end)
     }
 
     /// Everything that a truncation to `size` touches is in memory.
