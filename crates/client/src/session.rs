@@ -141,12 +141,6 @@ impl Session {
         self.kept_bytes
     }
 
-    /// Operations kept.
-    #[cfg(test)]
-    pub(crate) fn kept_len(&self) -> usize {
-        self.kept.len()
-    }
-
     pub(crate) fn durable(&self) -> Position {
         self.durable
     }

@@ -1,4 +1,5 @@
 //! The session against a scripted server: every way in which a connection can break.
 
+mod caching;
 mod fake_server;
 mod resume;
