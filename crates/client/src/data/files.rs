@@ -1,0 +1,375 @@
+//! The files of one client: handles, and what spans several files.
+//!
+//! Invariants:
+//! - A file that is forgotten was clean; whatever lease the server thinks we have on it is then held for nothing, and
+//!   given up when asked for.
+//! - `recall` returns only when nothing is left here that it asked back; it never waits for a lease.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use chiton_objects::block::encoded_bytes;
+use chiton_proto::LeaseMode;
+use chiton_types::{Attr, BlockId, Cred, Ino, Position, Refusal};
+use chiton_world::SharedWorld;
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use super::block_io::BlockIo;
+use super::budget::Budget;
+use super::cache::ReadCache;
+use super::file::FileState;
+use super::options::{DataMode, FilesOptions};
+use super::pool::Pool;
+use super::push::Scope;
+use super::read::ReadAhead;
+use crate::{Caller, Mark, OpenFlags, Service};
+
+/// One open of a file.
+pub(super) struct OpenFile {
+    pub(super) file: Arc<FileState>,
+    pub(super) flags: OpenFlags,
+    pub(super) cred: Cred,
+    /// Failures of the file that this handle was told of.
+    pub(super) told: AtomicU64,
+    pub(super) ahead: Mutex<ReadAhead>,
+}
+
+#[derive(Default)]
+struct Table {
+    files: HashMap<Ino, Arc<FileState>>,
+    /// Those without handles, the longest so first.
+    idle: BTreeMap<u64, Ino>,
+    idle_stamp: u64,
+}
+
+/// File data of one client.
+pub struct Files {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) io: Arc<dyn BlockIo>,
+    pub(super) world: SharedWorld,
+    pub(super) options: FilesOptions,
+    pub(super) budget: Arc<Budget>,
+    pub(super) cache: Arc<ReadCache>,
+    pub(super) upload_pool: Pool,
+    pub(super) ahead_pool: Pool,
+    table: Mutex<Table>,
+    handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    next_handle: AtomicU64,
+    next_block: AtomicU64,
+    dirty: Mutex<BTreeMap<Ino, Arc<FileState>>>,
+    flusher: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Files {
+    /// Files whose operations `service` carries out and whose blocks are in `io`.
+    ///
+    /// # Panics
+    /// If the options contradict each other.
+    pub fn new(
+        service: Arc<dyn Service>,
+        io: Arc<dyn BlockIo>,
+        world: SharedWorld,
+        options: FilesOptions,
+    ) -> Arc<Files> {
+        options.check();
+        let buffer_bytes = encoded_bytes(options.block_bytes as u64) as usize;
+        let files = Arc::new(Files {
+            budget: Arc::new(Budget::new(options.dirty_bytes_max, buffer_bytes)),
+            cache: Arc::new(ReadCache::new(options.cache_bytes_max)),
+            upload_pool: Pool::new("chiton-upload", options.upload_threads, usize::MAX),
+            ahead_pool: Pool::new("chiton-ahead", options.read_ahead_threads, 64),
+            service,
+            io,
+            world,
+            options,
+            table: Mutex::default(),
+            handles: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            next_block: AtomicU64::new(1),
+            dirty: Mutex::default(),
+            flusher: Mutex::default(),
+        });
+        let (weak, budget) = (Arc::downgrade(&files), files.budget.clone());
+        let flusher = std::thread::Builder::new()
+            .name("chiton-flush".to_owned())
+            .spawn(move || super::flusher::run(&Weak::clone(&weak), &budget))
+            .expect("a client can start a thread");
+        *files.flusher.lock() = Some(flusher);
+        files
+    }
+
+    /// Opens a file that the service has already counted as opened. `attr` and `lease` are from its answer, `mark` was
+    /// taken from [`Service::recalls`] before it was asked. With O_TRUNC the file is emptied (unless it was just made).
+    ///
+    /// # Errors
+    /// Those of a truncation; then nothing is open.
+    pub fn open(
+        &self,
+        caller: &Caller<'_>,
+        attr: Attr,
+        lease: LeaseMode,
+        mark: Mark,
+        flags: OpenFlags,
+    ) -> Result<u64, Refusal> {
+        let ino = attr.ino;
+        let just_made = lease == LeaseMode::Exclusive && attr.size == 0 && attr.mtime == attr.btime;
+        let file = self.enter(&attr);
+        let told = {
+            let mut inner = file.lock();
+            let recalled = inner.recalling || self.service.recalls().recalled_since(mark, ino);
+            if self.options.data != DataMode::Linearizable {
+                // Close-to-open: what was cached holds if nobody has changed the file since.
+                inner.lease = LeaseMode::None;
+                inner.grant(LeaseMode::None, attr);
+            } else if !recalled && lease >= inner.lease && lease > LeaseMode::None {
+                inner.grant(lease, attr);
+            } else {
+                inner.adopt(attr);
+            }
+            inner.failures
+        };
+        let open = OpenFile {
+            file: file.clone(),
+            flags,
+            cred: caller.cred(),
+            told: AtomicU64::new(told),
+            ahead: Mutex::default(),
+        };
+        let dirty = file.lock().is_dirty();
+        if flags.truncate
+            && (dirty || !just_made)
+            && let Err(refusal) = self.truncate_file(&file, caller, true, 0)
+        {
+            self.leave(&file);
+            return Err(refusal);
+        }
+        let fh = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        self.handles.write().insert(fh, Arc::new(open));
+        Ok(fh)
+    }
+
+    /// Ends a handle. What is dirty is pushed when it was the file's last; what cannot be pushed then is lost (its
+    /// error was, or is now, the last thing that can be said about it).
+    ///
+    /// # Errors
+    /// Why data could not be pushed.
+    pub fn release(&self, fh: u64) -> Result<(), Refusal> {
+        let open = self.handles.write().remove(&fh).ok_or(Refusal::BadHandle)?;
+        let file = &open.file;
+        let last = file.lock().handles == 1;
+        let result = if last { self.push(file, Scope::All) } else { Ok(()) };
+        self.leave(file);
+        self.service.closed(file.ino);
+        result
+    }
+
+    /// Pushes what is dirty in this file: the server has answered, it is not yet durable (close(2)).
+    ///
+    /// # Errors
+    /// Why not, or why a push in the background failed since this handle was last told.
+    pub fn flush(&self, fh: u64) -> Result<(), Refusal> {
+        let open = self.handle(fh)?;
+        let result = self.push(&open.file, Scope::All);
+        self.tell(&open, result)
+    }
+
+    /// Pushes what is dirty in this file and waits until everything that was answered so far is durable.
+    ///
+    /// # Errors
+    /// As [`Files::flush`], and those of [`Service::commit`].
+    pub fn fsync(&self, fh: u64, _data_only: bool) -> Result<(), Refusal> {
+        let open = self.handle(fh)?;
+        let result = self.push(&open.file, Scope::All).and_then(|()| self.service.commit(Position(0)));
+        self.tell(&open, result)
+    }
+
+    /// Pushes what is dirty in a file, open or not. To be called before its times, mode or owner are set: what was
+    /// written before must not change them afterwards.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn push_inode(&self, ino: Ino) -> Result<(), Refusal> {
+        match self.find(ino) {
+            Some(file) => self.push(&file, Scope::All),
+            None => Ok(()),
+        }
+    }
+
+    /// Pushes all dirty data. Tries all files, whatever fails.
+    ///
+    /// # Errors
+    /// The last failure; also told to the handles of that file.
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.push_dirty(Scope::All, || true)
+    }
+
+    /// Shows size and times of a file that is being written here.
+    pub fn overlay(&self, attr: &mut Attr) {
+        let Some(file) = self.find(attr.ino) else { return };
+        let inner = file.lock();
+        let unsent = inner.is_dirty() || inner.busy;
+        if !unsent && inner.lease == LeaseMode::None {
+            return;
+        }
+        if attr.position < inner.attr.position {
+            *attr = inner.attr.clone();
+        }
+        if unsent {
+            attr.size = inner.size;
+            if inner.mtime > attr.mtime {
+                attr.mtime = inner.mtime;
+                attr.ctime = attr.ctime.max(inner.mtime);
+            }
+        }
+    }
+
+    /// Size in bytes of a file that is being written here, if it is.
+    pub fn size(&self, ino: Ino) -> Option<u64> {
+        let file = self.find(ino)?;
+        let inner = file.lock();
+        (inner.is_dirty() || inner.busy || inner.lease > LeaseMode::None).then_some(inner.size)
+    }
+
+    /// All leases are void: drops what is cached under them. `lost`: the session is gone and what was not answered is
+    /// lost with it; EIO at the next flush or fsync of the files concerned.
+    pub fn forget(&self, lost: bool) {
+        let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
+        for file in files {
+            let mut inner = file.lock();
+            inner.recalls += 1;
+            inner.lease = LeaseMode::None;
+            if lost && inner.is_dirty() {
+                inner.note_failure(Refusal::Io);
+                inner.drop_dirty(&self.budget);
+            }
+            inner.content = super::content::Content::Unknown;
+            drop(inner);
+            file.notify();
+        }
+        if lost {
+            self.dirty.lock().clear();
+        }
+    }
+
+    /// Bytes that wait here to be stored.
+    pub fn dirty_bytes(&self) -> usize {
+        self.budget.used_bytes()
+    }
+
+    pub(super) fn handle(&self, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
+        self.handles.read().get(&fh).cloned().ok_or(Refusal::BadHandle)
+    }
+
+    pub(super) fn find(&self, ino: Ino) -> Option<Arc<FileState>> {
+        self.table.lock().files.get(&ino).cloned()
+    }
+
+    /// The name for a new block.
+    pub(super) fn new_block(&self) -> BlockId {
+        BlockId { writer: self.service.session().0, number: self.next_block.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Remembers that a file has something to push.
+    pub(super) fn note_dirty(&self, file: &Arc<FileState>) {
+        let mut dirty = self.dirty.lock();
+        let first = dirty.is_empty();
+        dirty.insert(file.ino, file.clone());
+        drop(dirty);
+        if first {
+            self.budget.stir();
+        }
+    }
+
+    /// Forgets that, if it has not.
+    pub(super) fn note_clean(&self, file: &Arc<FileState>) {
+        let mut dirty = self.dirty.lock();
+        if !file.lock().is_dirty() {
+            dirty.remove(&file.ino);
+        }
+    }
+
+    pub(super) fn has_dirty(&self) -> bool {
+        !self.dirty.lock().is_empty()
+    }
+
+    /// Pushes dirty files, as long as `go_on`.
+    pub(super) fn push_dirty(&self, scope: Scope, go_on: impl Fn() -> bool) -> Result<(), Refusal> {
+        let files: Vec<Arc<FileState>> = self.dirty.lock().values().cloned().collect();
+        let mut result = Ok(());
+        for file in files {
+            if !go_on() {
+                break;
+            }
+            if let Err(refusal) = self.push(&file, scope) {
+                file.lock().note_failure(refusal);
+                result = Err(refusal);
+            }
+        }
+        result
+    }
+
+    /// The result of a push for this handle: its own failure, else one in the background that it was not told of.
+    pub(super) fn tell(&self, open: &OpenFile, result: Result<(), Refusal>) -> Result<(), Refusal> {
+        let mut inner = open.file.lock();
+        if let Err(refusal) = result {
+            inner.note_failure(refusal);
+        }
+        let untold = open.told.swap(inner.failures, Ordering::Relaxed) < inner.failures;
+        match inner.failure {
+            Some(refusal) if untold => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// The state of a file, with one handle more.
+    fn enter(&self, attr: &Attr) -> Arc<FileState> {
+        let mut table = self.table.lock();
+        let slot_bytes = self.options.block_bytes;
+        let file =
+            table.files.entry(attr.ino).or_insert_with(|| Arc::new(FileState::new(attr.clone(), slot_bytes)));
+        let file = file.clone();
+        file.lock().handles += 1;
+        file
+    }
+
+    /// One handle less.
+    fn leave(&self, file: &Arc<FileState>) {
+        let mut table = self.table.lock();
+        let mut inner = file.lock();
+        inner.handles -= 1;
+        if inner.handles > 0 {
+            return;
+        }
+        if inner.is_dirty() {
+            eprintln!("chiton: data written to inode {} could not be stored and are lost", file.ino);
+            inner.drop_dirty(&self.budget);
+        }
+        drop(inner);
+        self.dirty.lock().remove(&file.ino);
+        table.idle_stamp += 1;
+        let stamp = table.idle_stamp;
+        table.idle.insert(stamp, file.ino);
+        while table.idle.len() > self.options.idle_files_max {
+            let Some((_, ino)) = table.idle.pop_first() else { break };
+            let unused = table.files.get(&ino).is_some_and(|file| file.lock().handles == 0);
+            if unused {
+                table.files.remove(&ino);
+            }
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.budget.close();
+        if let Some(flusher) = self.flusher.get_mut().take()
+            && flusher.thread().id() != std::thread::current().id()
+        {
+            // A thread that panicked has said so.
+            let _ = flusher.join();
+        }
+    }
+}

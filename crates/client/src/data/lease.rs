@@ -1,0 +1,205 @@
+//! Leases on content: asking for them, giving them up, and asking for content under them.
+//!
+//! ```text
+//!   write: leased(Exclusive) ─┐               recall(keep): no new users ─ push ─ drop ─ acknowledge
+//!   read:  with_content ──────┴▶ lock held: use it              │
+//!                                          users wait here ◀────┘  (what the kernel writes back goes on)
+//! ```
+//!
+//! Invariants:
+//! - A lease that is granted is used at least once before it is given up, so two clients that both want the same file
+//!   take turns. (The answer that grants and the recall that follows travel on two connections; the recall waits a
+//!   moment for the answer. Not for ever: it may be that the server waits for this very recall before it answers.)
+//! - No lock is held while the service is asked.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use chiton_proto::{Answer, Call, Content as Told, LeaseMode, Query};
+use chiton_types::{Cred, Ino, Refusal};
+use parking_lot::MutexGuard;
+
+use super::content::{Chunks, Content};
+use super::file::{FileState, Inner};
+use super::files::Files;
+use super::options::DataMode;
+use super::push::Scope;
+use crate::CallError;
+
+/// How long a recall waits for an answer that is under way; several such waits at most.
+const ANSWER_WAIT: Duration = Duration::from_millis(5);
+const ANSWER_WAITS_MAX: u32 = 4;
+
+impl Files {
+    /// Asks the service.
+    pub(super) fn call(&self, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
+        self.service.call(cred, call).map_err(|error| match error {
+            CallError::Refused(refusal) => refusal,
+            CallError::NeedGroups => Refusal::Access,
+        })
+    }
+
+    fn is_linearizable(&self) -> bool {
+        self.options.data == DataMode::Linearizable
+    }
+
+    /// The file, locked, with a lease of at least `mode` (where leases matter). `during_recall`: for what a recall
+    /// waits for itself.
+    pub(super) fn leased<'a>(
+        &self,
+        file: &'a FileState,
+        cred: &Cred,
+        mode: LeaseMode,
+        during_recall: bool,
+    ) -> Result<MutexGuard<'a, Inner>, Refusal> {
+        let mut inner = file.lock();
+        if !self.is_linearizable() {
+            return Ok(inner);
+        }
+        loop {
+            if (inner.recalling && !during_recall) || inner.acquiring {
+                file.wait(&mut inner);
+                continue;
+            }
+            if inner.lease >= mode && self.world.monotonic() < self.service.valid_until() {
+                return Ok(inner);
+            }
+            inner.acquiring = true;
+            let recalls = inner.recalls;
+            drop(inner);
+            let answer = self.call(cred, Call::Lease { ino: file.ino, mode });
+            inner = file.lock();
+            inner.acquiring = false;
+            file.notify();
+            match answer? {
+                Answer::Lease { mode: granted, attr } if granted >= mode => {
+                    if inner.recalls == recalls {
+                        inner.grant(granted, attr);
+                        return Ok(inner);
+                    }
+                }
+                _ => return Err(Refusal::Io),
+            }
+        }
+    }
+
+    /// The file, locked, with its content known from `range.start` on (or the size known to be at most that).
+    /// `false`: there is no lease, the content must be forgotten after it was used under this lock.
+    pub(super) fn with_content<'a>(
+        &self,
+        file: &'a FileState,
+        cred: &Cred,
+        range: Range<u64>,
+        during_recall: bool,
+    ) -> Result<(MutexGuard<'a, Inner>, bool), Refusal> {
+        let mut inner = file.lock();
+        loop {
+            if self.is_linearizable() && inner.recalling && !during_recall {
+                file.wait(&mut inner);
+                continue;
+            }
+            let end = range.end.min(inner.size);
+            if self.believes(&inner)
+                && (range.start >= end || inner.content.known_to(range.start, end) > range.start)
+            {
+                return Ok((inner, true));
+            }
+            let (recalls, changes) = (inner.recalls, inner.changes);
+            drop(inner);
+            let asked_at = self.world.monotonic();
+            let len = range.end - range.start;
+            let answer = self.call(cred, Call::Query(Query::Map { ino: file.ino, offset: range.start, len }));
+            inner = file.lock();
+            let Answer::Map { attr, lease, content } = answer? else { return Err(Refusal::Io) };
+            // Older than what we know by now: using it would mix two states of the file.
+            if inner.changes != changes || attr.position < inner.attr.position {
+                continue;
+            }
+            let mut keep = true;
+            if !self.is_linearizable() {
+                inner.adopt(attr);
+            } else if inner.recalls == recalls && lease.max(inner.lease) > LeaseMode::None {
+                let lease = lease.max(inner.lease);
+                inner.grant(lease, attr);
+            } else {
+                keep = false;
+                inner.content = Content::Unknown;
+                inner.adopt(attr);
+            }
+            inner.content_at = asked_at;
+            install(&mut inner.content, content, &range)?;
+            return Ok((inner, keep));
+        }
+    }
+
+    /// Whether cached content may be used without asking.
+    fn believes(&self, inner: &Inner) -> bool {
+        match self.options.data {
+            DataMode::Linearizable => {
+                inner.lease >= LeaseMode::Shared && self.world.monotonic() < self.service.valid_until()
+            }
+            DataMode::CloseToOpen => true,
+            DataMode::Lazy => {
+                inner.is_dirty() || self.world.monotonic() < inner.content_at + self.options.flush_interval
+            }
+        }
+    }
+
+    /// Gives a lease up: pushes what is dirty, then drops what is cached beyond `keep`. To be called on a thread that
+    /// holds nothing. What cannot be pushed is lost: EIO, or the store's reason, at the next flush or fsync.
+    pub fn recall(&self, ino: Ino, keep: LeaseMode) {
+        if !self.is_linearizable() {
+            return;
+        }
+        let Some(file) = self.find(ino) else { return };
+        let mut inner = file.lock();
+        for _ in 0..ANSWER_WAITS_MAX {
+            if !inner.acquiring || !file.wait_for(&mut inner, ANSWER_WAIT) {
+                break;
+            }
+        }
+        while inner.recalling {
+            file.wait(&mut inner);
+        }
+        inner.recalling = true;
+        inner.recalls += 1;
+        while inner.is_dirty() || inner.in_flight {
+            drop(inner);
+            let result = self.push(&file, Scope::All);
+            inner = file.lock();
+            if let Err(refusal) = result {
+                eprintln!(
+                    "chiton: data written to inode {ino} are lost ({refusal}): another client needs the file"
+                );
+                inner.note_failure(refusal);
+                inner.drop_dirty(&self.budget);
+            }
+        }
+        inner.lease = inner.lease.min(keep);
+        if inner.lease == LeaseMode::None {
+            inner.content = Content::Unknown;
+        }
+        inner.recalls += 1;
+        inner.recalling = false;
+        file.notify();
+    }
+}
+
+/// Takes in what the server told.
+fn install(content: &mut Content, told: Told, range: &Range<u64>) -> Result<(), Refusal> {
+    match told {
+        Told::Inline(bytes) => *content = Content::Inline(bytes),
+        Told::Extents { start, end, extents } => {
+            if start > range.start || end <= range.start {
+                return Err(Refusal::Io);
+            }
+            if !matches!(content, Content::Blocks(_)) {
+                *content = Content::Blocks(Chunks::default());
+            }
+            if let Content::Blocks(chunks) = content {
+                chunks.install(start..end, &extents);
+            }
+        }
+    }
+    Ok(())
+}

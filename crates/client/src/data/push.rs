@@ -1,0 +1,331 @@
+//! Pushing: what is dirty becomes blocks, and the blocks become the file's content by one operation.
+//!
+//! ```text
+//!   small, no blocks:  base + buffer ─────────────────────▶ Op::Write(Inline)
+//!   else:  buffer ─▶ blocks ─▶ stored ─▶ pending ─▶ sending ─▶ Op::Write(Extents) ─▶ content
+//! ```
+//!
+//! Invariants:
+//! - One push of a file at a time (`busy`); writers go on meanwhile, above what is being sent.
+//! - After a failure everything is where it hides what it hid before, and the next push tries again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_namespace::{AttrChange, Body, CHUNK_BYTES, Extent, Op};
+use chiton_objects::block::encoded_bytes;
+use chiton_proto::{Answer, Call};
+use chiton_types::{Cred, Refusal, Time};
+use parking_lot::MutexGuard;
+
+use super::buffer::Piece;
+use super::content::{Chunks, Content};
+use super::extent_map::ExtentMap;
+use super::file::{FileState, Inner};
+use super::files::Files;
+use super::options::DataMode;
+use super::upload::Upload;
+use super::write::run_upload;
+
+/// Most extents of one operation.
+const EXTENTS_MAX: usize = 4096;
+/// Most dirty ranges in one block.
+const PACKED_MAX: usize = 1024;
+
+/// What to push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Everything.
+    All,
+    /// Everything of files in which something was written at or before this time (monotonic).
+    Until(Duration),
+}
+
+/// What goes with the content.
+struct Stamp {
+    mtime: Time,
+    kill_setid: bool,
+    cred: Cred,
+}
+
+impl Files {
+    /// Pushes a file's dirty data to the server.
+    pub(super) fn push(&self, file: &Arc<FileState>, scope: Scope) -> Result<(), Refusal> {
+        {
+            let inner = file.lock();
+            if !inner.is_dirty() && !inner.busy {
+                return Ok(());
+            }
+        }
+        let busy = file.become_busy();
+        let result = self.push_busy(file, scope);
+        drop(busy);
+        self.note_clean(file);
+        result
+    }
+
+    /// The same for whoever is busy with the file already.
+    pub(super) fn push_busy(&self, file: &Arc<FileState>, scope: Scope) -> Result<(), Refusal> {
+        let mut inner = file.lock();
+        if !inner.is_dirty() || matches!(scope, Scope::Until(until) if inner.dirty_since > until) {
+            return Ok(());
+        }
+        if matches!(inner.content, Content::Unknown) {
+            let cred = inner.cred.clone();
+            drop(inner);
+            (inner, _) = self.with_content(file, &cred, 0..1, true)?;
+        }
+        let small = inner.size <= self.options.inline_bytes_max as u64;
+        if small
+            && !inner.blocks_only
+            && inner.pending.is_empty()
+            && matches!(inner.content, Content::Inline(_))
+        {
+            return self.push_inline(file, inner);
+        }
+        inner.leave_inline(&self.budget);
+        for upload in inner.uploads.values() {
+            upload.again(&self.budget);
+        }
+        self.seal(&mut inner);
+        // All that is dirty now, and nothing newer: what readers elsewhere see is a state that there was.
+        inner.sending = std::mem::take(&mut inner.pending);
+        inner.sending.share_repeated();
+        let stamp = inner.take_stamp();
+        let size = inner.size;
+        let uploads: Vec<Arc<Upload>> = inner.uploads.values().cloned().collect();
+        drop(inner);
+        let result = self.store(file, &uploads).and_then(|()| self.send(file, size, &stamp));
+        let mut inner = file.lock();
+        inner.in_flight = false;
+        if result.is_err() {
+            inner.unsend(&stamp);
+        }
+        inner.drop_failed_uploads(&self.budget);
+        result
+    }
+
+    /// Makes blocks of buffered bytes.
+    fn seal(&self, inner: &mut Inner) {
+        let block_bytes = self.options.block_bytes;
+        let mut pack: Vec<Piece> = Vec::new();
+        let mut packed_bytes = 0;
+        for piece in inner.buffer.take(&self.budget) {
+            if packed_bytes + piece.1.len() > block_bytes || pack.len() == PACKED_MAX {
+                self.seal_pack(inner, std::mem::take(&mut pack));
+                packed_bytes = 0;
+            }
+            packed_bytes += piece.1.len();
+            pack.push(piece);
+        }
+        self.seal_pack(inner, pack);
+    }
+
+    /// Makes one block of some pieces.
+    fn seal_pack(&self, inner: &mut Inner, mut pack: Vec<Piece>) {
+        if let [(at, bytes)] = &mut pack[..] {
+            let range = (*at, bytes.len() as u32, 0);
+            let bytes = std::mem::take(bytes);
+            self.new_upload(inner, bytes, &[range]);
+            return;
+        }
+        let total: usize = pack.iter().map(|(_, bytes)| bytes.len()).sum();
+        if total == 0 {
+            return;
+        }
+        let mut payload = Vec::with_capacity(encoded_bytes(total as u64) as usize);
+        self.budget.take(payload.capacity());
+        let mut ranges: Vec<(u64, u32, u32)> = Vec::new();
+        for (at, bytes) in pack {
+            match ranges.last_mut() {
+                Some((offset, len, _))
+                    if *offset + u64::from(*len) == at && !at.is_multiple_of(CHUNK_BYTES) =>
+                {
+                    *len += bytes.len() as u32;
+                }
+                _ => ranges.push((at, bytes.len() as u32, payload.len() as u32)),
+            }
+            payload.extend_from_slice(&bytes);
+            self.budget.give_buffer(bytes);
+        }
+        self.new_upload(inner, payload, &ranges);
+    }
+
+    /// Waits until these blocks are stored, helping.
+    fn store(&self, file: &Arc<FileState>, uploads: &[Arc<Upload>]) -> Result<(), Refusal> {
+        // One for this thread, the others for the pool; what the pool has not begun, this thread does.
+        for upload in uploads.iter().skip(1).filter(|upload| upload.is_waiting()) {
+            self.submit(file, upload.clone());
+        }
+        for upload in uploads {
+            run_upload(file, upload, &*self.io, &self.budget);
+        }
+        let mut inner = file.lock();
+        for upload in uploads {
+            while inner.uploads.contains_key(&upload.block) && !upload.is_failed() {
+                file.wait(&mut inner);
+            }
+        }
+        match uploads.iter().any(|upload| inner.uploads.contains_key(&upload.block)) {
+            true => Err(inner.failure.unwrap_or(Refusal::Io)),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the server of the blocks that are stored, and of the size.
+    fn send(&self, file: &FileState, size: u64, stamp: &Stamp) -> Result<(), Refusal> {
+        let (extents, mut size_told) = {
+            let inner = file.lock();
+            (inner.sending.iter().copied().collect::<Vec<Extent>>(), inner.attr.size)
+        };
+        // Another client may have made the file longer, where nothing prevents that.
+        let size = if self.options.data == DataMode::Linearizable { size } else { size.max(size_told) };
+        let mut parts = in_operations(extents).into_iter().peekable();
+        while let Some(part) = parts.next() {
+            let data_end = part.iter().rev().find(|e| !e.block.is_hole()).map_or(0, Extent::end);
+            size_told = if parts.peek().is_none() { size } else { size_told.max(data_end) };
+            let op = Op::Write {
+                ino: file.ino,
+                body: Body::Extents(part.clone()),
+                size: size_told,
+                mtime: stamp.mtime,
+                kill_setid: stamp.kill_setid,
+            };
+            let answer = self.call(&stamp.cred, Call::Op { op, open: false });
+            let mut inner = file.lock();
+            inner.sent(answer)?;
+            for e in &part {
+                inner.sending.cut(e.offset..e.end());
+                if let Content::Blocks(chunks) = &mut inner.content {
+                    chunks.apply(e);
+                }
+            }
+        }
+        if size <= size_told {
+            return Ok(());
+        }
+        // Grown, and nothing written in the new room.
+        let change = AttrChange { size: Some(size), size_by_handle: true, ..AttrChange::default() };
+        let op = Op::SetAttr { ino: file.ino, change };
+        let answer = self.call(&stamp.cred, Call::Op { op, open: false });
+        file.lock().sent(answer)
+    }
+
+    /// Sends the whole of a small file.
+    fn push_inline(&self, file: &FileState, mut inner: MutexGuard<'_, Inner>) -> Result<(), Refusal> {
+        let size = inner.size;
+        let mut body = vec![0; size as usize];
+        if let Content::Inline(base) = &inner.content {
+            let n = base.len().min(body.len());
+            body[..n].copy_from_slice(&base[..n]);
+        }
+        for (at, bytes) in inner.buffer.over(0..size) {
+            body[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        }
+        inner.buffer.cut(0..u64::MAX, &self.budget);
+        inner.sending_inline = Some(body.clone());
+        let stamp = inner.take_stamp();
+        drop(inner);
+        let op = Op::Write {
+            ino: file.ino,
+            body: Body::Inline(body),
+            size,
+            mtime: stamp.mtime,
+            kill_setid: stamp.kill_setid,
+        };
+        let answer = self.call(&stamp.cred, Call::Op { op, open: false });
+        let mut inner = file.lock();
+        let result = inner.sent(answer);
+        let body = inner.sending_inline.take().unwrap_or_default();
+        match result {
+            Ok(()) => inner.content = Content::Inline(body),
+            Err(_) => {
+                let newer = inner.buffer.take(&self.budget);
+                inner.buffer.write(0, &body, &self.budget);
+                for (at, bytes) in newer {
+                    inner.buffer.write(at, &bytes, &self.budget);
+                    self.budget.give_buffer(bytes);
+                }
+                inner.unsend(&stamp);
+            }
+        }
+        inner.in_flight = false;
+        result
+    }
+}
+
+/// Parts the extents into operations: each in order of offsets, and no block in two of them, because the server tells
+/// from one operation alone whether a block is shared.
+fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
+    if extents.len() <= EXTENTS_MAX {
+        return if extents.is_empty() { Vec::new() } else { vec![extents] };
+    }
+    extents.sort_by_key(|e| e.block);
+    let mut parts: Vec<Vec<Extent>> = vec![Vec::new()];
+    for of_block in extents.chunk_by(|a, b| a.block == b.block && !a.block.is_hole()) {
+        let last = parts.last_mut().expect("one at least");
+        match last.len() + of_block.len() <= EXTENTS_MAX {
+            true => last.extend(of_block),
+            false => parts.push(of_block.to_vec()),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    for part in &mut parts {
+        part.sort_unstable_by_key(|e| e.offset);
+    }
+    parts
+}
+
+impl Inner {
+    /// What goes with the content that is sent now.
+    fn take_stamp(&mut self) -> Stamp {
+        self.unsent = false;
+        self.in_flight = true;
+        let kill_setid = std::mem::take(&mut self.kill_setid);
+        Stamp { mtime: self.mtime, kill_setid, cred: self.cred.clone() }
+    }
+
+    /// Takes over the server's answer to an operation that changed the content.
+    fn sent(&mut self, answer: Result<Answer, Refusal>) -> Result<(), Refusal> {
+        let Answer::Op { outcome, .. } = answer? else { return Err(Refusal::Io) };
+        self.changes += 1;
+        self.blocks_only = false;
+        if let Some(attr) = outcome.attr
+            && attr.position >= self.attr.position
+        {
+            self.attr = attr;
+        }
+        Ok(())
+    }
+
+    /// What was being sent is dirty again.
+    fn unsend(&mut self, stamp: &Stamp) {
+        for e in std::mem::take::<ExtentMap>(&mut self.sending).iter() {
+            self.pending.insert_below(*e);
+        }
+        self.unsent = true;
+        self.kill_setid |= stamp.kill_setid;
+    }
+
+    /// A file that gets blocks loses its inline content: what of it is not overwritten becomes dirty.
+    fn leave_inline(&mut self, budget: &super::budget::Budget) {
+        let Content::Inline(base) = &mut self.content else { return };
+        let base = std::mem::take(base);
+        let mut hidden = vec![false; base.len()];
+        let len = base.len() as u64;
+        let hides = self.buffer.over(0..len).map(|(at, bytes)| (at, bytes.len()));
+        let hides = hides.chain(self.pending.over(0..len).map(|e| (e.offset, e.len as usize)));
+        for (at, n) in hides {
+            hidden[at as usize..at as usize + n].fill(true);
+        }
+        let mut at = 0;
+        while at < base.len() {
+            let run = hidden[at..].iter().take_while(|&&h| h == hidden[at]).count();
+            if !hidden[at] {
+                self.buffer.write(at as u64, &base[at..at + run], budget);
+            }
+            at += run;
+        }
+        self.content = Content::Blocks(Chunks::empty());
+    }
+}

@@ -1,0 +1,91 @@
+//! Tests of file data over a double of the server.
+
+mod contention;
+mod double;
+mod faults;
+mod histories;
+mod modes;
+mod shapes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_objects::MemoryObjects;
+use chiton_types::Ino;
+use chiton_world::RealWorld;
+
+use super::{BlockIo, DirectBlocks, Files, FilesOptions};
+use crate::{Caller, Groups, OpenFlags};
+use double::{Double, Session};
+
+const ALICE: u32 = 1000;
+
+/// Runs `f` as an ordinary user.
+fn caller<R>(f: impl FnOnce(&Caller<'_>) -> R) -> R {
+    let groups: Arc<[u32]> = Arc::new([]);
+    f(&Caller { uid: ALICE, gid: ALICE, groups: Groups::Known(&groups) })
+}
+
+/// Blocks of 16 bytes, files inline up to 24, nothing in the background.
+fn tiny() -> FilesOptions {
+    FilesOptions {
+        block_bytes: 16,
+        inline_bytes_max: 24,
+        flush_interval: Duration::from_secs(3600),
+        ..FilesOptions::default()
+    }
+}
+
+/// A server, a store, and clients.
+struct Rig {
+    objects: Arc<MemoryObjects>,
+    server: Arc<Double>,
+}
+
+/// One of them.
+struct Member {
+    files: Arc<Files>,
+    session: Arc<Session>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let objects = Arc::new(MemoryObjects::new());
+        Rig { server: Double::new(objects.clone()), objects }
+    }
+
+    fn member(&self, options: FilesOptions) -> Member {
+        self.member_with(options, Arc::new(DirectBlocks::new(self.objects.clone())))
+    }
+
+    fn member_with(&self, options: FilesOptions, io: Arc<dyn BlockIo>) -> Member {
+        let session = self.server.session();
+        let files = Files::new(session.clone(), io, Arc::new(RealWorld), options);
+        session.attach(&files);
+        Member { files, session }
+    }
+}
+
+impl Member {
+    fn open(&self, ino: Ino, flags: OpenFlags) -> u64 {
+        let (attr, lease, mark) = self.session.open(ino);
+        caller(|c| self.files.open(c, attr, lease, mark, flags)).expect("open")
+    }
+
+    fn create(&self) -> (Ino, u64) {
+        let (attr, lease, mark) = self.session.create();
+        let fh =
+            caller(|c| self.files.open(c, attr.clone(), lease, mark, OpenFlags::READ_WRITE)).expect("open");
+        (attr.ino, fh)
+    }
+
+    fn write(&self, fh: u64, offset: u64, bytes: &[u8]) {
+        let n = caller(|c| self.files.write(c, fh, offset, bytes)).expect("write");
+        assert_eq!(n as usize, bytes.len());
+    }
+
+    /// All of a file.
+    fn all(&self, fh: u64) -> Vec<u8> {
+        self.files.read(fh, 0, 1 << 20).expect("read")
+    }
+}

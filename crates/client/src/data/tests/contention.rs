@@ -1,0 +1,170 @@
+//! Clients that want the same file at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chiton_proto::LeaseMode;
+use chiton_types::{BlockId, Ino};
+use parking_lot::{Condvar, Mutex};
+
+use super::{Rig, caller, tiny};
+use crate::OpenFlags;
+use crate::data::{BlockError, BlockIo, DirectBlocks};
+
+/// A gate before the store.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicBool,
+}
+
+struct GatedBlocks {
+    inner: DirectBlocks,
+    gate: Arc<Gate>,
+}
+
+impl BlockIo for GatedBlocks {
+    fn put(&self, block: BlockId, encoded: &[u8]) -> Result<(), BlockError> {
+        let mut open = self.gate.open.lock();
+        self.gate.waiting.store(true, Ordering::SeqCst);
+        while !*open {
+            self.gate.changed.wait(&mut open);
+        }
+        drop(open);
+        self.inner.put(block, encoded)
+    }
+
+    fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError> {
+        self.inner.read_into(block, offset, into)
+    }
+}
+
+#[test]
+fn appends_of_two_clients_lose_nothing() {
+    const EACH: u64 = 60;
+    const RECORD: usize = 8;
+    let rig = Rig::new();
+    let members = [rig.member(tiny()), rig.member(tiny())];
+    let (ino, _) = members[0].create();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let member = &members[thread as usize % 2];
+            scope.spawn(move || {
+                let fh = member.open(ino, OpenFlags { append: true, ..OpenFlags::WRITE });
+                for n in 0..EACH {
+                    member.write(fh, 0, &(thread << 32 | n).to_le_bytes());
+                }
+                member.files.release(fh).expect("release");
+            });
+        }
+    });
+    let fh = members[1].open(ino, OpenFlags::READ);
+    let all = members[1].all(fh);
+    let mut records: Vec<u64> =
+        all.chunks(RECORD).map(|r| u64::from_le_bytes(r.try_into().expect("whole records"))).collect();
+    for thread in 0..4 {
+        let of: Vec<u64> = records.iter().copied().filter(|r| r >> 32 == thread).collect();
+        assert!(of.is_sorted(), "appends of one thread are in its order");
+    }
+    records.sort_unstable();
+    let expect: Vec<u64> = (0..4).flat_map(|t| (0..EACH).map(move |n| t << 32 | n)).collect();
+    assert_eq!(records, expect);
+}
+
+#[test]
+fn a_reader_never_goes_back_in_time() {
+    let rig = Rig::new();
+    let (writer, reader) = (rig.member(tiny()), rig.member(tiny()));
+    let (ino, fh) = writer.create();
+    // More than a block, so that it is no inline file; each write stamps both ends.
+    const LEN: usize = 40;
+    writer.write(fh, 0, &[0; LEN]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=200u8 {
+                writer.write(fh, 0, &[n; LEN]);
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        let fh = reader.open(ino, OpenFlags::READ);
+        let mut last = 0;
+        loop {
+            let end = done.load(Ordering::SeqCst);
+            let bytes = reader.all(fh);
+            assert_eq!(bytes.len(), LEN);
+            assert!(bytes.iter().all(|&b| b == bytes[0]), "one write, whole: {bytes:?}");
+            assert!(bytes[0] >= last, "{} after {last}", bytes[0]);
+            last = bytes[0];
+            if end {
+                break;
+            }
+        }
+        assert_eq!(last, 200);
+    });
+}
+
+#[test]
+fn what_the_kernel_writes_back_goes_through_during_a_recall() {
+    let rig = Rig::new();
+    let gate = Arc::new(Gate::default());
+    let io = GatedBlocks { inner: DirectBlocks::new(rig.objects.clone()), gate: gate.clone() };
+    let (writer, reader) = (rig.member_with(tiny(), Arc::new(io)), rig.member(tiny()));
+    let (ino, fh) = writer.create();
+    writer.write(fh, 0, &[1; 40]);
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| {
+            let fh = reader.open(ino, OpenFlags::READ);
+            reader.all(fh)
+        });
+        // The recall is under way once a block waits at the gate and the file is marked.
+        while !(gate.waiting.load(Ordering::SeqCst)
+            && writer.files.find(ino).is_some_and(|f| f.lock().recalling))
+        {
+            std::thread::yield_now();
+        }
+        let n = caller(|c| writer.files.write_back(c, fh, 40, &[2; 8]))
+            .expect("the kernel's own writes go through");
+        assert_eq!(n, 8);
+        *gate.open.lock() = true;
+        gate.changed.notify_all();
+        let mut expect = vec![1; 40];
+        expect.extend([2; 8]);
+        assert_eq!(read.join().expect("reader"), expect);
+    });
+    assert_eq!(writer.files.find(ino).expect("open").lock().lease, LeaseMode::Shared);
+}
+
+#[test]
+fn a_recall_of_a_file_that_is_not_known_returns() {
+    let rig = Rig::new();
+    rig.member(tiny()).files.recall(Ino(77), LeaseMode::None);
+}
+
+#[test]
+fn truncations_and_copies_in_opposite_directions_end() {
+    let rig = Rig::new();
+    let members = [rig.member(tiny()), rig.member(tiny())];
+    let (a, _) = members[0].create();
+    let (b, _) = members[1].create();
+    std::thread::scope(|scope| {
+        for m in 0..4usize {
+            let member = &members[m % 2];
+            let (from, to) = if m % 2 == 0 { (a, b) } else { (b, a) };
+            scope.spawn(move || {
+                let (fh_in, fh_out) =
+                    (member.open(from, OpenFlags::READ_WRITE), member.open(to, OpenFlags::READ_WRITE));
+                for n in 0..40u64 {
+                    member.write(fh_in, n, &[1; 50]);
+                    caller(|c| member.files.copy_range(c, fh_in, 0, fh_out, n, 64)).expect("copy");
+                    caller(|c| member.files.truncate(c, to, Some(fh_out), n * 2)).expect("truncate");
+                }
+                member.files.release(fh_in).expect("release");
+                member.files.release(fh_out).expect("release");
+            });
+        }
+    });
+    let (x, y) = (members[0].open(a, OpenFlags::READ), members[1].open(a, OpenFlags::READ));
+    assert_eq!(members[0].all(x), members[1].all(y));
+}

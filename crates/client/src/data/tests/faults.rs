@@ -1,0 +1,125 @@
+//! A store that is full, rotten, or changed behind our back.
+
+use std::time::Duration;
+
+use chiton_objects::Objects;
+use chiton_types::Refusal;
+
+use super::{Rig, caller, tiny};
+use crate::OpenFlags;
+use crate::data::FilesOptions;
+
+#[test]
+fn a_full_store_is_told_at_flush_and_the_data_wait_for_room() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (ino, fh) = member.create();
+    let other = member.open(ino, OpenFlags::READ_WRITE);
+    rig.objects.set_full(true);
+    let data: Vec<u8> = (0..100).collect();
+    member.write(fh, 0, &data);
+    assert_eq!(member.files.flush(fh), Err(Refusal::NoSpace));
+    assert_eq!(member.all(fh), data, "still here");
+    assert_eq!(member.files.fsync(fh, true), Err(Refusal::NoSpace));
+    rig.objects.set_full(false);
+    assert_eq!(member.files.fsync(fh, true), Ok(()));
+    // Every handle is told once, also when it is over.
+    assert_eq!(member.files.flush(other), Err(Refusal::NoSpace));
+    assert_eq!(member.files.flush(other), Ok(()));
+    let second = rig.member(tiny());
+    let fh = second.open(ino, OpenFlags::READ);
+    assert_eq!(second.all(fh), data);
+}
+
+#[test]
+fn a_writer_without_memory_gets_the_reason() {
+    let rig = Rig::new();
+    let options = FilesOptions { block_bytes: 64, dirty_bytes_max: 4096, inline_bytes_max: 24, ..tiny() };
+    let member = rig.member(options);
+    let (_, fh) = member.create();
+    rig.objects.set_full(true);
+    let mut written = 0;
+    let refusal = loop {
+        match caller(|c| member.files.write(c, fh, written, &[7; 64])) {
+            Ok(n) => written += u64::from(n),
+            Err(refusal) => break refusal,
+        }
+        assert!(written < 1 << 20, "the budget has an end");
+    };
+    assert_eq!(refusal, Refusal::NoSpace);
+    rig.objects.set_full(false);
+    member.write(fh, written, &[7; 64]);
+    assert_eq!(member.files.flush(fh), Err(Refusal::NoSpace), "what failed meanwhile");
+    assert_eq!(member.all(fh), vec![7; written as usize + 64]);
+}
+
+#[test]
+fn a_refused_operation_keeps_the_data() {
+    let rig = Rig::new();
+    for len in [10u8, 100] {
+        let member = rig.member(tiny());
+        let (ino, fh) = member.create();
+        let data: Vec<u8> = (0..len).collect();
+        member.write(fh, 0, &data);
+        rig.server.fail_next(1, Refusal::NoSpace);
+        assert_eq!(member.files.flush(fh), Err(Refusal::NoSpace));
+        assert_eq!(member.all(fh), data);
+        member.write(fh, 3, &[255; 2]);
+        assert_eq!(member.files.flush(fh), Ok(()));
+        let second = rig.member(tiny());
+        let read = second.open(ino, OpenFlags::READ);
+        let mut expect = data;
+        expect[3..5].fill(255);
+        assert_eq!(second.all(read), expect);
+    }
+}
+
+#[test]
+fn a_lost_session_loses_what_was_not_answered_and_says_so() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (_, fh) = member.create();
+    member.write(fh, 0, b"answered");
+    member.files.flush(fh).expect("flush");
+    member.write(fh, 0, b"not answered");
+    member.files.forget(true);
+    assert_eq!(member.files.fsync(fh, false), Err(Refusal::Io));
+    assert_eq!(member.files.fsync(fh, false), Ok(()));
+    assert_eq!(member.all(fh), b"answered");
+}
+
+#[test]
+fn a_rotten_block_is_an_error_and_a_moved_one_is_found() {
+    let rig = Rig::new();
+    let writer = rig.member(tiny());
+    let (ino, fh) = writer.create();
+    let data: Vec<u8> = (0..48).collect();
+    writer.write(fh, 0, &data);
+    writer.files.flush(fh).expect("flush");
+    let reader = rig.member(tiny());
+    let fh = reader.open(ino, OpenFlags::READ);
+    assert_eq!(reader.all(fh), data);
+    // The reader's map is cached and names blocks that are gone.
+    rig.server.compact(ino);
+    assert_eq!(reader.all(fh), data);
+    let key = rig.server.blocks(ino).first().expect("a block").key();
+    rig.objects.corrupt(&key, |bytes| bytes[3] ^= 1);
+    assert_eq!(reader.files.read(fh, 0, 48), Err(Refusal::Io));
+    assert_eq!(reader.files.read(fh, 16, 32), Ok(data[16..].to_vec()), "the other blocks are fine");
+    rig.objects.delete(&key).expect("delete");
+    assert_eq!(reader.files.read(fh, 0, 48), Err(Refusal::Io));
+}
+
+#[test]
+fn dirty_data_reach_the_server_by_themselves() {
+    let rig = Rig::new();
+    let member = rig.member(FilesOptions { flush_interval: Duration::from_millis(4), ..tiny() });
+    let (ino, fh) = member.create();
+    for size in [10u64, 100] {
+        member.write(fh, size - 10, &[1; 10]);
+        rig.server.wait_until(ino, |attr| attr.size == size);
+    }
+    let (writes, ..) = rig.server.counts();
+    member.files.release(fh).expect("release");
+    assert_eq!(rig.server.counts().0, writes, "nothing is sent when nothing is dirty");
+}

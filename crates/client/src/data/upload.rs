@@ -1,0 +1,99 @@
+//! A block on its way into the store.
+//!
+//! Invariants:
+//! - The payload stays readable, and in memory, until the block is stored; a put that failed can be tried again, with
+//!   the same name and the same bytes.
+//! - Exactly one thread at a time puts it: a thread of the pool, or the one that waits for it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use chiton_objects::block::seal_block;
+use chiton_types::{BlockId, Refusal};
+use parking_lot::RwLock;
+
+use super::block_io::BlockIo;
+use super::budget::Budget;
+
+const WAITING: u8 = 0;
+const RUNNING: u8 = 1;
+const STORED: u8 = 2;
+const FAILED: u8 = 3;
+
+/// One block.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) block: BlockId,
+    payload_bytes: usize,
+    stage: AtomicU8,
+    /// The payload; with its trailer once it was sealed; empty once it is stored.
+    bytes: RwLock<Vec<u8>>,
+}
+
+impl Upload {
+    /// A block of this payload, whose memory was taken from a budget.
+    pub(super) fn new(block: BlockId, payload: Vec<u8>, budget: &Budget) -> Upload {
+        budget.moving(payload.capacity());
+        Upload {
+            block,
+            payload_bytes: payload.len(),
+            stage: AtomicU8::new(WAITING),
+            bytes: RwLock::new(payload),
+        }
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == FAILED
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == WAITING
+    }
+
+    /// A failed one may be tried again.
+    pub(super) fn again(&self, budget: &Budget) {
+        if self.stage.compare_exchange(FAILED, WAITING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            budget.moving(self.bytes.read().capacity());
+        }
+    }
+
+    /// Stores the block, unless somebody else does or did. `None`: somebody else.
+    pub(super) fn run(&self, io: &dyn BlockIo, budget: &Budget) -> Option<Result<(), Refusal>> {
+        self.stage.compare_exchange(WAITING, RUNNING, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        let moving_bytes = self.seal(budget);
+        let result = io.put(self.block, &self.bytes.read());
+        budget.moved(moving_bytes);
+        match result {
+            Ok(()) => Some(Ok(())),
+            Err(error) => {
+                eprintln!("chiton: cannot store block {}: {error}", self.block.key());
+                self.stage.store(FAILED, Ordering::Release);
+                Some(Err(error.refusal()))
+            }
+        }
+    }
+
+    /// Appends the trailer, once. Returns the memory held.
+    fn seal(&self, budget: &Budget) -> usize {
+        let mut bytes = self.bytes.write();
+        if bytes.len() == self.payload_bytes {
+            let room = bytes.capacity();
+            seal_block(&mut bytes);
+            let grown = bytes.capacity() - room;
+            budget.take(grown);
+            budget.moving(grown);
+        }
+        bytes.capacity()
+    }
+
+    /// Copies a part of the payload.
+    pub(super) fn read(&self, offset: u32, into: &mut [u8]) {
+        let bytes = self.bytes.read();
+        into.copy_from_slice(&bytes[offset as usize..offset as usize + into.len()]);
+    }
+
+    /// Gives the memory back: nobody will read here again.
+    pub(super) fn finish(&self, budget: &Budget) {
+        self.stage.store(STORED, Ordering::Release);
+        budget.give_buffer(std::mem::take(&mut *self.bytes.write()));
+    }
+}

@@ -1,0 +1,157 @@
+//! Writing: bytes into the buffer, full blocks on their way.
+//!
+//! Invariants:
+//! - A byte is copied once: from the caller into the memory of the block that will hold it.
+//! - An append takes its place under the exclusive lease, so appends of all clients follow one another.
+
+use std::sync::Arc;
+
+use chiton_namespace::{Extent, FILE_BYTES_MAX};
+use chiton_proto::LeaseMode;
+use chiton_types::{Position, Refusal};
+
+use super::block_io::BlockIo;
+use super::budget::Budget;
+use super::file::{FileState, Inner};
+use super::files::{Files, OpenFile};
+use super::push::Scope;
+use super::upload::Upload;
+use crate::Caller;
+
+impl Files {
+    /// Writes `data` at `offset` (O_APPEND: at the end) and says how much: all. Under O_SYNC and O_DSYNC it is durable
+    /// then, else it may wait here for [`super::FilesOptions::flush_interval`], or until flush.
+    ///
+    /// # Errors
+    /// [`Refusal::TooBig`]; why there is no memory for it (what could not be stored before); under O_SYNC those of
+    /// [`Files::fsync`].
+    pub fn write(&self, caller: &Caller<'_>, fh: u64, offset: u64, data: &[u8]) -> Result<u32, Refusal> {
+        let open = self.handle(fh)?;
+        if !open.flags.write {
+            return Err(Refusal::BadHandle);
+        }
+        self.write_open(caller, &open, open.flags.append, offset, data, false)?;
+        if open.flags.sync || open.flags.dsync {
+            let result = self.push(&open.file, Scope::All).and_then(|()| self.service.commit(Position(0)));
+            self.tell(&open, result)?;
+        }
+        Ok(data.len() as u32)
+    }
+
+    /// Takes what the kernel writes back from its own page cache, through any handle of the file. Goes on while a
+    /// recall of the file is under way: the recall waits for it.
+    ///
+    /// # Errors
+    /// As [`Files::write`].
+    pub fn write_back(&self, caller: &Caller<'_>, fh: u64, offset: u64, data: &[u8]) -> Result<u32, Refusal> {
+        let open = self.handle(fh)?;
+        self.write_open(caller, &open, false, offset, data, true)?;
+        Ok(data.len() as u32)
+    }
+
+    pub(super) fn write_open(
+        &self,
+        caller: &Caller<'_>,
+        open: &OpenFile,
+        append: bool,
+        offset: u64,
+        data: &[u8],
+        during_recall: bool,
+    ) -> Result<(), Refusal> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let file = &open.file;
+        self.budget.gate()?;
+        let mut inner = self.leased(file, &open.cred, LeaseMode::Exclusive, during_recall)?;
+        let offset = if append { inner.size } else { offset };
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|&end| end <= FILE_BYTES_MAX)
+            .ok_or(Refusal::TooBig)?;
+        let was_clean = !inner.is_dirty();
+        self.note_written(&mut inner, caller);
+        inner.buffer.write(offset, data, &self.budget);
+        inner.size = inner.size.max(end);
+        let uploads = self.seal_full(&mut inner, offset, end);
+        drop(inner);
+        for upload in uploads {
+            self.submit(file, upload);
+        }
+        if was_clean {
+            self.note_dirty(file);
+        }
+        Ok(())
+    }
+
+    /// The content was changed by `caller` just now.
+    pub(super) fn note_written(&self, inner: &mut Inner, caller: &Caller<'_>) {
+        inner.mtime = self.world.now();
+        if !inner.is_dirty() || inner.in_flight {
+            inner.dirty_since = self.world.monotonic();
+        }
+        inner.unsent = true;
+        inner.kill_setid |= caller.uid != 0;
+        inner.cred = caller.cred();
+    }
+
+    /// Sends blocks off that a write to this range has filled.
+    fn seal_full(&self, inner: &mut Inner, offset: u64, end: u64) -> Vec<Arc<Upload>> {
+        let mut uploads = Vec::new();
+        // A file that may still be inline stays here until it is pushed.
+        if inner.size <= self.options.inline_bytes_max as u64 {
+            return uploads;
+        }
+        let slot = self.options.block_bytes as u64;
+        let mut slot_end = (offset / slot + 1) * slot;
+        while slot_end - slot < end {
+            if let Some((at, bytes)) = inner.buffer.take_full(slot_end, &self.budget) {
+                let range = (at, bytes.len() as u32, 0);
+                uploads.push(self.new_upload(inner, bytes, &[range]));
+            }
+            slot_end += slot;
+        }
+        uploads
+    }
+
+    /// A new block, and its ranges: offset in the file, bytes, offset in the block.
+    pub(super) fn new_upload(
+        &self,
+        inner: &mut Inner,
+        bytes: Vec<u8>,
+        ranges: &[(u64, u32, u32)],
+    ) -> Arc<Upload> {
+        let block = self.new_block();
+        for &(offset, len, block_offset) in ranges {
+            inner.pending.insert(Extent { offset, len, block, block_offset, shared: ranges.len() > 1 });
+        }
+        let upload = Arc::new(Upload::new(block, bytes, &self.budget));
+        inner.uploads.insert(block, upload.clone());
+        upload
+    }
+
+    /// Lets the pool store a block.
+    pub(super) fn submit(&self, file: &Arc<FileState>, upload: Arc<Upload>) {
+        let (of, io, budget) = (file.clone(), self.io.clone(), self.budget.clone());
+        let job = upload.clone();
+        if !self.upload_pool.submit(move || run_upload(&of, &job, &*io, &budget)) {
+            run_upload(file, &upload, &*self.io, &self.budget);
+        }
+    }
+}
+
+/// Stores a block, unless somebody else does, and tells the file.
+pub(super) fn run_upload(file: &FileState, upload: &Upload, io: &dyn BlockIo, budget: &Budget) {
+    let Some(result) = upload.run(io, budget) else { return };
+    let mut inner = file.lock();
+    match result {
+        Ok(()) => {
+            inner.uploads.remove(&upload.block);
+            upload.finish(budget);
+        }
+        Err(refusal) if inner.uploads.contains_key(&upload.block) => inner.note_failure(refusal),
+        Err(_) => upload.finish(budget),
+    }
+    drop(inner);
+    file.notify();
+}
