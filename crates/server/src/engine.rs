@@ -14,6 +14,7 @@
 //! - What takes a change in is refused only before its first event is applied.
 
 mod answer;
+mod census;
 mod counters;
 mod driver;
 mod inodes;
@@ -50,7 +51,7 @@ use locks::Locks;
 use opens::Opens;
 use parked::{Parked, Wait};
 use recovery::Recovery;
-use sessions::{Sessions, Slot};
+use sessions::Sessions;
 
 /// What does not change while a server runs.
 #[derive(Clone, Debug)]
@@ -94,6 +95,8 @@ pub struct Moment {
     pub durable: Position,
     /// Whether changes can be made durable.
     pub health: Health,
+    /// Checkpoints fail for want of space: changes go on until too much is dirty, then they are refused.
+    pub store_full: bool,
 }
 
 /// How a request got on.
@@ -273,6 +276,11 @@ impl Engine {
         self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
     }
 
+    /// Recalls that a session has not answered, for a new recall connection.
+    pub(crate) fn recalls_out(&self, session: SessionId) -> Vec<Recall> {
+        self.sessions.get(session).map(|s| self.leases.recalls_out(s.slot)).unwrap_or_default()
+    }
+
     /// The lowest position whose durability a parked request waits for.
     pub fn durable_wanted(&self) -> Option<Position> {
         self.parked.durable_wanted()
@@ -393,9 +401,20 @@ impl Engine {
         self.crumbled.pop_front()
     }
 
-    /// True if orphans wait to be freed.
-    pub fn has_background(&self) -> bool {
-        !self.reclaims.is_empty() && self.recovery.is_none()
+    /// The rows that [`Engine::run`] asked for cannot be read: fails the request that needs them.
+    pub(crate) fn fail_first(&mut self, m: &Moment) {
+        let task = self.resends.pop_front().or_else(|| self.ready.pop_front());
+        let Some(Task { ticket: Some(ticket), request, .. }) = task else { return };
+        let reply = self.reply(request.id, Err(Failure::Refused(Refusal::Io)), m);
+        self.commands.push(Command::Reply(ticket, reply));
+        if self.recovery.is_none() && self.resends.is_empty() {
+            self.recovery_ended();
+        }
+    }
+
+    /// The rows of the first orphan cannot be read: it stays until the next start.
+    pub(crate) fn leave_orphan(&mut self) {
+        self.reclaims.pop_front();
     }
 }
 

@@ -1,3 +1,22 @@
 //! The server: the one kind of daemon. A pure engine that decides, and a thin runtime around it.
+//!
+//! ```text
+//!   embedded session ─┐                       ┌─▶ journal ──▶ place (a directory, objects)
+//!                     ├─▶ Mutex<Engine> ──────┤
+//!   listener ─────────┘      ▲   ▲            └─▶ replies, recalls
+//!                     pump ──┘   └── checkpointer ──▶ metadata store, object store (sweeping)
+//! ```
+//!
+//! Invariants:
+//! - [`engine`] knows no clock, disk, thread or socket.
+//! - Events are appended to the journal under the engine's lock: the order of applying is the order of the journal.
+//! - Nothing slow happens under the engine's lock: no fetch, no fsync, no checkpoint commit.
+//! - No checkpoint is committed before the journal is durable up to its position.
 
 pub mod engine;
+
+mod runtime;
+
+pub use runtime::{
+    EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Server, ServerOptions, StartError, Stores,
+};

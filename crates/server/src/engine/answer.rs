@@ -1,7 +1,7 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock};
-use chiton_types::{Attr, Cred, Ino, Kind, Refusal, Seq};
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock, Request};
+use chiton_types::{Attr, Cred, Ino, Kind, Refusal, Seq, SessionId};
 use smallvec::smallvec;
 
 use crate::engine::driver::Asked;
@@ -78,11 +78,21 @@ impl Engine {
                 self.end_session(task.session, m);
                 Ok(Answer::Done)
             }
-            // The runtime answers these; here they only keep the session alive.
+            // The runtime answers these.
             Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => {
                 Ok(Answer::Done)
             }
         }
+    }
+
+    /// A request that the runtime answers: keeps its session alive.
+    pub(crate) fn outside(&mut self, session: SessionId, request: &Request, m: &Moment) -> Result<(), Failure> {
+        let Some(known) = self.sessions.get_mut(session) else { return Err(Failure::SessionGone) };
+        known.heard = m.mono;
+        known.request_count += 1;
+        known.window.settle(request.settled);
+        self.counters.count(counters::kind_of_call(&request.call));
+        Ok(())
     }
 
     /// The operations of a batch from where it stopped.

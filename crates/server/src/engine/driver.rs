@@ -64,7 +64,7 @@ impl Engine {
             Health::Failed => return Err(Refusal::Io.into()),
         }
         if self.ns.dirty_rows() > self.settings.dirty_rows_max {
-            return Err(Stop::Wait(Wait::Room));
+            return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
         }
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;

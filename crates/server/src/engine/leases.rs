@@ -321,6 +321,12 @@ impl Leases {
         self.entry_count
     }
 
+    /// What a session was asked for and has not given back.
+    pub(crate) fn recalls_out(&self, slot: Slot) -> Vec<Recall> {
+        let of_slot = self.recalls.iter().filter(|(_, out)| out.slot == slot);
+        of_slot.map(|(id, out)| Recall { id: *id, ino: out.ino, keep: out.keep }).collect()
+    }
+
     /// Recalls that are out.
     pub(crate) fn recall_count(&self) -> usize {
         self.recalls.len()

@@ -1,0 +1,43 @@
+//! Blocks through the server, for clients that cannot reach the object store.
+
+use chiton_objects::{ObjectError, read_block};
+use chiton_proto::{Answer, Failure};
+use chiton_types::{BlockId, Refusal, SessionId};
+
+use crate::runtime::shared::Shared;
+
+impl Shared {
+    /// Stores a block of the session. Durable at the latest when an event that names it is.
+    pub(crate) fn put_block(&self, session: SessionId, block: BlockId, bytes: &[u8]) -> Result<Answer, Failure> {
+        if block.writer != session.0 || block.is_hole() {
+            return Err(Failure::Refused(Refusal::NotPermitted));
+        }
+        match self.objects.put(&block.key(), bytes) {
+            Ok(()) => Ok(Answer::Done),
+            Err(error) => Err(self.object_failure(&error)),
+        }
+    }
+
+    /// Part of a block's payload, verified.
+    pub(crate) fn get_block(&self, block: BlockId, offset: u32, len: u32) -> Result<Answer, Failure> {
+        let end = u64::from(offset) + u64::from(len);
+        if len == 0 || end > chiton_objects::BLOCK_BYTES_MAX {
+            return Err(Failure::Refused(Refusal::Invalid));
+        }
+        match read_block(&*self.objects, &block.key(), Some(u64::from(offset)..end)) {
+            Ok(bytes) => Ok(Answer::Bytes(bytes)),
+            // The client fetches the map anew: the block may have been compacted away.
+            Err(error) if error.is_not_found() => Err(Failure::Refused(Refusal::Stale)),
+            Err(error) => Err(self.object_failure(&error)),
+        }
+    }
+
+    fn object_failure(&self, error: &ObjectError) -> Failure {
+        self.log(&error.to_string());
+        self.error_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Failure::Refused(match error {
+            ObjectError::NoSpace { .. } => Refusal::NoSpace,
+            _ => Refusal::Io,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! The checkpointer: a thread that moves changed rows to the metadata store, then trims the journal, drops clean rows
+//! above the cache's size, and sweeps garbage.
+//!
+//! ```text
+//!   begin ─ take, a slice at a time ─ journal durable up to the position? ─ commit ─ done ─ trim ─ evict ─ sweep
+//! ```
+//!
+//! Invariants:
+//! - One atomic batch: the rows, the position, inode marks, sessions.
+//! - A batch is committed only when the journal is durable up to its position.
+//! - A batch that was taken is tried again until it is committed: what it holds is in no other.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use chiton_metastore::{Batch, StoreError};
+use chiton_namespace::RowChange;
+use chiton_types::Position;
+
+use crate::runtime::shared::Shared;
+
+/// Rows that are encoded in one hold of the engine's lock.
+const SLICE_ROWS: usize = 2_000;
+/// How often it is looked whether a checkpoint is due by age.
+const LOOK: Duration = Duration::from_millis(200);
+/// Bytes that leave the cache in one hold of the engine's lock.
+const EVICT_BYTES: usize = 4 << 20;
+
+impl Shared {
+    /// Runs until the server stops.
+    pub(crate) fn checkpointer(&self) {
+        self.list_dead_writers();
+        while !self.is_stopping() {
+            self.checkpoint_bell.wait(LOOK);
+            if self.is_stopping() {
+                return;
+            }
+            if (self.is_due() || self.store_full.load(Relaxed))
+                && let Err(line) = self.checkpoint_now()
+            {
+                self.log(&line);
+            }
+            self.sweep_writers();
+            self.compact();
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let journal_bytes = self.appended_bytes.load(Relaxed) - self.checkpoint.appended_bytes.load(Relaxed);
+        if journal_bytes == 0 {
+            return false;
+        }
+        let age = self.checkpoint_age();
+        let rows = self.engine.lock().namespace().dirty_rows();
+        rows >= self.options.checkpoint_rows
+            || journal_bytes >= self.options.checkpoint_journal_bytes
+            || age >= self.options.checkpoint_age
+    }
+
+    /// Time since the last checkpoint ended.
+    pub(crate) fn checkpoint_age(&self) -> Duration {
+        let ended = Duration::from_millis(self.checkpoint.ended_ms.load(Relaxed));
+        self.world.monotonic().saturating_sub(ended)
+    }
+
+    /// One checkpoint, or the one that failed the last time. On an error its rows are kept for the next try.
+    pub(crate) fn checkpoint_now(&self) -> Result<(), String> {
+        let mut pending = self.checkpointing.lock();
+        let begun = match pending.take() {
+            Some(begun) => begun,
+            None => self.take_rows(),
+        };
+        if let Err(line) = self.commit_rows(&begun) {
+            *pending = Some(begun);
+            return Err(line);
+        }
+        self.checkpoint.position.store(begun.position.0, Relaxed);
+        self.checkpoint.ended_ms.store(self.world.monotonic().as_millis() as u64, Relaxed);
+        self.checkpoint.count.fetch_add(1, Relaxed);
+        if self.store_full.swap(false, Relaxed) {
+            self.log("the metadata store has space again");
+        }
+        self.with_engine(|engine, _| {
+            engine.namespace().checkpoint_done();
+            engine.room_changed();
+        });
+        if let Err(error) = self.journal.trim(begun.position) {
+            self.note_error(&format!("cannot trim the journal: {error}"));
+        }
+        self.evict();
+        self.sweep_garbage();
+        Ok(())
+    }
+
+    fn take_rows(&self) -> Begun {
+        self.checkpoint.appended_bytes.store(self.appended_bytes.load(Relaxed), Relaxed);
+        let (position, mut rows) = self.with_engine(|engine, _| {
+            self.checkpoint.rung.store(false, Relaxed);
+            engine.namespace().checkpoint_begin();
+            (engine.position(), engine.own_rows())
+        });
+        while !self.with_engine(|engine, _| engine.namespace().checkpoint_take(SLICE_ROWS, &mut rows)) {}
+        Begun { position, rows }
+    }
+
+    fn commit_rows(&self, begun: &Begun) -> Result<(), String> {
+        if self.place.is_severed() {
+            return Err("the server was abandoned".to_owned());
+        }
+        let why = |what: &dyn std::fmt::Display| format!("no checkpoint at position {}: {what}", begun.position);
+        if let Err(error) = self.journal.wait_durable(begun.position) {
+            self.set_health(Err(&error));
+            return Err(why(&error));
+        }
+        let Err(error) = self.meta.get().commit(Batch { rows: begun.rows.clone() }) else { return Ok(()) };
+        self.error_count.fetch_add(1, Relaxed);
+        if matches!(error, StoreError::NoSpace { .. }) && !self.store_full.swap(true, Relaxed) {
+            // Those that wait for room are told.
+            self.with_engine(|engine, _| engine.room_changed());
+        }
+        // Whether it landed is not known; committing the same rows again does no harm.
+        let reopened = self.meta.reopen();
+        Err(why(&reopened.err().unwrap_or(error)))
+    }
+
+    fn evict(&self) {
+        let target = self.options.cache_bytes;
+        loop {
+            let more = self.with_engine(|engine, _| {
+                let ns = engine.namespace();
+                let before = ns.memory_bytes();
+                if before <= target {
+                    return false;
+                }
+                ns.evict(target.max(before.saturating_sub(EVICT_BYTES)));
+                ns.memory_bytes() < before
+            });
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Counts and logs what failed in the background.
+    pub(crate) fn note_error(&self, line: &str) {
+        self.error_count.fetch_add(1, Relaxed);
+        self.log(line);
+    }
+}
+
+/// A checkpoint that is not committed.
+pub(crate) struct Begun {
+    position: Position,
+    rows: Vec<RowChange>,
+}

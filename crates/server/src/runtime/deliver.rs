@@ -1,0 +1,144 @@
+//! Ways to sessions: threads that wait, recall handlers, connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use chiton_proto::{Channel, ConnId, Recall, Reply, Sender};
+use chiton_types::SessionId;
+use parking_lot::{Condvar, Mutex};
+
+/// Where a thread waits for its answer.
+#[derive(Default)]
+pub(crate) struct Parking {
+    reply: Mutex<Option<Reply>>,
+    changed: Condvar,
+}
+
+impl Parking {
+    pub(crate) fn answer(&self, reply: Reply) {
+        *self.reply.lock() = Some(reply);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn wait(&self) -> Reply {
+        let mut reply = self.reply.lock();
+        loop {
+            match reply.take() {
+                Some(reply) => return reply,
+                None => self.changed.wait(&mut reply),
+            }
+        }
+    }
+}
+
+/// Recalls for a session in this process, until closed.
+#[derive(Default)]
+pub(crate) struct RecallQueue {
+    state: Mutex<(VecDeque<Recall>, bool)>,
+    changed: Condvar,
+}
+
+impl RecallQueue {
+    fn push(&self, recall: Recall) {
+        self.state.lock().0.push_back(recall);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().1 = true;
+        self.changed.notify_all();
+    }
+
+    /// The next recall; `None` once closed.
+    pub(crate) fn next(&self) -> Option<Recall> {
+        let mut state = self.state.lock();
+        loop {
+            if state.1 {
+                return None;
+            }
+            if let Some(recall) = state.0.pop_front() {
+                return Some(recall);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Ways {
+    embedded: Option<Arc<RecallQueue>>,
+    main: Option<Sender>,
+    recall: Option<Sender>,
+}
+
+/// The ways to all sessions.
+#[derive(Default)]
+pub(crate) struct Channels {
+    by_session: Mutex<BTreeMap<SessionId, Ways>>,
+}
+
+impl Channels {
+    pub(crate) fn add_embedded(&self, session: SessionId, queue: Arc<RecallQueue>) {
+        self.by_session.lock().entry(session).or_default().embedded = Some(queue);
+    }
+
+    /// A connection of a session; one that it replaces is closed.
+    pub(crate) fn add(&self, session: SessionId, channel: Channel, sender: &Sender) {
+        let mut by_session = self.by_session.lock();
+        let ways = by_session.entry(session).or_default();
+        let way = match channel {
+            Channel::Main => &mut ways.main,
+            Channel::Recall => &mut ways.recall,
+        };
+        let before = way.replace(sender.clone());
+        drop(by_session);
+        if let Some(before) = before {
+            before.close();
+        }
+    }
+
+    /// A connection is closed.
+    pub(crate) fn remove(&self, session: SessionId, conn: ConnId) {
+        let mut by_session = self.by_session.lock();
+        let Some(ways) = by_session.get_mut(&session) else { return };
+        for way in [&mut ways.main, &mut ways.recall] {
+            if way.as_ref().is_some_and(|sender| sender.id() == conn) {
+                *way = None;
+            }
+        }
+        if ways.main.is_none() && ways.recall.is_none() && ways.embedded.is_none() {
+            by_session.remove(&session);
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn drop_session(&self, session: SessionId) {
+        let Some(ways) = self.by_session.lock().remove(&session) else { return };
+        if let Some(queue) = ways.embedded {
+            queue.close();
+        }
+        // The main connection may still carry the answer to its end.
+        if let Some(recall) = ways.recall {
+            recall.close();
+        }
+    }
+
+    /// Asks for a lease. Without a recall connection it is asked for when there is one again.
+    pub(crate) fn recall(&self, session: SessionId, recall: Recall) {
+        let by_session = self.by_session.lock();
+        let Some(ways) = by_session.get(&session) else { return };
+        if let Some(queue) = &ways.embedded {
+            queue.push(recall);
+        } else if let Some(sender) = &ways.recall {
+            let sender = sender.clone();
+            drop(by_session);
+            // Lost: the client comes back, or its session ends.
+            let _ = sender.recall(&recall);
+        }
+    }
+
+    /// Whether a session's main and recall connections are up.
+    pub(crate) fn is_connected(&self, session: SessionId) -> bool {
+        self.by_session.lock().get(&session).is_some_and(|ways| ways.main.is_some() || ways.embedded.is_some())
+    }
+}

@@ -1,0 +1,109 @@
+//! A session of a client in this process: requests are carried out on the calling thread.
+//!
+//! Invariants:
+//! - It is volatile: it dies with the server, so its operations are not numbered and never sent again.
+//! - Recalls are handled on a thread of its own, so that a thread which waits for another session is not needed to
+//!   give up what it holds itself.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use chiton_objects::Objects;
+use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
+use chiton_types::{Cred, Epoch, Position, Seq, SessionId};
+
+use crate::runtime::deliver::RecallQueue;
+use crate::runtime::shared::Shared;
+
+/// See the module. Dropping it ends the session.
+pub struct EmbeddedSession {
+    shared: Arc<Shared>,
+    session: SessionId,
+    queue: Arc<RecallQueue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EmbeddedSession {
+    pub(crate) fn begin(
+        shared: Arc<Shared>,
+        identity: &str,
+        on_recall: Box<dyn Fn(Recall) + Send + Sync>,
+    ) -> Result<EmbeddedSession, String> {
+        if shared.is_stopping() {
+            return Err("the server stops".to_owned());
+        }
+        let session = shared.new_session_id()?;
+        let queue = Arc::new(RecallQueue::default());
+        shared.channels.add_embedded(session, queue.clone());
+        let opened = shared.with_engine(|engine, m| engine.open_session(session, 0, identity, true, m));
+        if opened.is_err() {
+            shared.channels.drop_session(session);
+            return Err("the server has too many sessions".to_owned());
+        }
+        let (thread_queue, thread_shared) = (queue.clone(), shared.clone());
+        let body = move || {
+            while let Some(recall) = thread_queue.next() {
+                on_recall(recall);
+                thread_shared.with_engine(|engine, m| engine.recall_done(session, recall.id, m));
+            }
+        };
+        let thread = thread::Builder::new().name("chiton-recall".to_owned()).spawn(body).map_err(|e| e.to_string())?;
+        Ok(EmbeddedSession { shared, session, queue, thread: Some(thread) })
+    }
+
+    /// The session's id: the writer of its blocks.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Carries a request out; waits for others if it must. `seq` is 0.
+    ///
+    /// # Panics
+    /// If the request is numbered: a session that dies with the server never sends anything again.
+    pub fn call(&self, request: Request) -> Reply {
+        assert!(request.seq == Seq(0), "requests of a session in the server's process are not numbered");
+        self.shared.call(self.session, request)
+    }
+
+    /// The same for a bare call.
+    ///
+    /// # Errors
+    /// The reply's.
+    pub fn ask(&self, cred: &Cred, call: Call) -> Result<Answer, Failure> {
+        let request = Request {
+            id: 0,
+            seq: Seq(0),
+            settled: Seq(0),
+            epoch: Epoch(0),
+            again: None,
+            cred: cred.clone(),
+            call,
+        };
+        self.call(request).result
+    }
+
+    /// Where file data are.
+    pub fn objects(&self) -> Arc<dyn Objects> {
+        self.shared.objects.clone()
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Position {
+        self.shared.journal.durable()
+    }
+}
+
+impl Drop for EmbeddedSession {
+    fn drop(&mut self) {
+        if !self.shared.is_stopping() {
+            self.shared.with_engine(|engine, m| engine.end_session(self.session, m));
+        }
+        self.queue.close();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            // A handler that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a caller chooses about a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_metastore::FjallOptions;
+use chiton_proto::ServeOptions;
+
+/// Where lines for the log go.
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Settings of a running server.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Memory for the namespace: clean rows above it leave after a checkpoint.
+    pub cache_bytes: usize,
+    /// A checkpoint begins at so many changed rows …
+    pub checkpoint_rows: usize,
+    /// … or so many bytes of journal since the last …
+    pub checkpoint_journal_bytes: u64,
+    /// … or when changes are this old.
+    pub checkpoint_age: Duration,
+    /// Memory for changed rows: above it changes wait.
+    pub dirty_bytes_max: usize,
+    /// A session not heard of for so long is over. A lease not given back for so long ends the session, too.
+    pub session_ms: u32,
+    /// How long a restarted server waits for its sessions; at most `session_ms`.
+    pub grace_ms: u32,
+    /// About how many leases are kept.
+    pub lease_entries_max: usize,
+    /// Most sessions.
+    pub sessions_max: usize,
+    /// The journal's tunables.
+    pub journal: chiton_journal::Options,
+    /// The metadata store's tunables.
+    pub metastore: FjallOptions,
+    /// The listeners' limits.
+    pub serve: ServeOptions,
+    /// End a process that holds the data directory.
+    pub take_over: bool,
+    /// Told bytes done and to do while the journal is replayed.
+    pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
+    /// Told what an administrator should know, a line each. Standard error by default.
+    pub log: Log,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            cache_bytes: 1 << 30,
+            checkpoint_rows: 50_000,
+            checkpoint_journal_bytes: 64 << 20,
+            checkpoint_age: Duration::from_secs(5),
+            dirty_bytes_max: 2 << 30,
+            session_ms: 30_000,
+            grace_ms: 10_000,
+            lease_entries_max: 1 << 20,
+            sessions_max: 65_536,
+            journal: chiton_journal::Options::default(),
+            metastore: FjallOptions::default(),
+            serve: ServeOptions::default(),
+            take_over: false,
+            progress: None,
+            log: Arc::new(|line| eprintln!("chiton: {line}")),
+        }
+    }
+}
+
+/// Memory that a changed row takes, about: itself, its place on the list, its copy in a checkpoint.
+const DIRTY_ROW_BYTES: usize = 200;
+
+impl ServerOptions {
+    /// [`ServerOptions::dirty_bytes_max`] in rows.
+    pub(crate) fn dirty_rows_max(&self) -> usize {
+        self.dirty_bytes_max / DIRTY_ROW_BYTES
+    }
+}

@@ -1,0 +1,111 @@
+//! The pump: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use chiton_types::Position;
+
+use crate::engine::{Engine, Health, Moment, Progress};
+use crate::runtime::shared::Shared;
+
+/// How often sessions and the recovery window are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Steps of freeing orphans between two looks at everything else.
+const BACKGROUND_STEPS: usize = 64;
+
+/// On whose behalf there is something to do.
+enum Asked {
+    Requests(Progress),
+    Orphans(Progress),
+}
+
+/// A few steps of freeing orphans.
+fn free_orphans(engine: &mut Engine, m: &Moment) -> Progress {
+    for _ in 0..BACKGROUND_STEPS {
+        match engine.run_background(m) {
+            Progress::More => {}
+            progress => return progress,
+        }
+    }
+    Progress::More
+}
+
+impl Shared {
+    /// Runs until the server stops.
+    pub(crate) fn pump(&self) {
+        let mut next_tick = Duration::ZERO;
+        let mut durable_before = Position(0);
+        while !self.is_stopping() {
+            let mono = self.world.monotonic();
+            if mono >= next_tick {
+                next_tick = mono + TICK;
+                self.probe(&mut durable_before);
+                self.refresh_disk();
+                self.with_engine(|engine, m| engine.tick(m));
+            }
+            if self.journal.durable().0 >= self.durable_wanted.load(Ordering::Relaxed) {
+                self.with_engine(|engine, m| {
+                    engine.durable_advanced(m);
+                    let wanted = engine.durable_wanted().map_or(u64::MAX, |position| position.0);
+                    self.durable_wanted.store(wanted, Ordering::Relaxed);
+                });
+            }
+            if !self.pump_once() {
+                self.pump_bell.wait(TICK);
+            }
+        }
+    }
+
+    /// Lets the engine's queues go on a little; false if there was nothing to do.
+    pub(crate) fn pump_once(&self) -> bool {
+        let (asked, generation) = self.with_engine(|engine, m| {
+            let asked = match engine.run(m) {
+                Progress::Idle => Asked::Orphans(free_orphans(engine, m)),
+                progress => Asked::Requests(progress),
+            };
+            (asked, engine.namespace().generation())
+        });
+        match asked {
+            Asked::Requests(Progress::Idle) | Asked::Orphans(Progress::Idle) => false,
+            Asked::Requests(Progress::More) | Asked::Orphans(Progress::More) => true,
+            Asked::Requests(Progress::NeedRows(needs)) => {
+                if self.supply(&needs, generation).is_err() {
+                    self.with_engine(|engine, m| engine.fail_first(m));
+                }
+                true
+            }
+            Asked::Orphans(Progress::NeedRows(needs)) => {
+                if self.supply(&needs, generation).is_err() {
+                    self.with_engine(|engine, _| engine.leave_orphan());
+                }
+                true
+            }
+        }
+    }
+
+    /// Asks the journal how it does when it has not got on since the last time.
+    fn probe(&self, durable_before: &mut Position) {
+        let (last, durable) = (self.journal.last(), self.journal.durable());
+        let stuck = last > durable && durable == *durable_before;
+        *durable_before = durable;
+        if stuck || self.health() != Health::Good {
+            let outcome = self.journal.wait_durable(last);
+            self.set_health(outcome.as_ref().map(|_| ()));
+            if outcome.is_err() {
+                self.refuse_commits();
+            } else {
+                // Frames for which there was no room may go now.
+                self.with_engine(|engine, _| engine.room_changed());
+            }
+        }
+    }
+
+    fn refresh_disk(&self) {
+        if let Some(path) = self.objects_address.strip_prefix("local:")
+            && let Ok(stat) = rustix::fs::statvfs(path)
+        {
+            let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+            self.engine.lock().set_disk(bytes(stat.f_blocks), bytes(stat.f_bavail));
+        }
+    }
+}

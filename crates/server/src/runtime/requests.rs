@@ -1,0 +1,245 @@
+//! From a request to its answer, for threads of this process and for clients.
+//!
+//! Invariants:
+//! - Rows are fetched without the engine's lock, taken in with the generation that was read with the request.
+//! - No thread waits for the durability of a client's commit.
+
+use std::sync::Arc;
+
+use chiton_namespace::Need;
+use chiton_proto::{Answer, Call, Failure, Reply, Request, Sender};
+use chiton_types::{Position, Refusal, SessionId};
+
+use crate::engine::{Engine, Health, Moment, Step, Task};
+use crate::runtime::deliver::Parking;
+use crate::runtime::shared::{Shared, Waiter, install};
+use crate::runtime::startup::EPOCH;
+
+/// A request that waits for rows.
+pub(crate) struct Hungry {
+    id: u64,
+    task: Task,
+    needs: Vec<Need>,
+    generation: u64,
+}
+
+impl Shared {
+    /// Answers a request of a session in this process; the thread waits.
+    #[inline]
+    pub(crate) fn call(&self, session: SessionId, request: Request) -> Reply {
+        if is_outside(&request.call) {
+            return self.call_outside(session, request);
+        }
+        let id = request.id;
+        let mut engine = self.engine.lock();
+        let m = self.moment();
+        if self.is_stopping() {
+            return stopped(id, &m);
+        }
+        let mut step = engine.request(session, request, &m);
+        let parking = loop {
+            match step {
+                Step::Done(reply) => {
+                    self.leave(engine, &m);
+                    return reply;
+                }
+                Step::Parked(ticket) => {
+                    let parking = Arc::new(Parking::default());
+                    self.park(&engine, ticket, Waiter::Thread(parking.clone()));
+                    self.leave(engine, &m);
+                    break parking;
+                }
+                Step::NeedRows(task, needs) => {
+                    let generation = engine.namespace().generation();
+                    self.leave(engine, &m);
+                    let fetched = match self.fetch(&needs) {
+                        Ok(fetched) => fetched,
+                        Err(_) => return failed(id, &m),
+                    };
+                    engine = self.engine.lock();
+                    if let Err(line) = install(&mut engine, fetched, generation) {
+                        self.log(&line);
+                        return failed(id, &m);
+                    }
+                    step = engine.go_on(task, &self.moment());
+                }
+            }
+        };
+        Reply { id, ..parking.wait() }
+    }
+
+    /// Answers requests of a client, now or later.
+    pub(crate) fn serve_requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
+        let mut replies = Vec::with_capacity(batch.len());
+        let (mut hungry, mut outside) = (Vec::new(), Vec::new());
+        let mut engine = self.engine.lock();
+        let m = self.moment();
+        for request in batch.drain(..) {
+            if self.is_stopping() {
+                replies.push(stopped(request.id, &m));
+            } else if is_outside(&request.call) {
+                outside.push(request);
+            } else {
+                let id = request.id;
+                let step = engine.request(session, request, &m);
+                self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
+            }
+        }
+        self.leave(engine, &m);
+        send_all(sender, replies);
+        for request in outside {
+            self.serve_outside(session, sender, request);
+        }
+        self.feed(sender, hungry);
+    }
+
+    fn take_step(
+        &self,
+        engine: &mut Engine,
+        id: u64,
+        step: Step,
+        sender: &Sender,
+        replies: &mut Vec<Reply>,
+        hungry: &mut Vec<Hungry>,
+    ) {
+        match step {
+            Step::Done(reply) => replies.push(reply),
+            Step::Parked(ticket) => self.park(engine, ticket, Waiter::Client(sender.clone())),
+            Step::NeedRows(task, needs) => {
+                let generation = engine.namespace().generation();
+                hungry.push(Hungry { id, task, needs, generation });
+            }
+        }
+    }
+
+    /// Fetches what requests of a client need until none needs more.
+    fn feed(&self, sender: &Sender, mut hungry: Vec<Hungry>) {
+        while let Some(Hungry { id, task, needs, generation }) = hungry.pop() {
+            let fetched = self.fetch(&needs);
+            let mut engine = self.engine.lock();
+            let m = self.moment();
+            let mut replies = Vec::new();
+            match fetched.and_then(|fetched| install(&mut engine, fetched, generation)) {
+                Ok(()) => {
+                    let step = engine.go_on(task, &m);
+                    self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
+                }
+                Err(line) => {
+                    self.log(&line);
+                    replies.push(failed(id, &m));
+                }
+            }
+            self.leave(engine, &m);
+            send_all(sender, replies);
+        }
+    }
+
+    /// What the engine has no part in, for a thread of this process.
+    fn call_outside(&self, session: SessionId, request: Request) -> Reply {
+        let (alive, position, m) = self.touch(session, &request);
+        match alive {
+            Err(failure) => Reply { result: Err(failure), ..empty_reply(request.id, &m) },
+            Ok(()) => {
+                let result = match request.call {
+                    Call::Commit { .. } => self.wait_durable(position),
+                    call => self.outside(session, call),
+                };
+                Reply { result, ..empty_reply(request.id, &self.moment()) }
+            }
+        }
+    }
+
+    fn serve_outside(&self, session: SessionId, sender: &Sender, request: Request) {
+        let (alive, position, m) = self.touch(session, &request);
+        let result = match (alive, request.call) {
+            (Err(failure), _) => Err(failure),
+            (Ok(()), Call::Commit { .. }) => {
+                let reply = Reply { result: Ok(Answer::Done), ..empty_reply(request.id, &m) };
+                self.commits.wait(position, sender.clone(), reply);
+                self.journal.request_commit();
+                // It may have become durable before it was noted.
+                self.answer_commits(self.journal.durable());
+                if self.health() != Health::Good {
+                    self.refuse_commits();
+                }
+                return;
+            }
+            (Ok(()), call) => self.outside(session, call),
+        };
+        send_all(sender, vec![Reply { result, ..empty_reply(request.id, &m) }]);
+    }
+
+    /// A sign of life; where a commit ends.
+    fn touch(&self, session: SessionId, request: &Request) -> (Result<(), Failure>, Position, Moment) {
+        let upto = match request.call {
+            Call::Commit { upto } => upto,
+            _ => Position(0),
+        };
+        self.with_engine(|engine, m| {
+            let alive = engine.outside(session, request, m);
+            (alive, engine.commit_position(upto), *m)
+        })
+    }
+
+    fn wait_durable(&self, position: Position) -> Result<Answer, Failure> {
+        match self.journal.wait_durable(position) {
+            Ok(()) => Ok(Answer::Done),
+            Err(error) => {
+                self.set_health(Err(&error));
+                Err(Failure::Refused(if error.may_heal() { Refusal::NoSpace } else { Refusal::Io }))
+            }
+        }
+    }
+
+    /// Answers commits that are durable.
+    pub(crate) fn answer_commits(&self, durable: Position) {
+        for (sender, reply) in self.commits.due(durable) {
+            send_all(&sender, vec![Reply { durable, ..reply }]);
+        }
+    }
+
+    /// Answers commits that cannot become durable now.
+    pub(crate) fn refuse_commits(&self) {
+        let refusal = if self.health() == Health::Failed { Refusal::Io } else { Refusal::NoSpace };
+        for (sender, reply) in self.commits.due(Position(u64::MAX - 1)) {
+            send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
+        }
+    }
+
+    fn outside(&self, session: SessionId, call: Call) -> Result<Answer, Failure> {
+        match call {
+            Call::PutBlock { block, bytes } => self.put_block(session, block, &bytes),
+            Call::GetBlock { block, offset, len } => self.get_block(block, offset, len),
+            Call::Admin { what } => self.admin(&what),
+            _ => unreachable!("the engine answers all other calls"),
+        }
+    }
+}
+
+/// True for calls that need no decision and may take long.
+#[inline]
+fn is_outside(call: &Call) -> bool {
+    matches!(call, Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. })
+}
+
+fn send_all(sender: &Sender, replies: Vec<Reply>) {
+    for reply in replies {
+        if sender.send(&reply).is_err() {
+            // The client is gone; it asks again when it comes back.
+            return;
+        }
+    }
+}
+
+fn empty_reply(id: u64, m: &Moment) -> Reply {
+    Reply { id, epoch: EPOCH, durable: m.durable, result: Ok(Answer::Done) }
+}
+
+fn failed(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::Io)), ..empty_reply(id, m) }
+}
+
+/// The answer of a server that stops.
+pub(crate) fn stopped(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::NotConnected)), ..empty_reply(id, m) }
+}

@@ -1,0 +1,211 @@
+//! A running server.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use chiton_objects::Objects;
+use chiton_proto::{Address, Listener, Recall, Serving};
+use chiton_types::Position;
+use chiton_world::SharedWorld;
+use parking_lot::Mutex;
+
+use crate::runtime::embed::EmbeddedSession;
+use crate::runtime::error::{FormatError, StartError};
+use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
+use crate::runtime::hold::Hold;
+use crate::runtime::listen::Door;
+use crate::runtime::options::ServerOptions;
+use crate::runtime::shared::Shared;
+use crate::runtime::startup::recover;
+use crate::runtime::stores::Stores;
+
+/// The one kind of daemon. Dropped without [`Server::shutdown`], it ends as a crash would, but for the journal, which
+/// is written out.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    serving: Mutex<Vec<Serving>>,
+    hold: Mutex<Option<Hold>>,
+}
+
+impl Server {
+    /// Makes a new file system in `dir`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// See [`FormatError`].
+    pub fn format(dir: &Path, options: &FormatOptions, world: &SharedWorld) -> Result<FilesystemInfo, FormatError> {
+        format_dir(dir, options, &**world)
+    }
+
+    /// Makes a new file system in empty stores.
+    ///
+    /// # Errors
+    /// [`FormatError::Failed`], [`FormatError::Shards`].
+    pub fn format_with(
+        stores: &Stores,
+        options: &FormatOptions,
+        world: &SharedWorld,
+    ) -> Result<FilesystemInfo, FormatError> {
+        format_stores(stores, options, &**world)
+    }
+
+    /// What the data directory `dir` says about itself.
+    ///
+    /// # Errors
+    /// As [`Server::start`] for directories that are not formatted, foreign or newer.
+    pub fn info(dir: &Path) -> Result<FilesystemInfo, StartError> {
+        read_info(dir)
+    }
+
+    /// Starts on a data directory: takes its lock, recovers, and is ready for sessions.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(dir: &Path, options: ServerOptions, world: SharedWorld) -> Result<Arc<Server>, StartError> {
+        let info = read_info(dir)?;
+        let hold = Hold::take(dir, options.take_over, &*world)?;
+        let stores = Stores::local(dir, options.metastore).map_err(StartError::Failed)?;
+        Server::run(info, stores, options, world, Some(hold))
+    }
+
+    /// Starts on stores that are handed in (tests, simulation).
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_with(
+        info: &FilesystemInfo,
+        stores: Stores,
+        options: ServerOptions,
+        world: SharedWorld,
+    ) -> Result<Arc<Server>, StartError> {
+        Server::run(info.clone(), stores, options, world, None)
+    }
+
+    fn run(
+        info: FilesystemInfo,
+        stores: Stores,
+        options: ServerOptions,
+        world: SharedWorld,
+        hold: Option<Hold>,
+    ) -> Result<Arc<Server>, StartError> {
+        let shared = recover(info, stores, options, world)?;
+        let server = Server {
+            shared: shared.clone(),
+            threads: Mutex::new(Vec::new()),
+            serving: Mutex::new(Vec::new()),
+            hold: Mutex::new(hold),
+        };
+        let threads: [(&str, fn(&Shared)); 2] =
+            [("chiton-pump", Shared::pump), ("chiton-checkpoint", Shared::checkpointer)];
+        for (name, body) in threads {
+            let shared = shared.clone();
+            let thread = thread::Builder::new().name(name.to_owned()).spawn(move || body(&shared));
+            let thread = thread.map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
+            server.threads.lock().push(thread);
+        }
+        Ok(Arc::new(server))
+    }
+
+    /// Begins a session of a client in this process. Recalls are told to `on_recall` on a thread of the session's
+    /// own, one at a time; when it returns, the lease is given back. It may call the session.
+    ///
+    /// # Errors
+    /// In words: too many sessions, the server stops, no id can be reserved.
+    pub fn session_embedded(
+        &self,
+        identity: &str,
+        on_recall: Box<dyn Fn(Recall) + Send + Sync>,
+    ) -> Result<EmbeddedSession, String> {
+        EmbeddedSession::begin(self.shared.clone(), identity, on_recall)
+    }
+
+    /// Lets clients connect. Returns the addresses, with the ports that were given for port 0.
+    ///
+    /// # Errors
+    /// If an address cannot be listened at.
+    pub fn serve(&self, addresses: &[Address]) -> std::io::Result<Vec<Address>> {
+        let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
+        let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let door = Arc::new(Door(self.shared.clone()));
+        let serving = chiton_proto::serve(listeners, door, self.shared.options.serve)?;
+        self.serving.lock().push(serving);
+        Ok(bound)
+    }
+
+    /// What is served.
+    pub fn filesystem(&self) -> &FilesystemInfo {
+        &self.shared.info
+    }
+
+    /// Where file data are.
+    pub fn objects(&self) -> Arc<dyn Objects> {
+        self.shared.objects.clone()
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Position {
+        self.shared.journal.durable()
+    }
+
+    /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words.
+    pub fn report(&self, what: &str) -> Option<String> {
+        self.shared.report(what)
+    }
+
+    /// Writes a checkpoint now and waits for it.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn checkpoint(&self) -> Result<(), String> {
+        self.shared.checkpoint_now()
+    }
+
+    /// Ends in order: closes connections, makes everything durable, writes a checkpoint, closes the stores.
+    /// Sessions of clients go on after the next start.
+    ///
+    /// # Errors
+    /// Why not everything is as it should be; the journal still holds what a checkpoint lacks.
+    pub fn shutdown(&self) -> Result<(), String> {
+        self.stop_threads();
+        let checkpoint = self.shared.checkpoint_now();
+        let journal = self.shared.journal.close().map_err(|e| e.to_string());
+        let meta = self.shared.meta.get().close().map_err(|e| e.to_string());
+        self.hold.lock().take();
+        checkpoint.and(journal).and(meta)
+    }
+
+    /// Ends as a crash would: nothing more reaches the disk. For tests.
+    pub fn abandon(&self) {
+        self.shared.place.sever();
+        self.stop_threads();
+        // It cannot write any more, which is the point.
+        let _ = self.shared.journal.close();
+        let _ = self.shared.meta.get().close();
+        self.hold.lock().take();
+    }
+
+    fn stop_threads(&self) {
+        self.serving.lock().clear();
+        {
+            // Under the engine's lock: a request is answered whole or finds the server stopping.
+            let _engine = self.shared.engine.lock();
+            self.shared.stopping.store(true, Ordering::Release);
+        }
+        self.shared.pump_bell.ring();
+        self.shared.checkpoint_bell.ring();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                self.shared.log("a thread of the server panicked");
+            }
+        }
+        self.shared.dismiss_waiters();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}

@@ -1,0 +1,352 @@
+//! What all threads of a server share, and the one way to the engine.
+//!
+//! Invariants:
+//! - Lock order: engine, then waiters, commits or channels; none of these is held while another of them is taken.
+//! - Frames are appended to the journal before the engine's lock is given up, commands are delivered after.
+//! - Who waits for an answer is noted before the engine's lock is given up: no answer comes too early.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use chiton_journal::{Journal, JournalError};
+use chiton_namespace::{Namespace, Need};
+use chiton_objects::Objects;
+use chiton_proto::{Reply, Sender};
+use chiton_types::{Position, SessionId};
+use chiton_world::SharedWorld;
+use hashbrown::HashMap;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};
+use crate::runtime::checkpointer::Begun;
+use crate::runtime::commits::Commits;
+use crate::runtime::deliver::{Channels, Parking};
+use crate::runtime::format::FilesystemInfo;
+use crate::runtime::options::ServerOptions;
+use crate::runtime::severable::Severable;
+use crate::runtime::stores::{Meta, Source};
+
+/// Who is told an answer that comes later.
+pub(crate) enum Waiter {
+    /// A thread of this process.
+    Thread(Arc<Parking>),
+    /// A client.
+    Client(Sender),
+}
+
+/// A thread's wake-up call.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it rings, or so long; true if it rang.
+    pub(crate) fn wait(&self, at_most: std::time::Duration) -> bool {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            self.changed.wait_for(&mut rung, at_most);
+        }
+        std::mem::take(&mut *rung)
+    }
+}
+
+pub(crate) struct Shared {
+    pub(crate) engine: Mutex<Engine>,
+    pub(crate) journal: Journal,
+    pub(crate) place: Arc<Severable>,
+    pub(crate) meta: Meta,
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) objects_address: String,
+    pub(crate) world: SharedWorld,
+    pub(crate) options: ServerOptions,
+    pub(crate) info: FilesystemInfo,
+    /// Drawn at each start.
+    pub(crate) boot: u64,
+    /// The server's own session of this boot: writer of its blocks.
+    pub(crate) own_session: SessionId,
+    /// Blocks that it wrote.
+    pub(crate) own_blocks: AtomicU64,
+    pub(crate) session_ids: Mutex<(u64, u64)>,
+
+    pub(crate) waiters: Mutex<HashMap<Ticket, Waiter>>,
+    pub(crate) commits: Commits,
+    pub(crate) channels: Channels,
+    pub(crate) dead_writers: Mutex<Vec<(SessionId, Position)>>,
+
+    /// [`Health`] of the journal.
+    health: AtomicU8,
+    pub(crate) store_full: AtomicBool,
+    /// Events since the last commit named new blocks, or deleted some: sync before the next.
+    pub(crate) blocks_unsynced: Arc<AtomicBool>,
+    pub(crate) appended_bytes: AtomicU64,
+    pub(crate) error_count: AtomicU64,
+    pub(crate) checkpoint: CheckpointState,
+    /// Held during a checkpoint; one whose commit failed.
+    pub(crate) checkpointing: Mutex<Option<Begun>>,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) pump_bell: Bell,
+    pub(crate) checkpoint_bell: Bell,
+    /// Somebody waits for this position to be durable, in the engine; `u64::MAX` if nobody.
+    pub(crate) durable_wanted: AtomicU64,
+}
+
+/// For `status`.
+#[derive(Default)]
+pub(crate) struct CheckpointState {
+    /// One is due or under way: no need to ring again.
+    pub(crate) rung: AtomicBool,
+    pub(crate) position: AtomicU64,
+    /// Monotonic milliseconds of the last one's end.
+    pub(crate) ended_ms: AtomicU64,
+    pub(crate) count: AtomicU64,
+    /// Value of `appended_bytes` when the last one began.
+    pub(crate) appended_bytes: AtomicU64,
+}
+
+/// Everything that a server is made of beside what starts empty.
+pub(crate) struct Parts {
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    pub(crate) place: Arc<Severable>,
+    pub(crate) meta: Meta,
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) objects_address: String,
+    pub(crate) world: SharedWorld,
+    pub(crate) options: ServerOptions,
+    pub(crate) info: FilesystemInfo,
+    pub(crate) own_session: SessionId,
+    /// The next session id, and the mark below which ids are reserved.
+    pub(crate) session_ids: (u64, u64),
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Shared {
+        let position = parts.engine.position().0;
+        let checkpoint = CheckpointState::default();
+        checkpoint.position.store(position, Ordering::Relaxed);
+        checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
+        Shared {
+            boot: parts.world.random(),
+            engine: Mutex::new(parts.engine),
+            journal: parts.journal,
+            place: parts.place,
+            meta: parts.meta,
+            objects: parts.objects,
+            objects_address: parts.objects_address,
+            world: parts.world,
+            options: parts.options,
+            info: parts.info,
+            own_session: parts.own_session,
+            own_blocks: AtomicU64::new(0),
+            session_ids: Mutex::new(parts.session_ids),
+            waiters: Mutex::new(HashMap::new()),
+            commits: Commits::default(),
+            channels: Channels::default(),
+            dead_writers: Mutex::new(Vec::new()),
+            health: AtomicU8::new(0),
+            store_full: AtomicBool::new(false),
+            blocks_unsynced: Arc::new(AtomicBool::new(false)),
+            appended_bytes: AtomicU64::new(0),
+            error_count: AtomicU64::new(0),
+            checkpoint,
+            checkpointing: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+            pump_bell: Bell::default(),
+            checkpoint_bell: Bell::default(),
+            durable_wanted: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// How the outside looks now.
+    #[inline]
+    pub(crate) fn moment(&self) -> Moment {
+        Moment {
+            now: self.world.now(),
+            mono: self.world.monotonic(),
+            durable: self.journal.durable(),
+            health: self.health(),
+            store_full: self.store_full.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        match self.health.load(Ordering::Relaxed) {
+            0 => Health::Good,
+            1 => Health::Full,
+            _ => Health::Failed,
+        }
+    }
+
+    /// Notes how the journal does. A failed one stays failed.
+    pub(crate) fn set_health(&self, outcome: Result<(), &JournalError>) {
+        let now = match outcome {
+            Ok(()) => 0,
+            Err(error) if error.may_heal() => 1,
+            Err(_) => 2,
+        };
+        let before = self.health.fetch_max(now, Ordering::Relaxed);
+        if before == 1 && now == 0 {
+            self.health.store(0, Ordering::Relaxed);
+            self.log("the journal has space again");
+        }
+        if before < now && let Err(error) = outcome {
+            self.log(&error.to_string());
+            self.error_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn log(&self, line: &str) {
+        (self.options.log)(line);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Calls the engine; then appends its frames, lets what can go on go on, and delivers its commands.
+    #[inline]
+    pub(crate) fn with_engine<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
+        let mut engine = self.engine.lock();
+        let m = self.moment();
+        let result = f(&mut engine, &m);
+        self.leave(engine, &m);
+        result
+    }
+
+    /// The end of every use of the engine.
+    #[inline]
+    pub(crate) fn leave(&self, mut engine: MutexGuard<'_, Engine>, m: &Moment) {
+        if engine.is_ready() && engine.run(m) != Progress::Idle {
+            self.pump_bell.ring();
+        }
+        self.append(&mut engine);
+        if engine.namespace().dirty_rows() >= self.options.checkpoint_rows
+            && !self.checkpoint.rung.swap(true, Ordering::Relaxed)
+        {
+            self.checkpoint_bell.ring();
+        }
+        if engine.has_commands() {
+            let commands = engine.take_commands();
+            drop(engine);
+            self.deliver(commands);
+        }
+    }
+
+    #[inline]
+    fn append(&self, engine: &mut Engine) {
+        let (frames, events) = engine.frames();
+        if events == 0 {
+            return;
+        }
+        let bytes = frames.len() as u64;
+        let expected = engine.position();
+        if engine.take_blocks_named() {
+            self.blocks_unsynced.store(true, Ordering::SeqCst);
+        }
+        let (frames, _) = engine.frames();
+        match self.journal.append(frames, events) {
+            Ok(position) => {
+                assert_eq!(position, expected, "the journal and the engine disagree about positions");
+                engine.frames_taken();
+                self.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            // The frames stay and are tried again with the next ones; until then nothing is changed any more.
+            Err(error) => self.set_health(Err(&error)),
+        }
+    }
+
+    /// Rows from the metadata store; to be called without the engine's lock.
+    pub(crate) fn fetch(&self, needs: &[Need]) -> Result<Vec<chiton_namespace::Fetched>, String> {
+        let meta = self.meta.get();
+        let source = Source(&*meta);
+        let fetched = needs.iter().map(|need| Namespace::fetch(&source, need)).collect::<Result<_, _>>();
+        fetched.map_err(|e: chiton_metastore::StoreError| {
+            self.error_count.fetch_add(1, Ordering::Relaxed);
+            let line = format!("cannot read metadata: {e}");
+            self.log(&line);
+            line
+        })
+    }
+
+    /// Fetches rows that the engine's own queue needs, and installs them.
+    pub(crate) fn supply(&self, needs: &[Need], generation: u64) -> Result<(), String> {
+        let fetched = self.fetch(needs)?;
+        let mut engine = self.engine.lock();
+        install(&mut engine, fetched, generation).inspect_err(|line| {
+            self.error_count.fetch_add(1, Ordering::Relaxed);
+            self.log(line);
+        })
+    }
+
+    /// Notes who waits for a ticket. To be called with the engine's lock held.
+    pub(crate) fn park(&self, engine: &Engine, ticket: Ticket, waiter: Waiter) {
+        self.waiters.lock().insert(ticket, waiter);
+        if let Some(position) = engine.durable_wanted() {
+            self.durable_wanted.fetch_min(position.0, Ordering::Relaxed);
+            self.journal.request_commit();
+        }
+    }
+
+    fn deliver(&self, commands: Vec<Command>) {
+        for command in commands {
+            match command {
+                Command::Reply(ticket, reply) => self.answer_waiter(ticket, reply),
+                Command::Recall(session, recall) => self.channels.recall(session, recall),
+                Command::DropSession(session) => {
+                    self.channels.drop_session(session);
+                    self.dead_writers.lock().push((session, self.journal.last()));
+                }
+            }
+        }
+    }
+
+    fn answer_waiter(&self, ticket: Ticket, reply: Reply) {
+        match self.waiters.lock().remove(&ticket) {
+            Some(Waiter::Thread(parking)) => parking.answer(reply),
+            // A client that is gone asks again when it comes back.
+            Some(Waiter::Client(sender)) => drop(sender.send(&reply)),
+            None => {}
+        }
+    }
+
+    /// Tells threads that wait for answers that there will be none.
+    pub(crate) fn dismiss_waiters(&self) {
+        let m = self.moment();
+        for (_, waiter) in self.waiters.lock().drain() {
+            if let Waiter::Thread(parking) = waiter {
+                parking.answer(crate::runtime::requests::stopped(0, &m));
+            }
+        }
+    }
+
+    /// A fresh session id, durably reserved.
+    pub(crate) fn new_session_id(&self) -> Result<SessionId, String> {
+        let mut ids = self.session_ids.lock();
+        let (next, mark) = *ids;
+        if next == mark {
+            let mark = crate::runtime::startup::reserve_sessions(&*self.meta.get(), mark).map_err(|e| e.to_string())?;
+            ids.1 = mark;
+        }
+        ids.0 = next + 1;
+        Ok(SessionId(next))
+    }
+}
+
+/// Takes fetched rows in.
+pub(crate) fn install(
+    engine: &mut Engine,
+    fetched: Vec<chiton_namespace::Fetched>,
+    generation: u64,
+) -> Result<(), String> {
+    for rows in fetched {
+        engine.namespace().install(rows, generation).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}

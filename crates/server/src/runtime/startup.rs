@@ -1,0 +1,206 @@
+//! From stores to a state that can serve: rows, then the journal after them, then reservations.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chiton_journal::{Frame, Identity, Journal, Progress, ReplayError, replay};
+use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
+use chiton_namespace::{Namespace, OpenError};
+use chiton_types::{Epoch, SessionId};
+use chiton_world::SharedWorld;
+
+use crate::engine::{Engine, Moment, OwnRows, POSITION_KEY, ReplayFault, Settings, mark_key};
+use crate::runtime::error::StartError;
+use crate::runtime::format::{FilesystemInfo, SESSION_MARK_KEY};
+use crate::runtime::options::ServerOptions;
+use crate::runtime::severable::Severable;
+use crate::runtime::shared::{Parts, Shared, install};
+use crate::runtime::stores::{Meta, Source, Stores};
+
+/// The maps' epoch, as long as a server is alone.
+pub(crate) const EPOCH: Epoch = Epoch(1);
+/// Session ids that are reserved at a time.
+const SESSION_IDS: u64 = 4096;
+const PAGE_ROWS: usize = 4096;
+
+/// Recovers what the stores hold.
+pub(crate) fn recover(
+    info: FilesystemInfo,
+    stores: Stores,
+    options: ServerOptions,
+    world: SharedWorld,
+) -> Result<Arc<Shared>, StartError> {
+    let failed = |e: &dyn std::fmt::Display| StartError::Failed(e.to_string());
+    let meta = Meta::open(stores.open_meta).map_err(|e| store_error(&e))?;
+    let store = meta.get();
+    let m = Moment { now: world.now(), mono: world.monotonic(), ..Moment::default() };
+    let ns = match Namespace::open(&Source(&*store)) {
+        Ok(ns) => ns,
+        Err(OpenError::Source(e)) => return Err(store_error(&e)),
+        Err(OpenError::Corrupt(row)) => return Err(StartError::Corrupt(row.to_string())),
+    };
+    let rows = own_rows(&*store, info.shards)?;
+    let (position, session_mark) = (rows.position, session_mark(&*store)?);
+    let settings = Settings {
+        session_ms: options.session_ms,
+        grace_ms: options.grace_ms.min(options.session_ms),
+        lease_entries_max: options.lease_entries_max,
+        sessions_max: options.sessions_max,
+        dirty_rows_max: options.dirty_rows_max(),
+        epoch: EPOCH,
+        shard_weights: vec![100; usize::from(info.shards)],
+    };
+    let mut engine = Engine::from_rows(settings, ns, rows, &m);
+
+    let place = Arc::new(Severable::new(stores.place));
+    let identity = Identity { journal: info.filesystem, epoch: EPOCH, nonce: world.random() };
+    let (journal, recovered) =
+        Journal::open(place.clone(), identity, options.journal).map_err(|e| StartError::Corrupt(e.to_string()))?;
+    if let Some(torn) = &recovered.torn {
+        (options.log)(&format!("the journal's last commit was cut off by the crash, which is harmless: {torn}"));
+    }
+    if recovered.last_position < position {
+        let last = recovered.last_position;
+        return Err(StartError::Corrupt(format!(
+            "the journal ends at position {last}, the metadata store holds all up to {position}: is the journal's \
+             directory the right one?"
+        )));
+    }
+    let mut visit = |frame: &Frame<'_>| replay_frame(&mut engine, &*store, frame, &m);
+    let mut progress = |p: Progress| {
+        if let Some(tell) = &options.progress {
+            tell(p.bytes_done, p.bytes_total);
+        }
+    };
+    match replay(&*place, position, &mut visit, &mut progress) {
+        Ok(_) => {}
+        Err(ReplayError::Visitor(error)) => return Err(error),
+        Err(ReplayError::Journal(error)) => return Err(StartError::Corrupt(error.to_string())),
+    }
+
+    let reserved_to = reserve_sessions(&*store, session_mark).map_err(|e| store_error(&e))?;
+    engine.begin(&m);
+    let (frames, events) = engine.frames();
+    let last = journal.append(frames, events).map_err(|e| failed(&e))?;
+    engine.frames_taken();
+    journal.wait_durable(last).map_err(|e| failed(&e))?;
+    let parts = Parts {
+        engine,
+        journal,
+        place,
+        meta,
+        objects: stores.objects,
+        objects_address: stores.objects_address,
+        world,
+        options,
+        info,
+        own_session: SessionId(session_mark),
+        session_ids: (session_mark + 1, reserved_to),
+    };
+    let shared = Arc::new(Shared::new(parts));
+    hang_in(&shared);
+    Ok(shared)
+}
+
+/// Hangs the server into the journal's commits.
+fn hang_in(shared: &Arc<Shared>) {
+    let (objects, unsynced) = (shared.objects.clone(), shared.blocks_unsynced.clone());
+    let log = shared.options.log.clone();
+    shared.journal.before_commit(Box::new(move |_| {
+        use std::sync::atomic::Ordering::SeqCst;
+        if !unsynced.swap(false, SeqCst) {
+            return Ok(());
+        }
+        for _ in 0..3 {
+            match objects.sync() {
+                Err(e) if e.is_transient() => log(&e.to_string()),
+                result => return result.map_err(|e| e.to_string()),
+            }
+        }
+        objects.sync().map_err(|e| e.to_string())
+    }));
+    // Weak: the journal belongs to what it tells.
+    let weak = Arc::downgrade(shared);
+    shared.journal.on_durable(Box::new(move |durable| {
+        if let Some(shared) = weak.upgrade() {
+            shared.answer_commits(durable);
+            if durable.0 >= shared.durable_wanted.load(std::sync::atomic::Ordering::Relaxed) {
+                shared.pump_bell.ring();
+            }
+        }
+    }));
+}
+
+fn replay_frame(
+    engine: &mut Engine,
+    store: &dyn Metastore,
+    frame: &Frame<'_>,
+    m: &Moment,
+) -> Result<(), StartError> {
+    loop {
+        let needs = match engine.replay(&frame.header, frame.first, frame.payload, m) {
+            Ok(()) => return Ok(()),
+            Err(ReplayFault::Malformed(cause)) => {
+                let at = frame.first;
+                return Err(StartError::Corrupt(format!("the journal's frame at position {at}: {cause}")));
+            }
+            Err(ReplayFault::Missing(needs)) => needs,
+        };
+        let generation = engine.namespace().generation();
+        let fetch = |need| Namespace::fetch(&Source(store), need);
+        let fetched = needs.iter().map(fetch).collect::<Result<_, _>>().map_err(|e| store_error(&e))?;
+        install(engine, fetched, generation).map_err(StartError::Corrupt)?;
+    }
+}
+
+fn own_rows(store: &dyn Metastore, shards: u16) -> Result<OwnRows, StartError> {
+    let mut rows = OwnRows { marks: vec![0; usize::from(shards)], ..OwnRows::default() };
+    let corrupt = |key: &[u8], cause: &dyn std::fmt::Display| {
+        StartError::Corrupt(format!("row {:?}: {cause}", String::from_utf8_lossy(key)))
+    };
+    let mut take = |key: &[u8], value: &[u8]| rows.take(key, value).map_err(|e| corrupt(key, &e));
+    let position = store.get(POSITION_KEY).map_err(|e| store_error(&e))?;
+    take(POSITION_KEY, &position.ok_or_else(|| corrupt(POSITION_KEY, &"it is missing"))?)?;
+    for prefix in [b"R", b"S"] {
+        let end = prefix_end(prefix);
+        let mut start = prefix.to_vec();
+        let mut bound: fn(&[u8]) -> Bound<&[u8]> = |key| Bound::Included(key);
+        loop {
+            let page = store.scan(bound(&start), end.as_deref(), PAGE_ROWS).map_err(|e| store_error(&e))?;
+            for (key, value) in &page {
+                take(key, value)?;
+            }
+            match page.into_iter().last() {
+                Some((last, _)) => start = last,
+                None => break,
+            }
+            bound = |key| Bound::Excluded(key);
+        }
+    }
+    if let Some(shard) = rows.marks.iter().position(|mark| *mark == 0) {
+        return Err(corrupt(&mark_key(chiton_types::ShardId(shard as u16)), &"it is missing"));
+    }
+    Ok(rows)
+}
+
+fn session_mark(store: &dyn Metastore) -> Result<u64, StartError> {
+    let row = store.get(SESSION_MARK_KEY).map_err(|e| store_error(&e))?;
+    let mark = row.as_deref().and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
+    mark.filter(|mark| (1..u64::MAX / 2).contains(mark))
+        .ok_or_else(|| StartError::Corrupt("the row of session ids is missing or not a number".to_owned()))
+}
+
+/// Reserves session ids from `mark` on, durably; returns the new mark.
+pub(crate) fn reserve_sessions(store: &dyn Metastore, mark: u64) -> Result<u64, StoreError> {
+    let mut batch = Batch::new();
+    batch.put(SESSION_MARK_KEY, (mark + SESSION_IDS).to_le_bytes());
+    store.commit(batch)?;
+    Ok(mark + SESSION_IDS)
+}
+
+fn store_error(error: &StoreError) -> StartError {
+    match error {
+        StoreError::Corrupt { .. } => StartError::Corrupt(error.to_string()),
+        _ => StartError::Failed(error.to_string()),
+    }
+}

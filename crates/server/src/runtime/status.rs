@@ -1,0 +1,128 @@
+//! What administrators ask: `status`, `df`, `top`, `metrics`, as JSON.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use chiton_proto::{Answer, Failure};
+use chiton_types::Refusal;
+use serde_json::{Value, json};
+
+use crate::engine::{Engine, Health};
+use crate::runtime::shared::Shared;
+
+impl Shared {
+    pub(crate) fn admin(&self, what: &str) -> Result<Answer, Failure> {
+        match self.report(what) {
+            Some(text) => Ok(Answer::Bytes(text.into_bytes())),
+            None => Err(Failure::Refused(Refusal::Invalid)),
+        }
+    }
+
+    /// The answer to a word; `None` if it is not one of ours.
+    pub(crate) fn report(&self, what: &str) -> Option<String> {
+        let value = match what {
+            "status" => self.status(),
+            "metrics" => self.metrics(),
+            "df" => self.df(),
+            "top" => self.top(),
+            _ => return None,
+        };
+        Some(value.to_string())
+    }
+
+    fn status(&self) -> Value {
+        let mut value = self.metrics();
+        value["filesystem"] = json!(format!("{:016x}", self.info.filesystem));
+        value["shards"] = json!(self.info.shards);
+        value["boot"] = json!(format!("{:016x}", self.boot));
+        value["objects"] = json!(self.objects_address);
+        value
+    }
+
+    fn metrics(&self) -> Value {
+        let meta = self.meta.get().stats().ok();
+        let journal = self.place_bytes();
+        let (durable, last) = (self.journal.durable(), self.journal.last());
+        let health = match (self.health(), self.store_full.load(Relaxed)) {
+            (Health::Failed, _) => "failed",
+            (Health::Full, _) | (_, true) => "full",
+            (Health::Good, false) => "good",
+        };
+        let commits = self.commits.len();
+        let mut value = self.engine.lock().figures();
+        value["health"] = json!(health);
+        value["durable"] = json!(durable.0);
+        value["lag_events"] = json!(last.0.saturating_sub(durable.0));
+        value["uptime_errors"] = json!(self.error_count.load(Relaxed));
+        value["waiting_commits"] = json!(commits);
+        value["journal"] = json!({
+            "segments": journal.0,
+            "bytes": journal.1,
+            "first": self.journal.first().0,
+            "appended_bytes": self.appended_bytes.load(Relaxed),
+        });
+        value["checkpoint"] = json!({
+            "position": self.checkpoint.position.load(Relaxed),
+            "age_ms": self.checkpoint_age().as_millis() as u64,
+            "count": self.checkpoint.count.load(Relaxed),
+        });
+        value["metadata_store"] = json!({
+            "disk_bytes": meta.map(|stats| stats.disk_bytes),
+            "rows": meta.map(|stats| stats.rows_approx),
+        });
+        value["ended_sessions_to_sweep"] = json!(self.dead_writers.lock().len());
+        value["monotonic_ms"] = json!(self.world.monotonic().as_millis() as u64);
+        value
+    }
+
+    fn df(&self) -> Value {
+        let (disk, inodes) = {
+            let mut engine = self.engine.lock();
+            (engine.disk(), engine.namespace().inode_count())
+        };
+        json!({ "bytes_total": disk.0, "bytes_free": disk.1, "inodes_used": inodes })
+    }
+
+    fn top(&self) -> Value {
+        let mono = self.world.monotonic();
+        let sessions = self.engine.lock().session_figures(mono);
+        let rows = sessions.into_iter().map(|(session, mut figures)| {
+            figures["connected"] = json!(self.channels.is_connected(session));
+            figures
+        });
+        json!({ "sessions": rows.collect::<Vec<_>>(), "monotonic_ms": mono.as_millis() as u64 })
+    }
+
+    /// Segments and bytes of the journal; zeros if its place cannot be asked.
+    fn place_bytes(&self) -> (usize, u64) {
+        use chiton_journal::Place;
+        let segments = self.place.list().unwrap_or_default();
+        (segments.len(), segments.iter().map(|segment| segment.bytes).sum())
+    }
+}
+
+impl Engine {
+    /// The engine's figures.
+    fn figures(&mut self) -> Value {
+        let operations: serde_json::Map<String, Value> =
+            self.counters().iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
+        let recovery = self.recovery_state();
+        let counts = self.counts();
+        let ns = self.namespace();
+        json!({
+            "cache_bytes": ns.memory_bytes(),
+            "dirty_rows": ns.dirty_rows(),
+            "inodes": ns.inode_count(),
+            "garbage_blocks": ns.garbage(usize::MAX).len(),
+            "applied": counts.applied.0,
+            "sessions": counts.sessions,
+            "open_inodes": counts.open_inodes,
+            "leases": counts.leases,
+            "recalls": counts.recalls,
+            "locks": counts.locks,
+            "parked": counts.parked,
+            "orphans": counts.orphans,
+            "recovery": recovery.map(|(waited_for, resends)| json!({ "sessions": waited_for, "resends": resends })),
+            "operations": operations,
+        })
+    }
+}

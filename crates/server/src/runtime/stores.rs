@@ -1,0 +1,89 @@
+//! Where a server keeps things, as components: directories in earnest, memory in tests and simulation.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use chiton_journal::{FilePlace, Place};
+use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
+use chiton_namespace::{RowSource, Rows};
+use chiton_objects::{LocalObjects, Objects};
+use parking_lot::RwLock;
+
+/// Opens the metadata store; again after an error that asks for it.
+pub(crate) type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
+
+/// The three stores of a server.
+pub struct Stores {
+    /// File data.
+    pub objects: Arc<dyn Objects>,
+    /// Opens the metadata store. Called at the start, and again after a commit failed: what was committed must be
+    /// there each time.
+    pub open_meta: OpenMeta,
+    /// The journal's segments.
+    pub place: Arc<dyn Place>,
+    /// Where clients on this machine find the object store (`local:/path`); empty if they cannot.
+    pub objects_address: String,
+}
+
+impl Stores {
+    /// The stores in a data directory.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn local(dir: &Path, metastore: FjallOptions) -> Result<Stores, String> {
+        let objects = LocalObjects::open(&dir.join("objects")).map_err(|e| e.to_string())?;
+        let place = FilePlace::open(&dir.join("journal")).map_err(|e| e.to_string())?;
+        let meta = dir.join("meta");
+        let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
+            Ok(Arc::new(FjallMetastore::open(&meta, metastore)?))
+        };
+        Ok(Stores {
+            objects: Arc::new(objects),
+            open_meta: Box::new(open_meta),
+            place: Arc::new(place),
+            objects_address: format!("local:{}", dir.join("objects").display()),
+        })
+    }
+}
+
+/// The metadata store as it is opened now.
+pub(crate) struct Meta {
+    open: OpenMeta,
+    now: RwLock<Arc<dyn Metastore>>,
+}
+
+impl Meta {
+    pub(crate) fn open(open: OpenMeta) -> Result<Meta, StoreError> {
+        let now = RwLock::new(open()?);
+        Ok(Meta { open, now })
+    }
+
+    pub(crate) fn get(&self) -> Arc<dyn Metastore> {
+        self.now.read().clone()
+    }
+
+    /// Opens the store anew, after it failed.
+    pub(crate) fn reopen(&self) -> Result<(), StoreError> {
+        let mut now = self.now.write();
+        // It may be beyond closing; what counts is whether it opens.
+        let _ = now.close();
+        *now = (self.open)()?;
+        Ok(())
+    }
+}
+
+/// Rows for the namespace.
+pub(crate) struct Source<'a>(pub(crate) &'a dyn Metastore);
+
+impl RowSource for Source<'_> {
+    type Error = StoreError;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, StoreError> {
+        self.0.scan(Bound::Included(start), Some(end), limit)
+    }
+}
