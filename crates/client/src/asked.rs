@@ -137,7 +137,8 @@ impl Asked {
     }
 }
 
-fn result(result: Result<Answer, Failure>) -> Result<Answer, CallError> {
+/// A reply's result, as callers get it.
+pub(crate) fn result(result: Result<Answer, Failure>) -> Result<Answer, CallError> {
     result.map_err(|failure| match failure {
         Failure::Refused(refusal) => CallError::Refused(refusal),
         Failure::NeedGroups => CallError::NeedGroups,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use chiton_namespace::{Op, XattrHow};
 use chiton_objects::LocalObjects;
 use chiton_proto::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
+use chiton_server::Server;
 use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, access};
 
 use crate::cache::Since;
@@ -16,6 +17,7 @@ use crate::connected::{Connected, ConnectedOptions};
 use crate::core::{Core, Invalidator};
 use crate::data::{BlockIo, DirectBlocks, Files, ServerBlocks};
 use crate::dial::SocketDialer;
+use crate::embedded::Embedded;
 use crate::handler::Handler;
 use crate::observed::Observed;
 use crate::service::{Caller, Service, ask};
@@ -106,6 +108,19 @@ impl Client {
         let client = Client::over(connected.clone(), blocks, filesystem, options);
         let handler: Arc<dyn Handler> = client.core.clone();
         connected.set_handler(Arc::downgrade(&handler));
+        Ok(client)
+    }
+
+    /// A client of a server in this process. Calls are carried out on the calling thread.
+    ///
+    /// # Errors
+    /// In words: too many sessions, the server stops.
+    pub fn embedded(server: Arc<Server>, options: ClientOptions) -> Result<Client, ConnectError> {
+        let embedded = Arc::new(Embedded::begin(&server, &options.identity)?);
+        let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
+        let client = Client::over(embedded.clone(), Some(blocks), server.filesystem().filesystem, options);
+        let handler: Arc<dyn Handler> = client.core.clone();
+        embedded.heard().handler.set(Arc::downgrade(&handler));
         Ok(client)
     }
 

@@ -26,6 +26,8 @@ mod told;
 
 pub mod data;
 
+mod embedded;
+
 mod asked;
 mod connected;
 mod dial;

@@ -1,0 +1,121 @@
+//! A service in this process: calls are carried out on the calling thread, and end with the server.
+//!
+//! Invariants:
+//! - Nothing is numbered, kept or sent again: what dies with the server needs no second try.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use chiton_proto::{Answer, Call, Recall, Request};
+use chiton_server::{EmbeddedSession, Server};
+use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
+
+use crate::asked::result;
+use crate::connected::Ready;
+use crate::handler::HandlerSlot;
+use crate::service::{CallError, Service, Underway};
+use crate::{CancelToken, ConnectError, Recalls};
+
+/// The service.
+pub(crate) struct Embedded {
+    session: EmbeddedSession,
+    next_id: AtomicU64,
+    heard: Arc<Heard>,
+}
+
+/// What the recall thread shares with the callers.
+#[derive(Default)]
+pub(crate) struct Heard {
+    recalls: Recalls,
+    pub(crate) handler: HandlerSlot,
+}
+
+impl Embedded {
+    /// Begins a session.
+    pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Result<Embedded, ConnectError> {
+        let heard = Arc::new(Heard::default());
+        let told = heard.clone();
+        let on_recall = move |recall: Recall| {
+            told.recalls.note(recall.ino);
+            if let Some(handler) = told.handler.get() {
+                handler.recall(recall.ino, recall.keep);
+            }
+        };
+        let session = server.session_embedded(identity, Box::new(on_recall)).map_err(ConnectError)?;
+        Ok(Embedded { session, next_id: AtomicU64::new(1), heard })
+    }
+
+    /// Where the handler goes.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
+    }
+
+    fn ask(&self, id: u64, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let request = Request {
+            id,
+            seq: Seq(0),
+            settled: Seq(0),
+            epoch: Epoch(0),
+            again: None,
+            cred: cred.clone(),
+            call,
+        };
+        result(self.session.call(request).result)
+    }
+
+    fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Service for Embedded {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.ask(self.new_id(), cred, call)
+    }
+
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        Box::new(Ready(Some(self.call(cred, call))))
+    }
+
+    fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
+        let id = self.new_id();
+        let answer =
+            if token.waits_as(id) { self.ask(id, cred, call) } else { Err(Refusal::Interrupted.into()) };
+        token.over();
+        answer
+    }
+
+    fn session(&self) -> SessionId {
+        self.session.session()
+    }
+
+    fn durable(&self) -> Position {
+        self.session.durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        match self.call(&Cred::ROOT, Call::Commit { upto }) {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(CallError::NeedGroups) => Err(Refusal::Access),
+        }
+    }
+
+    fn closed(&self, ino: Ino) {
+        // Refused only when the server ends, and the session with it.
+        drop(self.call(&Cred::ROOT, Call::Closed { inos: vec![ino] }));
+    }
+
+    fn valid_until(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn recalls(&self) -> &Recalls {
+        &self.heard.recalls
+    }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
+}

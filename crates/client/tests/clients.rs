@@ -1,0 +1,195 @@
+//! Several clients of one server, in its process and over a Unix socket: nobody sees what is no more.
+
+mod site;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use chiton_client::{Client, Lookup, OpenFlags};
+use chiton_namespace::{AttrChange, RenameHow};
+use chiton_types::{Ino, Mode, Refusal};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use site::Site;
+
+const NAMES: usize = 4;
+const DIRS: usize = 20;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(usize, usize),
+    Unlink(usize, usize),
+    Rename(usize, usize, usize),
+    Chmod(usize, usize, u16),
+    Look(usize, usize),
+    List(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (who, name) = (0..3usize, 0..NAMES);
+    prop_oneof![
+        2 => (who.clone(), name.clone()).prop_map(|(who, n)| Step::Create(who, n)),
+        2 => (who.clone(), name.clone()).prop_map(|(who, n)| Step::Unlink(who, n)),
+        1 => (who.clone(), name.clone(), name.clone()).prop_map(|(who, a, b)| Step::Rename(who, a, b)),
+        1 => (who.clone(), name.clone(), 0..0o777u16).prop_map(|(who, n, mode)| Step::Chmod(who, n, mode)),
+        6 => (who.clone(), name).prop_map(|(who, n)| Step::Look(who, n)),
+        1 => who.prop_map(Step::List),
+    ]
+}
+
+fn name(n: usize) -> String {
+    format!("name-{n}")
+}
+
+fn run(clients: &[Client], dir: Ino, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut model: BTreeMap<usize, (Ino, u16)> = BTreeMap::new();
+    for step in steps {
+        match *step {
+            Step::Create(who, n) => {
+                let client = &clients[who];
+                let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+                match client.create(&client.caller(), dir, name(n).as_bytes(), Mode(0o644), flags) {
+                    Ok((entry, fh)) => {
+                        client.release(fh).expect("closed");
+                        prop_assert_eq!(model.insert(n, (entry.attr.ino, 0o644)), None);
+                    }
+                    Err(refusal) => {
+                        prop_assert_eq!(refusal, Refusal::Exists);
+                        prop_assert!(model.contains_key(&n));
+                    }
+                }
+            }
+            Step::Unlink(who, n) => {
+                let gone = clients[who].unlink(&clients[who].caller(), dir, name(n).as_bytes());
+                prop_assert_eq!(gone, model.remove(&n).map(drop).ok_or(Refusal::NotFound));
+            }
+            Step::Rename(who, a, b) => {
+                let (from, to) = (name(a), name(b));
+                let client = &clients[who];
+                let how = RenameHow::Replace;
+                let moved = client.rename(&client.caller(), dir, from.as_bytes(), dir, to.as_bytes(), how);
+                match model.get(&a).copied() {
+                    Some(row) => {
+                        prop_assert_eq!(moved, Ok(()));
+                        model.remove(&a);
+                        model.insert(b, row);
+                    }
+                    None => prop_assert_eq!(moved, Err(Refusal::NotFound)),
+                }
+            }
+            Step::Chmod(who, n, mode) => {
+                if let Some((ino, known)) = model.get_mut(&n) {
+                    let change = AttrChange { mode: Some(Mode(mode)), ..AttrChange::default() };
+                    clients[who].setattr(&clients[who].caller(), *ino, change, None).expect("changed");
+                    *known = mode;
+                }
+            }
+            Step::Look(who, n) => {
+                let client = &clients[who];
+                let seen = match client.lookup(&client.caller(), dir, name(n).as_bytes()).expect("looked") {
+                    Lookup::Found { attr, .. } => Some((attr.ino, attr.mode.0)),
+                    Lookup::Absent { .. } => None,
+                };
+                prop_assert_eq!(seen, model.get(&n).copied(), "client {} sees {}", who, name(n));
+                if let Some((ino, mode)) = seen {
+                    prop_assert_eq!(client.getattr(ino, None).expect("there").attr.mode.0, mode);
+                }
+            }
+            Step::List(who) => {
+                let client = &clients[who];
+                let (listed, end) = client.readdir(&client.caller(), dir, 0, 100, true).expect("listed");
+                prop_assert!(end);
+                let mut seen: Vec<_> =
+                    listed.iter().map(|entry| (entry.name.to_string(), entry.ino)).collect();
+                seen.sort();
+                let expect: Vec<_> = model.iter().map(|(&n, row)| (name(n), row.0)).collect();
+                prop_assert_eq!(seen, expect);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn names_and_attributes_are_never_stale() {
+    let site = Site::new();
+    let clients = [site.embedded(), site.connected(), site.connected()];
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() });
+    let dirs: Vec<Ino> =
+        (0..DIRS).map(|n| clients[0].mkdir_all(format!("dir-{n}")).expect("made").ino).collect();
+    let next = AtomicUsize::new(0);
+    runner
+        .run(&prop::collection::vec(step(), 1..60), |steps| {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            // Not always the same directory, and an empty one.
+            let dir = dirs[n % DIRS];
+            for entry in clients[0].readdir(&clients[0].caller(), dir, 0, 100, false).expect("listed").0 {
+                clients[0].unlink(&clients[0].caller(), dir, entry.name.as_bytes()).expect("cleared");
+            }
+            run(&clients, dir, &steps)
+        })
+        .expect("every client sees the same");
+}
+
+#[test]
+fn content_written_by_one_is_read_by_the_others() {
+    let site = Site::new();
+    let clients = [site.embedded(), site.connected(), site.connected()];
+    for (turn, size) in [(0, 10), (1, 5_000), (2, 100_000), (0, 0), (1, 9_000_000), (2, 3)] {
+        let content: Vec<u8> = (0..size).map(|n: usize| (n * 7 + turn) as u8).collect();
+        clients[turn].write_file("shared", &content).expect("written");
+        for (who, client) in clients.iter().enumerate() {
+            assert_eq!(client.stat("shared").expect("there").size, size as u64, "{turn} wrote, {who} looks");
+            assert!(client.read_file("shared").expect("read") == content, "{turn} wrote {size}, {who} read");
+        }
+    }
+}
+
+#[test]
+fn paths_are_resolved_links_included() {
+    let site = Site::new();
+    for client in [site.embedded(), site.connected()] {
+        let top = if client.is_embedded() { "a" } else { "b" };
+        client.mkdir_all(format!("/{top}/deep/er")).expect("made");
+        client.create_file(format!("{top}/deep/er/file"), b"hello").expect("made");
+        let caller = client.caller();
+        let dir = client.stat(top).expect("there").ino;
+        client.symlink(&caller, dir, b"way", b"deep/er").expect("made");
+        client.symlink(&caller, dir, b"loop", b"loop").expect("made");
+        client.symlink(&caller, dir, b"dangling", b"deep/new").expect("made");
+        assert_eq!(client.read_file(format!("{top}/way/../er/file")), Ok(b"hello".to_vec()));
+        assert_eq!(client.stat(format!("{top}/loop")).map(drop), Err(Refusal::Loop));
+        assert_eq!(client.stat(format!("{top}/way/none")).map(drop), Err(Refusal::NotFound));
+        assert_eq!(client.stat(format!("{top}/way/file/")).map(drop), Err(Refusal::NotDir));
+        assert_eq!(client.create_file(format!("{top}/way/file"), b""), Err(Refusal::Exists));
+        client.write_file(format!("{top}/dangling"), b"through the link").expect("made");
+        assert_eq!(client.read_file(format!("{top}/deep/new")), Ok(b"through the link".to_vec()));
+        client.rename_path(format!("{top}/deep/new"), format!("{top}/moved")).expect("moved");
+        client.remove(format!("{top}/moved")).expect("removed");
+        assert_eq!(client.remove(format!("{top}/deep")), Err(Refusal::NotEmpty));
+    }
+}
+
+#[test]
+fn batches_answer_each_name_in_order() {
+    let site = Site::new();
+    for client in [site.embedded(), site.connected()] {
+        let dir = format!("batch-{}", client.is_embedded());
+        client.mkdir_all(&dir).expect("made");
+        let mut names: Vec<String> = (0..2_500).map(|n| format!("f{n}")).collect();
+        names[7] = "f6".into();
+        names[9] = "a/b".into();
+        let made = client.create_many(&dir, &names).expect("asked");
+        assert_eq!(made.len(), names.len());
+        assert_eq!(made[7], Err(Refusal::Exists));
+        assert_eq!(made[9], Err(Refusal::Invalid));
+        assert_eq!(made.iter().filter(|one| one.is_ok()).count(), 2_498);
+        let seen = client.stat_many(&dir, &names).expect("asked");
+        assert_eq!(seen[2_499].as_ref().map(|attr| attr.ino), made[2_499].as_ref().map(|attr| attr.ino));
+        assert_eq!(seen[9].as_ref().map(drop), Err(&Refusal::Invalid));
+        let gone = client.unlink_many(&dir, &names).expect("asked");
+        assert_eq!((gone[6], gone[7]), (Ok(()), Err(Refusal::NotFound)));
+        assert_eq!(client.list(&dir).expect("listed").len(), 0);
+    }
+}

@@ -1,0 +1,87 @@
+//! "After a reconnect or a restart of the server it sends them again, in order": a workload does not notice that
+//! its server was killed.
+
+mod site;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use site::Site;
+
+const KILLS: usize = 4;
+const FILES_BETWEEN: usize = 150;
+
+#[test]
+fn a_workload_goes_on_over_a_server_that_is_killed_again_and_again() {
+    let site = Site::new();
+    let clients = [site.connected(), site.connected()];
+    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let told: BTreeMap<String, (u64, Vec<u8>)> = thread::scope(|scope| {
+        let workers: Vec<_> = clients
+            .iter()
+            .enumerate()
+            .map(|(who, client)| {
+                let (stop, count) = (&stop, &count);
+                scope.spawn(move || {
+                    let mut told = Vec::new();
+                    let mut n = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let (path, content) = (format!("c{who}-f{n}"), format!("content {n}").into_bytes());
+                        let attr = client.create_file(&path, &content).expect("made");
+                        if n % 10 == 3 {
+                            client.remove(&path).expect("removed");
+                        } else if n % 10 == 7 {
+                            client.rename_path(&path, format!("{path}-moved")).expect("moved");
+                            told.push((format!("{path}-moved"), (attr.ino.0, content)));
+                        } else {
+                            told.push((path, (attr.ino.0, content)));
+                        }
+                        n += 1;
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    client.sync().expect("nothing acknowledged was lost");
+                    told
+                })
+            })
+            .collect();
+        for _ in 0..KILLS {
+            let before = count.load(Ordering::Relaxed);
+            while count.load(Ordering::Relaxed) < before + FILES_BETWEEN {
+                thread::yield_now();
+            }
+            site.kill();
+            site.start();
+        }
+        stop.store(true, Ordering::Relaxed);
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    // Also the next start finds all of it: it was synced.
+    drop(clients);
+    site.kill();
+    site.start();
+    let client = site.connected();
+    let mut found = BTreeMap::new();
+    for entry in client.list("/").expect("listed") {
+        let name = entry.name.to_string();
+        let content = client.read_file(&name).expect("read");
+        found.insert(name, (entry.ino.0, content));
+    }
+    assert_eq!(found.len(), told.len());
+    assert!(found == told, "each file once, with the inode number and the content that its maker was told");
+}
+
+#[test]
+fn what_is_open_stays_open_over_a_restart() {
+    let site = Site::new();
+    let client = site.connected();
+    client.write_file("file", b"still here").expect("written");
+    let fh = client.open_path("file", chiton_client::OpenFlags::READ).expect("open");
+    client.remove("file").expect("removed");
+    client.sync().expect("durable");
+    site.kill();
+    site.start();
+    assert_eq!(client.read(fh, 0, 100), Ok(b"still here".to_vec()), "an orphan waits for who has it open");
+    client.release(fh).expect("closed");
+    assert_eq!(client.stat("file").map(drop), Err(chiton_types::Refusal::NotFound));
+}

@@ -1,0 +1,70 @@
+//! A server in a directory of its own, with a socket, that can be killed and started again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_proto::Address;
+use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_world::{RealWorld, SharedWorld};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+/// See the module.
+pub struct Site {
+    dir: TempDir,
+    server: Mutex<Option<Arc<Server>>>,
+}
+
+fn world() -> SharedWorld {
+    Arc::new(RealWorld)
+}
+
+impl Site {
+    /// Formats and starts one. Everybody may do everything at the root.
+    pub fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        let user = rustix::process::geteuid().as_raw();
+        let options = FormatOptions { uid: user, ..FormatOptions::default() };
+        Server::format(&dir.path().join("data"), &options, &world()).expect("formatted");
+        let site = Site { dir, server: Mutex::default() };
+        site.start();
+        site
+    }
+
+    /// Starts the server.
+    pub fn start(&self) {
+        let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
+        let server = Server::start(&self.data(), options, world()).expect("started");
+        server.serve(&[self.address()]).expect("listening");
+        *self.server.lock() = Some(server);
+    }
+
+    /// Ends the server as a crash would.
+    pub fn kill(&self) {
+        self.server().abandon();
+        self.server.lock().take();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn address(&self) -> Address {
+        format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
+    }
+
+    fn server(&self) -> Arc<Server> {
+        self.server.lock().clone().expect("running")
+    }
+
+    /// A client in the server's process.
+    pub fn embedded(&self) -> Client {
+        Client::embedded(self.server(), ClientOptions::default()).expect("a session")
+    }
+
+    /// A client at the other end of a socket.
+    pub fn connected(&self) -> Client {
+        Client::connect(&self.address(), ClientOptions::default()).expect("connected")
+    }
+}
