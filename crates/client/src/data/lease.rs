@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A lease that is granted is used at least once before it is given up, so two clients that both want the same file
-//!   take turns. (The answer that grants and the recall that follows travel on two connections; the recall waits a
-//!   moment for the answer. Not for ever: it may be that the server waits for this very recall before it answers.)
+//! - An answer that grants a lease and a recall travel on two connections. A recall that comes while a lease is asked
+//!   for waits a moment for the answer, so that the lease is used once; not for ever, because the server may wait for
+//!   this very recall before it answers. Then it cannot be told whether the answer was older than the recall: it is
+//!   void, and asked for again after a pause of random length, so that of two clients that both do so one gets through.
 //! - No lock is held while the service is asked.
 
 use std::ops::Range;
@@ -26,9 +27,10 @@ use super::options::DataMode;
 use super::push::Scope;
 use crate::CallError;
 
-/// How long a recall waits for an answer that is under way; several such waits at most.
+/// How long a recall waits for an answer that is under way.
 const ANSWER_WAIT: Duration = Duration::from_millis(5);
-const ANSWER_WAITS_MAX: u32 = 4;
+/// Longest pause before a lease that was recalled too early is asked for again: 2^this milliseconds.
+const PAUSE_MS_LOG2_MAX: u32 = 6;
 
 impl Files {
     /// Asks the service.
@@ -56,6 +58,7 @@ impl Files {
         if !self.is_linearizable() {
             return Ok(inner);
         }
+        let mut voided = 0;
         loop {
             if (inner.recalling && !during_recall) || inner.acquiring {
                 file.wait(&mut inner);
@@ -77,6 +80,10 @@ impl Files {
                         inner.grant(granted, attr);
                         return Ok(inner);
                     }
+                    drop(inner);
+                    voided = PAUSE_MS_LOG2_MAX.min(voided + 1);
+                    std::thread::sleep(Duration::from_micros(self.world.random() % (1000 << voided)));
+                    inner = file.lock();
                 }
                 _ => return Err(Refusal::Io),
             }
@@ -153,10 +160,8 @@ impl Files {
         }
         let Some(file) = self.find(ino) else { return };
         let mut inner = file.lock();
-        for _ in 0..ANSWER_WAITS_MAX {
-            if !inner.acquiring || !file.wait_for(&mut inner, ANSWER_WAIT) {
-                break;
-            }
+        if inner.acquiring {
+            file.wait_for(&mut inner, ANSWER_WAIT);
         }
         while inner.recalling {
             file.wait(&mut inner);
