@@ -174,8 +174,14 @@ impl Namespace {
                 let last = rows.last().map_or(after, |(k, _)| {
                     u64::from_be_bytes(k[9..17].try_into().expect("entry keys were decoded"))
                 });
-                self.dirs.entry(dir).or_default().known =
-                    Some((after, if exhausted { u64::MAX } else { last }));
+                let last = if exhausted { u64::MAX } else { last };
+                let known = &mut self.dirs.entry(dir).or_default().known;
+                // A slice that follows what is known extends it: if all of that is deleted, a list that begins in
+                // it must not ask for the same slices for ever.
+                *known = Some(match *known {
+                    Some((from, to)) if from <= after && after <= to => (from, to.max(last)),
+                    _ => (after, last),
+                });
             }
             Need::Content(ino) => {
                 self.contents.install(ContentKey(ino), first.map(|(_, v)| v.as_slice().into()))

@@ -60,7 +60,7 @@ impl Namespace {
         listing.end = until == u64::MAX;
         if listing.entries.is_empty() && !listing.end {
             // Everything in the known range is deleted: go on behind it.
-            return Err(Need::Slice { dir, after: until, rows: entries_max.clamp(64, 4096) as u32 }.into());
+            return Err(Need::Slice { dir, after: until, rows: 4096 }.into());
         }
         Ok(listing)
     }

@@ -175,18 +175,21 @@ impl History {
         match paging {
             Paging::Begin => self.subject.checkpoint_begin(),
             Paging::Take { rows } => self.subject.checkpoint_take(usize::from(*rows)),
+            Paging::Store => self.subject.checkpoint_store(),
             Paging::Done => self.subject.checkpoint_done(),
             Paging::Evict => self.subject.ns.evict(0),
             Paging::FetchEarly { ino, what } => {
                 let ino = self.any(*ino);
-                let need = match what % 7 {
-                    0 => Need::Inode(ino),
-                    1 => Need::Entry(ino, self.name(ino, *what)),
-                    2 => Need::Dir(ino),
-                    3 => Need::Content(ino),
-                    4 => Need::Chunk(ino, u32::from(what / 7) % 3),
-                    5 => Need::Xattrs(ino),
-                    _ => Need::Chunks(ino),
+                let chunk = u32::from(what / 8) % 3;
+                // A runtime fetches what it was told to, which fits the type of the inode.
+                let need = match (what % 5, self.model.nodes.get(&ino).map(|n| n.kind)) {
+                    (0, _) | (_, None) => Need::Inode(ino),
+                    (1, _) => Need::Xattrs(ino),
+                    (2, Some(Kind::Dir)) => Need::Entry(ino, self.name(ino, *what)),
+                    (_, Some(Kind::Dir)) => Need::Dir(ino),
+                    (2, Some(Kind::File)) => Need::Chunk(ino, chunk),
+                    (3, Some(Kind::File)) => Need::Chunks(ino),
+                    _ => Need::Content(ino),
                 };
                 self.subject.fetch_early(&need);
             }

@@ -134,7 +134,9 @@ pub(crate) enum Paging {
     Take {
         rows: u8,
     },
-    /// Takes the rest, stores it, tells the namespace.
+    /// Takes the rest and stores it.
+    Store,
+    /// Tells the namespace.
     Done,
     Evict,
     /// Reads rows now that are installed later, when they may be stale.
@@ -220,6 +222,7 @@ pub(crate) fn steps(paging: bool) -> impl Strategy<Value = Step> {
     let cache = prop_oneof![
         3 => Just(Paging::Begin),
         6 => (0..12u8).prop_map(|rows| Paging::Take { rows }),
+        3 => Just(Paging::Store),
         3 => Just(Paging::Done),
         4 => Just(Paging::Evict),
         3 => (ino(), any::<u8>()).prop_map(|(ino, what)| Paging::FetchEarly { ino, what }),

@@ -17,8 +17,16 @@ pub(crate) struct Subject {
     pub(crate) journal: Vec<Vec<u8>>,
     /// Events whose effects are in `rows`.
     stored: usize,
-    checkpoint: Option<(usize, Vec<RowChange>)>,
+    checkpoint: Option<Checkpoint>,
     early: Option<(Fetched, u64)>,
+}
+
+/// One that is under way.
+struct Checkpoint {
+    /// Events before it.
+    position: usize,
+    batch: Vec<RowChange>,
+    in_store: bool,
 }
 
 impl Subject {
@@ -108,21 +116,31 @@ impl Subject {
     pub(crate) fn checkpoint_begin(&mut self) {
         if self.checkpoint.is_none() {
             self.ns.checkpoint_begin();
-            self.checkpoint = Some((self.journal.len(), Vec::new()));
+            self.checkpoint =
+                Some(Checkpoint { position: self.journal.len(), batch: Vec::new(), in_store: false });
         }
     }
 
     pub(crate) fn checkpoint_take(&mut self, rows: usize) {
-        if let Some((_, batch)) = &mut self.checkpoint {
+        if let Some(Checkpoint { batch, in_store: false, .. }) = &mut self.checkpoint {
             self.ns.checkpoint_take(rows, batch);
         }
     }
 
+    /// Takes the rest and writes the batch; the namespace does not know yet.
+    pub(crate) fn checkpoint_store(&mut self) {
+        let Some(Checkpoint { position, batch, in_store: in_store @ false }) = &mut self.checkpoint else {
+            return;
+        };
+        while !self.ns.checkpoint_take(7, batch) {}
+        self.rows.write(batch);
+        self.stored = *position;
+        *in_store = true;
+    }
+
     pub(crate) fn checkpoint_done(&mut self) {
-        if let Some((position, mut batch)) = self.checkpoint.take() {
-            while !self.ns.checkpoint_take(7, &mut batch) {}
-            self.rows.write(&batch);
-            self.stored = position;
+        self.checkpoint_store();
+        if self.checkpoint.take().is_some() {
             self.ns.checkpoint_done();
         }
     }
