@@ -1,0 +1,176 @@
+//! Two sessions on one server: nobody reads what is stale.
+
+mod rig;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use chiton_namespace::{Body, Op};
+use chiton_proto::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
+use chiton_server::{EmbeddedSession, Server};
+use chiton_types::{Ino, Refusal, Time, access};
+use parking_lot::Mutex;
+use rig::{Asks, Rig, file, quiet, refused, session, unlink};
+
+/// A session whose names are cached under leases on their directory.
+struct Caching {
+    session: EmbeddedSession,
+    names: Arc<Mutex<Cached>>,
+}
+
+#[derive(Default)]
+struct Cached {
+    names: BTreeMap<(Ino, String), Option<Ino>>,
+    /// Raised by each recall: an answer that was under way meanwhile is not cached.
+    recalls: u64,
+    hits: u64,
+}
+
+impl Caching {
+    fn new(server: &Server) -> Caching {
+        let names = Arc::new(Mutex::new(Cached::default()));
+        let theirs = names.clone();
+        let on_recall = move |recall: Recall| {
+            let mut cached = theirs.lock();
+            cached.recalls += 1;
+            cached.names.retain(|(dir, _), _| *dir != recall.ino);
+        };
+        Caching { session: server.session_embedded("caching", Box::new(on_recall)).expect("a session"), names }
+    }
+
+    fn lookup(&self, dir: Ino, text: &str) -> Option<Ino> {
+        let key = (dir, text.to_owned());
+        let recalls = {
+            let mut cached = self.names.lock();
+            if let Some(&found) = cached.names.get(&key) {
+                cached.hits += 1;
+                return found;
+            }
+            cached.recalls
+        };
+        let (attr, leased) = self.session.lookup(dir, text);
+        let found = attr.map(|attr| attr.ino);
+        let mut cached = self.names.lock();
+        if leased && cached.recalls == recalls {
+            cached.names.insert(key, found);
+        }
+        found
+    }
+}
+
+#[test]
+fn names_are_never_stale() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let sessions = [Caching::new(&server), Caching::new(&server)];
+    let dir = sessions[0].session.mkdir(Ino::ROOT, "d");
+    // Each thread owns the names of its parity: what it made or removed it must see, and so must the other
+    // once it was told (through `truth`), whatever is cached where.
+    let truth: [Mutex<Option<Ino>>; 8] = Default::default();
+    std::thread::scope(|scope| {
+        for (me, mine) in sessions.iter().enumerate() {
+            let truth = &truth;
+            scope.spawn(move || {
+                let mut state = 7 + me as u64;
+                for _ in 0..1_500 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let n = (state >> 33) as usize % truth.len();
+                    let text = format!("n{n}");
+                    let mut true_ino = truth[n].lock();
+                    assert_eq!(mine.lookup(dir, &text), *true_ino, "session {me} sees a stale {text}");
+                    if n % 2 == me && state >> 40 & 3 == 0 {
+                        *true_ino = match *true_ino {
+                            None => Some(mine.session.create(dir, &text)),
+                            Some(_) => {
+                                mine.session.op(unlink(dir, &text));
+                                None
+                            }
+                        };
+                        // A client updates its own cache by itself.
+                        let known = *true_ino;
+                        let mut cached = mine.names.lock();
+                        cached.names.entry((dir, text)).and_modify(|found| *found = known);
+                    }
+                }
+            });
+        }
+    });
+    let hits: u64 = sessions.iter().map(|s| s.names.lock().hits).sum();
+    assert!(hits > 0, "nothing was ever cached");
+}
+
+#[test]
+fn a_writer_is_asked_to_write_back_before_others_read() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let writer: Arc<OnceLock<EmbeddedSession>> = Arc::default();
+    let handler = writer.clone();
+    let write_back = move |recall: Recall| {
+        assert_eq!(recall.keep, LeaseMode::Shared, "a reader leaves the writer its cache");
+        let body = Body::Inline(b"buffered".to_vec());
+        let op = Op::Write { ino: recall.ino, body, size: 8, mtime: Time(5), kill_setid: false };
+        handler.get().expect("set").op(op);
+    };
+    let s = server.session_embedded("writer", Box::new(write_back)).expect("a session");
+    let ino = s.create(Ino::ROOT, "f");
+    assert!(writer.set(s).is_ok());
+    let reader = session(&server);
+    // stat asks nobody: it says so by giving no lease.
+    let (attr, lease) = reader.getattr(ino).expect("there");
+    assert_eq!((attr.size, lease), (0, LeaseMode::None));
+    let Ok(Answer::Attr { attr, lease, .. }) = reader.query(Query::Open { ino, want: access::READ }) else {
+        panic!("not opened")
+    };
+    assert_eq!((attr.size, lease), (8, LeaseMode::Shared));
+    let answer = reader.query(Query::Map { ino, offset: 0, len: 8 });
+    let Ok(Answer::Map { content: chiton_proto::Content::Inline(bytes), .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!(bytes, b"buffered");
+    // The recalled writer asks again for what it had, and gets it once the reader gave up.
+    let again = Call::Lease { ino, mode: LeaseMode::Exclusive };
+    let Ok(Answer::Lease { mode, .. }) = writer.get().expect("set").try_call(again) else { panic!("no lease") };
+    assert_eq!(mode, LeaseMode::Exclusive);
+}
+
+#[test]
+fn locks_wait_across_sessions_and_end_with_theirs() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let (a, b) = (session(&server), session(&server));
+    let ino = a.create(Ino::ROOT, "f");
+    let lock = |owner, kind| Lock { ino, flock: false, owner, start: 0, end: 9, kind, pid: 1 };
+    let set = |lock, wait| Call::SetLock { lock, wait };
+    assert_eq!(a.try_call(set(lock(1, LockKind::Write), false)), Ok(Answer::Done));
+    assert_eq!(refused(b.try_call(set(lock(1, LockKind::Read), false))), Refusal::WouldBlock);
+    let Ok(Answer::Lock(Some(found))) = b.try_call(Call::GetLock { lock: lock(1, LockKind::Read) }) else {
+        panic!("no conflict")
+    };
+    assert_eq!(found.kind, LockKind::Write);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| b.try_call(set(lock(1, LockKind::Read), true)));
+        rig::eventually("b waits", || rig::figure(&server, "/parked") == 1);
+        // A wait can be given up …
+        b.try_call(Call::CancelLock { id: 0 }).expect("cancelled");
+        assert_eq!(waiter.join().expect("joined"), Err(Failure::Refused(Refusal::Interrupted)));
+        // … or ends with the holder's session.
+        let waiter = scope.spawn(|| b.try_call(set(lock(1, LockKind::Read), true)));
+        rig::eventually("b waits again", || rig::figure(&server, "/parked") == 1);
+        drop(a);
+        assert_eq!(waiter.join().expect("joined"), Ok(Answer::Done));
+    });
+    assert_eq!(rig::figure(&server, "/locks"), 1);
+}
+
+#[test]
+fn only_own_blocks_and_no_operation_of_the_server() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let s = session(&server);
+    let ino = s.create(Ino::ROOT, "f");
+    let ask = |op| refused(s.try_call(Call::Op { op, open: false }));
+    assert_eq!(ask(Op::Reclaim { ino }), Refusal::NotPermitted);
+    let block = chiton_types::BlockId { writer: s.session().0 + 1, number: 1 };
+    let extent = chiton_namespace::Extent { offset: 0, len: 4, block, block_offset: 0, shared: false };
+    let body = Body::Extents(vec![extent]);
+    assert_eq!(ask(Op::Write { ino, body, size: 4, mtime: Time(1), kill_setid: false }), Refusal::NotPermitted);
+    assert_eq!(ask(file(Ino(u64::MAX), "x")), Refusal::Stale);
+}
