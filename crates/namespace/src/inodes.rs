@@ -105,10 +105,10 @@ impl Inodes {
         self.dead.entry(ino).or_insert_with(|| Cell::new(0))
     }
 
+    /// Freed slots do not count: pages stay to be used again, and eviction could never reach a target below them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pages.len() * PAGE_SLOTS * size_of::<Option<Inode>>()
-            + self.index.capacity() * 9
-            + self.dead.len() * 48
+        let used = self.slots() - self.free.len();
+        used * (size_of::<Option<Inode>>() + 16) + self.dead.len() * 48
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Inode> {
