@@ -6,6 +6,7 @@ use crate::extent::CHUNK_BYTES;
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, MAPPED, XATTRS};
 use crate::namespace::{Known, Listing, Mapped, Namespace};
+use crate::op::FILE_BYTES_MAX;
 use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
 
 impl Namespace {
@@ -30,6 +31,10 @@ impl Namespace {
         let inode = self.dir_inode(dir)?;
         let held = self.dirs.get(&dir);
         let mut listing = Listing { entries: Vec::new(), end: true };
+        // Cookies come from callers; no name has one of 64 bits.
+        if after >= 1 << 63 {
+            return Ok(listing);
+        }
         let until = if inode.has(COMPLETE) {
             u64::MAX
         } else if inode.extra <= crate::namespace::DIR_WHOLE_ENTRIES_MAX {
@@ -123,6 +128,9 @@ impl Namespace {
         }
         if !inode.has(MAPPED) {
             return Ok(Mapped::Inline(self.content(inode)?.to_vec()));
+        }
+        if offset > FILE_BYTES_MAX {
+            return Err(Refusal::TooBig.into());
         }
         let last = offset.saturating_add(len.max(1)).min(inode.size.max(offset + 1)) - 1;
         let (from, to) = (offset / CHUNK_BYTES, last / CHUNK_BYTES);

@@ -47,6 +47,8 @@ mod compare;
 mod content;
 #[path = "model/history.rs"]
 mod history;
+#[path = "model/hostile.rs"]
+mod hostile;
 #[path = "model/large.rs"]
 mod large;
 #[path = "model/names.rs"]
@@ -81,7 +83,7 @@ fn run(mut history: History, steps: &[Step]) {
 /// `PROPTEST_CASES=25600` runs a hundred times as many histories.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
-    let cases = usual.cases.div_ceil(4);
+    let cases = usual.cases.div_ceil(8);
     ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..usual }
 }
 

@@ -26,7 +26,7 @@ impl Model {
             }
         }
         let owner = node.owned_by(cred);
-        if change.uid.is_some_and(|uid| !cred.is_root() && !(owner && uid == node.uid)) {
+        if change.uid.is_some_and(|uid| !(cred.is_root() || owner && uid == node.uid)) {
             return Err(Refusal::NotPermitted);
         }
         let may_chgrp =

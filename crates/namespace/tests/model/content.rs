@@ -66,8 +66,7 @@ impl Model {
 
     fn put(&self, bytes: &mut BTreeMap<u64, u8>, e: &Extent) {
         if e.block.is_hole() {
-            let covered: Vec<u64> = bytes.range(e.offset..e.end()).map(|(&o, _)| o).collect();
-            covered.iter().for_each(|o| drop(bytes.remove(o)));
+            bytes.retain(|o, _| !(e.offset..e.end()).contains(o));
         } else {
             bytes.extend(self.resolve(e));
         }

@@ -428,14 +428,14 @@ impl History {
 
     /// Mostly a directory; now and then anything that ever was.
     fn dir(&self, n: u16) -> Ino {
-        if n % 32 == 0 {
+        if n.is_multiple_of(32) {
             return self.any(n / 32);
         }
         self.nth(n, |m, ino| m.nodes[&ino].kind == Kind::Dir)
     }
 
     fn file(&self, n: u16) -> Ino {
-        if n % 32 == 0 {
+        if n.is_multiple_of(32) {
             return self.any(n / 32);
         }
         self.nth(n, |m, ino| m.nodes[&ino].kind == Kind::File)
@@ -447,7 +447,7 @@ impl History {
 
     /// An inode of the model, mostly; else one that is no more.
     fn any(&self, n: u16) -> Ino {
-        if n % 16 != 0 {
+        if !n.is_multiple_of(16) {
             return self.live(n);
         }
         *self.ever.iter().nth(usize::from(n / 16) % self.ever.len()).expect("at least the root")
@@ -462,7 +462,7 @@ impl History {
     /// Mostly a name that is there.
     fn name(&self, dir: Ino, n: u8) -> Name {
         let entries = self.model.nodes.get(&dir).map(|d| &d.entries);
-        let there = entries.filter(|e| n % 4 > 0 && !e.is_empty());
+        let there = entries.filter(|e| !n.is_multiple_of(4) && !e.is_empty());
         match there.and_then(|e| e.keys().nth(usize::from(n / 4) % e.len())) {
             Some(name) => name.clone(),
             None => pooled_name(n / 4),
@@ -505,7 +505,7 @@ fn make(what: u8) -> Make {
         9 | 10 => Make::File { content: Vec::new() },
         11 => Make::Symlink { target: b"a/b"[..usize::from(what) % 4].to_vec() },
         12 => Make::Symlink { target: vec![b't'; SYMLINK_BYTES_MAX + usize::from(what % 32 / 16)] },
-        13 => Make::Node { kind: Kind::Fifo, rdev: u32::from(what / 16 % 8 == 0) },
+        13 => Make::Node { kind: Kind::Fifo, rdev: u32::from((what / 16).is_multiple_of(8)) },
         14 => Make::Node {
             kind: [Kind::Char, Kind::Block, Kind::Socket, Kind::Dir][usize::from(what / 16) % 4],
             rdev: 0,

@@ -1,12 +1,15 @@
 //! A directory that is never loaded whole: names come one by one, lists slice by slice.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::OnceLock;
 
 use chiton_namespace::{Make, Op};
 use chiton_types::{Cred, Ino, Kind, Mode, Name, Refusal, ShardId, Time};
 use proptest::prelude::*;
 
 use crate::state::Ask;
+use crate::store::MemoryRows;
 use crate::subject::Subject;
 
 /// Names that the histories use; the directory is born with the even ones, and stays large.
@@ -57,13 +60,18 @@ fn name(n: u16) -> Name {
 }
 
 impl Large {
+    /// Every second name and a run at the end, all of it in the store and nothing in memory.
     fn new() -> Large {
-        let mut large = Large { subject: Subject::new(Time(0), 0, 0), entries: BTreeMap::new(), made: 1 };
-        (0..NAMES).filter(|n| n % 2 == 0 || *n > 8_000).for_each(|n| large.make(n));
-        large.subject.checkpoint_begin();
-        large.subject.checkpoint_done();
-        large.subject.crash();
-        large
+        static BORN: OnceLock<(MemoryRows, BTreeMap<Name, Ino>)> = OnceLock::new();
+        let (rows, entries) = BORN.get_or_init(|| {
+            let subject = Subject::new(Time(0), 0, 0);
+            let mut large = Large { subject, entries: BTreeMap::new(), made: 1 };
+            (0..NAMES).filter(|n| n % 2 == 0 || *n > 8_000).for_each(|n| large.make(n));
+            large.subject.checkpoint_begin();
+            large.subject.checkpoint_done();
+            (large.subject.rows, large.entries)
+        });
+        Large { subject: Subject::over(rows.clone()), entries: entries.clone(), made: u64::from(NAMES) }
     }
 
     fn run(&mut self, op: &Op) -> Result<Option<Ino>, Refusal> {
@@ -76,11 +84,9 @@ impl Large {
         self.made += 1;
         let (parent, name, make) = (Ino::ROOT, name(n), Make::File { content: Vec::new() });
         let found = self.run(&Op::Make { parent, name: name.clone(), make, mode: Mode(0o644) });
-        if self.entries.contains_key(&name) {
-            assert_eq!(found, Err(Refusal::Exists), "{name}");
-        } else {
-            let ino = found.expect("a free name").expect("a new inode");
-            self.entries.insert(name, ino);
+        match self.entries.entry(name) {
+            Entry::Occupied(taken) => assert_eq!(found, Err(Refusal::Exists), "{}", taken.key()),
+            Entry::Vacant(free) => drop(free.insert(found.expect("a free name").expect("a new inode"))),
         }
     }
 
@@ -94,7 +100,7 @@ impl Large {
         let mut found = BTreeMap::new();
         let mut after = 0;
         loop {
-            let max = usize::from(page) * 3 + 1;
+            let max = 10 + usize::from(page) * 3;
             let listing = self
                 .subject
                 .ask(&Cred::ROOT, |ns, _| ns.readdir(Ino::ROOT, after, max))

@@ -33,6 +33,11 @@ impl Subject {
     pub(crate) fn new(now: Time, uid: u32, gid: u32) -> Subject {
         let mut rows = MemoryRows::default();
         rows.write(&Namespace::format_rows(now, uid, gid));
+        Subject::over(rows)
+    }
+
+    /// Opens a store.
+    pub(crate) fn over(rows: MemoryRows) -> Subject {
         let ns = Namespace::open(&rows).expect("a formatted store");
         Subject { ns, rows, journal: Vec::new(), stored: 0, checkpoint: None, early: None }
     }
