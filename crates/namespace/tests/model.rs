@@ -80,15 +80,13 @@ fn run(mut history: History, steps: &[Step]) {
     history.finish();
 }
 
-/// `PROPTEST_CASES=25600` runs a hundred times as many histories.
-fn config() -> ProptestConfig {
-    let usual = ProptestConfig::default();
-    let cases = usual.cases.div_ceil(8);
-    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..usual }
+/// `PROPTEST_CASES=10000` in the environment goes before `cases`.
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() }
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(48))]
 
     #[test]
     fn plain(steps in proptest::collection::vec(steps(false), 1..1000)) {

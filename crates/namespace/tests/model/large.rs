@@ -146,7 +146,7 @@ impl Large {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.div_ceil(32), ..crate::config() })]
+    #![proptest_config(crate::config(8))]
 
     #[test]
     fn large_directory(steps in proptest::collection::vec(steps(), 1..200)) {
