@@ -3,6 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use chiton_mount::MountError;
+use chiton_server::{FormatError, StartError};
+
 /// Exit codes (2 is clap's: wrong usage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -45,5 +48,39 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl From<FormatError> for Failure {
+    fn from(error: FormatError) -> Failure {
+        let class = match error {
+            FormatError::Formatted(_) | FormatError::NotEmpty(_) => Class::Busy,
+            FormatError::Shards(_) | FormatError::Failed(_) => Class::Failed,
+        };
+        Failure::new(class, error.to_string())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        let class = match error {
+            StartError::Held { .. } => Class::Busy,
+            StartError::NotFormatted(_) | StartError::Foreign(..) => Class::Absent,
+            _ => Class::Failed,
+        };
+        Failure::new(class, error.to_string())
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Failure {
+        let class = match error {
+            MountError::NotEmpty(_) | MountError::AlreadyMounted(_) | MountError::Dead(_) | MountError::Busy(_) => {
+                Class::Busy
+            }
+            MountError::NotFound(_) | MountError::NotDir(_) => Class::Absent,
+            _ => Class::Failed,
+        };
+        Failure::new(class, error.to_string())
     }
 }

@@ -15,7 +15,7 @@ use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, access};
 use crate::cache::Since;
 use crate::connected::{Connected, ConnectedOptions};
 use crate::core::{Core, Invalidator};
-use crate::data::{BlockIo, DirectBlocks, Files, ServerBlocks};
+use crate::data::{BlockIo, DirectBlocks, Files, NearBlocks, ServerBlocks};
 use crate::dial::SocketDialer;
 use crate::embedded::Embedded;
 use crate::handler::Handler;
@@ -94,17 +94,14 @@ impl Client {
             Welcome::Accepted { filesystem, objects, .. } => (filesystem, objects),
             Welcome::Refused { message, .. } => return Err(ConnectError(message)),
         };
-        // The store of a server on this machine is used directly; of another one, that path is not here.
-        let local = objects.strip_prefix("local:").map(std::path::Path::new).filter(|path| path.is_dir());
-        let blocks = match local {
-            Some(path) => {
-                let store = LocalObjects::open(path)
-                    .map_err(|error| ConnectError(format!("no access to the object store: {error}")))?;
-                Some(Arc::new(DirectBlocks::new(Arc::new(store))) as Arc<dyn BlockIo>)
-            }
-            None => None,
-        };
         let connected = Arc::new(connected);
+        // Behind a Unix socket the server is on this machine, and its store may be open to us; of a server elsewhere
+        // that path is not here, or is something else.
+        let path = objects.strip_prefix("local:").filter(|_| matches!(address, Address::Unix(_)));
+        let store = path.and_then(|path| LocalObjects::open(std::path::Path::new(path)).ok());
+        let blocks = store.map(|store| {
+            Arc::new(NearBlocks::new(Arc::new(store), connected.clone())) as Arc<dyn BlockIo>
+        });
         let client = Client::over(connected.clone(), blocks, filesystem, options);
         let handler: Arc<dyn Handler> = client.core.clone();
         connected.set_handler(Arc::downgrade(&handler));

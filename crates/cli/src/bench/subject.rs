@@ -7,7 +7,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_mount::{Mount, MountOptions};
 use chiton_proto::Address;
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_world::{RealWorld, World};
+use chiton_world::{RealWorld, SharedWorld, World};
 
 use super::Plan;
 use crate::failure::{Failure, Outcome};
@@ -21,7 +21,8 @@ pub(super) struct Subject {
 impl Subject {
     pub(super) fn start(plan: &Plan, name: &str) -> Outcome<Subject> {
         let data = plan.dir.join(name);
-        Server::format(&data, FormatOptions::default()).map_err(Failure::from)?;
+        let world: SharedWorld = Arc::new(RealWorld);
+        Server::format(&data, &FormatOptions::default(), &world).map_err(Failure::from)?;
         Subject::open(&data)
     }
 
@@ -40,7 +41,7 @@ impl Subject {
     /// A client over a Unix socket.
     pub(super) fn over_socket(&self) -> Outcome<Client> {
         let address = Address::Unix(self.data.join("bench-socket"));
-        self.server.serve(std::slice::from_ref(&address)).map_err(Failure::from)?;
+        self.server.serve(std::slice::from_ref(&address)).map_err(Failure::failed)?;
         Client::connect(&address, ClientOptions::default()).map_err(Failure::failed)
     }
 

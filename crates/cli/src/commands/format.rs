@@ -1,13 +1,17 @@
 //! `chiton format`.
 
+use std::sync::Arc;
+
 use chiton_server::{FormatOptions, Server};
+use chiton_world::{RealWorld, SharedWorld};
 
 use crate::args::Format;
 use crate::failure::{Failure, Outcome};
 
 pub(crate) fn run(args: &Format) -> Outcome {
     let options = FormatOptions { shards: args.shards, ..FormatOptions::default() };
-    Server::format(&args.dir, options).map_err(Failure::from)?;
+    let world: SharedWorld = Arc::new(RealWorld);
+    Server::format(&args.dir, &options, &world).map_err(Failure::from)?;
     if args.json {
         println!("{}", serde_json::json!({ "data": args.dir, "shards": args.shards }));
     } else {

@@ -10,6 +10,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_mount::{MountOptions, Unmounter};
 use chiton_proto::Address;
 use chiton_server::{FormatOptions, Server};
+use chiton_world::{RealWorld, SharedWorld};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -63,13 +64,14 @@ pub(crate) fn run(args: &Mount) -> Outcome {
 fn start(data: &Path, args: &Mount) -> Outcome<Arc<Server>> {
     let empty = std::fs::read_dir(data).map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none());
     if empty {
-        Server::format(data, FormatOptions::default()).map_err(Failure::from)?;
+        let world: SharedWorld = Arc::new(RealWorld);
+        Server::format(data, &FormatOptions::default(), &world).map_err(Failure::from)?;
         eprintln!("formatted {}", data.display());
     }
     let server = serve::start(data, &args.inside)?;
     // Tools ask here; another mount may join.
     let socket = Address::Unix(data.join(SOCKET));
-    server.serve(&[socket]).map_err(Failure::from)?;
+    server.serve(&[socket]).map_err(|e| Failure::failed(format!("cannot serve the socket in {}: {e}", data.display())))?;
     Ok(server)
 }
 

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Serve, ServerArgs};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Class, Failure, Outcome};
 use crate::target::SOCKET;
 
 pub(crate) fn run(args: &Serve) -> Outcome {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let server = start(&data, &args.server)?;
     let mut addresses = vec![Address::Unix(data.join(SOCKET))];
     addresses.extend(args.listen.iter().cloned());
-    server.serve(&addresses).map_err(Failure::from)?;
+    server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
     for address in &addresses {
         eprintln!("serving {} on {address}", data.display());
     }

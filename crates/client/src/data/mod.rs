@@ -29,6 +29,7 @@ mod file;
 mod files;
 mod flusher;
 mod lease;
+mod near_blocks;
 mod options;
 mod pool;
 mod push;
@@ -40,6 +41,7 @@ mod write;
 
 pub use block_io::{BlockError, BlockIo, DirectBlocks, ServerBlocks};
 pub use files::Files;
+pub use near_blocks::NearBlocks;
 pub use options::{DataMode, FilesOptions};
 pub use seek::Whence;
 
