@@ -1,1 +1,41 @@
-//! (being written)
+//! A FUSE mount of a [`chiton_client::Client`]: a thin shell that translates and decides nothing.
+//!
+//! ```text
+//!   kernel ── /dev/fuse ──▶ dispatch threads ── Shell ──▶ Client
+//!      ▲                                         │           │ recalls
+//!      └──────────── Kernel ◀── names narrowed ──┘◀──────────┘
+//!                    locks that wait: threads of their own
+//! ```
+//!
+//! What a mounted file system promises, and where it differs from POSIX, stands in `docs/semantics.md`; the tests
+//! quote it by number.
+//!
+//! Invariants:
+//! - Nothing else of the workspace knows FUSE.
+//! - An errno comes from one table only: [`chiton_types::Refusal::errno`].
+//! - A handler never waits for the kernel, and never for a lock of a file.
+
+mod options;
+mod error;
+mod mount;
+
+mod shell;
+mod reply;
+mod attr;
+mod caller;
+mod listing;
+mod range_lock;
+mod lock_waits;
+
+mod kernel;
+mod invalidator;
+
+mod attach;
+mod mount_table;
+
+mod guard;
+mod proc_status;
+
+pub use error::MountError;
+pub use mount::{Mount, Unmounter};
+pub use options::MountOptions;

@@ -1,0 +1,38 @@
+//! A handler that panics costs its request, not the dispatch thread.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a handler. If it panics, its reply is dropped on the way, which answers EIO; the log says what happened.
+#[inline]
+pub(crate) fn guarded(what: &str, handler: impl FnOnce()) {
+    // The state behind the handlers is guarded by locks that do not poison, and its invariants are asserted where
+    // they matter; going on is better for the other users of the mount than hanging them all.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(handler)) {
+        eprintln!("chiton: bug: {what} panicked, its caller gets EIO: {}", words(&*panic));
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "(no message)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_stays_inside_and_drops_what_the_handler_held() {
+        let reply = std::sync::Arc::new(());
+        let held = reply.clone();
+        guarded("a test", move || {
+            assert_eq!(std::sync::Arc::strong_count(&held), 2);
+            panic!("on purpose");
+        });
+        assert_eq!(std::sync::Arc::strong_count(&reply), 1);
+    }
+}

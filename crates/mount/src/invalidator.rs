@@ -1,0 +1,36 @@
+//! The client's word to the kernel that a lease ends.
+
+use std::sync::Arc;
+
+use chiton_client::Invalidator;
+use chiton_types::{Ino, Name};
+
+use crate::kernel::Kernel;
+
+/// Tells the kernel of one mount. The client calls it on its recall threads and acknowledges the recall when it
+/// returns.
+pub(crate) struct KernelInvalidator {
+    kernel: Arc<Kernel>,
+}
+
+impl KernelInvalidator {
+    pub(crate) fn new(kernel: Arc<Kernel>) -> KernelInvalidator {
+        KernelInvalidator { kernel }
+    }
+}
+
+impl Invalidator for KernelInvalidator {
+    fn inval_entry(&self, parent: Ino, name: &Name) {
+        self.kernel.inval_entry(parent, name.as_bytes());
+    }
+
+    fn inval_inode(&self, ino: Ino) {
+        self.kernel.inval_inode(ino);
+    }
+
+    fn inval_dir(&self, _dir: Ino) {
+        // The kernel cannot list what it knows of one directory. (Without epochs names live for a second at most,
+        // see `Kernel::name_ttl_max`: that long a stale name may be seen there.)
+        self.kernel.forget_all_names();
+    }
+}

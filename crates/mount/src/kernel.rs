@@ -1,0 +1,138 @@
+//! What the kernel is told unasked: that names, attributes or pages that it holds are no longer so.
+//!
+//! ```text
+//!   recall thread of the client ──▶ Kernel ──▶ /dev/fuse      (returns when the kernel has done it)
+//!   a handler ──▶ forget_all_names ──▶ /dev/fuse              (takes no lock in the kernel)
+//!   a handler ──▶ later(…) ──▶ queue ──▶ own thread ──▶ /dev/fuse
+//! ```
+//!
+//! Invariants:
+//! - A handler never waits for an invalidation that takes a lock in the kernel: the request that it answers may
+//!   hold that lock.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use chiton_types::Ino;
+use fuser::{INodeNo, Notifier};
+use parking_lot::{Condvar, Mutex};
+
+/// `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16), which fuser does not know: every name is looked up anew before it is
+/// believed again.
+const NOTIFY_INC_EPOCH: i32 = 8;
+const NAME_TTL_WITHOUT_EPOCHS: Duration = Duration::from_secs(1);
+/// Most inodes that wait for the thread; past it, all pages of what is asked for are dropped by whoever asks.
+const QUEUE_MAX: usize = 65_536;
+
+/// The kernel's side of one mount.
+#[derive(Debug, Default)]
+pub(crate) struct Kernel {
+    lines: OnceLock<Lines>,
+    has_epochs: AtomicBool,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+struct Lines {
+    notifier: Notifier,
+    device: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    inodes: VecDeque<Ino>,
+    closed: bool,
+}
+
+impl Kernel {
+    /// From now on the kernel can be told. Before, it holds nothing.
+    pub(crate) fn connect(&self, notifier: Notifier, device: OwnedFd) {
+        let first = self.lines.set(Lines { notifier, device }).is_ok();
+        assert!(first, "a mount has one connection to the kernel");
+        self.has_epochs.store(true, Ordering::Relaxed);
+        // Says whether this kernel can do it.
+        self.forget_all_names();
+    }
+
+    /// Nothing that the kernel knows about `name` in `parent` holds any more.
+    pub(crate) fn inval_entry(&self, parent: Ino, name: &[u8]) {
+        self.tell("a name", |notifier| notifier.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name)));
+    }
+
+    /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
+    pub(crate) fn inval_inode(&self, ino: Ino) {
+        self.tell("an inode", |notifier| notifier.inval_inode(INodeNo(ino.0), 0, 0));
+    }
+
+    /// How long the kernel may be told to keep a name: where names cannot be taken back all at once, not long.
+    pub(crate) fn name_ttl_max(&self) -> Duration {
+        if self.has_epochs.load(Ordering::Relaxed) { Duration::MAX } else { NAME_TTL_WITHOUT_EPOCHS }
+    }
+
+    /// No name that the kernel knows is believed any more before it is looked up again. Takes no lock. `false`: this
+    /// kernel cannot do that.
+    pub(crate) fn forget_all_names(&self) -> bool {
+        let Some(lines) = self.lines.get() else { return true };
+        if !self.has_epochs.load(Ordering::Relaxed) {
+            return false;
+        }
+        // fuse_out_header: length, what (as "error"), 0 for "no request".
+        let mut message = [0u8; 16];
+        message[..4].copy_from_slice(&16u32.to_ne_bytes());
+        message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
+        match rustix::io::write(&lines.device, &message) {
+            Ok(_) => true,
+            Err(_) => {
+                self.has_epochs.store(false, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    /// [`Kernel::inval_inode`], on a thread of its own, soon.
+    pub(crate) fn inval_inode_later(&self, ino: Ino) {
+        let mut queue = self.queue.lock();
+        if queue.inodes.len() < QUEUE_MAX && queue.inodes.back() != Some(&ino) {
+            queue.inodes.push_back(ino);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Serves [`Kernel::inval_inode_later`] until [`Kernel::close`].
+    pub(crate) fn run(self: Arc<Self>) {
+        loop {
+            let mut queue = self.queue.lock();
+            while queue.inodes.is_empty() && !queue.closed {
+                self.wake.wait(&mut queue);
+            }
+            let Some(ino) = queue.inodes.pop_front() else { return };
+            drop(queue);
+            self.inval_inode(ino);
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.inodes.clear();
+        self.wake.notify_all();
+    }
+
+    fn tell(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {
+        let Some(lines) = self.lines.get() else { return };
+        if let Err(error) = tell(&lines.notifier) {
+            // ENODEV, ENOTCONN: unmounted meanwhile, the kernel holds nothing any more.
+            if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) {
+                eprintln!("chiton: the kernel did not drop {what}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A mount from its beginning to its end.
+//!
+//! ```text
+//!   start ─ attach ─ handshake ─ dispatch threads … umount(2) by anyone ─ destroy: push, commit ─ wait returns
+//! ```
+//!
+//! Invariants:
+//! - However the mount ends short of a crash, everything that was written through it is pushed and committed
+//!   before [`Mount::wait`] returns.
+//! - Nothing is ever unmounted but what was mounted here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use chiton_client::Client;
+use fuser::{Config, Session, SessionACL};
+
+use crate::attach::{self, Attached};
+use crate::invalidator::KernelInvalidator;
+use crate::kernel::Kernel;
+use crate::shell::Shell;
+use crate::{MountError, MountOptions};
+
+/// How far the kernel reads ahead, in KiB: what a FUSE mount may ask for itself (128) is little for blocks of 4 MiB.
+const READ_AHEAD_KIB: u32 = 1024;
+const THREADS_EMBEDDED: usize = 2;
+const THREADS_CONNECTED: usize = 8;
+
+/// A mounted client. Dropping it unmounts, if need be lazily.
+#[derive(Debug)]
+pub struct Mount {
+    attached: Attached,
+    kernel: Arc<Kernel>,
+    dispatch: Option<JoinHandle<io::Result<()>>>,
+    invalidating: Option<JoinHandle<()>>,
+}
+
+impl Mount {
+    /// Mounts `client` on the directory `mountpoint`, and returns when requests are served.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn start(client: Arc<Client>, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
+        let is_embedded = client.is_embedded();
+        let threads = options.threads.unwrap_or(if is_embedded { THREADS_EMBEDDED } else { THREADS_CONNECTED });
+        if threads == 0 {
+            return Err(MountError::Options("threads must be at least 1"));
+        }
+        let allow_other = options.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
+        let (device, attached) = attach::attach(mountpoint, &options, allow_other)?;
+        let serving = serve(&client, device, &options, threads, allow_other);
+        let (kernel, dispatch, invalidating) = match serving {
+            Ok(serving) => serving,
+            Err(error) => {
+                // Nobody can be using it yet.
+                let _ = attached.detach(true);
+                return Err(MountError::Failed(error));
+            }
+        };
+        attached.raise_read_ahead(READ_AHEAD_KIB);
+        Ok(Mount { attached, kernel, dispatch: Some(dispatch), invalidating: Some(invalidating) })
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.attached.dir
+    }
+
+    /// Waits until someone unmounts, and until everything is pushed and committed then.
+    ///
+    /// # Errors
+    /// [`MountError::Failed`]: a dispatch thread failed.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        self.join()
+    }
+
+    /// Unmounts, pushes and commits everything.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`], and the mount itself back, if it is in use.
+    pub fn unmount(mut self) -> Result<(), (MountError, Option<Mount>)> {
+        match self.attached.detach(false) {
+            Ok(()) => self.join().map_err(|error| (error, None)),
+            Err(error) => Err((error, Some(self))),
+        }
+    }
+
+    /// What [`Unmounter::unmount`] needs: for a signal handler's thread while another one is in [`Mount::wait`].
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter(self.attached.clone())
+    }
+
+    fn join(&mut self) -> Result<(), MountError> {
+        let served = match self.dispatch.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(MountError::Failed(error)),
+            Some(Err(_)) => Err(MountError::Failed(io::Error::other("a dispatch thread panicked"))),
+        };
+        self.kernel.close();
+        if let Some(Err(_)) = self.invalidating.take().map(JoinHandle::join) {
+            return Err(MountError::Failed(io::Error::other("the invalidation thread panicked")));
+        }
+        served
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.dispatch.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.kernel.close();
+            return;
+        }
+        if self.attached.detach(false).is_err() {
+            // In use, and it would outlive us and hang whoever touches it.
+            let _ = self.attached.detach(true);
+            return;
+        }
+        if let Err(error) = self.join() {
+            eprintln!("chiton: {}: {error}", self.attached.dir.display());
+        }
+    }
+}
+
+/// Unmounts while someone else waits for the end of the mount.
+#[derive(Clone, Debug)]
+pub struct Unmounter(Attached);
+
+impl Unmounter {
+    /// Where the mount is.
+    pub fn dir(&self) -> &PathBuf {
+        &self.0.dir
+    }
+
+    /// Unmounts; with `lazily` also if it is in use, and then it ends when its last user is gone.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`].
+    pub fn unmount(&self, lazily: bool) -> Result<(), MountError> {
+        self.0.detach(lazily)
+    }
+}
+
+type Serving = (Arc<Kernel>, JoinHandle<io::Result<()>>, JoinHandle<()>);
+
+fn serve(
+    client: &Arc<Client>,
+    device: std::os::fd::OwnedFd,
+    options: &MountOptions,
+    threads: usize,
+    allow_other: bool,
+) -> io::Result<Serving> {
+    let kernel = Arc::new(Kernel::default());
+    client.set_invalidator(Arc::new(KernelInvalidator::new(kernel.clone())));
+    let own_line = device.try_clone()?;
+    let mut config = Config::default();
+    config.n_threads = Some(threads);
+    config.clone_fd = true;
+    let acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    let shell = Shell::new(client.clone(), kernel.clone(), options);
+    let session = Session::from_fd(shell, device, acl, config)?;
+    kernel.connect(session.notifier(), own_line);
+    let serving_kernel = kernel.clone();
+    let invalidating =
+        std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || serving_kernel.run())?;
+    let dispatch = std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || session.run())?;
+    Ok((kernel, dispatch, invalidating))
+}

@@ -1,0 +1,79 @@
+//! What is mounted where, from `/proc/self/mountinfo`, without touching the directories.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// The type under which the system knows our mounts.
+pub(crate) const KIND: &str = "fuse.chiton";
+
+/// One mount.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mounted {
+    /// Device number, `major:minor`.
+    pub(crate) device: String,
+    /// Type of the file system.
+    pub(crate) kind: String,
+}
+
+/// What is mounted at `dir` (canonical), the topmost if several are.
+pub(crate) fn last_at(dir: &Path) -> Option<Mounted> {
+    last_in(&std::fs::read("/proc/self/mountinfo").ok()?, dir)
+}
+
+fn last_in(table: &[u8], dir: &Path) -> Option<Mounted> {
+    table.split(|&b| b == b'\n').rev().find_map(|line| {
+        // id parent major:minor root mountpoint options … - type source options
+        let mut words = line.split(|&b| b == b' ');
+        let device = words.nth(2)?;
+        let at = unescaped(words.nth(1)?);
+        if at.as_bytes() != dir.as_os_str().as_bytes() {
+            return None;
+        }
+        let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Some(Mounted { device: text(device), kind: text(kind) })
+    })
+}
+
+/// Undoes `\040` and the like.
+fn unescaped(word: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = (first == b'\\')
+            .then(|| after.get(..3))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_is_found() {
+        let table = b"36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw\n\
+            40 36 0:50 / /mnt/a\\040b rw shared:3 - fuse.chiton chiton rw\n\
+            41 36 0:51 / /mnt rw - tmpfs none rw\nmalformed\n";
+        let check = |dir: &str, expect: Option<(&str, &str)>| {
+            let found = last_in(table, Path::new(dir));
+            assert_eq!(found.as_ref().map(|m| (m.device.as_str(), m.kind.as_str())), expect, "{dir}");
+        };
+        check("/mnt", Some(("0:51", "tmpfs")));
+        check("/mnt/a b", Some(("0:50", "fuse.chiton")));
+        check("/mnt/a", None);
+    }
+}

@@ -1,0 +1,39 @@
+//! How a mount is set up.
+
+/// Settings of [`crate::Mount::start`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Nothing can be changed through this mount.
+    pub read_only: bool,
+    /// Users other than the mounting one may come in. `None`: if root mounts.
+    pub allow_other: Option<bool>,
+    /// Threads that take requests from the kernel, at least 1. `None`: 2 if the server is in this process (more
+    /// only fight over its lock), else 8 (each may have to wait for an answer).
+    pub threads: Option<usize>,
+    /// Mount over a directory that has entries, which are hidden meanwhile.
+    pub over_entries: bool,
+    /// Honour set-user-id bits of files (root only).
+    pub suid: bool,
+    /// Let device nodes be devices (root only).
+    pub devices: bool,
+    /// Others than this mount use the same server at the same time. `None`: if the server is not in this process.
+    /// Files that are open for writing then bypass the kernel's page cache (see `docs/semantics.md`).
+    pub shared: Option<bool>,
+    /// What `mount` and `df` show as the source. No commas.
+    pub fs_name: String,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            read_only: false,
+            allow_other: None,
+            threads: None,
+            over_entries: false,
+            suid: false,
+            devices: false,
+            shared: None,
+            fs_name: "chiton".to_owned(),
+        }
+    }
+}

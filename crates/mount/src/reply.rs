@@ -1,0 +1,60 @@
+//! Replies of the few shapes that most handlers share.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use chiton_client::Entry;
+use chiton_types::Refusal;
+use fuser::{FileAttr, FileType, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+
+use crate::attr::{GENERATION, errno, file_attr};
+
+pub(crate) fn empty(reply: ReplyEmpty, result: Result<(), Refusal>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(refusal) => reply.error(errno(refusal)),
+    }
+}
+
+pub(crate) fn attr(reply: ReplyAttr, result: Result<Entry, Refusal>) {
+    match result {
+        Ok(entry) => reply.attr(&entry.attr_ttl, &file_attr(&entry.attr)),
+        Err(refusal) => reply.error(errno(refusal)),
+    }
+}
+
+/// There is no such name, and the kernel may remember that for a while.
+pub(crate) fn absent(reply: ReplyEntry, ttl: Duration) {
+    if ttl.is_zero() {
+        return reply.error(errno(Refusal::NotFound));
+    }
+    // Inode 0 says so; nothing else of it is looked at.
+    reply.entry_with_ttls(&Duration::ZERO, &ttl, &NOTHING, GENERATION);
+}
+
+const NOTHING: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
+
+/// A value for a caller with room for `size` bytes; 0 asks how many there are.
+pub(crate) fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Refusal>) {
+    match result {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(errno(Refusal::Range)),
+        Ok(value) => reply.data(&value),
+        Err(refusal) => reply.error(errno(refusal)),
+    }
+}

@@ -1,0 +1,161 @@
+//! Locks between processes.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+use super::fixture::MountedHere;
+use super::process::Child;
+use super::subject::{FsUnderTest, ROOT};
+
+fn range(kind: i32, start: i64, len: i64) -> libc::flock {
+    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: len, l_pid: 0 }
+}
+
+/// fcntl(2) with a lock; its errno, or 0.
+fn fcntl(fd: RawFd, command: i32, lock: &mut libc::flock) -> i32 {
+    // SAFETY: a live descriptor and a live struct.
+    if unsafe { libc::fcntl(fd, command, lock) } == 0 { 0 } else { errno() }
+}
+
+fn set(fd: RawFd, kind: i32, start: i64, len: i64) -> i32 {
+    fcntl(fd, libc::F_SETLK, &mut range(kind, start, len))
+}
+
+fn set_waiting(fd: RawFd, kind: i32, start: i64, len: i64) -> i32 {
+    fcntl(fd, libc::F_SETLKW, &mut range(kind, start, len))
+}
+
+/// flock(2); its errno, or 0.
+pub fn flock(fd: RawFd, how: i32) -> i32 {
+    // SAFETY: a live descriptor.
+    if unsafe { libc::flock(fd, how) } == 0 { 0 } else { errno() }
+}
+
+fn errno() -> i32 {
+    // SAFETY: errno of this thread; no allocation, as a forked child needs it.
+    unsafe { *libc::__errno_location() }
+}
+
+/// open(2) without an allocation, for children.
+fn open(path: &std::ffi::CStr) -> RawFd {
+    // SAFETY: a live string.
+    unsafe { libc::open(path.as_ptr(), libc::O_RDWR) }
+}
+
+fn file(dir: &Path) -> (File, std::ffi::CString) {
+    let path = dir.join("f");
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(&path).expect("a file");
+    let path = std::ffi::CString::new(path.to_str().expect("text")).expect("no NUL");
+    (file, path)
+}
+
+/// S45: ranges of processes exclude each other, and can be asked for.
+#[test]
+fn ranges_exclude_other_processes() {
+    let mounted = MountedHere::new();
+    let (file, path) = file(&mounted.fs.dir);
+    let fd = file.as_raw_fd();
+    assert_eq!(set(fd, libc::F_WRLCK, 10, 10), 0);
+    assert_eq!(set(fd, libc::F_RDLCK, 30, 0), 0);
+    let parent = std::process::id() as i32;
+    let child = Child::fork(|| {
+        let fd = open(&path);
+        let mut asked = range(libc::F_WRLCK, 0, 0);
+        let checks = [
+            set(fd, libc::F_WRLCK, 0, 11) == libc::EAGAIN,
+            set(fd, libc::F_RDLCK, 19, 1) == libc::EAGAIN,
+            set(fd, libc::F_WRLCK, 20, 10) == 0,
+            set(fd, libc::F_RDLCK, 40, 5) == 0,
+            set(fd, libc::F_WRLCK, 40, 5) == libc::EAGAIN,
+            fcntl(fd, libc::F_GETLK, &mut asked) == 0,
+            i32::from(asked.l_type) == libc::F_WRLCK && asked.l_start == 10 && asked.l_len == 10,
+            asked.l_pid == parent,
+        ];
+        checks.iter().position(|ok| !ok).map_or(0, |at| 1 + at as i32)
+    });
+    assert_eq!(child.status(), 0, "the check of this number failed");
+    // The child is gone, and its locks with it.
+    assert_eq!(set(fd, libc::F_WRLCK, 0, 0), 0);
+}
+
+/// S49: closing any descriptor of the file drops the locks of the process.
+#[test]
+fn locks_go_with_their_owner() {
+    let mounted = MountedHere::new();
+    let (file, path) = file(&mounted.fs.dir);
+    let fd = file.as_raw_fd();
+    let try_in_child = || Child::fork(|| set(open(&path), libc::F_WRLCK, 0, 0)).status();
+    assert_eq!(set(fd, libc::F_WRLCK, 0, 0), 0);
+    assert_eq!(try_in_child(), libc::EAGAIN);
+    drop(File::open(mounted.fs.dir.join("f")).expect("another descriptor"));
+    assert_eq!(try_in_child(), 0);
+    let (other, _) = self::file(&mounted.fs.dir);
+    assert_eq!(flock(other.as_raw_fd(), libc::LOCK_EX), 0);
+    let flock_in_child = || Child::fork(|| flock(open(&path), libc::LOCK_SH | libc::LOCK_NB)).status();
+    assert_eq!(flock_in_child(), libc::EAGAIN);
+    drop(other);
+    assert_eq!(flock_in_child(), 0);
+}
+
+/// S46: flock and fcntl locks conflict; S47: with oneself that is a deadlock.
+#[test]
+fn both_kinds_of_locks_are_one() {
+    let mounted = MountedHere::new();
+    let (file, path) = file(&mounted.fs.dir);
+    let fd = file.as_raw_fd();
+    assert_eq!(flock(fd, libc::LOCK_EX), 0);
+    assert_eq!(Child::fork(|| set(open(&path), libc::F_RDLCK, 5, 1)).status(), libc::EAGAIN);
+    assert_eq!(set(fd, libc::F_WRLCK, 0, 0), libc::EAGAIN);
+    assert_eq!(set_waiting(fd, libc::F_WRLCK, 0, 0), libc::EDEADLK);
+    assert_eq!(flock(fd, libc::LOCK_UN), 0);
+    assert_eq!(set_waiting(fd, libc::F_WRLCK, 0, 0), 0);
+}
+
+/// S45: a wait ends when the lock is dropped, and many waits stop nobody else.
+#[test]
+fn waits_end_with_the_lock_and_block_nobody() {
+    let mounted = MountedHere::new();
+    let (file, path) = file(&mounted.fs.dir);
+    let fd = file.as_raw_fd();
+    assert_eq!(set(fd, libc::F_WRLCK, 0, 0), 0);
+    let children: Vec<Child> =
+        (0..6).map(|_| Child::fork(|| set_waiting(open(&path), libc::F_WRLCK, 0, 0))).collect();
+    for child in &children {
+        child.wait_in(libc::SYS_fcntl);
+    }
+    mounted.fs.put(ROOT, "/other", b"goes on").expect("put");
+    assert_eq!(mounted.fs.get(ROOT, "/other"), Ok(b"goes on".to_vec()));
+    assert_eq!(set(fd, libc::F_UNLCK, 0, 0), 0);
+    for child in children {
+        assert_eq!(child.status(), 0);
+    }
+}
+
+/// S48: a wait ends with a signal.
+#[test]
+fn waits_end_with_a_signal() {
+    extern "C" fn nothing(_: i32) {}
+    let mounted = MountedHere::new();
+    let (file, path) = file(&mounted.fs.dir);
+    assert_eq!(set(file.as_raw_fd(), libc::F_WRLCK, 0, 0), 0);
+    let killed = Child::fork(|| set_waiting(open(&path), libc::F_WRLCK, 0, 0));
+    let interrupted = Child::fork(|| {
+        // SAFETY: installs a handler that does nothing; the struct is all zeros but for it.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+        }
+        set_waiting(open(&path), libc::F_RDLCK, 0, 0)
+    });
+    killed.wait_in(libc::SYS_fcntl);
+    interrupted.wait_in(libc::SYS_fcntl);
+    killed.signal(libc::SIGKILL);
+    interrupted.signal(libc::SIGUSR1);
+    assert_eq!(interrupted.status(), libc::EINTR);
+    assert_eq!(killed.status(), -libc::SIGKILL);
+    // Neither is in the queue any more: the next one gets it.
+    drop(file);
+    assert_eq!(Child::fork(|| set(open(&path), libc::F_WRLCK, 0, 0)).status(), 0);
+}

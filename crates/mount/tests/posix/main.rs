@@ -1,0 +1,20 @@
+//! The promises of `docs/semantics.md`, checked on the library and on a mount, and between two mounts.
+//!
+//! Needs root: other users are part of it, and so is mounting.
+
+mod fixture;
+mod library;
+mod mounted;
+mod process;
+mod subject;
+
+mod content;
+mod names;
+mod permissions;
+mod times;
+mod xattrs;
+
+mod kernel;
+mod listing;
+mod locks;
+mod two_mounts;

@@ -1,0 +1,212 @@
+//! Two mounts of one server, each with a connection of its own.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_mount::{Mount, MountOptions};
+use chiton_proto::Address;
+
+use super::fixture::Served;
+use super::kernel::Mapping;
+use super::locks::flock;
+use super::mounted::Mounted;
+use super::subject::{BOB, FsUnderTest, ROOT};
+
+struct TwoMounts {
+    a: Mounted,
+    b: Mounted,
+    mounts: Option<(Mount, Mount)>,
+    // Dropped last.
+    _served: Served,
+}
+
+impl TwoMounts {
+    fn new() -> TwoMounts {
+        let served = Served::new();
+        let address = Address::Unix(served.scratch.path().join("socket"));
+        served.server.serve(std::slice::from_ref(&address)).expect("a socket");
+        let mount = |name: &str| {
+            let client = Client::connect(&address, ClientOptions::default()).expect("a connection");
+            let dir = served.mountpoint(name);
+            let mount = Mount::start(Arc::new(client), &dir, MountOptions::default()).expect("a mount");
+            (mount, Mounted { dir })
+        };
+        let ((mount_a, a), (mount_b, b)) = (mount("a"), mount("b"));
+        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+    }
+}
+
+impl Drop for TwoMounts {
+    fn drop(&mut self) {
+        drop(self.mounts.take());
+    }
+}
+
+/// S1, S4: names, present and absent, and attributes are never stale.
+#[test]
+fn names_and_attributes_are_never_stale() {
+    let two = TwoMounts::new();
+    let (mut near, mut far) = (&two.a, &two.b);
+    near.mkdir(ROOT, "/d", 0o755).expect("mkdir");
+    for round in 0..30 {
+        let (f, g) = (format!("/d/f{round}"), format!("/d/g{round}"));
+        assert_eq!(far.stat(ROOT, &f), Err(libc::ENOENT));
+        near.put(ROOT, &f, b"x").expect("put");
+        let ino = far.stat(ROOT, &f).expect("made elsewhere").ino;
+        near.chmod(ROOT, &f, 0o600).expect("chmod");
+        assert_eq!(far.stat(ROOT, &f).expect("stat").mode & 0o777, 0o600);
+        near.rename(ROOT, &f, &g, 0).expect("rename");
+        assert_eq!(far.stat(ROOT, &f), Err(libc::ENOENT));
+        assert_eq!(far.stat(ROOT, &g).expect("renamed elsewhere").ino, ino);
+        assert!(far.names("/d").contains(&format!("g{round}")));
+        if round % 3 == 0 {
+            near.unlink(ROOT, &g).expect("unlink");
+            assert_eq!(far.stat(ROOT, &g), Err(libc::ENOENT));
+        }
+        std::mem::swap(&mut near, &mut far);
+    }
+}
+
+/// S30: narrowing on one mount is in force on the other.
+#[test]
+fn narrowing_reaches_the_other_mount() {
+    let two = TwoMounts::new();
+    two.a.mkdir(ROOT, "/d", 0o755).expect("mkdir");
+    two.a.put(ROOT, "/d/f", b"x").expect("put");
+    for _ in 0..10 {
+        two.b.stat(BOB, "/d/f").expect("open to all");
+        two.a.chmod(ROOT, "/d", 0o700).expect("chmod");
+        assert_eq!(two.b.stat(BOB, "/d/f"), Err(libc::EACCES));
+        two.a.chmod(ROOT, "/d", 0o755).expect("chmod");
+    }
+}
+
+/// S2: content is never stale, through descriptors that stay open.
+#[test]
+fn content_is_never_stale() {
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/f", &[0; 30_000]).expect("put");
+    let open = |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+    let writers = [open(&two.a), open(&two.b)];
+    let readers = [&two.a, &two.b].map(|fs| File::open(fs.dir.join("f")).expect("open"));
+    for round in 1..60u8 {
+        let writer = &writers[usize::from(round % 2)];
+        writer.write_all_at(&[round; 20_000], u64::from(round) * 100).expect("write");
+        for reader in &readers {
+            let mut got = [0; 20_000];
+            reader.read_exact_at(&mut got, u64::from(round) * 100).expect("read");
+            assert!(got == [round; 20_000], "round {round}");
+        }
+    }
+}
+
+/// S2: two mounts that both have read a file and both write it do not wait for each other.
+#[test]
+fn readers_that_become_writers_take_turns() {
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/f", &[0; 200_000]).expect("put");
+    std::thread::scope(|scope| {
+        for (fs, half) in [(&two.a, 0u64), (&two.b, 100_000)] {
+            scope.spawn(move || {
+                let file = File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+                let reader = File::open(fs.dir.join("f")).expect("open");
+                for round in 1..40u8 {
+                    let mut seen = [0; 1000];
+                    reader.read_exact_at(&mut seen, half).expect("read");
+                    assert!(seen.iter().all(|&b| b == round - 1), "round {round}");
+                    file.write_all_at(&[round; 1000], half).expect("write");
+                }
+            });
+        }
+    });
+}
+
+/// S16: appends of both mounts follow one another.
+#[test]
+fn appends_of_both_mounts_lose_nothing() {
+    const LINES: usize = 150;
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/log", b"").expect("put");
+    std::thread::scope(|scope| {
+        for (fs, who) in [(&two.a, 'a'), (&two.b, 'b')] {
+            scope.spawn(move || {
+                let mut file = File::options().append(true).open(fs.dir.join("log")).expect("open");
+                for line in 0..LINES {
+                    file.write_all(format!("{who}{line}\n").as_bytes()).expect("append");
+                }
+            });
+        }
+    });
+    for fs in [&two.a, &two.b] {
+        let text = String::from_utf8(fs.get(ROOT, "/log").expect("get")).expect("text");
+        for who in ['a', 'b'] {
+            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(who)).collect();
+            let expect: Vec<String> = (0..LINES).map(|line| format!("{who}{line}")).collect();
+            assert_eq!(lines, expect);
+        }
+    }
+}
+
+/// S14: O_EXCL over two mounts.
+#[test]
+fn exclusive_creation_has_one_winner() {
+    let two = TwoMounts::new();
+    for round in 0..30 {
+        let path = format!("/lock{round}");
+        let won: Vec<bool> = std::thread::scope(|scope| {
+            [&two.a, &two.b]
+                .map(|fs| {
+                    let path = &path;
+                    scope.spawn(move || match fs.open(ROOT, path, libc::O_CREAT | libc::O_EXCL, 0o600) {
+                        Ok(fd) => fs.close(fd).is_ok(),
+                        Err(errno) => {
+                            assert_eq!(errno, libc::EEXIST);
+                            false
+                        }
+                    })
+                })
+                .map(|thread| thread.join().expect("no panic"))
+                .to_vec()
+        });
+        assert_eq!(won.iter().filter(|&&won| won).count(), 1, "round {round}");
+    }
+}
+
+/// S45: locks hold over both mounts.
+#[test]
+fn locks_hold_over_both_mounts() {
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/f", b"").expect("put");
+    let open = |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+    let (a, b) = (open(&two.a), open(&two.b));
+    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_EX), 0);
+    assert_eq!(flock(b.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB), libc::EAGAIN);
+    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_UN), 0);
+    assert_eq!(flock(b.as_raw_fd(), libc::LOCK_SH), 0);
+    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_SH), 0);
+    drop(b);
+    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_EX), 0);
+}
+
+/// S42: what was stored into a mapping and synced is seen by the other mount, and the other way round.
+#[test]
+fn mappings_are_seen_after_msync() {
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/f", &[0; 8192]).expect("put");
+    let open = |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+    let (a, b) = (open(&two.a), open(&two.b));
+    let mapping = Mapping::of(&a, 8192);
+    for round in 1..10u8 {
+        mapping.store(100, &[round; 50]);
+        mapping.sync();
+        let mut got = [0; 50];
+        b.read_exact_at(&mut got, 100).expect("read");
+        assert_eq!(got, [round; 50]);
+        b.write_all_at(&[round + 100; 50], 5000).expect("write");
+        assert_eq!(mapping.load(5000, 50), [round + 100; 50]);
+    }
+}
