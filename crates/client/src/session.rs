@@ -99,7 +99,11 @@ impl Session {
         };
         let id = self.next_id;
         self.next_id += 1;
+        // Before the new one is numbered: it is not settled itself.
+        let settled = self.settled();
         let seq = if count > 0 { Seq(self.next_seq) } else { Seq(0) };
+        // Of what was before: this one is not settled.
+        let settled = self.settled();
         self.next_seq += count;
         let call = match call {
             // A commit from before a restart must cover what was carried out again since.
@@ -109,7 +113,7 @@ impl Session {
         let request = Arc::new(Request {
             id,
             seq,
-            settled: self.settled(),
+            settled,
             epoch: self.epoch,
             again: None,
             cred: cred.clone(),
