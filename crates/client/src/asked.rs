@@ -143,7 +143,10 @@ pub(crate) fn result(result: Result<Answer, Failure>) -> Result<Answer, CallErro
         Failure::Refused(refusal) => CallError::Refused(refusal),
         Failure::NeedGroups => CallError::NeedGroups,
         Failure::SessionGone => CallError::Refused(Refusal::Io),
-        Failure::Malformed(_) => CallError::Refused(Refusal::Invalid),
+        Failure::Malformed(reason) => {
+            eprintln!("chiton: the server does not understand this client: {reason}");
+            CallError::Refused(Refusal::Io)
+        }
     })
 }
 

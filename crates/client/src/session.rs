@@ -110,15 +110,8 @@ impl Session {
             Call::Commit { upto } if upto.0 != 0 => Call::Commit { upto: upto.max(self.moved_to) },
             call => call,
         };
-        let request = Arc::new(Request {
-            id,
-            seq,
-            settled,
-            epoch: self.epoch,
-            again: None,
-            cred: cred.clone(),
-            call,
-        });
+        let request =
+            Arc::new(Request { id, seq, settled, epoch: self.epoch, again: None, cred: cred.clone(), call });
         if count > 0 {
             let bytes = call_bytes(&request.call);
             self.kept_bytes += bytes;
@@ -162,14 +155,17 @@ impl Session {
                 if *open && let Some(attr) = &outcome.attr {
                     *self.opens.entry(attr.ino).or_default() += 1;
                 }
-                self.note(request.seq, vec![Some(again(op, *position, outcome))]);
+                self.note(request.seq, vec![Some(again(self.boot, op, *position, outcome))]);
             }
             (Call::Batch { ops, .. }, Ok(Answer::Batch(results))) => {
                 let mut answers: Vec<Option<Again>> = ops
                     .iter()
                     .zip(results)
                     .map(|(op, result)| {
-                        result.as_ref().ok().map(|(position, outcome)| again(op, *position, outcome))
+                        result
+                            .as_ref()
+                            .ok()
+                            .map(|(position, outcome)| again(self.boot, op, *position, outcome))
                     })
                     .collect();
                 answers.resize(ops.len(), None);
@@ -293,17 +289,23 @@ impl Session {
         let mut lost = false;
         let mut waited_for = false;
         let mut opened = None;
+        let boot = self.boot;
         if let Some(kept) = self.find(of) {
             let before = std::mem::take(&mut kept.answers);
             let ops = ops(&kept.request.call);
             let mut answers = Vec::with_capacity(ops.len());
             for (at, op) in ops.iter().enumerate() {
                 let result = results.get(at).and_then(Option::as_ref);
-                let was_done = matches!(before.get(at), Some(Some(_)));
+                let first = before.get(at).copied().flatten();
                 // Answered with success before, refused now: acknowledged work is lost.
-                lost |= was_done && result.is_none();
-                answers.push(result.map(|(position, outcome)| again(op, *position, outcome)));
+                lost |= first.is_some() && result.is_none();
+                // The first answer says where it belongs among the operations of all sessions, for ever.
+                answers.push(
+                    result.map(|(position, outcome)| first.unwrap_or(again(boot, op, *position, outcome))),
+                );
             }
+            let positions = results.iter().flatten().map(|(position, _)| *position);
+            kept.last = positions.max().unwrap_or(Position(0));
             if let (Call::Op { open: true, .. }, true) = (&kept.request.call, before.is_empty()) {
                 opened = results
                     .first()
@@ -311,7 +313,6 @@ impl Session {
                     .and_then(|(_, o)| o.attr.as_ref())
                     .map(|a| a.ino);
             }
-            kept.last = answers.iter().flatten().map(|again| again.position).max().unwrap_or(Position(0));
             moved_to = moved_to.max(kept.last);
             kept.answers = answers;
             kept.current = true;
@@ -361,9 +362,10 @@ fn ops(call: &Call) -> &[Op] {
     }
 }
 
-fn again(op: &Op, position: Position, outcome: &Outcome) -> Again {
+fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {
     let attr = outcome.attr.as_ref();
     Again {
+        boot,
         position,
         ino: match op {
             Op::Make { .. } => attr.map_or(Ino(0), |attr| attr.ino),

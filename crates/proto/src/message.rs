@@ -59,7 +59,7 @@ pub enum Welcome {
         epoch: Epoch,
         /// Identity of this file system.
         filesystem: u64,
-        /// Changes with each start of the server: a client that sees a new one re-declares opens and locks.
+        /// Grows with each start of the server: a client that sees a new one re-declares opens and locks.
         boot: u64,
         /// The server forgets a session that it has not heard of for so long, in milliseconds. Caches are
         /// valid for no longer than this after the last word from the server.
@@ -118,7 +118,10 @@ pub struct Request {
 /// was told, also when the server has lost it: the same inode number, the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Again {
-    /// Its position, 0 if it was never answered.
+    /// [`Welcome::Accepted`]'s `boot` of the start of the server that answered it first.
+    pub boot: u64,
+    /// Its position then, 0 if it was never answered. Positions of two starts cannot be compared; (boot, position)
+    /// is the order in which all sessions' operations took effect.
     pub position: Position,
     /// The inode that it made, 0 if none (or never answered): to be offered to the plan again.
     pub ino: Ino,

@@ -211,6 +211,9 @@ impl FakeWire {
             }
             _ => {}
         }
+        if request.seq > Seq(0) {
+            assert!(request.settled <= request.seq, "what is asked is not settled");
+        }
         let fate = match request.call {
             Call::Op { .. } | Call::Batch { .. } => fake.fates.pop_front().unwrap_or(Fate::Fine),
             _ => Fate::Fine,

@@ -57,6 +57,7 @@ impl Request {
         head[41] = tag(&self.call);
         out.extend_from_slice(&head);
         if let Some(again) = self.again {
+            out.put_u64(again.boot);
             out.put_u64(again.position.0);
             out.put_u64(again.ino.0);
             out.put_i64(again.time.0);
@@ -84,7 +85,12 @@ impl Request {
         let flags = take_flags(&mut head, HAS_AGAIN | HAS_GROUPS)?;
         let tag = head.u8()?;
         let again = if flags & HAS_AGAIN != 0 {
-            Some(Again { position: Position(from.u64()?), ino: Ino(from.u64()?), time: Time(from.i64()?) })
+            Some(Again {
+                boot: from.u64()?,
+                position: Position(from.u64()?),
+                ino: Ino(from.u64()?),
+                time: Time(from.i64()?),
+            })
         } else {
             None
         };

@@ -72,9 +72,11 @@ impl Recovery {
     pub(crate) fn finish(mut self) -> (Vec<SessionId>, Vec<Task>) {
         let missing = self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect();
         self.collected.sort_by_key(|task| {
-            let position = task.request.again.map(|again| again.position).unwrap_or_default();
-            let position = if position == Position(0) { Position(u64::MAX) } else { position };
-            (position, task.session, task.request.seq)
+            let again = task.request.again.unwrap_or_default();
+            // What an earlier start answered took effect, there as here, before all that came later.
+            let answered = (again.boot, again.position);
+            let former = if again.position == Position(0) { (u64::MAX, Position(u64::MAX)) } else { answered };
+            (former, task.session, task.request.seq)
         });
         (missing, self.collected)
     }

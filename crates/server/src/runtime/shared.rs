@@ -133,7 +133,7 @@ impl Shared {
         checkpoint.position.store(position, Ordering::Relaxed);
         checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
         Shared {
-            boot: parts.world.random(),
+            boot: parts.own_session.0,
             engine: Mutex::new(parts.engine),
             journal: parts.journal,
             place: parts.place,
