@@ -53,6 +53,8 @@ mod hostile;
 mod large;
 #[path = "model/names.rs"]
 mod names;
+#[path = "model/pools.rs"]
+mod pools;
 #[path = "model/state.rs"]
 mod state;
 #[path = "model/step.rs"]

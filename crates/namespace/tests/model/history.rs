@@ -3,35 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_namespace::{
-    AttrChange, Body, CHUNK_BYTES, Event, Extent, FILE_BYTES_MAX, INLINE_BYTES_MAX, Make, Namespace, Need,
-    Op, RenameHow, SYMLINK_BYTES_MAX, SetTime, XATTR_VALUE_BYTES_MAX, XattrHow,
+    AttrChange, Body, CHUNK_BYTES, Event, Extent, INLINE_BYTES_MAX, Namespace, Need, Op, RenameHow, SetTime,
+    XATTR_VALUE_BYTES_MAX, XattrHow,
 };
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Name, Position, ShardId, Time};
 
 use crate::compare;
+use crate::pools::{PLACES, SIZES, XATTRS, cred, make, pooled_name};
 use crate::state::{Ask, Content, Model};
 use crate::step::{Paging, Piece, Step};
 use crate::subject::Subject;
-
-/// Where writes and clones begin: small offsets, the borders of the first chunks.
-const PLACES: [u64; 7] =
-    [0, 5, 5000, CHUNK_BYTES - 21, CHUNK_BYTES, 2 * CHUNK_BYTES - 9, INLINE_BYTES_MAX as u64];
-
-const SIZES: [u64; 10] = [
-    0,
-    1,
-    17,
-    40,
-    5010,
-    CHUNK_BYTES - 11,
-    CHUNK_BYTES + 4,
-    3 * CHUNK_BYTES,
-    FILE_BYTES_MAX,
-    FILE_BYTES_MAX + 1,
-];
-
-const XATTRS: [&[u8]; 8] =
-    [b"user.a", b"user.b", b"trusted.t", b"security.s", b"system.x", b"user.", b"odd", b"user.n\0l"];
 
 pub(crate) struct History {
     pub(crate) model: Model,
@@ -480,36 +461,4 @@ fn new_blocks(op: &Op) -> impl Iterator<Item = BlockId> {
 
 fn set(ino: Ino, change: AttrChange) -> Op {
     Op::SetAttr { ino, change }
-}
-
-/// Root, and three who share some groups.
-fn cred(n: u8) -> Cred {
-    match n / 8 % 5 {
-        0 | 1 => Cred { groups: Some([].into()), ..Cred::ROOT },
-        2 => Cred::new(1, 1, &[2]),
-        3 => Cred::new(2, 2, &[]),
-        _ => Cred::new(3, 1, &[3, 4]),
-    }
-}
-
-fn pooled_name(n: u8) -> Name {
-    let long = [b'n'; 255];
-    let names: [&[u8]; 7] = [b"a", b"b", b"c", b"\xff\x01", b"e", b"f", &long];
-    Name::new(names[usize::from(n) % names.len()]).expect("a name")
-}
-
-fn make(what: u8) -> Make {
-    match what % 16 {
-        0..4 => Make::File { content: vec![what; usize::from(what)] },
-        4..9 => Make::Dir,
-        9 | 10 => Make::File { content: Vec::new() },
-        11 => Make::Symlink { target: b"a/b"[..usize::from(what) % 4].to_vec() },
-        12 => Make::Symlink { target: vec![b't'; SYMLINK_BYTES_MAX + usize::from(what % 32 / 16)] },
-        13 => Make::Node { kind: Kind::Fifo, rdev: u32::from((what / 16).is_multiple_of(8)) },
-        14 => Make::Node {
-            kind: [Kind::Char, Kind::Block, Kind::Socket, Kind::Dir][usize::from(what / 16) % 4],
-            rdev: 0,
-        },
-        _ => Make::File { content: vec![1; INLINE_BYTES_MAX + usize::from(what % 32 / 16)] },
-    }
 }

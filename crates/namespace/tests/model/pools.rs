@@ -1,0 +1,56 @@
+//! The few names, callers, sizes and places that histories draw from: few, so that they collide.
+
+use chiton_namespace::{CHUNK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
+use chiton_types::{Cred, Kind, Name};
+
+/// Where writes and clones begin: small offsets, the borders of the first chunks.
+pub(crate) const PLACES: [u64; 7] =
+    [0, 5, 5000, CHUNK_BYTES - 21, CHUNK_BYTES, 2 * CHUNK_BYTES - 9, INLINE_BYTES_MAX as u64];
+
+pub(crate) const SIZES: [u64; 10] = [
+    0,
+    1,
+    17,
+    40,
+    5010,
+    CHUNK_BYTES - 11,
+    CHUNK_BYTES + 4,
+    3 * CHUNK_BYTES,
+    FILE_BYTES_MAX,
+    FILE_BYTES_MAX + 1,
+];
+
+pub(crate) const XATTRS: [&[u8]; 8] =
+    [b"user.a", b"user.b", b"trusted.t", b"security.s", b"system.x", b"user.", b"odd", b"user.n\0l"];
+
+/// Root, and three who share some groups.
+pub(crate) fn cred(n: u8) -> Cred {
+    match n / 8 % 5 {
+        0 | 1 => Cred { groups: Some([].into()), ..Cred::ROOT },
+        2 => Cred::new(1, 1, &[2]),
+        3 => Cred::new(2, 2, &[]),
+        _ => Cred::new(3, 1, &[3, 4]),
+    }
+}
+
+pub(crate) fn pooled_name(n: u8) -> Name {
+    let long = [b'n'; 255];
+    let names: [&[u8]; 7] = [b"a", b"b", b"c", b"\xff\x01", b"e", b"f", &long];
+    Name::new(names[usize::from(n) % names.len()]).expect("a name")
+}
+
+pub(crate) fn make(what: u8) -> Make {
+    match what % 16 {
+        0..4 => Make::File { content: vec![what; usize::from(what)] },
+        4..9 => Make::Dir,
+        9 | 10 => Make::File { content: Vec::new() },
+        11 => Make::Symlink { target: b"a/b"[..usize::from(what) % 4].to_vec() },
+        12 => Make::Symlink { target: vec![b't'; SYMLINK_BYTES_MAX + usize::from(what % 32 / 16)] },
+        13 => Make::Node { kind: Kind::Fifo, rdev: u32::from((what / 16).is_multiple_of(8)) },
+        14 => Make::Node {
+            kind: [Kind::Char, Kind::Block, Kind::Socket, Kind::Dir][usize::from(what / 16) % 4],
+            rdev: 0,
+        },
+        _ => Make::File { content: vec![1; INLINE_BYTES_MAX + usize::from(what % 32 / 16)] },
+    }
+}
