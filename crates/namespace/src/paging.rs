@@ -165,7 +165,7 @@ impl Namespace {
             Need::Entry(dir, _) => self.install_entries(dir, &rows)?,
             Need::Dir(dir) => {
                 self.install_entries(dir, &rows)?;
-                if let Some(inode) = self.inodes.get_mut(dir) {
+                if let Some(inode) = self.inodes.get_mut(dir).filter(|i| i.kind == Kind::Dir) {
                     inode.flags |= COMPLETE;
                 }
             }
@@ -210,7 +210,7 @@ impl Namespace {
                     let chunk = decode_chunk(value, n).map_err(|e| corrupt(key, e))?;
                     self.chunks.install(ChunkKey(ino, n), Some(chunk));
                 }
-                if let Some(inode) = self.inodes.get_mut(ino) {
+                if let Some(inode) = self.inodes.get_mut(ino).filter(|i| i.kind == Kind::File) {
                     inode.flags |= COMPLETE;
                 }
             }
