@@ -99,8 +99,6 @@ impl Session {
         };
         let id = self.next_id;
         self.next_id += 1;
-        // Before the new one is numbered: it is not settled itself.
-        let settled = self.settled();
         let seq = if count > 0 { Seq(self.next_seq) } else { Seq(0) };
         // Of what was before: this one is not settled.
         let settled = self.settled();
