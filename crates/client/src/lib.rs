@@ -6,6 +6,57 @@
 //!                                   ├─ Files: file data
 //!                                   └─ Service ─▶ embedded server, or a connection
 //! ```
+//!
+//! A file system in a directory of this machine, used within this process:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use chiton_client::{Client, ClientOptions, OpenFlags};
+//! use chiton_server::{FormatOptions, Server, ServerOptions};
+//! use chiton_types::Refusal;
+//! use chiton_world::{RealWorld, SharedWorld};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let world: SharedWorld = Arc::new(RealWorld);
+//! // The root directory is ours.
+//! let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+//! Server::format(&dir.path().join("data"), &owner, &world)?;
+//! let server = Server::start(&dir.path().join("data"), ServerOptions::default(), world)?;
+//! let client = Client::embedded(server.clone(), ClientOptions::default())?;
+//! # let refused = |refusal: Refusal| refusal.to_string();
+//!
+//! // By path, as std::fs has it. A small file is one operation with its content.
+//! client.mkdir_all("/results/run-1").map_err(refused)?;
+//! client.create_file("/results/run-1/score", b"42").map_err(refused)?;
+//! assert_eq!(client.read_file("/results/run-1/score"), Ok(b"42".to_vec()));
+//! assert_eq!(client.stat("/results/run-2").map(drop), Err(Refusal::NotFound));
+//!
+//! // Many names of one directory at once: a result each, in order.
+//! let made = client.create_many("/results", &["a", "b", "run-1"]).map_err(refused)?;
+//! assert_eq!(made[2].as_ref().map(drop), Err(&Refusal::Exists));
+//!
+//! // Parts of a file, through a handle.
+//! let fh = client.open_path("/results/a", OpenFlags::READ_WRITE).map_err(refused)?;
+//! client.write(&client.caller(), fh, 1 << 20, b"far away").map_err(refused)?;
+//! assert_eq!(client.read(fh, (1 << 20) + 4, 100), Ok(b"away".to_vec()));
+//! client.release(fh).map_err(refused)?;
+//!
+//! // What is answered is kept by the server; after `sync` it also survives a crash.
+//! client.sync().map_err(refused)?;
+//! drop(client);
+//! server.shutdown()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A server elsewhere: [`Client::connect`]. A client outlives restarts of its server: every operation takes effect
+//! exactly once, and callers see nothing but time that passes. Handles that are not released, and data that were
+//! not flushed, end with the client: [`Client::sync`] before dropping it.
+//!
+//! Invariants:
+//! - What a call returned is never taken back but by the failures that the durability level does not cover.
+//! - Nothing cached is believed without a lease, or past the session's time.
+//! - Threads and memory do not grow with the number of files.
 
 mod service;
 

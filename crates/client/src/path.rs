@@ -45,8 +45,8 @@ impl Client {
         if path.len() >= PATH_BYTES_MAX {
             return Err(Refusal::NameTooLong);
         }
-        if let Some(attr) = self.resolve_in_cache(path) {
-            return Ok(attr);
+        if let Some(known) = self.resolve_in_cache(path) {
+            return known;
         }
         let since = self.since();
         let query = Query::Resolve { from: Ino::ROOT, path: path.to_vec(), follow };
@@ -58,18 +58,19 @@ impl Client {
     }
 
     /// The whole path from the cache, if all of it is there and no link is on the way.
-    fn resolve_in_cache(&self, path: &[u8]) -> Option<Attr> {
+    fn resolve_in_cache(&self, path: &[u8]) -> Option<Result<Attr, Refusal>> {
         let mut here: Option<Attr> = None;
         for part in path.split(|&b| b == b'/').filter(|part| !part.is_empty() && part != b".") {
             let parent = here.as_ref().map_or(Ino::ROOT, |attr| attr.ino);
             let name = Name::new(part).ok()?;
             match self.look_in_cache(&self.caller(), self.since(), parent, &name)? {
                 Lookup::Found { attr, .. } if attr.kind != Kind::Symlink => here = Some(attr),
-                _ => return None,
+                Lookup::Found { .. } => return None,
+                Lookup::Absent { .. } => return Some(Err(Refusal::NotFound)),
             }
         }
         // A slash at the end asks for a directory.
-        here.filter(|attr| attr.kind == Kind::Dir || path.last() != Some(&b'/'))
+        here.filter(|attr| attr.kind == Kind::Dir || path.last() != Some(&b'/')).map(Ok)
     }
 
     /// The directory that holds the last component of a path, and that component.

@@ -8,6 +8,7 @@
 //! - `busy` is held by one thread at a time: whoever pushes, truncates or clones. It may wait for the service, never
 //!   for a lease.
 //! - `pending` and `sending` name our own blocks only; those that are not stored yet stand in `uploads`.
+//! - Without a lease, `content` is that of the position in `attr`, if it is known at all.
 //! - `recalls` counts recalls, `changes` counts our own changes of the content at the server: an answer that was under
 //!   way while one of them grew is not remembered (and after a change not even used).
 
@@ -161,6 +162,9 @@ impl Inner {
         if attr.position < self.attr.position {
             return;
         }
+        if self.lease == LeaseMode::None && attr.position != self.attr.position {
+            self.content = Content::Unknown;
+        }
         if !self.is_dirty() && !self.in_flight {
             self.size = attr.size;
         }
@@ -169,9 +173,6 @@ impl Inner {
 
     /// A lease was granted with these attributes.
     pub(super) fn grant(&mut self, lease: LeaseMode, attr: Attr) {
-        if self.lease == LeaseMode::None && attr.position != self.attr.position {
-            self.content = Content::Unknown;
-        }
         self.adopt(attr);
         self.lease = lease;
         if self.size == 0 && self.attr.size == 0 && !self.is_dirty() && !self.in_flight {

@@ -2,6 +2,7 @@
 
 mod contention;
 mod double;
+mod embedded;
 mod faults;
 mod histories;
 mod modes;
@@ -11,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_objects::MemoryObjects;
-use chiton_types::Ino;
+use chiton_types::{Attr, Ino};
 use chiton_world::RealWorld;
 
 use super::{BlockIo, DirectBlocks, Files, FilesOptions};
 use crate::{Caller, Groups, OpenFlags};
-use double::{Double, Session};
+use double::Double;
 
 const ALICE: u32 = 1000;
 
@@ -42,10 +43,19 @@ struct Rig {
     server: Arc<Double>,
 }
 
-/// One of them.
+/// How files come about: who counts opens and makes inodes.
+trait Door: Send + Sync {
+    /// A new file, open for reading and writing.
+    fn create(&self, files: &Files) -> (Ino, u64);
+    fn open(&self, files: &Files, ino: Ino, flags: OpenFlags) -> u64;
+    /// Attributes for which writers were asked to write back.
+    fn stat(&self, ino: Ino) -> Attr;
+}
+
+/// One client.
 struct Member {
     files: Arc<Files>,
-    session: Arc<Session>,
+    door: Arc<dyn Door>,
 }
 
 impl Rig {
@@ -62,21 +72,17 @@ impl Rig {
         let session = self.server.session();
         let files = Files::new(session.clone(), io, Arc::new(RealWorld), options);
         session.attach(&files);
-        Member { files, session }
+        Member { files, door: session }
     }
 }
 
 impl Member {
     fn open(&self, ino: Ino, flags: OpenFlags) -> u64 {
-        let (attr, lease, mark) = self.session.open(ino);
-        caller(|c| self.files.open(c, attr, lease, mark, flags)).expect("open")
+        self.door.open(&self.files, ino, flags)
     }
 
     fn create(&self) -> (Ino, u64) {
-        let (attr, lease, mark) = self.session.create();
-        let fh =
-            caller(|c| self.files.open(c, attr.clone(), lease, mark, OpenFlags::READ_WRITE)).expect("open");
-        (attr.ino, fh)
+        self.door.create(&self.files)
     }
 
     fn write(&self, fh: u64, offset: u64, bytes: &[u8]) {

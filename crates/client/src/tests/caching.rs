@@ -1,12 +1,21 @@
-//! What the cache may learn from answers that were overtaken.
+//! What the cache may learn, from answers that were overtaken too, and what it saves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use chiton_namespace::{AttrChange, Make, Op, Outcome};
-use chiton_proto::LeaseMode;
-use chiton_types::{Ino, Mode, Name};
+use chiton_proto::{Answer, Call, LeaseMode};
+use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal, SessionId};
+use chiton_world::{RealWorld, SharedWorld};
 
 use super::fake_server::attr;
-use crate::Recalls;
 use crate::cache::Cache;
+use crate::data::{BlockIo, DirectBlocks};
+use crate::embedded::Embedded;
+use crate::handler::Handler;
+use crate::{CallError, Client, ClientOptions, Lookup, Recalls, Service, Underway};
 
 const DIR: Ino = Ino(1);
 
@@ -91,4 +100,101 @@ fn own_changes_are_known_at_once_and_beat_answers_that_were_under_way() {
     cache.changed(&recalls, cache.since(&recalls), &chmod, &made(DIR.0), LeaseMode::Shared);
     assert!(!cache.is_open(DIR));
     assert_eq!(cache.name(DIR, &name("a")), None);
+}
+
+/// A server in this process that is treated as one far away, and counts what it is asked.
+struct Counting {
+    inner: Embedded,
+    asked: AtomicUsize,
+}
+
+impl Service for Counting {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.inner.call(cred, call)
+    }
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.inner.start(cred, call)
+    }
+    fn session(&self) -> SessionId {
+        self.inner.session()
+    }
+    fn durable(&self) -> Position {
+        self.inner.durable()
+    }
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        self.inner.commit(upto)
+    }
+    fn closed(&self, ino: Ino) {
+        self.inner.closed(ino);
+    }
+    fn valid_until(&self) -> Duration {
+        Duration::MAX
+    }
+    fn recalls(&self) -> &Recalls {
+        self.inner.recalls()
+    }
+    fn is_embedded(&self) -> bool {
+        false
+    }
+}
+
+fn counting(server: &Arc<Server>) -> (Client, Arc<Counting>) {
+    let inner = Embedded::begin(server, "counted").expect("a session");
+    let service = Arc::new(Counting { inner, asked: AtomicUsize::new(0) });
+    let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
+    let client = Client::over(service.clone(), Some(blocks), 1, ClientOptions::default());
+    let handler: Arc<dyn Handler> = client.core.clone();
+    service.inner.heard().handler.set(Arc::downgrade(&handler));
+    (client, service)
+}
+
+#[test]
+fn what_is_known_costs_no_message_until_another_changes_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let world: SharedWorld = Arc::new(RealWorld);
+    let data = dir.path().join("data");
+    let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+    Server::format(&data, &owner, &world).expect("formatted");
+    let server = Server::start(&data, ServerOptions::default(), world).expect("started");
+    let ((here, count), (there, _)) = (counting(&server), counting(&server));
+    here.mkdir_all("dir").expect("made");
+    there.create_file("dir/file", b"content").expect("made");
+    let look = |what: &str| {
+        let before = count.asked.load(Ordering::Relaxed);
+        let (found, none) = (here.stat("dir/file").map(|attr| attr.mode.0), here.stat("dir/none").map(drop));
+        let dir = here.stat("dir").expect("there").ino;
+        let lookup = here.lookup(&here.caller(), dir, b"none").expect("asked");
+        let asked = count.asked.load(Ordering::Relaxed) - before;
+        assert_eq!(matches!(lookup, Lookup::Absent { .. }), none == Err(Refusal::NotFound), "{what}");
+        (found, none, asked)
+    };
+    // Leases that were fought over are given again after a moment.
+    let settled = |what: &str| loop {
+        for name in ["dir", "file", "none"] {
+            let parent = if name == "dir" { Ino::ROOT } else { here.stat("dir").expect("there").ino };
+            here.lookup(&here.caller(), parent, name.as_bytes()).expect("asked");
+        }
+        let (found, none, asked) = look(what);
+        if asked == 0 {
+            return (found, none);
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(settled("at first"), (Ok(0o644), Err(Refusal::NotFound)));
+    assert_eq!(look("again"), (Ok(0o644), Err(Refusal::NotFound), 0));
+    there.create_file("dir/none", b"").expect("made");
+    assert_eq!(look("a name came").1, Ok(()));
+    assert_eq!(settled("a name came"), (Ok(0o644), Ok(())));
+    let file = there.stat("dir/file").expect("there").ino;
+    let change = AttrChange { mode: Some(Mode(0o600)), ..AttrChange::default() };
+    there.setattr(&there.caller(), file, change, None).expect("changed");
+    assert_eq!(look("a mode changed").0, Ok(0o600));
+    there.remove("dir/file").expect("removed");
+    there.remove("dir/none").expect("removed");
+    assert_eq!(look("names went").0, Err(Refusal::NotFound));
+    assert_eq!(settled("names went"), (Err(Refusal::NotFound), Err(Refusal::NotFound)));
+    drop((here, there));
+    server.shutdown().expect("shut down");
 }

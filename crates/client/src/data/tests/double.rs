@@ -17,7 +17,8 @@ use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Position, Refusal, Sess
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::data::Files;
-use crate::{CallError, Mark, Recalls, Service, Underway};
+use super::{Door, caller};
+use crate::{CallError, Mark, OpenFlags, Recalls, Service, Underway};
 
 #[derive(Clone)]
 enum Stored {
@@ -384,7 +385,7 @@ impl Session {
     }
 
     /// A new file, held exclusively.
-    pub(super) fn create(&self) -> (Attr, LeaseMode, Mark) {
+    fn make(&self) -> (Attr, LeaseMode, Mark) {
         let mark = self.recalls.now();
         let mut state = self.server.state.lock();
         state.position += 1;
@@ -418,7 +419,7 @@ impl Session {
     }
 
     /// As Query::Open: writers elsewhere write back first.
-    pub(super) fn open(&self, ino: Ino) -> (Attr, LeaseMode, Mark) {
+    fn ask_open(&self, ino: Ino) -> (Attr, LeaseMode, Mark) {
         let mark = self.recalls.now();
         let state = self.server.clear(self.server.state.lock(), self.id, ino, LeaseMode::Shared, false);
         let file = &state.files[&ino];
@@ -427,6 +428,23 @@ impl Session {
             false => file.leases.get(&self.id).copied().unwrap_or(LeaseMode::None),
         };
         (file.attr.clone(), lease, mark)
+    }
+}
+
+impl Door for Session {
+    fn create(&self, files: &Files) -> (Ino, u64) {
+        let (attr, lease, mark) = self.make();
+        let ino = attr.ino;
+        (ino, caller(|c| files.open(c, attr, lease, mark, OpenFlags::READ_WRITE)).expect("open"))
+    }
+
+    fn open(&self, files: &Files, ino: Ino, flags: OpenFlags) -> u64 {
+        let (attr, lease, mark) = self.ask_open(ino);
+        caller(|c| files.open(c, attr, lease, mark, flags)).expect("open")
+    }
+
+    fn stat(&self, ino: Ino) -> Attr {
+        self.ask_open(ino).0
     }
 }
 

@@ -13,7 +13,7 @@ use crate::data::push::Scope;
 const SIZE_MAX: u64 = 150;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Write { offset: u64, len: usize },
     Append { len: usize },
     Truncate { size: u64 },
@@ -74,9 +74,8 @@ impl Expected {
     }
 }
 
-struct History {
-    rig: Rig,
-    members: Vec<Member>,
+pub(super) struct History {
+    members: [Member; 2],
     inos: Vec<Ino>,
     /// By member and file.
     fhs: Vec<Vec<u64>>,
@@ -85,16 +84,46 @@ struct History {
 }
 
 impl History {
-    fn new() -> History {
-        let rig = Rig::new();
-        let members = vec![rig.member(tiny()), rig.member(tiny())];
+    /// Two new files, made by one each.
+    pub(super) fn new(members: [Member; 2]) -> History {
         let (a, b) = (members[0].create(), members[1].create());
         let inos = vec![a.0, b.0];
         let fhs = vec![
             vec![a.1, members[0].open(b.0, OpenFlags::READ_WRITE)],
             vec![members[1].open(a.0, OpenFlags::READ_WRITE), b.1],
         ];
-        History { rig, members, inos, fhs, expected: vec![Expected::default(), Expected::default()], next: 0 }
+        History { members, inos, fhs, expected: vec![Expected::default(), Expected::default()], next: 0 }
+    }
+
+    pub(super) fn into_members(self) -> [Member; 2] {
+        self.members
+    }
+
+    /// Runs the steps, then reads everything, also as `third` sees it.
+    pub(super) fn run_all(&mut self, steps: Vec<(usize, usize, Step)>, third: &Member) {
+        for (m, f, step) in steps {
+            self.run(m, f, step);
+        }
+        for f in 0..2 {
+            let expect = &self.expected[f].bytes;
+            for (m, member) in self.members.iter().enumerate() {
+                let fh = self.fhs[m][f];
+                assert_eq!(&member.all(fh), expect);
+                member.files.fsync(fh, false).expect("fsync");
+                assert_eq!(&member.all(fh), expect);
+            }
+            let fh = third.open(self.inos[f], OpenFlags::READ);
+            assert_eq!(&third.all(fh), expect);
+            third.files.release(fh).expect("release");
+        }
+        for (member, fhs) in self.members.iter().zip(&self.fhs) {
+            fhs.iter().for_each(|&fh| member.files.release(fh).expect("release"));
+            assert_eq!(member.files.sync(), Ok(()));
+            // Blocks that a truncation made useless may still be on their way; the memory of all comes back.
+            while member.files.dirty_bytes() > 0 {
+                std::thread::yield_now();
+            }
+        }
     }
 
     fn data(&mut self, len: usize) -> Vec<u8> {
@@ -165,7 +194,7 @@ impl History {
             }
             Step::Seek { offset } => self.seek(m, f, offset),
             Step::Stat => {
-                let mut attr: Attr = self.members[m].session.open(self.inos[f]).0;
+                let mut attr: Attr = self.members[m].door.stat(self.inos[f]);
                 self.members[m].files.overlay(&mut attr);
                 assert_eq!(attr.size, size);
             }
@@ -213,32 +242,15 @@ impl History {
     }
 }
 
+pub(super) fn steps() -> impl Strategy<Value = Vec<(usize, usize, Step)>> {
+    prop::collection::vec((0..2usize, 0..2usize, step()), 1..60)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn every_read_shows_the_last_write(steps in prop::collection::vec((0..2usize, 0..2usize, step()), 1..60)) {
-        let mut history = History::new();
-        for (m, f, step) in steps {
-            history.run(m, f, step);
-        }
-        for f in 0..2 {
-            for m in [0, 1] {
-                let member = &history.members[m];
-                prop_assert_eq!(&member.all(history.fhs[m][f]), &history.expected[f].bytes);
-                member.files.fsync(history.fhs[m][f], false).expect("fsync");
-                prop_assert_eq!(&member.all(history.fhs[m][f]), &history.expected[f].bytes);
-            }
-            // A third client has nothing cached.
-            let third = history.rig.member(tiny());
-            let fh = third.open(history.inos[f], OpenFlags::READ);
-            prop_assert_eq!(&third.all(fh), &history.expected[f].bytes);
-        }
-        for member in &history.members {
-            prop_assert_eq!(member.files.sync(), Ok(()));
-            // Blocks that a truncation made useless may still be on their way; the memory of all comes back.
-            while member.files.dirty_bytes() > 0 {
-                std::thread::yield_now();
-            }
-        }
+    fn every_read_shows_the_last_write(steps in steps()) {
+        let rig = Rig::new();
+        History::new([rig.member(tiny()), rig.member(tiny())]).run_all(steps, &rig.member(tiny()));
     }
 }
