@@ -7,7 +7,7 @@ use chiton_proto::LeaseMode;
 use chiton_types::{BlockId, Ino};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Rig, caller, tiny};
+use super::{Member, Rig, caller, tiny};
 use crate::OpenFlags;
 use crate::data::{BlockError, BlockIo, DirectBlocks};
 
@@ -40,12 +40,10 @@ impl BlockIo for GatedBlocks {
     }
 }
 
-#[test]
-fn appends_of_two_clients_lose_nothing() {
+/// Four threads of two clients append to one file.
+pub(super) fn append_all(members: &[Member; 2]) {
     const EACH: u64 = 60;
     const RECORD: usize = 8;
-    let rig = Rig::new();
-    let members = [rig.member(tiny()), rig.member(tiny())];
     let (ino, _) = members[0].create();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -72,10 +70,8 @@ fn appends_of_two_clients_lose_nothing() {
     assert_eq!(records, expect);
 }
 
-#[test]
-fn a_reader_never_goes_back_in_time() {
-    let rig = Rig::new();
-    let (writer, reader) = (rig.member(tiny()), rig.member(tiny()));
+/// One client writes, the other reads.
+pub(super) fn write_and_read([writer, reader]: &[Member; 2]) {
     let (ino, fh) = writer.create();
     // More than a block, so that it is no inline file; each write stamps both ends.
     const LEN: usize = 40;
@@ -142,10 +138,8 @@ fn a_recall_of_a_file_that_is_not_known_returns() {
     rig.member(tiny()).files.recall(Ino(77), LeaseMode::None);
 }
 
-#[test]
-fn truncations_and_copies_in_opposite_directions_end() {
-    let rig = Rig::new();
-    let members = [rig.member(tiny()), rig.member(tiny())];
+/// Four threads of two clients copy and cut two files.
+pub(super) fn copy_and_truncate(members: &[Member; 2]) {
     let (a, _) = members[0].create();
     let (b, _) = members[1].create();
     std::thread::scope(|scope| {
@@ -167,4 +161,24 @@ fn truncations_and_copies_in_opposite_directions_end() {
     });
     let (x, y) = (members[0].open(a, OpenFlags::READ), members[1].open(a, OpenFlags::READ));
     assert_eq!(members[0].all(x), members[1].all(y));
+}
+
+fn two() -> [Member; 2] {
+    let rig = Rig::new();
+    [rig.member(tiny()), rig.member(tiny())]
+}
+
+#[test]
+fn appends_of_two_clients_lose_nothing() {
+    append_all(&two());
+}
+
+#[test]
+fn a_reader_never_goes_back_in_time() {
+    write_and_read(&two());
+}
+
+#[test]
+fn truncations_and_copies_in_opposite_directions_end() {
+    copy_and_truncate(&two());
 }

@@ -16,8 +16,8 @@ use chiton_proto::{Answer, Call, Content, LeaseMode, Query};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Position, Refusal, SessionId, Time};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::data::Files;
 use super::{Door, caller};
+use crate::data::Files;
 use crate::{CallError, Mark, OpenFlags, Recalls, Service, Underway};
 
 #[derive(Clone)]
@@ -329,11 +329,13 @@ impl Double {
             }
             Call::Query(Query::Map { ino, offset, len }) => {
                 let mut state = self.clear(self.state.lock(), session, ino, LeaseMode::Shared, false);
+                // A server may decline at any time, for instance because the file is fought over.
+                let declines = state.position % 3 == 0;
                 let file = state.files.get_mut(&ino).ok_or(Refusal::Stale)?;
                 let mut lease = file.leases.get(&session).copied().unwrap_or(LeaseMode::None);
                 if file.recalls.contains_key(&session) {
                     lease = LeaseMode::None;
-                } else if lease == LeaseMode::None && file.waiting.is_empty() {
+                } else if lease == LeaseMode::None && file.waiting.is_empty() && !declines {
                     lease = LeaseMode::Shared;
                     file.leases.insert(session, lease);
                 }

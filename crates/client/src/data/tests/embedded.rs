@@ -10,7 +10,7 @@ use chiton_world::{RealWorld, SharedWorld};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::histories::{History, steps};
-use super::{Door, Member, caller, tiny};
+use super::{Door, Member, caller, contention, tiny};
 use crate::data::Files;
 use crate::{Client, ClientOptions, OpenFlags};
 
@@ -64,11 +64,18 @@ fn check(cases: u32, connect: impl Fn(&Arc<Server>) -> Client) {
     let superuser = Arc::from([]);
     let superuser = crate::Caller { uid: 0, gid: 0, groups: crate::Groups::Known(&superuser) };
     root.setattr(&superuser, Ino::ROOT, change, None).expect("chmod");
-    let members = std::cell::RefCell::new(Some([member(connect(&server)), member(connect(&server))]));
+    let two = [member(connect(&server)), member(connect(&server))];
+    contention::append_all(&two);
+    contention::write_and_read(&two);
+    contention::copy_and_truncate(&two);
+    let members = std::cell::RefCell::new(Some(two));
     let third = member(connect(&server));
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let result = TestRunner::new(config).run(&steps(), |steps| {
-        let two = members.borrow_mut().take().unwrap_or_else(|| [member(connect(&server)), member(connect(&server))]);
+        let two = members
+            .borrow_mut()
+            .take()
+            .unwrap_or_else(|| [member(connect(&server)), member(connect(&server))]);
         let mut history = History::new(two);
         history.run_all(steps, &third);
         *members.borrow_mut() = Some(history.into_members());
