@@ -154,8 +154,14 @@ impl Engine {
         if !self.opens.has(ino, slot) {
             self.ns.access(cred, ino, want)?;
         }
+        // A lease that is being given up is not given again before that is done: the acknowledgement that is under way
+        // would take it back from a client that believes to have it.
+        if self.leases.is_recalled(ino, slot) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+        }
         if !self.leases.is_alone(slot) && self.leases.mode(ino, slot) < mode {
             // Who comes later waits behind those who wait, but for the one they all wait for.
+            eprintln!("lease {slot:?} {ino} mode {:?} wanted {} recalled {}", self.leases.mode(ino, slot), self.leases.is_wanted(ino), self.leases.is_recalled(ino, slot));
             let behind = ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
             let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
             if behind || self.leases.conflict(ino, slot, keep, m.mono) {
