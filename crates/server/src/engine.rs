@@ -276,11 +276,6 @@ impl Engine {
         self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
     }
 
-    /// Recalls that a session has not answered, for a new recall connection.
-    pub(crate) fn recalls_out(&self, session: SessionId) -> Vec<Recall> {
-        self.sessions.get(session).map(|s| self.leases.recalls_out(s.slot)).unwrap_or_default()
-    }
-
     /// The lowest position whose durability a parked request waits for.
     pub fn durable_wanted(&self) -> Option<Position> {
         self.parked.durable_wanted()

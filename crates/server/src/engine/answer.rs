@@ -161,7 +161,6 @@ impl Engine {
         }
         if !self.leases.is_alone(slot) && self.leases.mode(ino, slot) < mode {
             // Who comes later waits behind those who wait, but for the one they all wait for.
-            eprintln!("lease {slot:?} {ino} mode {:?} wanted {} recalled {}", self.leases.mode(ino, slot), self.leases.is_wanted(ino), self.leases.is_recalled(ino, slot));
             let behind = ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
             let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
             if behind || self.leases.conflict(ino, slot, keep, m.mono) {

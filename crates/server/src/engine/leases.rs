@@ -84,7 +84,7 @@ impl Leases {
         }
     }
 
-    /// A session came.
+    /// A session can be asked to give leases back from now on. Before, it is given none.
     pub(crate) fn join(&mut self, slot: Slot) {
         if self.live.is_empty() {
             self.universal = Some(slot);
@@ -92,9 +92,24 @@ impl Leases {
         self.live.insert(slot);
     }
 
+    /// As [`Leases::join`], while sessions come back after a restart: whoever is the first does not hold everything,
+    /// or what the others send again would have to wait for it, out of its order.
+    pub(crate) fn rejoin(&mut self, slot: Slot) {
+        self.live.insert(slot);
+    }
+
+    /// Who came back is back, and what they sent again is done.
+    pub(crate) fn all_back(&mut self) {
+        if self.live.len() == 1 && self.recalls.is_empty() && self.table.is_empty() {
+            self.universal = self.live.first().copied();
+        }
+    }
+
     /// A session went; returns the inodes that somebody waits for and that it may have held up.
     pub(crate) fn leave(&mut self, slot: Slot) -> Vec<Ino> {
-        self.live.remove(&slot);
+        if !self.live.remove(&slot) {
+            return Vec::new();
+        }
         if self.universal == Some(slot) {
             self.universal = None;
         }
@@ -236,6 +251,9 @@ impl Leases {
     pub(crate) fn grant(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, asked: bool, mono: Duration) -> LeaseMode {
         if self.is_alone(slot) {
             return LeaseMode::Exclusive;
+        }
+        if !self.live.contains(&slot) {
+            return LeaseMode::None;
         }
         let held = self.mode(ino, slot);
         if !asked {

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use chiton_namespace::Event;
-use chiton_proto::{Call, Failure, RefuseReason};
+use chiton_proto::{Call, Failure, Recall, RefuseReason};
 use chiton_types::{Position, SessionId};
 
 use crate::engine::parked::{Task, Wait};
-use crate::engine::sessions::{clip_identity, event_identity};
+use crate::engine::sessions::{Slot, clip_identity, event_identity};
 use crate::engine::{Command, Engine, Moment, Step};
 
 /// A session that began or came back.
@@ -39,7 +39,9 @@ impl Engine {
             self.commit_own(Event::SessionOpened { session, identity: event_identity(&identity, secret) });
         }
         let slot = self.sessions.insert(session, secret, identity, volatile, m.mono);
-        self.leases.join(slot);
+        if volatile {
+            self.join_leases(slot);
+        }
         Ok(Opened { session, secret })
     }
 
@@ -61,9 +63,22 @@ impl Engine {
         Ok(Opened { session, secret })
     }
 
-    /// True if `secret` is the session's (for its recall connection).
-    pub(crate) fn knows_session(&self, session: SessionId, secret: u64) -> bool {
-        self.sessions.get(session).is_some_and(|s| s.secret == secret && !s.volatile)
+    /// A session's recall connection is there: from now on it may be given leases. Returns the recalls that it has
+    /// not answered; `None` if it is unknown or over, or the secret is wrong.
+    pub(crate) fn recalls_connected(&mut self, session: SessionId, secret: u64, m: &Moment) -> Option<Vec<Recall>> {
+        let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile)?;
+        known.heard = m.mono;
+        let slot = known.slot;
+        self.join_leases(slot);
+        Some(self.leases.recalls_out(slot))
+    }
+
+    fn join_leases(&mut self, slot: Slot) {
+        if self.recovery.is_some() || !self.resends.is_empty() {
+            self.leases.rejoin(slot);
+        } else {
+            self.leases.join(slot);
+        }
     }
 
     /// A sign of life.
@@ -152,6 +167,7 @@ impl Engine {
 
     /// The last resend is carried out: everything else goes on.
     pub(super) fn recovery_ended(&mut self) {
+        self.leases.all_back();
         self.wake_where(|wait| *wait == Wait::Recovery);
         for ino in self.orphans.iter().copied().collect::<Vec<_>>() {
             if !self.opens.is_open(ino) {

@@ -142,13 +142,10 @@ impl Engine {
             let counter_end = self.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
             self.reserve(ShardId(shard), counter_end);
         }
-        let known: Vec<_> = self.sessions.iter().map(|(id, session)| (id, session.slot)).collect();
-        for (_, slot) in &known {
-            self.leases.join(*slot);
-        }
+        let known = self.session_ids().into_iter();
         self.orphans = self.ns.orphans().into_iter().collect();
         let grace = std::time::Duration::from_millis(u64::from(self.settings.grace_ms));
-        self.recovery = Some(Recovery::new(known.into_iter().map(|(id, _)| id), m.mono + grace));
+        self.recovery = Some(Recovery::new(known, m.mono + grace));
         self.recovery_step(m);
     }
 

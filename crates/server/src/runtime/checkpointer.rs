@@ -52,7 +52,7 @@ impl Shared {
         }
         let age = self.checkpoint_age();
         let rows = self.engine.lock().namespace().dirty_rows();
-        rows >= self.options.checkpoint_rows
+        rows >= self.checkpoint_rows
             || journal_bytes >= self.options.checkpoint_journal_bytes
             || age >= self.options.checkpoint_age
     }

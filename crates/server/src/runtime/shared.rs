@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) world: SharedWorld,
     pub(crate) options: ServerOptions,
     pub(crate) info: FilesystemInfo,
+    /// A checkpoint is due at so many changed rows, at the latest when changes wait for room.
+    pub(crate) checkpoint_rows: usize,
     /// Drawn at each start.
     pub(crate) boot: u64,
     /// The server's own session of this boot: writer of its blocks.
@@ -137,6 +139,7 @@ impl Shared {
             engine: Mutex::new(parts.engine),
             journal: parts.journal,
             place: parts.place,
+            checkpoint_rows: parts.options.checkpoint_rows.min(parts.options.dirty_rows_max()),
             meta: parts.meta,
             objects: parts.objects,
             objects_address: parts.objects_address,
@@ -227,7 +230,7 @@ impl Shared {
             self.pump_bell.ring();
         }
         self.append(&mut engine);
-        if engine.namespace().dirty_rows() >= self.options.checkpoint_rows
+        if engine.namespace().dirty_rows() >= self.checkpoint_rows
             && !self.checkpoint.rung.swap(true, Ordering::Relaxed)
         {
             self.checkpoint_bell.ring();
