@@ -12,7 +12,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_proto::Address;
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Refusal};
-use chiton_world::{RealWorld, World};
+use chiton_world::{RealWorld, SharedWorld, World};
 
 const IN_FLIGHT: usize = 64;
 const BATCH: usize = 1_000;
@@ -24,11 +24,12 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let creates: usize = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
     let dir = tempfile::tempdir()?;
-    let world = Arc::new(RealWorld);
-    Server::format(&dir.path().join("data"), &FormatOptions::default(), &*world)?;
+    let world: SharedWorld = Arc::new(RealWorld);
+    let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+    Server::format(&dir.path().join("data"), &owner, &world)?;
     let server = Server::start(&dir.path().join("data"), ServerOptions::default(), world)?;
     let address: Address = socket(dir.path()).parse()?;
-    server.serve(&[address.clone()])?;
+    server.serve(std::slice::from_ref(&address))?;
     let client = Client::connect(&address, ClientOptions::default())?;
 
     println!("{:<16} {:>12} {:>12} {:>7} {:>6}", "creates", "echo/s", "ours/s", "ratio", "goal");
@@ -42,7 +43,7 @@ fn main() -> Result<(), Failure> {
     // The goal here is a million a second, so that is what the ratio is to.
     row("1,000 a batch", 1.0, creates, &client, batches, || Ok(1e6))?;
     drop(client);
-    server.shutdown();
+    server.shutdown()?;
     Ok(())
 }
 
@@ -64,7 +65,8 @@ fn row(
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
         let floor = floor()?;
-        let dir = client.mkdir_all(format!("{}-{round}", name.replace(' ', "-")))?.ino;
+        let path = format!("{}-{round}", name.replace(' ', "-"));
+        let dir = client.mkdir_all(path).map_err(|refusal| refusal.to_string())?.ino;
         let seconds = timed(|| load(client, dir, creates))?;
         rounds.push((creates as f64 / seconds.as_secs_f64(), floor));
     }

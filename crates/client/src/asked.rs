@@ -16,7 +16,7 @@ use chiton_proto::{Answer, Call, ConnectionLost, Failure, Pending, Reply, Reques
 use chiton_types::{Cred, Refusal, SessionId};
 
 use crate::CancelToken;
-use crate::connected::{Shared, State};
+use crate::connected::{Issued, Shared, State};
 use crate::service::{CallError, Underway};
 use crate::wire::Wire;
 
@@ -48,7 +48,7 @@ enum Step {
 impl Asked {
     /// Numbers the call (waiting for the link to be up); nothing is sent yet.
     pub(crate) fn begin(shared: &Arc<Shared>, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
-        let (wire, request, generation, session) = shared.issue(cred, call)?;
+        let Issued { wire, request, generation, session } = shared.issue(cred, call)?;
         let sent = shared.world.monotonic();
         Ok(Asked { shared: shared.clone(), wire, request, generation, session, sent })
     }

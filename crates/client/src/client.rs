@@ -99,9 +99,8 @@ impl Client {
         // that path is not here, or is something else.
         let path = objects.strip_prefix("local:").filter(|_| matches!(address, Address::Unix(_)));
         let store = path.and_then(|path| LocalObjects::open(std::path::Path::new(path)).ok());
-        let blocks = store.map(|store| {
-            Arc::new(NearBlocks::new(Arc::new(store), connected.clone())) as Arc<dyn BlockIo>
-        });
+        let blocks = store
+            .map(|store| Arc::new(NearBlocks::new(Arc::new(store), connected.clone())) as Arc<dyn BlockIo>);
         let client = Client::over(connected.clone(), blocks, filesystem, options);
         let handler: Arc<dyn Handler> = client.core.clone();
         connected.set_handler(Arc::downgrade(&handler));

@@ -89,6 +89,15 @@ pub(crate) struct State {
     pub(crate) stopping: bool,
 }
 
+/// A numbered call, and the connection to send it over.
+pub(crate) struct Issued {
+    pub(crate) wire: Arc<dyn Wire>,
+    pub(crate) request: Arc<Request>,
+    /// Of the connection.
+    pub(crate) generation: u64,
+    pub(crate) session: SessionId,
+}
+
 /// The greeting of a connection.
 pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option<(SessionId, u64)>) -> Hello {
     Hello { version: PROTOCOL_VERSION, channel, resume, identity: options.identity.clone(), resend_count: 0 }
@@ -224,11 +233,7 @@ impl Shared {
     }
 
     /// The wire and the request for a call, when the link is up.
-    pub(crate) fn issue(
-        &self,
-        cred: &Cred,
-        call: Call,
-    ) -> Result<(Arc<dyn Wire>, Arc<Request>, u64, SessionId), Refusal> {
+    pub(crate) fn issue(&self, cred: &Cred, call: Call) -> Result<Issued, Refusal> {
         let mut state = self.state.lock();
         loop {
             if self.gave_up(&state) {
@@ -245,7 +250,7 @@ impl Shared {
                 drop(state);
                 // Nobody waits for this answer: should it be lost, opens are declared anew.
                 drop(closes.map(|closes| wire.start(&closes)));
-                return Ok((wire, request, generation, id));
+                return Ok(Issued { wire, request, generation, session: id });
             }
             self.wait(&mut state);
         }

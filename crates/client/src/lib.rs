@@ -61,9 +61,9 @@
 mod service;
 
 mod client;
+mod mounted;
 mod names;
 mod open;
-mod mounted;
 
 mod batch;
 mod path;

@@ -169,7 +169,6 @@ impl Client {
     ///
     /// # Errors
     /// As that.
-    #[expect(clippy::too_many_arguments, reason = "the system call has them")]
     pub fn copy_range(
         &self,
         caller: &Caller<'_>,

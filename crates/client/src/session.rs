@@ -428,12 +428,15 @@ fn call_bytes(call: &Call) -> usize {
         .sum()
 }
 
+/// Of each operation of a request, where and how it took effect; `None`: it was refused.
+pub(crate) type Effects = Vec<Option<(Position, Outcome)>>;
+
 /// What became of the operations of `request`, from the replies to its resends (number and result): positions
-/// and outcomes in order (`None`: refused), and the answer for its caller, should he still wait.
+/// and outcomes in order, and the answer for its caller, should he still wait.
 pub(crate) fn assemble(
     request: &Request,
     replies: Vec<(Seq, Result<Answer, Failure>)>,
-) -> (Vec<Option<(Position, Outcome)>>, Result<Answer, Failure>) {
+) -> (Effects, Result<Answer, Failure>) {
     let mut results = vec![None; ops(&request.call).len()];
     let mut answer = Err(Failure::Refused(Refusal::Io));
     for (seq, result) in replies {

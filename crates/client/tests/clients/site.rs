@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 /// See the module.
-pub struct Site {
+pub(crate) struct Site {
     dir: TempDir,
     server: Mutex<Option<Arc<Server>>>,
 }
@@ -22,7 +22,7 @@ fn world() -> SharedWorld {
 
 impl Site {
     /// Formats and starts one. Everybody may do everything at the root.
-    pub fn new() -> Site {
+    pub(crate) fn new() -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         let user = rustix::process::geteuid().as_raw();
         let options = FormatOptions { uid: user, ..FormatOptions::default() };
@@ -33,7 +33,7 @@ impl Site {
     }
 
     /// Starts the server.
-    pub fn start(&self) {
+    pub(crate) fn start(&self) {
         let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
         let server = Server::start(&self.data(), options, world()).expect("started");
         server.serve(&[self.address()]).expect("listening");
@@ -41,7 +41,7 @@ impl Site {
     }
 
     /// Ends the server as a crash would.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.server().abandon();
         self.server.lock().take();
     }
@@ -59,12 +59,12 @@ impl Site {
     }
 
     /// A client in the server's process.
-    pub fn embedded(&self) -> Client {
+    pub(crate) fn embedded(&self) -> Client {
         Client::embedded(self.server(), ClientOptions::default()).expect("a session")
     }
 
     /// A client at the other end of a socket.
-    pub fn connected(&self) -> Client {
+    pub(crate) fn connected(&self) -> Client {
         Client::connect(&self.address(), ClientOptions::default()).expect("connected")
     }
 }

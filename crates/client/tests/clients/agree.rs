@@ -1,16 +1,14 @@
 //! Several clients of one server, in its process and over a Unix socket: nobody sees what is no more.
 
-mod site;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::site::Site;
 use chiton_client::{Client, Lookup, OpenFlags};
 use chiton_namespace::{AttrChange, RenameHow};
 use chiton_types::{Ino, Mode, Refusal};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use site::Site;
 
 const NAMES: usize = 4;
 const DIRS: usize = 20;

@@ -1,13 +1,11 @@
 //! "After a reconnect or a restart of the server it sends them again, in order": a workload does not notice that
 //! its server was killed.
 
-mod site;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use site::Site;
+use crate::site::Site;
 
 const KILLS: usize = 4;
 const FILES_BETWEEN: usize = 150;

@@ -1,0 +1,5 @@
+//! Clients of a real server: in its process, over its socket, and over its death.
+
+mod agree;
+mod restarts;
+mod site;
