@@ -64,7 +64,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let theirs = storm(&programs, &trivial.dir, processes, size.storm_files)?;
         for (phase, rate) in ours {
             let trivial = theirs.get(&phase).copied();
-            table.push(Line { what: format!("{phase}, {processes} proc"), chiton: rate, trivial, unit: "ops/s" });
+            table.push(Line {
+                what: format!("{phase}, {processes} proc"),
+                chiton: rate,
+                trivial,
+                unit: "ops/s",
+            });
         }
     }
     trivial.stop();
@@ -73,14 +78,22 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let crash = crash_writes(mount, size.crash_writes)?;
     let mount = Mounted::start(&programs, &work.join("data"), &work.join("mnt"))?;
     let kept = verify_crash(mount.dir(), &crash)?;
-    say(&format!("mounted again: {} files answered, {} promised by fsync, {kept} there: a prefix, nothing promised lost", crash.written, crash.promised));
+    say(&format!(
+        "mounted again: {} files answered, {} promised by fsync, {kept} there: a prefix, nothing promised lost",
+        crash.written, crash.promised
+    ));
     compare(&mount.dir().join("sources"), &sums)?;
     say("every checksum of the source tree still right");
     mount.unmount()?;
 
     print_table(&table);
     println!("\nThe file system is in {}; mount it with", work.join("data").display());
-    println!("  {} mount --data {} {}", programs.join("chiton").display(), work.join("data").display(), work.join("mnt").display());
+    println!(
+        "  {} mount --data {} {}",
+        programs.join("chiton").display(),
+        work.join("data").display(),
+        work.join("mnt").display()
+    );
     Ok(())
 }
 
@@ -100,10 +113,13 @@ fn print_table(lines: &[Line]) {
     for line in lines {
         let theirs = line.trivial.map_or("-".into(), |t| format!("{t:.0}"));
         let ratio = line.trivial.map_or("-".into(), |t| format!("{:.2}", line.chiton / t));
-        let ours = if line.unit == "s" { format!("{:.1}", line.chiton) } else { format!("{:.0}", line.chiton) };
+        let ours =
+            if line.unit == "s" { format!("{:.1}", line.chiton) } else { format!("{:.0}", line.chiton) };
         println!("{:<28} {:>12} {:>14} {:>7}  {}", line.what, ours, theirs, ratio, line.unit);
     }
-    println!("(trivial FUSE: an in-memory file system that keeps nothing, the floor of a FUSE mount on this machine)");
+    println!(
+        "(trivial FUSE: an in-memory file system that keeps nothing, the floor of a FUSE mount on this machine)"
+    );
 }
 
 /// The trivial in-memory file system of `bench/`, mounted.
@@ -160,7 +176,11 @@ fn compare(dir: &Path, expected: &BTreeMap<String, String>) -> Result<()> {
             None => return Err(format!("{path} is missing in the mount")),
         }
     }
-    if found.len() == expected.len() { Ok(()) } else { Err("the mount holds files that were never put there".into()) }
+    if found.len() == expected.len() {
+        Ok(())
+    } else {
+        Err("the mount holds files that were never put there".into())
+    }
 }
 
 /// A clone and a build whose files all lie in the mount. Seconds that both took.
@@ -169,22 +189,32 @@ fn build(mount: &Path) -> Result<f64> {
     let clock = Stopwatch::start();
     captured(Command::new("git").args(["clone", "--quiet", "--no-local"]).arg(root()).arg(&clone))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    captured(
-        Command::new(cargo)
-            .current_dir(&clone)
-            .env("CARGO_TARGET_DIR", clone.join("target"))
-            .args(["build", "--offline", "--quiet", "--package", "chiton-types"]),
-    )?;
+    captured(Command::new(cargo).current_dir(&clone).env("CARGO_TARGET_DIR", clone.join("target")).args([
+        "build",
+        "--offline",
+        "--quiet",
+        "--package",
+        "chiton-types",
+    ]))?;
     let clean = captured(Command::new("git").current_dir(&clone).args(["status", "--porcelain"]))?;
-    if clean.is_empty() { Ok(clock.seconds()) } else { Err(format!("git sees changes in a fresh clone:\n{clean}")) }
+    if clean.is_empty() {
+        Ok(clock.seconds())
+    } else {
+        Err(format!("git sees changes in a fresh clone:\n{clean}"))
+    }
 }
 
 /// Rates of create, stat and remove.
 fn storm(programs: &Path, dir: &Path, processes: &str, files: u64) -> Result<BTreeMap<String, f64>> {
     let each = (files / processes.parse::<u64>().expect("a number")).to_string();
-    let said = captured(
-        Command::new(programs.join("mdtest")).arg("--dir").arg(dir).args(["--processes", processes, "--files", &each, "--shared", "--json"]),
-    )?;
+    let said = captured(Command::new(programs.join("mdtest")).arg("--dir").arg(dir).args([
+        "--processes",
+        processes,
+        "--files",
+        &each,
+        "--shared",
+        "--json",
+    ]))?;
     let mut rates = BTreeMap::new();
     for phase in said.split('{').skip(1) {
         let field = |name: &str| {
@@ -260,11 +290,17 @@ fn verify_crash(mount: &Path, crash: &Crash) -> Result<u64> {
     }
     for i in 0..there {
         let path = dir.join(format!("{i:08}"));
-        let found = fs::read(&path).map_err(|e| format!("cannot read {}: {e}: not a prefix", path.display()))?;
+        let found =
+            fs::read(&path).map_err(|e| format!("cannot read {}: {e}: not a prefix", path.display()))?;
         let expected = content(i);
         let whole = found == expected;
         if !whole && (i + 1 < there || !expected.starts_with(&found)) {
-            return Err(format!("{} has wrong content ({} bytes of {})", path.display(), found.len(), expected.len()));
+            return Err(format!(
+                "{} has wrong content ({} bytes of {})",
+                path.display(),
+                found.len(),
+                expected.len()
+            ));
         }
     }
     Ok(there)

@@ -43,7 +43,15 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// Builds the programs in release mode and returns the folder that they are in.
 pub(crate) fn release_programs() -> Result<PathBuf> {
-    shown(&mut cargo(&["build", "--quiet", "--release", "--package", "chiton", "--package", "chiton-bench"]))?;
+    shown(&mut cargo(&[
+        "build",
+        "--quiet",
+        "--release",
+        "--package",
+        "chiton",
+        "--package",
+        "chiton-bench",
+    ]))?;
     Ok(target().join("release"))
 }
 
@@ -78,12 +86,20 @@ impl Mounted {
     /// Mounts the file system in `data` (made if it is not there) on `dir`.
     pub(crate) fn start(programs: &Path, data: &Path, dir: &Path) -> Result<Mounted> {
         std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let said = captured(Command::new(programs.join("chiton")).args(["mount", "--json", "--data"]).arg(data).arg(dir))?;
-        let pid = said.split("\"pid\":").nth(1).and_then(|rest| {
-            rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-        });
+        let said = captured(
+            Command::new(programs.join("chiton")).args(["mount", "--json", "--data"]).arg(data).arg(dir),
+        )?;
+        let pid = said
+            .split("\"pid\":")
+            .nth(1)
+            .and_then(|rest| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
         let pid = pid.ok_or_else(|| format!("chiton mount --json did not tell its pid: {said}"))?;
-        Ok(Mounted { programs: programs.to_path_buf(), data: data.to_path_buf(), dir: dir.to_path_buf(), pid })
+        Ok(Mounted {
+            programs: programs.to_path_buf(),
+            data: data.to_path_buf(),
+            dir: dir.to_path_buf(),
+            pid,
+        })
     }
 
     /// Where it is mounted.

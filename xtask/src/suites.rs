@@ -84,7 +84,16 @@ fn install() -> Result<PathBuf> {
     for (name, version) in [("pjdfstest", PJDFSTEST), ("fsx", FSX)] {
         if !home.join("bin").join(name).exists() {
             let home = home.to_string_lossy();
-            shown(&mut cargo(&["install", "--quiet", "--locked", "--root", &home, "--version", version, name]))?;
+            shown(&mut cargo(&[
+                "install",
+                "--quiet",
+                "--locked",
+                "--root",
+                &home,
+                "--version",
+                version,
+                name,
+            ]))?;
         }
     }
     Ok(home.join("bin"))
@@ -95,6 +104,13 @@ fn dummy_user() -> Result<()> {
     if captured(Command::new("id").arg("tests")).is_ok() {
         return Ok(());
     }
-    captured(Command::new("useradd").args(["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", "tests"]))
-        .map(|_| ())
+    captured(Command::new("useradd").args([
+        "--system",
+        "--user-group",
+        "--no-create-home",
+        "--shell",
+        "/usr/sbin/nologin",
+        "tests",
+    ]))
+    .map(|_| ())
 }

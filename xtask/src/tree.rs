@@ -34,21 +34,24 @@ pub(crate) fn checksums(dir: &Path, below: &[String]) -> Result<BTreeMap<String,
 
 /// The folder of unpacked dependencies with the most entries.
 fn sources() -> Result<PathBuf> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
-        std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"))
-    });
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
     let registry = home.ok_or("neither CARGO_HOME nor HOME is set")?.join("registry/src");
     let mut all: Vec<(usize, PathBuf)> = Vec::new();
     for dir in list(&registry)? {
         all.push((list(&dir)?.len(), dir));
     }
     all.sort();
-    all.pop().map(|(_, dir)| dir).ok_or_else(|| format!("no dependencies are unpacked in {}", registry.display()))
+    all.pop()
+        .map(|(_, dir)| dir)
+        .ok_or_else(|| format!("no dependencies are unpacked in {}", registry.display()))
 }
 
 fn list(dir: &Path) -> Result<Vec<PathBuf>> {
     let read = std::fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?;
-    let mut all: Vec<PathBuf> = read.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    let mut all: Vec<PathBuf> =
+        read.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
     all.sort();
     Ok(all)
 }

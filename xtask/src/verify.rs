@@ -76,5 +76,9 @@ pub(crate) fn before(text: &str, word: &str) -> u64 {
 
 /// True if a program is on the PATH.
 pub(crate) fn has(program: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status().is_ok_and(|s| s.success())
+    Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
 }

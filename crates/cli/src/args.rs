@@ -52,7 +52,9 @@ pub(crate) enum Command {
 
 /// Options of `chiton format`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json")]
+#[command(
+    after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json"
+)]
 pub(crate) struct Format {
     /// An empty directory, or one to make.
     pub(crate) dir: PathBuf,
@@ -77,7 +79,9 @@ pub(crate) struct ServerArgs {
 
 /// Options of `chiton serve`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n\nA Unix socket in the data directory is always served: chiton mount --server /srv/chiton/socket /mnt")]
+#[command(
+    after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n\nA Unix socket in the data directory is always served: chiton mount --server /srv/chiton/socket /mnt"
+)]
 pub(crate) struct Serve {
     /// The data directory, made by `chiton format`.
     #[arg(long)]
@@ -102,7 +106,9 @@ pub(crate) enum Data {
 
 /// Options of `chiton mount`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground")]
+#[command(
+    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground"
+)]
 pub(crate) struct Mount {
     /// A data directory: the server runs inside this mount. An empty or missing directory is formatted.
     #[arg(long, required_unless_present = "server", conflicts_with = "server")]
@@ -157,7 +163,9 @@ pub(crate) struct Umount {
 
 /// A file system to ask.
 #[derive(Debug, Args)]
-#[command(after_help = "TARGET is a mount point, a data directory in use, or a server's address.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117")]
+#[command(
+    after_help = "TARGET is a mount point, a data directory in use, or a server's address.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117"
+)]
 pub(crate) struct Target {
     /// A mount point, a data directory in use, or a server's address.
     pub(crate) target: String,
@@ -182,7 +190,9 @@ pub(crate) struct Top {
 
 /// Options of `chiton completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  chiton completions bash > /etc/bash_completion.d/chiton\n  chiton completions zsh > ~/.zfunc/_chiton")]
+#[command(
+    after_help = "Examples:\n  chiton completions bash > /etc/bash_completion.d/chiton\n  chiton completions zsh > ~/.zfunc/_chiton"
+)]
 pub(crate) struct Completions {
     /// Which shell.
     pub(crate) shell: clap_complete::Shell,
@@ -190,7 +200,9 @@ pub(crate) struct Completions {
 
 /// Options of `chiton bench`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  chiton bench mdtest --dir /mnt/chiton --processes 4 --files 10000\n  chiton bench all --quick\n  chiton bench all --only mount --only socket --json")]
+#[command(
+    after_help = "Examples:\n  chiton bench mdtest --dir /mnt/chiton --processes 4 --files 10000\n  chiton bench all --quick\n  chiton bench all --only mount --only socket --json"
+)]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) what: BenchKind,

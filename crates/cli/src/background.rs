@@ -19,7 +19,8 @@ use crate::failure::{Class, Failure, Outcome};
 /// # Errors
 /// What it said on stderr before it ended, with its exit code's class.
 pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Value> {
-    let program = std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find this program: {e}")))?;
+    let program =
+        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find this program: {e}")))?;
     let log_file = OpenOptions::new()
         .create(true)
         .append(true)
@@ -38,9 +39,11 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     let mut line = String::new();
     let read = BufReader::new(stdout).read_line(&mut line);
     if read.is_ok_and(|n| n > 0) {
-        return serde_json::from_str(&line).map_err(|e| Failure::failed(format!("a wrong announcement: {e}")));
+        return serde_json::from_str(&line)
+            .map_err(|e| Failure::failed(format!("a wrong announcement: {e}")));
     }
-    let status = child.wait().map_err(|e| Failure::failed(format!("cannot wait for the background process: {e}")))?;
+    let status =
+        child.wait().map_err(|e| Failure::failed(format!("cannot wait for the background process: {e}")))?;
     let said = std::fs::read(log).unwrap_or_default();
     let said = String::from_utf8_lossy(said.get(log_start as usize..).unwrap_or_default()).into_owned();
     let message = said.trim().trim_start_matches("chiton: ").to_string();
@@ -49,5 +52,8 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
         Some(4) => Class::Absent,
         _ => Class::Failed,
     };
-    Err(Failure::new(class, if message.is_empty() { format!("the background process ended: {status}") } else { message }))
+    Err(Failure::new(
+        class,
+        if message.is_empty() { format!("the background process ended: {status}") } else { message },
+    ))
 }

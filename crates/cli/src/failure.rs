@@ -75,9 +75,10 @@ impl From<StartError> for Failure {
 impl From<MountError> for Failure {
     fn from(error: MountError) -> Failure {
         let class = match error {
-            MountError::NotEmpty(_) | MountError::AlreadyMounted(_) | MountError::Dead(_) | MountError::Busy(_) => {
-                Class::Busy
-            }
+            MountError::NotEmpty(_)
+            | MountError::AlreadyMounted(_)
+            | MountError::Dead(_)
+            | MountError::Busy(_) => Class::Busy,
             MountError::NotFound(_) | MountError::NotDir(_) => Class::Absent,
             _ => Class::Failed,
         };

@@ -13,8 +13,12 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "T" | "t" => 40,
         other => return Err(format!("unknown unit {other:?}: use K, M, G or T")),
     };
-    let number: u64 = number.parse().map_err(|_| "a size is a number with K, M, G or T behind it".to_string())?;
-    number.checked_shl(shift).filter(|n| n >> shift == number).ok_or_else(|| "the size is too large".to_string())
+    let number: u64 =
+        number.parse().map_err(|_| "a size is a number with K, M, G or T behind it".to_string())?;
+    number
+        .checked_shl(shift)
+        .filter(|n| n >> shift == number)
+        .ok_or_else(|| "the size is too large".to_string())
 }
 
 /// `1536` → `1.5 KiB`.

@@ -38,13 +38,16 @@ pub(crate) fn client(target: &str) -> Outcome<Client> {
         timeout: Some(Duration::from_secs(5)),
         ..ClientOptions::default()
     };
-    Client::connect(&address, options).map_err(|e| Failure::absent(format!("no server answers for {target}: {e}")))
+    Client::connect(&address, options)
+        .map_err(|e| Failure::absent(format!("no server answers for {target}: {e}")))
 }
 
 /// Parses JSON that a server answered.
 pub(crate) fn admin(client: &Client, what: &str) -> Outcome<serde_json::Value> {
-    let bytes = client.admin(what).map_err(|r| Failure::failed(format!("the server refused to tell {what}: {r}")))?;
-    serde_json::from_slice(&bytes).map_err(|e| Failure::failed(format!("the server's {what} is not JSON: {e}")))
+    let bytes =
+        client.admin(what).map_err(|r| Failure::failed(format!("the server refused to tell {what}: {r}")))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Failure::failed(format!("the server's {what} is not JSON: {e}")))
 }
 
 fn parse(text: &str) -> Outcome<Address> {
@@ -69,7 +72,9 @@ fn mounted_source(path: &Path) -> Outcome<Option<String>> {
     let mut found = None;
     for line in table.lines() {
         let mut fields = line.split(' ').map(unescape);
-        let (Some(source), Some(dir), Some(kind)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let (Some(source), Some(dir), Some(kind)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
         if kind.starts_with("fuse") && (Path::new(&dir) == absolute || Path::new(&dir) == canonical) {
             found = Some(source);
         }

@@ -21,10 +21,13 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     for round in 0..plan.rounds {
         let dir = plan.dir.join("group-commit");
         make_dir(&dir)?;
-        let bare = group_commit::measure(&GroupCommitOptions::standard(dir, each)).map_err(Failure::failed)?;
+        let bare =
+            group_commit::measure(&GroupCommitOptions::standard(dir, each)).map_err(Failure::failed)?;
         theirs.push(bare.records_per_second());
         let subject = Subject::start(plan, &format!("durable-data-{round}"))?;
-        let client = Arc::new(Client::embedded(subject.server.clone(), ClientOptions::default()).map_err(Failure::failed)?);
+        let client = Arc::new(
+            Client::embedded(subject.server.clone(), ClientOptions::default()).map_err(Failure::failed)?,
+        );
         let ((), seconds) = timed(|| creates(&client, each))?;
         ours.push((each * WAITERS) as f64 / seconds);
         drop(client);

@@ -26,52 +26,61 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let (mut event_bytes, mut memory_bytes, mut row_bytes) = (0.0, 0.0, 0.0);
     for round in 0..plan.rounds {
         let mut journal = Vec::with_capacity(events.len() * 100);
-        append.push(n / spent(|| {
-            for (i, event) in events.iter().enumerate() {
-                let header = FrameHeader {
-                    event_count: 1,
-                    shard: ShardId(0),
-                    session: SessionId(1),
-                    seq: Seq(i as u64 + 1),
-                };
-                let mut frame = FrameBuilder::begin(&mut journal, &header);
-                event.encode(frame.payload());
-                frame.seal();
-            }
-        }));
+        append.push(
+            n / spent(|| {
+                for (i, event) in events.iter().enumerate() {
+                    let header = FrameHeader {
+                        event_count: 1,
+                        shard: ShardId(0),
+                        session: SessionId(1),
+                        seq: Seq(i as u64 + 1),
+                    };
+                    let mut frame = FrameBuilder::begin(&mut journal, &header);
+                    event.encode(frame.payload());
+                    frame.seal();
+                }
+            }),
+        );
         event_bytes = journal.len() as f64 / n;
         let mut ns = formatted();
-        apply.push(n / spent(|| {
-            for (i, event) in events.iter().enumerate() {
-                ns.apply(event, Position(i as u64 + 1));
-            }
-        }));
+        apply.push(
+            n / spent(|| {
+                for (i, event) in events.iter().enumerate() {
+                    ns.apply(event, Position(i as u64 + 1));
+                }
+            }),
+        );
         let names: usize = events.iter().map(name_bytes).sum();
         memory_bytes = (ns.memory_bytes() - names) as f64 / n;
         let mut encoded = Vec::new();
         events.iter().for_each(|e| e.encode(&mut encoded));
         let mut again = formatted();
-        replay.push(n / spent(|| {
-            let mut take = Take::new(&encoded);
-            let mut position = 0;
-            while !take.is_empty() {
-                let event = Event::decode(&mut take).expect("encoded above");
-                assert!(again.needs(&event).is_empty(), "everything is in memory");
-                position += 1;
-                again.apply(&event, Position(position));
-            }
-        }));
+        replay.push(
+            n / spent(|| {
+                let mut take = Take::new(&encoded);
+                let mut position = 0;
+                while !take.is_empty() {
+                    let event = Event::decode(&mut take).expect("encoded above");
+                    assert!(again.needs(&event).is_empty(), "everything is in memory");
+                    position += 1;
+                    again.apply(&event, Position(position));
+                }
+            }),
+        );
         if round == 0 {
             row_bytes = stored_bytes(plan, &mut ns)? / n;
         }
     }
     let goal = |value: f64, n: usize| vec![value; n];
     let per = |name: &str, rates: &[f64], target: f64| {
-        Row::new(name, "events/s", &goal(target, rates.len()), rates).with_target(1.0).with_bound("CPU and memory")
+        Row::new(name, "events/s", &goal(target, rates.len()), rates)
+            .with_target(1.0)
+            .with_bound("CPU and memory")
     };
     // Fewer bytes are better, so the ratio is limit / ours.
     let bytes = |name: &str, limit: f64, ours: f64| {
-        Row::new(&format!("{name} (1/bytes; {ours:.0} bytes)"), "1/byte", &[1.0 / limit], &[1.0 / ours]).with_target(1.0)
+        Row::new(&format!("{name} (1/bytes; {ours:.0} bytes)"), "1/byte", &[1.0 / limit], &[1.0 / ours])
+            .with_target(1.0)
     };
     Ok(vec![
         per("append to the journal / 10 million", &append, 10e6),

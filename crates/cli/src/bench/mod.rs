@@ -39,8 +39,10 @@ pub(crate) fn run(args: &Bench) -> Outcome {
 
 fn run_all(args: &BenchAll) -> Outcome {
     let dir = args.dir.join(format!("chiton-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))?;
-    let plan = Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
+    std::fs::create_dir_all(&dir)
+        .map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))?;
+    let plan =
+        Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
     let groups: [(Group, &str, Measure); 6] = [
         (Group::Engine, "pure engine", engine::measure),
@@ -74,7 +76,8 @@ fn run_mdtest(args: &Mdtest) -> Outcome {
         files_per_process: args.files,
         unique_dirs: args.unique_dirs,
     };
-    let phases = mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", args.dir.display())))?;
+    let phases = mdtest::run(&options)
+        .map_err(|e| Failure::failed(format!("mdtest in {}: {e}", args.dir.display())))?;
     if args.json {
         println!("{}", serde_json::json!(phases));
         return Ok(());

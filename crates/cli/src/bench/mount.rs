@@ -27,7 +27,9 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
             theirs.add(&run(floor.dir(), processes, FILES / plan.divisor)?);
             ours.add(&run(mount.dir(), processes, FILES / plan.divisor)?);
         }
-        for (phase, theirs, ours) in [("create", theirs.create, ours.create), ("remove", theirs.remove, ours.remove)] {
+        for (phase, theirs, ours) in
+            [("create", theirs.create, ours.create), ("remove", theirs.remove, ours.remove)]
+        {
             let name = format!("mounted {phase}s, one directory, {processes} proc / trivial FUSE");
             rows.push(Row::new(&name, "ops/s", &theirs, &ours).with_target(target).with_bound(BOUND));
         }

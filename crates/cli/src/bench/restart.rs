@@ -31,7 +31,9 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     }
     let limit = vec![1.0 / LIMIT_SECONDS; speeds.len()];
     let name = format!("restart with {} files to the first answer / 2 s", FILES / plan.divisor);
-    Ok(vec![Row::new(&name, "1/s", &limit, &speeds).with_target(1.0).with_bound("opening the metadata store")])
+    Ok(vec![
+        Row::new(&name, "1/s", &limit, &speeds).with_target(1.0).with_bound("opening the metadata store"),
+    ])
 }
 
 fn embedded(subject: &Subject) -> Outcome<Client> {

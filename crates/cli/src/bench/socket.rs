@@ -45,9 +45,14 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         Row::new("socket creates, 64 in flight / echo", "ops/s", &echo_ahead, &ours_ahead)
             .with_target(0.4)
             .with_bound("CPU: the engine's work a create; the echo does none"),
-        Row::new(&format!("socket creates, batches of 1,000, burst of {burst} / a million"), "ops/s", &million, &batched)
-            .with_target(1.0)
-            .with_bound("CPU: the engine, on one core"),
+        Row::new(
+            &format!("socket creates, batches of 1,000, burst of {burst} / a million"),
+            "ops/s",
+            &million,
+            &batched,
+        )
+        .with_target(1.0)
+        .with_bound("CPU: the engine, on one core"),
     ])
 }
 

@@ -27,14 +27,16 @@ impl Subject {
     }
 
     pub(super) fn open(data: &Path) -> Outcome<Subject> {
-        let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld)).map_err(Failure::from)?;
+        let server =
+            Server::start(data, ServerOptions::default(), Arc::new(RealWorld)).map_err(Failure::from)?;
         Ok(Subject { server, data: data.to_path_buf() })
     }
 
     /// Mounted in this process, as `chiton mount --data` does.
     pub(super) fn mount(&self, dir: &Path) -> Outcome<Mount> {
         make_dir(dir)?;
-        let client = Client::embedded(self.server.clone(), ClientOptions::default()).map_err(Failure::failed)?;
+        let client =
+            Client::embedded(self.server.clone(), ClientOptions::default()).map_err(Failure::failed)?;
         Mount::start(Arc::new(client), dir, MountOptions::default()).map_err(Failure::from)
     }
 

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &Target) -> Outcome {
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["What", "Value"]);
+    table.load_preset(presets::NOTHING);
     flatten("", &df, &mut |name, value| {
         let shown = match value {
             Value::Number(n) if name.contains("bytes") => size::human(n.as_u64().unwrap_or(0)),
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Target) -> Outcome {
         };
         table.add_row([name.replace('_', " "), shown]);
     });
-    println!("{table}");
+    println!("{}", table.trim_fmt());
     Ok(())
 }
 

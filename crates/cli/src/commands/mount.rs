@@ -21,14 +21,19 @@ use crate::failure::{Failure, Outcome};
 use crate::target::SOCKET;
 
 pub(crate) fn run(args: &Mount) -> Outcome {
-    let mountpoint = std::fs::canonicalize(&args.mountpoint)
-        .map_err(|e| Failure::absent(format!("no mount point {}: {e}; make the directory first", args.mountpoint.display())))?;
+    let mountpoint = std::fs::canonicalize(&args.mountpoint).map_err(|e| {
+        Failure::absent(format!(
+            "no mount point {}: {e}; make the directory first",
+            args.mountpoint.display()
+        ))
+    })?;
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
     let (server, source) = match (&args.data, &args.server) {
         (Some(data), _) => {
-            let data = std::path::absolute(data).map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?;
+            let data =
+                std::path::absolute(data).map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?;
             (Some(start(&data, args)?), format!("chiton:{}", data.display()))
         }
         (None, Some(address)) => (None, format!("chiton:{address}")),
@@ -46,7 +51,8 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     };
     let mount = chiton_mount::Mount::start(Arc::new(client), &mountpoint, options).map_err(Failure::from)?;
     end_on_signals(mount.unmounter())?;
-    let announcement = serde_json::json!({ "pid": std::process::id(), "mountpoint": mountpoint, "source": source });
+    let announcement =
+        serde_json::json!({ "pid": std::process::id(), "mountpoint": mountpoint, "source": source });
     if args.announce {
         println!("{announcement}");
         close_stdout()?;
@@ -55,14 +61,19 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     }
     let ended = mount.wait().map_err(Failure::from);
     if let Some(server) = server {
-        server.shutdown().map_err(|e| Failure::failed(format!("the last checkpoint failed: {e}; what is in the journal is replayed at the next start")))?;
+        server.shutdown().map_err(|e| {
+            Failure::failed(format!(
+                "the last checkpoint failed: {e}; what is in the journal is replayed at the next start"
+            ))
+        })?;
     }
     ended
 }
 
 /// The server inside: its data directory is formatted if there is nothing in it yet.
 fn start(data: &Path, args: &Mount) -> Outcome<Arc<Server>> {
-    let empty = std::fs::read_dir(data).map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none());
+    let empty = std::fs::read_dir(data)
+        .map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none());
     if empty {
         let world: SharedWorld = Arc::new(RealWorld);
         Server::format(data, &FormatOptions::default(), &world).map_err(Failure::from)?;
@@ -71,7 +82,9 @@ fn start(data: &Path, args: &Mount) -> Outcome<Arc<Server>> {
     let server = serve::start(data, &args.inside)?;
     // Tools ask here; another mount may join.
     let socket = Address::Unix(data.join(SOCKET));
-    server.serve(&[socket]).map_err(|e| Failure::failed(format!("cannot serve the socket in {}: {e}", data.display())))?;
+    server
+        .serve(&[socket])
+        .map_err(|e| Failure::failed(format!("cannot serve the socket in {}: {e}", data.display())))?;
     Ok(server)
 }
 
@@ -113,7 +126,9 @@ fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
     let mut words: Vec<OsString> = vec!["mount".into(), "--announce".into()];
     let given: Vec<OsString> = std::env::args_os().skip(2).collect();
     // The mount point goes in by its full name, so that `chiton umount` finds the process.
-    words.extend(given.into_iter().map(|w| if w == args.mountpoint.as_os_str() { mountpoint.into() } else { w }));
+    words.extend(
+        given.into_iter().map(|w| if w == args.mountpoint.as_os_str() { mountpoint.into() } else { w }),
+    );
     let announcement = background::detach(&words, &log)?;
     if args.json {
         println!("{announcement}");
@@ -142,5 +157,6 @@ fn close_stdout() -> Outcome {
         .write(true)
         .open("/dev/null")
         .map_err(|e| Failure::failed(format!("cannot open /dev/null: {e}")))?;
-    rustix::stdio::dup2_stdout(null).map_err(|e| Failure::failed(format!("cannot close standard output: {e}")))
+    rustix::stdio::dup2_stdout(null)
+        .map_err(|e| Failure::failed(format!("cannot close standard output: {e}")))
 }

@@ -18,7 +18,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     // Listened for from the start: a signal during recovery ends the process in order, too.
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
-    let data = std::path::absolute(&args.data).map_err(|e| Failure::failed(format!("{}: {e}", args.data.display())))?;
+    let data = std::path::absolute(&args.data)
+        .map_err(|e| Failure::failed(format!("{}: {e}", args.data.display())))?;
     let server = start(&data, &args.server)?;
     let mut addresses = vec![Address::Unix(data.join(SOCKET))];
     addresses.extend(args.listen.iter().cloned());
@@ -28,7 +29,11 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     }
     signals.forever().next();
     eprintln!("shutting down: everything is made durable first");
-    server.shutdown().map_err(|e| Failure::failed(format!("the last checkpoint failed: {e}; what is in the journal is replayed at the next start")))
+    server.shutdown().map_err(|e| {
+        Failure::failed(format!(
+            "the last checkpoint failed: {e}; what is in the journal is replayed at the next start"
+        ))
+    })
 }
 
 /// Starts the server of a data directory, with a bar while it replays its journal.

@@ -1,5 +1,7 @@
 //! `chiton status`.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{Table, presets};
 use serde_json::Value;
 
@@ -15,18 +17,25 @@ pub(crate) fn run(args: &Target) -> Outcome {
         println!("{status}");
         return Ok(());
     }
-    let mut section = String::new();
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    let mut groups: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     flatten("", &status, &mut |name, value| {
         let (group, leaf) = name.rsplit_once('.').unwrap_or(("", name));
-        if group != section {
-            section = group.to_string();
-            table.add_row([group.to_uppercase(), String::new()]);
+        // Of the many kinds of operations only those that happened say something.
+        if group == "operations" && value.as_f64() == Some(0.0) {
+            return;
         }
-        table.add_row([format!("  {}", leaf.replace('_', " ")), shown(leaf, value)]);
+        groups.entry(group.to_string()).or_default().push((leaf.replace('_', " "), shown(leaf, value)));
     });
-    println!("{table}");
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    for (group, rows) in groups {
+        if !group.is_empty() {
+            table.add_row([String::new()]);
+            table.add_row([group.replace('_', " ").to_uppercase()]);
+        }
+        table.add_rows(rows.into_iter().map(|(name, value)| [name, value]));
+    }
+    println!("{}", table.trim_fmt());
     Ok(())
 }
 
@@ -34,7 +43,9 @@ fn shown(name: &str, value: &Value) -> String {
     match value {
         Value::Number(n) if name.contains("bytes") => size::human(n.as_u64().unwrap_or(0)),
         Value::String(s) => s.clone(),
-        Value::Array(items) => items.iter().map(|i| format!("\n{i}")).collect::<String>().trim_start().to_string(),
+        Value::Array(items) => {
+            items.iter().map(|i| format!("\n{i}")).collect::<String>().trim_start().to_string()
+        }
         other => other.to_string(),
     }
 }

@@ -1,0 +1,169 @@
+//! The command as people and scripts use it: exit codes, messages that say what to do next, JSON.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn chiton(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_chiton")).args(args).output().expect("the program runs")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+/// Runs and expects success; returns what it printed.
+fn done(args: &[&str]) -> String {
+    let out = chiton(args);
+    assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// Runs and expects this exit code and these words in the message.
+fn refused(args: &[&str], code: i32, words: &str) {
+    let out = chiton(args);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(code), "chiton {args:?}: {said}");
+    assert!(said.contains(words), "chiton {args:?} does not say {words:?}: {said}");
+}
+
+/// A mount in the background, ended when dropped.
+struct Mounted {
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn start() -> Mounted {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir(dir.path().join("mnt")).expect("a mount point");
+        let mounted = Mounted { dir };
+        mounted.mount();
+        mounted
+    }
+
+    fn mount(&self) -> Value {
+        let said = done(&["mount", "--json", "--data", &self.data(), &self.mnt()]);
+        serde_json::from_str(&said).expect("JSON")
+    }
+
+    fn data(&self) -> String {
+        text(&self.dir.path().join("data")).to_string()
+    }
+
+    fn mnt(&self) -> String {
+        text(&self.dir.path().join("mnt")).to_string()
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join("mnt").join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = chiton(&["umount", "--lazy", &self.mnt()]);
+    }
+}
+
+#[test]
+fn two_commands_to_a_mount_and_it_is_there_again_after_a_umount() {
+    let mounted = Mounted::start();
+    fs::write(mounted.file("a"), "kept").expect("a write");
+    let status: Value = serde_json::from_str(&done(&["status", "--json", &mounted.mnt()])).expect("JSON");
+    assert_eq!(status["inodes"], 2);
+    let df: Value = serde_json::from_str(&done(&["df", "--json", &mounted.data()])).expect("JSON");
+    assert!(df["bytes_total"].as_u64().is_some_and(|n| n > 0), "{df}");
+    assert!(done(&["flush", &mounted.mnt()]).contains("durable"));
+    let top = done(&["top", "--count", "1", "--interval", "0.05", "--json", &mounted.mnt()]);
+    assert!(serde_json::from_str::<Value>(&top).expect("JSON").is_object(), "{top}");
+    done(&["umount", &mounted.mnt()]);
+    assert!(!mounted.file("a").exists());
+    mounted.mount();
+    assert_eq!(fs::read_to_string(mounted.file("a")).expect("it is there"), "kept");
+}
+
+#[test]
+fn a_killed_mount_comes_back_with_what_was_synced() {
+    let mounted = Mounted::start();
+    done(&["umount", &mounted.mnt()]);
+    let pid = mounted.mount()["pid"].as_u64().expect("a pid").to_string();
+    fs::write(mounted.file("synced"), vec![7; 100_000]).expect("a write");
+    fs::File::open(mounted.file("synced")).and_then(|f| f.sync_all()).expect("an fsync");
+    assert!(Command::new("kill").args(["-9", &pid]).status().expect("kill runs").success());
+    while Path::new("/proc").join(&pid).join("exe").exists() {
+        std::thread::yield_now();
+    }
+    refused(&["mount", "--data", &mounted.data(), &mounted.mnt()], 4, "mount point");
+    done(&["umount", "--lazy", &mounted.mnt()]);
+    mounted.mount();
+    assert_eq!(fs::read(mounted.file("synced")).expect("it is there"), vec![7; 100_000]);
+}
+
+#[test]
+fn a_store_in_use_names_its_holder_and_can_be_taken_over() {
+    let mounted = Mounted::start();
+    let pid = done(&["status", "--json", &mounted.mnt()]);
+    assert!(!pid.is_empty());
+    let second = mounted.dir.path().join("second");
+    fs::create_dir(&second).expect("a mount point");
+    refused(&["mount", "--data", &mounted.data(), text(&second)], 3, "--take-over");
+    refused(&["serve", "--data", &mounted.data()], 3, "in use by process");
+    fs::write(mounted.file("before"), "x").expect("a write");
+    done(&["mount", "--take-over", "--data", &mounted.data(), text(&second)]);
+    assert_eq!(fs::read_to_string(second.join("before")).expect("what was there"), "x");
+    done(&["umount", text(&second)]);
+}
+
+#[test]
+fn one_server_two_mounts() {
+    let first = Mounted::start();
+    let second = first.dir.path().join("second");
+    fs::create_dir(&second).expect("a mount point");
+    let socket = format!("unix:{}/socket", first.data());
+    done(&["mount", "--server", &socket, text(&second)]);
+    fs::write(first.file("f"), "from the first").expect("a write");
+    assert_eq!(fs::read_to_string(second.join("f")).expect("a read"), "from the first");
+    fs::write(second.join("f"), "from the second, longer").expect("a write");
+    assert_eq!(fs::read_to_string(first.file("f")).expect("a read"), "from the second, longer");
+    fs::rename(second.join("f"), second.join("g")).expect("a rename");
+    assert!(!first.file("f").exists());
+    assert_eq!(fs::metadata(first.file("g")).expect("the new name").size(), 23);
+    done(&["umount", text(&second)]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do_next() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| text(&dir.path().join(name)).to_string();
+    fs::create_dir(path("mnt")).expect("a folder");
+    fs::create_dir(path("full")).expect("a folder");
+    fs::write(path("full/x"), "").expect("a file");
+
+    refused(&["mount", "--data", &path("d"), &path("nowhere")], 4, "make the directory first");
+    refused(&["mount", "--server", "tcp:127.0.0.1:1", &path("mnt")], 4, "127.0.0.1:1");
+    refused(&["mount", "--server", "unix:/no/such/socket", &path("mnt")], 4, "/no/such/socket");
+    refused(&["mount", "--data", &path("full"), &path("mnt")], 4, "full");
+    refused(&["mount", &path("mnt")], 2, "--data");
+    refused(&["mount", "--data", "a", "--server", "b", &path("mnt")], 2, "cannot be used with");
+    refused(&["mount", "--data", &path("d"), "--threads", "0", &path("mnt")], 2, "threads");
+    refused(&["serve", "--data", &path("mnt")], 4, "chiton format");
+    refused(&["serve", "--data", &path("mnt"), "--cache", "lots"], 2, "K, M, G");
+    refused(&["format", &path("full")], 3, "not empty");
+    refused(&["format", &path("new"), "--shards", "0"], 2, "shards");
+    refused(&["status", &path("mnt")], 4, "neither a mount point");
+    refused(&["umount", &path("mnt")], 1, "cannot unmount");
+
+    done(&["format", &path("new")]);
+    refused(&["format", &path("new")], 3, "already");
+    refused(&["status", &path("new")], 4, "no server answers");
+}
+
+#[test]
+fn completions_are_there_for_every_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(done(&["completions", shell]).contains("umount"), "{shell}");
+    }
+}
