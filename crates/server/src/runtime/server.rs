@@ -35,7 +35,11 @@ impl Server {
     ///
     /// # Errors
     /// See [`FormatError`].
-    pub fn format(dir: &Path, options: &FormatOptions, world: &SharedWorld) -> Result<FilesystemInfo, FormatError> {
+    pub fn format(
+        dir: &Path,
+        options: &FormatOptions,
+        world: &SharedWorld,
+    ) -> Result<FilesystemInfo, FormatError> {
         format_dir(dir, options, &**world)
     }
 
@@ -97,9 +101,10 @@ impl Server {
             serving: Mutex::new(Vec::new()),
             hold: Mutex::new(hold),
         };
-        let threads: [(&str, fn(&Shared)); 2] =
-            [("chiton-pump", Shared::pump), ("chiton-checkpoint", Shared::checkpointer)];
-        for (name, body) in threads {
+        type Body = fn(&Shared);
+        for (name, body) in
+            [("chiton-pump", Shared::pump as Body), ("chiton-checkpoint", Shared::checkpointer)]
+        {
             let shared = shared.clone();
             let thread = thread::Builder::new().name(name.to_owned()).spawn(move || body(&shared));
             let thread = thread.map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
