@@ -62,6 +62,8 @@ pub struct Settings {
     pub grace_ms: u32,
     /// About how many leases are kept before the oldest are recalled.
     pub lease_entries_max: usize,
+    /// How long after a recall for a change nobody is given a lease on the inode unasked.
+    pub lease_rest_ms: u32,
     /// Most sessions at a time.
     pub sessions_max: usize,
     /// Changed rows in memory above which changes wait for a checkpoint.

@@ -4,22 +4,22 @@ mod options;
 
 mod format;
 mod hold;
-mod stores;
 mod severable;
+mod stores;
 
-mod startup;
 mod error;
+mod startup;
 
-mod shared;
-mod requests;
 mod blocks;
 mod commits;
 mod deliver;
 mod pump;
+mod requests;
+mod shared;
 
 mod checkpointer;
-mod sweeper;
 mod compactor;
+mod sweeper;
 
 mod embed;
 mod listen;

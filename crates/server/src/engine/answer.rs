@@ -13,7 +13,9 @@ use crate::engine::{Command, Engine, Moment, Stop, counters};
 impl Engine {
     #[inline]
     pub(super) fn answer(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
-        let Some(session) = self.sessions.get_mut(task.session) else { return Err(Failure::SessionGone.into()) };
+        let Some(session) = self.sessions.get_mut(task.session) else {
+            return Err(Failure::SessionGone.into());
+        };
         let slot = session.slot;
         if !task.begun {
             task.begun = true;
@@ -86,7 +88,12 @@ impl Engine {
     }
 
     /// A request that the runtime answers: keeps its session alive.
-    pub(crate) fn outside(&mut self, session: SessionId, request: &Request, m: &Moment) -> Result<(), Failure> {
+    pub(crate) fn outside(
+        &mut self,
+        session: SessionId,
+        request: &Request,
+        m: &Moment,
+    ) -> Result<(), Failure> {
         let Some(known) = self.sessions.get_mut(session) else { return Err(Failure::SessionGone) };
         known.heard = m.mono;
         known.request_count += 1;
@@ -98,7 +105,9 @@ impl Engine {
     /// The operations of a batch from where it stopped.
     fn batch(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
         let request = &task.request;
-        let Call::Batch { ops, stop_on_failure } = &request.call else { unreachable!("called for batches only") };
+        let Call::Batch { ops, stop_on_failure } = &request.call else {
+            unreachable!("called for batches only")
+        };
         if ops.len() > BATCH_OPS_MAX {
             return Err(Failure::Malformed(format!("a batch has at most {BATCH_OPS_MAX} operations")).into());
         }
@@ -161,7 +170,8 @@ impl Engine {
         }
         if !self.leases.is_alone(slot) && self.leases.mode(ino, slot) < mode {
             // Who comes later waits behind those who wait, but for the one they all wait for.
-            let behind = ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
+            let behind =
+                ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
             let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
             if behind || self.leases.conflict(ino, slot, keep, m.mono) {
                 return Err(Stop::Wait(Wait::Leases(smallvec![ino])));

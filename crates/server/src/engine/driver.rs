@@ -54,7 +54,9 @@ impl Engine {
                 Standing::Done(done) => return self.repeat(asked, done, m),
                 Standing::Absurd => {
                     let seq = asked.seq;
-                    return Err(Failure::Malformed(format!("operation {seq} is settled or too far ahead")).into());
+                    return Err(
+                        Failure::Malformed(format!("operation {seq} is settled or too far ahead")).into()
+                    );
                 }
             }
         }
@@ -115,7 +117,9 @@ impl Engine {
             // The number that it had before the server lost it; unless it is in use, by a defect of the client.
             let former = self.inodes.is_former(again.ino, &self.marks_at_start);
             match self.ns.attr(again.ino) {
-                Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => return Ok((again.ino, false)),
+                Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => {
+                    return Ok((again.ino, false));
+                }
                 Err(chiton_namespace::Fault::Missing(needs)) if former => return Err(Stop::Missing(needs)),
                 _ => {}
             }
@@ -203,12 +207,15 @@ impl Engine {
         if asked.seq > Seq(0)
             && let Some(session) = self.sessions.get_mut(asked.session)
         {
-            session.window.record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
+            session
+                .window
+                .record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
         }
         if let Op::Write { ino, body: Body::Extents(extents), .. } = asked.op {
             self.count_crumbs(*ino, extents);
         }
-        let (lease, parent_leased) = if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
+        let (lease, parent_leased) =
+            if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
         Performed { position, outcome, lease, parent_leased }
     }
 
@@ -252,7 +259,8 @@ impl Engine {
             }
         }
         let outcome = Outcome { attr, gone: done.gone() };
-        let (lease, parent_leased) = if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
+        let (lease, parent_leased) =
+            if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
         Ok(Performed { position: done.position, outcome, lease, parent_leased })
     }
 
@@ -351,7 +359,9 @@ pub(super) fn shard_of(event: &Event) -> ShardId {
         | Event::Xattr { ino, .. }
         | Event::Reclaim { ino, .. } => *ino,
         Event::Reserve { shard, .. } => return *shard,
-        Event::Swept { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => Ino(0),
+        Event::Swept { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => {
+            Ino(0)
+        }
     };
     ino.shard()
 }

@@ -27,10 +27,6 @@ use smallvec::SmallVec;
 
 use crate::engine::sessions::Slot;
 
-/// How long after a recall for a change nobody is given a lease unasked: an inode that several sessions change
-/// would else cost a recall for each change.
-const CONTENDED: Duration = Duration::from_millis(250);
-
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     slot: Slot,
@@ -52,6 +48,9 @@ pub(crate) struct Leases {
     table: HashMap<Ino, SmallVec<[Hold; 2]>>,
     entry_count: usize,
     entries_max: usize,
+    /// How long after a recall for a change nobody is given a lease unasked: an inode that several sessions change
+    /// would else cost a recall for each change.
+    rest: Duration,
     /// Grants in order, to find the oldest. Some are no longer true.
     order: VecDeque<(Ino, Slot)>,
     live: BTreeSet<Slot>,
@@ -66,12 +65,13 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// A table of at most about `entries_max` leases.
-    pub(crate) fn new(entries_max: usize) -> Leases {
+    /// A table of at most about `entries_max` leases; `rest`: see the field.
+    pub(crate) fn new(entries_max: usize, rest: Duration) -> Leases {
         Leases {
             table: HashMap::new(),
             entry_count: 0,
             entries_max,
+            rest,
             order: VecDeque::new(),
             live: BTreeSet::new(),
             universal: None,
@@ -114,7 +114,8 @@ impl Leases {
             self.universal = None;
         }
         let mut freed = Vec::new();
-        let gone: Vec<u64> = self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
+        let gone: Vec<u64> =
+            self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
         for id in gone {
             let out = self.forget_recall(id).expect("just listed");
             freed.push(out.ino);
@@ -182,7 +183,7 @@ impl Leases {
             return false;
         }
         if keep == LeaseMode::None {
-            self.contended.insert(ino, mono + CONTENDED);
+            self.contended.insert(ino, mono + self.rest);
         }
         for holder in holders {
             self.send(ino, holder, keep, mono);
@@ -248,7 +249,14 @@ impl Leases {
 
     /// Gives a lease if nothing is in the way; returns what the session has now. `asked`: by a request for a lease
     /// or as the maker, not in passing.
-    pub(crate) fn grant(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, asked: bool, mono: Duration) -> LeaseMode {
+    pub(crate) fn grant(
+        &mut self,
+        ino: Ino,
+        slot: Slot,
+        mode: LeaseMode,
+        asked: bool,
+        mono: Duration,
+    ) -> LeaseMode {
         if self.is_alone(slot) {
             return LeaseMode::Exclusive;
         }
@@ -259,7 +267,8 @@ impl Leases {
         if !asked {
             // Being recalled, wanted by somebody, or fought over: what is answered must not be cached.
             let being_recalled = !self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&ino);
-            let fought_over = !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
+            let fought_over =
+                !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
             if being_recalled || self.waiting.contains_key(&ino) || (fought_over && held == LeaseMode::None) {
                 return LeaseMode::None;
             }
@@ -287,7 +296,9 @@ impl Leases {
     pub(crate) fn limit(&mut self, mono: Duration) {
         if self.order.len() > 2 * self.entries_max.max(1024) {
             let table = &self.table;
-            self.order.retain(|(ino, slot)| table.get(ino).is_some_and(|holds| holds.iter().any(|h| h.slot == *slot)));
+            self.order.retain(|(ino, slot)| {
+                table.get(ino).is_some_and(|holds| holds.iter().any(|h| h.slot == *slot))
+            });
         }
         let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
         while excess > 0 {
@@ -328,7 +339,8 @@ impl Leases {
     /// Sessions that have not given back a lease that they were asked for before `since`, each once.
     pub(crate) fn overdue(&mut self, since: Duration, now: Duration) -> Vec<Slot> {
         self.contended.retain(|_, until| *until > now);
-        let mut slots: Vec<Slot> = self.recalls.values().filter(|out| out.since < since).map(|out| out.slot).collect();
+        let mut slots: Vec<Slot> =
+            self.recalls.values().filter(|out| out.since < since).map(|out| out.slot).collect();
         slots.sort_unstable();
         slots.dedup();
         slots
@@ -358,13 +370,14 @@ mod tests {
 
     const INO: Ino = Ino(7);
     const T: Duration = Duration::from_secs(1);
+    const REST: Duration = Duration::from_millis(250);
     const A: Slot = Slot(1);
     const B: Slot = Slot(2);
     const C: Slot = Slot(3);
 
     /// Three sessions, the first (with the universal lease) gone.
     fn three() -> Leases {
-        let mut l = Leases::new(100);
+        let mut l = Leases::new(100, REST);
         for slot in [Slot(9), A, B, C] {
             l.join(slot);
         }
@@ -408,13 +421,13 @@ mod tests {
         assert_eq!(l.acknowledge(B, 1), Some(INO));
         l.wait_ended(INO);
         assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
-        assert_eq!(l.grant(INO, B, Shared, false, T + CONTENDED), Nothing, "A is alone on it");
+        assert_eq!(l.grant(INO, B, Shared, false, T + REST), Nothing, "A is alone on it");
         assert_eq!(l.len(), 1);
     }
 
     #[test]
     fn the_first_session_holds_everything_until_asked() {
-        let mut l = Leases::new(100);
+        let mut l = Leases::new(100, REST);
         l.join(A);
         assert!(l.is_alone(A));
         assert_eq!(l.grant(INO, A, Shared, false, T), Exclusive);
@@ -433,7 +446,7 @@ mod tests {
 
     #[test]
     fn too_many_leases_recall_the_oldest() {
-        let mut l = Leases::new(3);
+        let mut l = Leases::new(3, REST);
         for slot in [Slot(9), A, B] {
             l.join(slot);
         }

@@ -65,7 +65,12 @@ impl Engine {
 
     /// A session's recall connection is there: from now on it may be given leases. Returns the recalls that it has
     /// not answered; `None` if it is unknown or over, or the secret is wrong.
-    pub(crate) fn recalls_connected(&mut self, session: SessionId, secret: u64, m: &Moment) -> Option<Vec<Recall>> {
+    pub(crate) fn recalls_connected(
+        &mut self,
+        session: SessionId,
+        secret: u64,
+        m: &Moment,
+    ) -> Option<Vec<Recall>> {
         let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile)?;
         known.heard = m.mono;
         let slot = known.slot;
@@ -119,7 +124,9 @@ impl Engine {
         let limit = Duration::from_millis(u64::from(self.settings.session_ms));
         let since = m.mono.saturating_sub(limit);
         let mut over = self.sessions.silent_since(since);
-        over.extend(self.leases.overdue(since, m.mono).into_iter().filter_map(|slot| self.sessions.of_slot(slot)));
+        over.extend(
+            self.leases.overdue(since, m.mono).into_iter().filter_map(|slot| self.sessions.of_slot(slot)),
+        );
         for session in over {
             self.end_session(session, m);
         }
@@ -133,8 +140,12 @@ impl Engine {
         let is_new = match &task.request.call {
             Call::Op { .. } | Call::Batch { .. } => true,
             Call::Query(_) | Call::Lease { .. } | Call::SetLock { .. } | Call::GetLock { .. } => true,
-            Call::Commit { .. } | Call::Closed { .. } | Call::Reopen { .. } | Call::CancelLock { .. } => false,
-            Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } | Call::Ping | Call::Bye => false,
+            Call::Commit { .. } | Call::Closed { .. } | Call::Reopen { .. } | Call::CancelLock { .. } => {
+                false
+            }
+            Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } | Call::Ping | Call::Bye => {
+                false
+            }
         };
         if !is_new {
             return self.go_on(task, m);

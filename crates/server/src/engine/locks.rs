@@ -76,7 +76,10 @@ impl File {
                 *held != owner && (*kind == LockKind::Write || lock.kind == LockKind::Write)
             };
             let (held, kind, pid) = self.flock.iter().find(other)?;
-            return Some((*held, Lock { owner: held.owner, kind: *kind, pid: *pid, start: 0, end: u64::MAX, ..*lock }));
+            return Some((
+                *held,
+                Lock { owner: held.owner, kind: *kind, pid: *pid, start: 0, end: u64::MAX, ..*lock },
+            ));
         }
         let held = self.posix.conflict(owner, lock.start, lock.end, lock.kind)?;
         let found = Lock {

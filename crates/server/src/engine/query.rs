@@ -18,7 +18,13 @@ use crate::engine::{Engine, Moment, Stop};
 const ENTRIES_MAX: u32 = 16_384;
 
 impl Engine {
-    pub(super) fn query(&mut self, query: &Query, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    pub(super) fn query(
+        &mut self,
+        query: &Query,
+        cred: &Cred,
+        slot: Slot,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
         match query {
             Query::Lookup { parent, name } => self.lookup(*parent, name, cred, slot, m),
             Query::GetAttr { ino } => {
@@ -55,7 +61,14 @@ impl Engine {
         Answer::Attr { attr, lease, parent_leased: false, parent_open: false }
     }
 
-    fn lookup(&mut self, parent: Ino, name: &Name, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    fn lookup(
+        &mut self,
+        parent: Ino,
+        name: &Name,
+        cred: &Cred,
+        slot: Slot,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
         let found = match self.ns.lookup(cred, parent, name)? {
             Some(ino) => Some(self.ns.attr(ino)?),
             None => None,
@@ -95,7 +108,10 @@ impl Engine {
     /// Waits until nobody else holds an exclusive lease on a file.
     fn write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<(), Stop> {
         let is_file = attr.kind == Kind::File;
-        if is_file && !self.leases.is_alone(slot) && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono) {
+        if is_file
+            && !self.leases.is_alone(slot)
+            && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono)
+        {
             return Err(Stop::Wait(Wait::Leases(smallvec![attr.ino])));
         }
         Ok(())
@@ -153,7 +169,15 @@ impl Engine {
         Ok(Answer::Entries { entries, end, parent_leased, parent_open })
     }
 
-    fn map(&mut self, ino: Ino, offset: u64, len: u64, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    fn map(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        cred: &Cred,
+        slot: Slot,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
         let attr = self.ns.attr(ino)?;
         self.may_read(ino, cred, slot)?;
         self.write_back(&attr, slot, m)?;

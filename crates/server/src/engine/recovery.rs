@@ -44,7 +44,8 @@ impl Recovery {
     /// A session is back and will send `operations` again.
     pub(crate) fn resumed(&mut self, session: SessionId, operations: u32) {
         if let Some(owes) = self.owes.get_mut(&session) {
-            let here = self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
+            let here =
+                self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
             *owes = Owes::Operations(operations.saturating_sub(here));
         }
     }
@@ -70,12 +71,14 @@ impl Recovery {
 
     /// Sessions that did not come back, and the resends in the order in which they are to be carried out.
     pub(crate) fn finish(mut self) -> (Vec<SessionId>, Vec<Task>) {
-        let missing = self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect();
+        let missing =
+            self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect();
         self.collected.sort_by_key(|task| {
             let again = task.request.again.unwrap_or_default();
             // What an earlier start answered took effect, there as here, before all that came later.
             let answered = (again.boot, again.position);
-            let former = if again.position == Position(0) { (u64::MAX, Position(u64::MAX)) } else { answered };
+            let former =
+                if again.position == Position(0) { (u64::MAX, Position(u64::MAX)) } else { answered };
             (former, task.session, task.request.seq)
         });
         (missing, self.collected)

@@ -4,6 +4,8 @@
 //! - The frames are applied in order, whole; a frame that waits for rows goes on where it stopped.
 //! - Sessions and their windows come out as rows and frames say, nothing more.
 
+use std::time::Duration;
+
 use chiton_journal::FrameHeader;
 use chiton_namespace::{Event, Gone, Namespace, Need, Over};
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
@@ -36,7 +38,10 @@ impl Engine {
         assert_eq!(settings.shard_weights.len(), rows.marks.len(), "a weight for each shard");
         let mut engine = Engine {
             ns,
-            leases: Leases::new(settings.lease_entries_max),
+            leases: Leases::new(
+                settings.lease_entries_max,
+                Duration::from_millis(settings.lease_rest_ms.into()),
+            ),
             settings,
             position: rows.position,
             frames: Vec::new(),
@@ -144,7 +149,7 @@ impl Engine {
         }
         let known = self.session_ids().into_iter();
         self.orphans = self.ns.orphans().into_iter().collect();
-        let grace = std::time::Duration::from_millis(u64::from(self.settings.grace_ms));
+        let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
         self.recovery = Some(Recovery::new(known, m.mono + grace));
         self.recovery_step(m);
     }
@@ -166,7 +171,9 @@ fn subject_of(event: &Event) -> Option<(Ino, Option<Ino>)> {
         | Event::Xattr { ino, .. } => Some((*ino, None)),
         Event::Clone { to, .. } => Some((*to, None)),
         Event::Unlink { ino, .. } | Event::Reclaim { ino, .. } => Some((*ino, Some(*ino))),
-        Event::Rename { ino, over: Over::Replaced { ino: replaced, .. }, .. } => Some((*ino, Some(*replaced))),
+        Event::Rename { ino, over: Over::Replaced { ino: replaced, .. }, .. } => {
+            Some((*ino, Some(*replaced)))
+        }
         Event::Rename { ino, .. } => Some((*ino, None)),
         _ => None,
     }

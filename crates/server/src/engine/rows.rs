@@ -55,8 +55,10 @@ impl OwnRows {
         }
         match key {
             [b'R', shard @ ..] => {
-                let shard = shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
-                let mark = self.marks.get_mut(usize::from(shard)).ok_or(malformed("a shard of this file system"))?;
+                let shard =
+                    shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
+                let mark =
+                    self.marks.get_mut(usize::from(shard)).ok_or(malformed("a shard of this file system"))?;
                 *mark = number(value)?;
                 if *mark >= 1 << 48 {
                     return Err(malformed("an inode counter of 48 bits"));

@@ -33,7 +33,12 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    pub(crate) fn new(position: Position, subject: Option<Ino>, gone: Option<Gone>, open_counted: bool) -> Done {
+    pub(crate) fn new(
+        position: Position,
+        subject: Option<Ino>,
+        gone: Option<Gone>,
+        open_counted: bool,
+    ) -> Done {
         Done {
             position,
             subject: subject.unwrap_or_default(),
@@ -166,7 +171,8 @@ mod tests {
         for (seq, position) in [(1, 10), (4, 12), (2, 11)] {
             w.record(Seq(seq), done(position));
         }
-        let check = |w: &Window, seq: u64, expect: Standing| assert_eq!(w.standing(Seq(seq)), expect, "seq {seq}");
+        let check =
+            |w: &Window, seq: u64, expect: Standing| assert_eq!(w.standing(Seq(seq)), expect, "seq {seq}");
         check(&w, 1, Standing::Done(done(10)));
         check(&w, 2, Standing::Done(done(11)));
         check(&w, 3, Standing::New);
@@ -191,7 +197,10 @@ mod tests {
     fn rows_round_trip() {
         let mut w = Window::default();
         w.settle(Seq(9));
-        w.record(Seq(12), Done::new(Position(3), Some(Ino(4)), Some(Gone { ino: Ino(4), orphan: true }), false));
+        w.record(
+            Seq(12),
+            Done::new(Position(3), Some(Ino(4)), Some(Gone { ino: Ino(4), orphan: true }), false),
+        );
         let mut bytes = Vec::new();
         w.encode(&mut bytes);
         let mut take = Take::new(&bytes);

@@ -8,7 +8,12 @@ use crate::runtime::shared::Shared;
 
 impl Shared {
     /// Stores a block of the session. Durable at the latest when an event that names it is.
-    pub(crate) fn put_block(&self, session: SessionId, block: BlockId, bytes: &[u8]) -> Result<Answer, Failure> {
+    pub(crate) fn put_block(
+        &self,
+        session: SessionId,
+        block: BlockId,
+        bytes: &[u8],
+    ) -> Result<Answer, Failure> {
         if block.writer != session.0 || block.is_hole() {
             return Err(Failure::Refused(Refusal::NotPermitted));
         }

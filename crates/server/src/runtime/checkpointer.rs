@@ -107,7 +107,8 @@ impl Shared {
         if self.place.is_severed() {
             return Err("the server was abandoned".to_owned());
         }
-        let why = |what: &dyn std::fmt::Display| format!("no checkpoint at position {}: {what}", begun.position);
+        let why =
+            |what: &dyn std::fmt::Display| format!("no checkpoint at position {}: {what}", begun.position);
         if let Err(error) = self.journal.wait_durable(begun.position) {
             self.set_health(Err(&error));
             return Err(why(&error));

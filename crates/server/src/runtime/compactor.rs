@@ -27,7 +27,11 @@ const TRIES: usize = 8;
 impl Shared {
     /// Compacts some of the files that crumbled.
     pub(crate) fn compact(&self) {
-        const { assert!(BLOCK_BYTES as u64 <= BLOCK_BYTES_MAX && EXTENT_BYTES_MAX * EXTENTS_MIN as u64 <= CHUNK_BYTES) };
+        const {
+            assert!(
+                BLOCK_BYTES as u64 <= BLOCK_BYTES_MAX && EXTENT_BYTES_MAX * EXTENTS_MIN as u64 <= CHUNK_BYTES
+            )
+        };
         for _ in 0..FILES {
             let Some(ino) = self.engine.lock().take_crumbled() else { return };
             if self.is_stopping() {

@@ -139,6 +139,9 @@ impl Channels {
 
     /// Whether a session's main and recall connections are up.
     pub(crate) fn is_connected(&self, session: SessionId) -> bool {
-        self.by_session.lock().get(&session).is_some_and(|ways| ways.main.is_some() || ways.embedded.is_some())
+        self.by_session
+            .lock()
+            .get(&session)
+            .is_some_and(|ways| ways.main.is_some() || ways.embedded.is_some())
     }
 }

@@ -47,7 +47,8 @@ impl EmbeddedSession {
                 thread_shared.with_engine(|engine, m| engine.recall_done(session, recall.id, m));
             }
         };
-        let thread = thread::Builder::new().name("chiton-recall".to_owned()).spawn(body).map_err(|e| e.to_string())?;
+        let thread =
+            thread::Builder::new().name("chiton-recall".to_owned()).spawn(body).map_err(|e| e.to_string())?;
         Ok(EmbeddedSession { shared, session, queue, thread: Some(thread) })
     }
 

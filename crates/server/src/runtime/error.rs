@@ -20,10 +20,18 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FormatError::Formatted(path) => {
-                write!(f, "{} holds a file system already: remove it first, or choose another", path.display())
+                write!(
+                    f,
+                    "{} holds a file system already: remove it first, or choose another",
+                    path.display()
+                )
             }
             FormatError::NotEmpty(path) => {
-                write!(f, "{} is not empty and no file system of ours: choose another directory", path.display())
+                write!(
+                    f,
+                    "{} is not empty and no file system of ours: choose another directory",
+                    path.display()
+                )
             }
             FormatError::Shards(shards) => write!(f, "{shards} shards: choose 1 to 65535"),
             FormatError::Failed(what) => write!(f, "cannot format: {what}"),
@@ -68,7 +76,9 @@ impl fmt::Display for StartError {
             StartError::NotFormatted(path) => {
                 write!(f, "{} holds no file system: format it first (chiton format)", path.display())
             }
-            StartError::Foreign(path, what) => write!(f, "{} is no file system of ours: {what}", path.display()),
+            StartError::Foreign(path, what) => {
+                write!(f, "{} is no file system of ours: {what}", path.display())
+            }
             StartError::Newer { path, found, known } => write!(
                 f,
                 "{} has format version {found}, this program knows {known}: use a newer program",

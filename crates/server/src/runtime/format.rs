@@ -150,7 +150,8 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
     struct Version {
         version: u32,
     }
-    let foreign = |e: serde_json::Error| StartError::Foreign(path.clone(), format!("its {INFO_FILE} is not ours: {e}"));
+    let foreign =
+        |e: serde_json::Error| StartError::Foreign(path.clone(), format!("its {INFO_FILE} is not ours: {e}"));
     let Version { version } = serde_json::from_slice(&text).map_err(foreign)?;
     if version > VERSION {
         return Err(StartError::Newer { path, found: version, known: VERSION });
@@ -176,7 +177,8 @@ mod tests {
         assert!(matches!(read_info(&dir), Err(StartError::NotFormatted(_))));
         // A format that was interrupted can be repeated.
         fs::create_dir_all(dir.join("meta/rows")).expect("made");
-        let info = format_dir(&dir, &FormatOptions { shards: 3, ..FormatOptions::default() }, &world).expect("formats");
+        let info = format_dir(&dir, &FormatOptions { shards: 3, ..FormatOptions::default() }, &world)
+            .expect("formats");
         assert_eq!(read_info(&dir).expect("reads"), info);
         let again = format_dir(&dir, &FormatOptions::default(), &world);
         assert!(matches!(again, Err(FormatError::Formatted(_))));
@@ -191,9 +193,6 @@ mod tests {
         fs::remove_file(dir.join(INFO_FILE)).expect("removed");
         assert!(matches!(read_info(&dir), Err(StartError::Foreign(..))));
         fs::write(dir.join("thesis.tex"), "precious").expect("written");
-        assert!(matches!(
-            format_dir(&dir, &FormatOptions::default(), &world),
-            Err(FormatError::NotEmpty(_))
-        ));
+        assert!(matches!(format_dir(&dir, &FormatOptions::default(), &world), Err(FormatError::NotEmpty(_))));
     }
 }

@@ -60,7 +60,9 @@ impl Hold {
                 None => "a process that did not leave its name".to_owned(),
             };
             let held = || StartError::Held { path: dir.to_owned(), holder: named() };
-            let Some(holder) = holder.as_ref().filter(|h| take_over && h.host == host()) else { return Err(held()) };
+            let Some(holder) = holder.as_ref().filter(|h| take_over && h.host == host()) else {
+                return Err(held());
+            };
             end(holder, &file, world).map_err(failed)?;
             if !wait_for(&file, PATIENCE, world).map_err(failed)? {
                 return Err(held());
@@ -107,7 +109,9 @@ fn wait_for(file: &File, patience: Duration, world: &dyn World) -> std::io::Resu
 
 /// Asks the holder to leave, then makes it.
 fn end(holder: &Holder, file: &File, world: &dyn World) -> std::io::Result<()> {
-    let Some(pid) = Pid::from_raw(holder.pid).filter(|pid| *pid != rustix::process::getpid()) else { return Ok(()) };
+    let Some(pid) = Pid::from_raw(holder.pid).filter(|pid| *pid != rustix::process::getpid()) else {
+        return Ok(());
+    };
     for signal in [Signal::TERM, Signal::KILL] {
         if started(pid) != Some(holder.started) {
             return Ok(());
@@ -174,7 +178,8 @@ mod tests {
             }
         };
         let started = started(Pid::from_raw(holder).expect("a pid")).expect("it runs");
-        let text = serde_json::to_string(&Holder { host: host(), pid: holder, started }).expect("plain values");
+        let text =
+            serde_json::to_string(&Holder { host: host(), pid: holder, started }).expect("plain values");
         fs::write(&path, text).expect("written");
         assert!(Hold::take(dir.path(), false, &RealWorld).is_err());
         Hold::take(dir.path(), true, &RealWorld).expect("taken over");

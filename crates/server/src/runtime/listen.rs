@@ -37,7 +37,10 @@ impl Service for Door {
             (Channel::Recall, Some((session, secret))) => {
                 let recalls = shared.with_engine(|engine, m| engine.recalls_connected(session, secret, m));
                 let Some(recalls) = recalls else {
-                    return refused(RefuseReason::SessionGone, "the session is unknown or over; begin a new one");
+                    return refused(
+                        RefuseReason::SessionGone,
+                        "the session is unknown or over; begin a new one",
+                    );
                 };
                 for recall in recalls {
                     // Lost: the client connects again.

@@ -28,6 +28,9 @@ pub struct ServerOptions {
     pub grace_ms: u32,
     /// About how many leases are kept.
     pub lease_entries_max: usize,
+    /// How long an inode rests after others had to give up leases for a change: nobody is given one unasked. What
+    /// several clients change all the time would else cost a recall for each change.
+    pub lease_rest_ms: u32,
     /// Most sessions.
     pub sessions_max: usize,
     /// The journal's tunables.
@@ -55,6 +58,7 @@ impl Default for ServerOptions {
             session_ms: 30_000,
             grace_ms: 10_000,
             lease_entries_max: 1 << 20,
+            lease_rest_ms: 250,
             sessions_max: 65_536,
             journal: chiton_journal::Options::default(),
             metastore: FjallOptions::default(),

@@ -25,7 +25,11 @@ impl Severable {
     }
 
     fn check(&self) -> Result<(), PlaceError> {
-        if self.is_severed() { Err(PlaceError::Failed("the server was abandoned".to_owned())) } else { Ok(()) }
+        if self.is_severed() {
+            Err(PlaceError::Failed("the server was abandoned".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 }
 

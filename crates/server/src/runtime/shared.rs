@@ -199,7 +199,9 @@ impl Shared {
             self.health.store(0, Ordering::Relaxed);
             self.log("the journal has space again");
         }
-        if before < now && let Err(error) = outcome {
+        if before < now
+            && let Err(error) = outcome
+        {
             self.log(&error.to_string());
             self.error_count.fetch_add(1, Ordering::Relaxed);
         }
@@ -334,7 +336,8 @@ impl Shared {
         let mut ids = self.session_ids.lock();
         let (next, mark) = *ids;
         if next == mark {
-            let mark = crate::runtime::startup::reserve_sessions(&*self.meta.get(), mark).map_err(|e| e.to_string())?;
+            let mark = crate::runtime::startup::reserve_sessions(&*self.meta.get(), mark)
+                .map_err(|e| e.to_string())?;
             ids.1 = mark;
         }
         ids.0 = next + 1;

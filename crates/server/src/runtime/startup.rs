@@ -45,6 +45,7 @@ pub(crate) fn recover(
         session_ms: options.session_ms,
         grace_ms: options.grace_ms.min(options.session_ms),
         lease_entries_max: options.lease_entries_max,
+        lease_rest_ms: options.lease_rest_ms,
         sessions_max: options.sessions_max,
         dirty_rows_max: options.dirty_rows_max(),
         epoch: EPOCH,
@@ -54,10 +55,12 @@ pub(crate) fn recover(
 
     let place = Arc::new(Severable::new(stores.place));
     let identity = Identity { journal: info.filesystem, epoch: EPOCH, nonce: world.random() };
-    let (journal, recovered) =
-        Journal::open(place.clone(), identity, options.journal).map_err(|e| StartError::Corrupt(e.to_string()))?;
+    let (journal, recovered) = Journal::open(place.clone(), identity, options.journal)
+        .map_err(|e| StartError::Corrupt(e.to_string()))?;
     if let Some(torn) = &recovered.torn {
-        (options.log)(&format!("the journal's last commit was cut off by the crash, which is harmless: {torn}"));
+        (options.log)(&format!(
+            "the journal's last commit was cut off by the crash, which is harmless: {torn}"
+        ));
     }
     if recovered.last_position < position {
         let last = recovered.last_position;

@@ -116,7 +116,8 @@ impl Shared {
             }
             let page = meta.scan(Bound::Excluded(&start), Some(b"N"), PAGE).map_err(|e| e.to_string())?;
             for (key, value) in &page {
-                let chunk = Chunk::decode(&mut Take::new(value)).map_err(|e| format!("row {key:02x?}: {e}"))?;
+                let chunk =
+                    Chunk::decode(&mut Take::new(value)).map_err(|e| format!("row {key:02x?}: {e}"))?;
                 for extent in chunk.extents() {
                     if let Some(named) = writers.get_mut(&extent.block.writer) {
                         named.insert(extent.block.number);

@@ -1,16 +1,14 @@
 //! Two sessions on one server: nobody reads what is stale.
 
-mod rig;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use crate::rig::{Asks, Rig, file, quiet, refused, session, unlink};
 use chiton_namespace::{Body, Op};
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
-use chiton_server::{EmbeddedSession, Server};
+use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
 use parking_lot::Mutex;
-use rig::{Asks, Rig, file, quiet, refused, session, unlink};
 
 /// A session whose names are cached under leases on their directory.
 struct Caching {
@@ -35,7 +33,10 @@ impl Caching {
             cached.recalls += 1;
             cached.names.retain(|(dir, _), _| *dir != recall.ino);
         };
-        Caching { session: server.session_embedded("caching", Box::new(on_recall)).expect("a session"), names }
+        Caching {
+            session: server.session_embedded("caching", Box::new(on_recall)).expect("a session"),
+            names,
+        }
     }
 
     fn lookup(&self, dir: Ino, text: &str) -> Option<Ino> {
@@ -61,7 +62,7 @@ impl Caching {
 #[test]
 fn names_are_never_stale() {
     let rig = Rig::new();
-    let server = rig.start(quiet());
+    let server = rig.start(ServerOptions { lease_rest_ms: 0, ..quiet() });
     let sessions = [Caching::new(&server), Caching::new(&server)];
     let dir = sessions[0].session.mkdir(Ino::ROOT, "d");
     // Each thread owns the names of its parity: what it made or removed it must see, and so must the other
@@ -73,7 +74,8 @@ fn names_are_never_stale() {
             scope.spawn(move || {
                 let mut state = 7 + me as u64;
                 for _ in 0..1_500 {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let n = (state >> 33) as usize % truth.len();
                     let text = format!("n{n}");
                     let mut true_ino = truth[n].lock();
@@ -123,11 +125,15 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
     };
     assert_eq!((attr.size, lease), (8, LeaseMode::Shared));
     let answer = reader.query(Query::Map { ino, offset: 0, len: 8 });
-    let Ok(Answer::Map { content: chiton_proto::Content::Inline(bytes), .. }) = answer else { panic!("{answer:?}") };
+    let Ok(Answer::Map { content: chiton_proto::Content::Inline(bytes), .. }) = answer else {
+        panic!("{answer:?}")
+    };
     assert_eq!(bytes, b"buffered");
     // The recalled writer asks again for what it had, and gets it once the reader gave up.
     let again = Call::Lease { ino, mode: LeaseMode::Exclusive };
-    let Ok(Answer::Lease { mode, .. }) = writer.get().expect("set").try_call(again) else { panic!("no lease") };
+    let Ok(Answer::Lease { mode, .. }) = writer.get().expect("set").try_call(again) else {
+        panic!("no lease")
+    };
     assert_eq!(mode, LeaseMode::Exclusive);
 }
 
@@ -147,17 +153,17 @@ fn locks_wait_across_sessions_and_end_with_theirs() {
     assert_eq!(found.kind, LockKind::Write);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| b.try_call(set(lock(1, LockKind::Read), true)));
-        rig::eventually("b waits", || rig::figure(&server, "/parked") == 1);
+        crate::rig::eventually("b waits", || crate::rig::figure(&server, "/parked") == 1);
         // A wait can be given up …
         b.try_call(Call::CancelLock { id: 0 }).expect("cancelled");
         assert_eq!(waiter.join().expect("joined"), Err(Failure::Refused(Refusal::Interrupted)));
         // … or ends with the holder's session.
         let waiter = scope.spawn(|| b.try_call(set(lock(1, LockKind::Read), true)));
-        rig::eventually("b waits again", || rig::figure(&server, "/parked") == 1);
+        crate::rig::eventually("b waits again", || crate::rig::figure(&server, "/parked") == 1);
         drop(a);
         assert_eq!(waiter.join().expect("joined"), Ok(Answer::Done));
     });
-    assert_eq!(rig::figure(&server, "/locks"), 1);
+    assert_eq!(crate::rig::figure(&server, "/locks"), 1);
 }
 
 #[test]
@@ -171,6 +177,9 @@ fn only_own_blocks_and_no_operation_of_the_server() {
     let block = chiton_types::BlockId { writer: s.session().0 + 1, number: 1 };
     let extent = chiton_namespace::Extent { offset: 0, len: 4, block, block_offset: 0, shared: false };
     let body = Body::Extents(vec![extent]);
-    assert_eq!(ask(Op::Write { ino, body, size: 4, mtime: Time(1), kill_setid: false }), Refusal::NotPermitted);
+    assert_eq!(
+        ask(Op::Write { ino, body, size: 4, mtime: Time(1), kill_setid: false }),
+        Refusal::NotPermitted
+    );
     assert_eq!(ask(file(Ino(u64::MAX), "x")), Refusal::Stale);
 }

@@ -1,14 +1,12 @@
 //! Restarts: what is durable stays, what is not goes whole, inode numbers never come again.
 
-mod rig;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink, world};
 use chiton_namespace::{Make, Op, RenameHow};
 use chiton_proto::{Answer, Call, Query};
 use chiton_server::{FormatOptions, Server, ServerOptions, StartError};
 use chiton_types::Ino;
-use rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink, world};
 
 #[test]
 fn a_directory_is_served_again_after_an_orderly_end() {
@@ -52,7 +50,8 @@ fn crashes_leave_a_prefix_and_never_reuse_a_number() {
     let mut durable: BTreeMap<String, Ino> = BTreeMap::new();
     for life in 0..20 {
         // Some lives end after a checkpoint, some amid a journal.
-        let options = ServerOptions { checkpoint_rows: if life % 3 == 0 { 20 } else { usize::MAX }, ..quiet() };
+        let options =
+            ServerOptions { checkpoint_rows: if life % 3 == 0 { 20 } else { usize::MAX }, ..quiet() };
         let server = rig.start(options);
         let s = session(&server);
         assert_eq!(s.list(Ino::ROOT, false).into_iter().collect::<BTreeMap<_, _>>(), durable, "life {life}");

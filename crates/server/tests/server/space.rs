@@ -1,13 +1,11 @@
 //! No space: changes are refused, nothing is corrupted, and service goes on when space returns.
 
-mod rig;
-
+use crate::rig::{Asks, Rig, eventually, figure, file, quiet, refused, session};
 use chiton_journal::PlaceError;
 use chiton_metastore::Fault;
 use chiton_proto::{Call, Failure};
 use chiton_server::ServerOptions;
 use chiton_types::{Ino, Position, Refusal};
-use rig::{Asks, Rig, eventually, figure, file, quiet, refused, session};
 
 #[test]
 fn a_full_journal_refuses_changes_until_there_is_space() {
@@ -48,7 +46,8 @@ fn a_failed_journal_is_never_trusted_again() {
     drop(s);
     server.abandon();
     let server = rig.start(quiet());
-    let names: Vec<String> = session(&server).list(Ino::ROOT, false).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> =
+        session(&server).list(Ino::ROOT, false).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["durable"]);
 }
 
@@ -58,10 +57,10 @@ fn a_full_metadata_store_is_tried_again_and_pushes_back() {
     let options = ServerOptions { dirty_bytes_max: 100 * 200, ..quiet() };
     let server = rig.start(options.clone());
     let s = session(&server);
-    rig.meta.fail_next(1, Fault::NoSpace);
     for n in 0..40 {
         s.create(Ino::ROOT, &format!("f{n}"));
     }
+    rig.meta.fail_next(1, Fault::NoSpace);
     assert!(server.checkpoint().is_err());
     // While a checkpoint waits, changes go on until too much of it is in memory.
     rig.meta.fail_next(1_000_000, Fault::NoSpace);

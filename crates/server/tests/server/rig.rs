@@ -13,15 +13,15 @@ use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal};
 use chiton_world::{RealWorld, SharedWorld};
 
 /// Stores of one file system.
-pub struct Rig {
-    pub objects: Arc<MemoryObjects>,
-    pub meta: Arc<MemoryMetastore>,
-    pub place: Arc<MemoryPlace>,
-    pub info: FilesystemInfo,
+pub(crate) struct Rig {
+    pub(crate) objects: Arc<MemoryObjects>,
+    pub(crate) meta: Arc<MemoryMetastore>,
+    pub(crate) place: Arc<MemoryPlace>,
+    pub(crate) info: FilesystemInfo,
 }
 
 impl Rig {
-    pub fn new() -> Rig {
+    pub(crate) fn new() -> Rig {
         let objects = Arc::new(MemoryObjects::new());
         let meta = Arc::new(MemoryMetastore::new());
         let place = Arc::new(MemoryPlace::new(Shape::Grows));
@@ -46,24 +46,24 @@ impl Rig {
         }
     }
 
-    pub fn start(&self, options: ServerOptions) -> Arc<Server> {
+    pub(crate) fn start(&self, options: ServerOptions) -> Arc<Server> {
         Server::start_with(&self.info, self.stores(), options, world()).expect("starts")
     }
 
     /// The server dies, and with it all that was not synced.
-    pub fn crash(&mut self, server: &Server) {
+    pub(crate) fn crash(&mut self, server: &Server) {
         server.abandon();
         self.place = Arc::new(self.place.crash(&mut |_, _| 0));
         self.objects.crash();
     }
 }
 
-pub fn world() -> SharedWorld {
+pub(crate) fn world() -> SharedWorld {
     Arc::new(RealWorld)
 }
 
 /// Options under which nothing happens by itself within a test.
-pub fn quiet() -> ServerOptions {
+pub(crate) fn quiet() -> ServerOptions {
     ServerOptions {
         checkpoint_rows: usize::MAX,
         checkpoint_age: Duration::from_secs(3600),
@@ -73,27 +73,27 @@ pub fn quiet() -> ServerOptions {
 }
 
 /// A session that gives back at once what it is asked for.
-pub fn session(server: &Server) -> EmbeddedSession {
+pub(crate) fn session(server: &Server) -> EmbeddedSession {
     server.session_embedded("test", Box::new(|_| {})).expect("a session")
 }
 
-pub fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::try_from(text).expect("a name")
 }
 
-pub fn make(parent: Ino, text: &str, make: Make) -> Op {
+pub(crate) fn make(parent: Ino, text: &str, make: Make) -> Op {
     Op::Make { parent, name: name(text), make, mode: Mode(0o755) }
 }
 
-pub fn file(parent: Ino, text: &str) -> Op {
+pub(crate) fn file(parent: Ino, text: &str) -> Op {
     make(parent, text, Make::File { content: Vec::new() })
 }
 
-pub fn unlink(parent: Ino, text: &str) -> Op {
+pub(crate) fn unlink(parent: Ino, text: &str) -> Op {
     Op::Unlink { parent, name: name(text) }
 }
 
-pub fn refused(result: Result<Answer, Failure>) -> Refusal {
+pub(crate) fn refused(result: Result<Answer, Failure>) -> Refusal {
     match result {
         Err(Failure::Refused(refusal)) => refusal,
         other => panic!("not refused: {other:?}"),
@@ -101,7 +101,7 @@ pub fn refused(result: Result<Answer, Failure>) -> Refusal {
 }
 
 /// What the tests ask of a session.
-pub trait Asks {
+pub(crate) trait Asks {
     fn try_call(&self, call: Call) -> Result<Answer, Failure>;
 
     fn op(&self, op: Op) -> (Position, Outcome) {
@@ -171,7 +171,7 @@ impl Asks for EmbeddedSession {
 }
 
 /// Waits until `what` is true.
-pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     for _ in 0..2_000 {
         if is_true() {
             return;
@@ -182,7 +182,7 @@ pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 /// A figure of the server's status, by its JSON path.
-pub fn figure(server: &Server, path: &str) -> u64 {
+pub(crate) fn figure(server: &Server, path: &str) -> u64 {
     let text = server.report("status").expect("a status");
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     value.pointer(path).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("no {path} in {text}"))

@@ -1,0 +1,9 @@
+//! Whole servers, on stores in memory or on temporary directories.
+
+mod rig;
+
+mod blocks;
+mod exactly_once;
+mod leases;
+mod restart;
+mod space;
