@@ -129,64 +129,24 @@ impl Cache {
         }
     }
 
-    /// An operation of our own was carried out.
-    pub(crate) fn changed(
+    /// Operations of our own were carried out, by one call.
+    pub(crate) fn changed<'a>(
         &self,
         recalls: &Recalls,
         since: Since,
-        op: &Op,
-        outcome: &Outcome,
-        lease: LeaseMode,
+        done: impl Iterator<Item = (&'a Op, &'a Outcome, LeaseMode)>,
     ) {
         let mut inner = self.inner.lock();
-        let ino = outcome.attr.as_ref().map(|attr| attr.ino);
-        let mut name = |parent: Ino, name: &Name, to: Option<Ino>| {
-            if self.holds(recalls, since, parent) {
-                inner.set_name(parent, name, to);
-            } else {
-                inner.names.remove(&(parent, name.clone()));
-            }
-        };
-        let mut touched: [Option<Ino>; 4] = [ino, outcome.gone.map(|gone| gone.ino), None, None];
-        match op {
-            Op::Make { parent, name: made, .. } | Op::Link { parent, name: made, .. } => {
-                name(*parent, made, ino);
-                touched[2] = Some(*parent);
-            }
-            Op::Unlink { parent, name: gone } | Op::Rmdir { parent, name: gone } => {
-                name(*parent, gone, None);
-                touched[2] = Some(*parent);
-            }
-            Op::Rename { from, from_name, to, to_name, .. } => {
-                // What is where now depends on how, and on whether both were one file: ask.
-                inner.names.remove(&(*from, from_name.clone()));
-                inner.names.remove(&(*to, to_name.clone()));
-                (touched[2], touched[3]) = (Some(*from), Some(*to));
-            }
-            Op::Clone { to, .. } => touched[2] = Some(*to),
-            Op::SetAttr { ino, .. }
-            | Op::Write { ino, .. }
-            | Op::Remap { ino, .. }
-            | Op::SetXattr { ino, .. }
-            | Op::RemoveXattr { ino, .. }
-            | Op::Reclaim { ino } => touched[2] = Some(*ino),
+        let mut touched: Vec<Ino> = Vec::new();
+        for (op, outcome, lease) in done {
+            let holds = |ino: Ino| self.holds(recalls, since, ino);
+            inner.changed(op, outcome, lease, holds, &mut touched);
         }
-        if let Op::SetAttr { ino, change } = op
-            && narrows(change)
-        {
-            inner.dirs.remove(ino);
-        }
-        // The attributes afterwards are as good as an answer, unless another change was under way meanwhile.
-        let learned = outcome.attr.as_ref().filter(|attr| {
-            self.holds(recalls, since, attr.ino)
-                && (lease > LeaseMode::None || inner.attrs.get(&attr.ino).is_some())
-        });
-        for ino in touched.into_iter().flatten() {
-            inner.attrs.remove(&ino);
+        // Noted at the end, so that the operations of one call do not doubt each other.
+        touched.sort_unstable();
+        touched.dedup();
+        for ino in touched {
             self.changes.note(ino);
-        }
-        if let Some(attr) = learned {
-            inner.attrs.insert(attr.ino, attr.clone());
         }
     }
 
@@ -207,6 +167,67 @@ impl Cache {
 }
 
 impl Inner {
+    /// `holds`: no other change of that inode was under way.
+    fn changed(
+        &mut self,
+        op: &Op,
+        outcome: &Outcome,
+        lease: LeaseMode,
+        holds: impl Fn(Ino) -> bool,
+        touched: &mut Vec<Ino>,
+    ) {
+        let ino = outcome.attr.as_ref().map(|attr| attr.ino);
+        let first = touched.len();
+        touched.extend(ino);
+        touched.extend(outcome.gone.map(|gone| gone.ino));
+        match op {
+            Op::Make { parent, name, .. } | Op::Link { parent, name, .. } => {
+                self.now_named(*parent, name, ino, &holds);
+                touched.push(*parent);
+            }
+            Op::Unlink { parent, name } | Op::Rmdir { parent, name } => {
+                self.now_named(*parent, name, None, &holds);
+                touched.push(*parent);
+            }
+            Op::Rename { from, from_name, to, to_name, .. } => {
+                // What is where now depends on how, and on whether both were one file: ask.
+                self.names.remove(&(*from, from_name.clone()));
+                self.names.remove(&(*to, to_name.clone()));
+                touched.extend([*from, *to]);
+            }
+            Op::Clone { to, .. } => touched.push(*to),
+            Op::SetAttr { ino, .. }
+            | Op::Write { ino, .. }
+            | Op::Remap { ino, .. }
+            | Op::SetXattr { ino, .. }
+            | Op::RemoveXattr { ino, .. }
+            | Op::Reclaim { ino } => touched.push(*ino),
+        }
+        if let Op::SetAttr { ino, change } = op
+            && narrows(change)
+        {
+            self.dirs.remove(ino);
+        }
+        // The attributes afterwards are as good as an answer, unless another change was under way meanwhile.
+        let learned = outcome.attr.as_ref().filter(|attr| {
+            holds(attr.ino) && (lease > LeaseMode::None || self.attrs.get(&attr.ino).is_some())
+        });
+        for ino in &touched[first..] {
+            self.attrs.remove(ino);
+        }
+        if let Some(attr) = learned {
+            self.attrs.insert(attr.ino, attr.clone());
+        }
+    }
+
+    fn now_named(&mut self, parent: Ino, name: &Name, ino: Option<Ino>, holds: impl Fn(Ino) -> bool) {
+        if holds(parent) {
+            self.set_name(parent, name, ino);
+        } else {
+            self.names.remove(&(parent, name.clone()));
+        }
+    }
+
     fn set_name(&mut self, parent: Ino, name: &Name, ino: Option<Ino>) {
         if let Some(&Dir { stamp, .. }) = self.dirs.get(&parent) {
             self.names.insert((parent, name.clone()), (stamp, ino));

@@ -27,6 +27,11 @@ pub trait Invalidator: Send + Sync {
     fn inval_inode(&self, ino: Ino);
     /// Forget all names of a directory: more were told than are remembered.
     fn inval_dir(&self, dir: Ino);
+    /// Whether [`Invalidator::inval_dir`] is cheap, waits for nothing and leaves nothing out: then names that are
+    /// told need not be remembered one by one.
+    fn forgets_names_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// See the module.
@@ -69,6 +74,10 @@ impl Core {
         if self.invalidator.get().is_none() || ttl.is_zero() {
             return ttl;
         }
+        if self.forgets_names_at_once() {
+            let recalled = service.recalls().recalled_since(since.recalls, parent);
+            return if recalled { Duration::ZERO } else { ttl };
+        }
         let now = self.world.monotonic();
         match self.told.tell(service.recalls(), since.recalls, parent, name, now, ttl) {
             true => ttl,
@@ -110,22 +119,17 @@ impl Core {
         }
     }
 
-    /// An operation of our own was carried out.
-    pub(crate) fn changed(
-        &self,
-        recalls: &Recalls,
-        since: Since,
-        op: &Op,
-        outcome: &Outcome,
-        lease: LeaseMode,
-    ) {
-        self.cache.changed(recalls, since, op, outcome, lease);
-        if let Op::SetAttr { ino, change } = op
-            && narrows(change)
-            && outcome.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Dir)
-        {
-            // The kernel holds the directory's lock until it has our answer: not on this thread.
-            self.invalidate_later(vec![*ino]);
+    /// Operations of our own were carried out, by one call.
+    pub(crate) fn changed(&self, recalls: &Recalls, since: Since, done: &[(&Op, &Outcome, LeaseMode)]) {
+        self.cache.changed(recalls, since, done.iter().copied());
+        for (op, outcome, _) in done {
+            if let Op::SetAttr { ino, change } = op
+                && narrows(change)
+                && outcome.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Dir)
+            {
+                // The kernel holds the directory's lock until it has our answer: not on this thread.
+                self.invalidate_later(vec![*ino]);
+            }
         }
     }
 
@@ -146,6 +150,11 @@ impl Core {
     fn files(&self) -> Option<Arc<Files>> {
         self.files.get()?.upgrade()
     }
+
+    /// With a server in this process recalls are rare, and remembering names costs as much as an operation.
+    fn forgets_names_at_once(&self) -> bool {
+        self.embedded && self.invalidator.get().is_some_and(|invalidator| invalidator.forgets_names_at_once())
+    }
 }
 
 fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::told::TakenBack) {
@@ -161,9 +170,16 @@ impl Handler for Core {
     fn recall(&self, ino: Ino, keep: LeaseMode) {
         self.cache.recalled(ino);
         if let Some(files) = self.files() {
+            if let Some(invalidator) = self.invalidator.get().filter(|_| files.size(ino).is_some()) {
+                // What was stored into mappings is written back here before it is pushed from here.
+                invalidator.inval_inode(ino);
+            }
             files.recall(ino, keep);
         }
         if let (Some(invalidator), LeaseMode::None) = (self.invalidator.get(), keep) {
+            if self.forgets_names_at_once() {
+                invalidator.inval_dir(ino);
+            }
             invalidate(&**invalidator, ino, self.told.take(ino));
             invalidator.inval_inode(ino);
         }

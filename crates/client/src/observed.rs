@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::{Op, Outcome};
+use chiton_namespace::Op;
 use chiton_proto::{Answer, Call, LeaseMode};
 use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
 
@@ -41,16 +41,12 @@ impl Observed {
 }
 
 fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Result<Answer, CallError>) {
-    let changed =
-        |op: &Op, outcome: &Outcome, lease: LeaseMode| core.changed(recalls, since, op, outcome, lease);
     match answer {
-        Ok(Answer::Op { outcome, lease, .. }) => changed(&ops[0], outcome, *lease),
+        Ok(Answer::Op { outcome, lease, .. }) => core.changed(recalls, since, &[(&ops[0], outcome, *lease)]),
         Ok(Answer::Batch(results)) => {
-            for (op, result) in ops.iter().zip(results) {
-                if let Ok((_, outcome)) = result {
-                    changed(op, outcome, LeaseMode::None);
-                }
-            }
+            let both = ops.iter().zip(results);
+            let done = both.filter_map(|(op, result)| Some((op, &result.as_ref().ok()?.1, LeaseMode::None)));
+            core.changed(recalls, since, &done.collect::<Vec<_>>());
         }
         _ => {}
     }

@@ -10,12 +10,13 @@
 //! Invariants:
 //! - `recalled_since` never says no wrongly: what is no longer remembered counts as recalled.
 
-use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_types::Ino;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-/// Recalls remembered. A call that meets more of them while it is under way caches nothing.
+/// Inodes remembered, at least. A call that meets more while it is under way caches nothing.
 const REMEMBERED: usize = 4096;
 
 /// A point in the history of recalls.
@@ -24,47 +25,58 @@ pub struct Mark(u64);
 
 /// The recalls of one session, in order.
 #[derive(Debug, Default)]
-pub struct Recalls(Mutex<History>);
+pub struct Recalls {
+    /// Number of the last one. Also read without the lock: mostly nothing was recalled.
+    last: AtomicU64,
+    history: Mutex<History>,
+}
 
 #[derive(Debug, Default)]
 struct History {
-    /// Number of the first one still in `last`.
-    first: u64,
-    last: VecDeque<Ino>,
+    /// Number of the last recall of each inode: the younger ones, and those before.
+    young: HashMap<Ino, u64>,
+    old: HashMap<Ino, u64>,
+    /// Number of the last one that may be forgotten.
+    forgotten: u64,
+    /// The number at which `young` began.
+    began: u64,
 }
 
 impl Recalls {
     /// To be taken before a call that may grant a lease.
     pub fn now(&self) -> Mark {
-        let history = self.0.lock();
-        Mark(history.first + history.last.len() as u64)
+        Mark(self.last.load(Ordering::SeqCst))
     }
 
     /// A lease on `ino` is given up (before anything cached under it is dropped).
     pub fn note(&self, ino: Ino) {
-        let mut history = self.0.lock();
-        history.last.push_back(ino);
-        if history.last.len() > REMEMBERED {
-            history.last.pop_front();
-            history.first += 1;
+        let mut history = self.history.lock();
+        let number = self.last.load(Ordering::SeqCst) + 1;
+        if history.young.len() >= REMEMBERED {
+            history.old = std::mem::take(&mut history.young);
+            history.forgotten = history.began;
+            history.began = number - 1;
         }
+        history.young.insert(ino, number);
+        self.last.store(number, Ordering::SeqCst);
     }
 
     /// All leases are void.
     pub fn note_all(&self) {
-        let mut history = self.0.lock();
-        history.first += history.last.len() as u64 + 1;
-        history.last.clear();
+        let mut history = self.history.lock();
+        let number = self.last.load(Ordering::SeqCst) + 1;
+        *history = History { forgotten: number, began: number, ..History::default() };
+        self.last.store(number, Ordering::SeqCst);
     }
 
     /// Whether a lease on `ino` may have been recalled since `mark`.
     pub fn recalled_since(&self, mark: Mark, ino: Ino) -> bool {
-        let history = self.0.lock();
-        if mark.0 < history.first {
-            return true;
+        if self.last.load(Ordering::SeqCst) == mark.0 {
+            return false;
         }
-        let skip = (mark.0 - history.first) as usize;
-        history.last.iter().skip(skip).any(|&recalled| recalled == ino)
+        let history = self.history.lock();
+        let last = history.young.get(&ino).or_else(|| history.old.get(&ino));
+        mark.0 < history.forgotten || last.is_some_and(|&number| number > mark.0)
     }
 }
 
@@ -81,8 +93,8 @@ mod tests {
         recalls.note(Ino(7));
         assert!(recalls.recalled_since(mark, Ino(7)));
         assert!(!recalls.recalled_since(mark, Ino(8)));
-        for _ in 0..=REMEMBERED {
-            recalls.note(Ino(9));
+        for n in 0..=2 * REMEMBERED as u64 {
+            recalls.note(Ino(100 + n));
         }
         assert!(recalls.recalled_since(mark, Ino(8)), "forgotten counts as recalled");
         let mark = recalls.now();

@@ -180,7 +180,14 @@ impl Session {
     }
 
     fn find(&mut self, seq: Seq) -> Option<&mut Kept> {
-        let at = self.kept.partition_point(|kept| kept.request.seq.0 + kept.count <= seq.0);
+        let first = self.kept.front()?.request.seq;
+        // Without batches before it, its place is known.
+        let guess = seq.0.checked_sub(first.0)? as usize;
+        let guessed = self.kept.get(guess).is_some_and(|kept| kept.request.seq == seq);
+        let at = match guessed {
+            true => guess,
+            false => self.kept.partition_point(|kept| kept.request.seq.0 + kept.count <= seq.0),
+        };
         self.kept.get_mut(at).filter(|kept| kept.request.seq <= seq)
     }
 

@@ -77,7 +77,7 @@ fn own_changes_are_known_at_once_and_beat_answers_that_were_under_way() {
     let (cache, recalls) = leased();
     let asked = cache.since(&recalls);
     let since = cache.since(&recalls);
-    cache.changed(&recalls, since, &make("a"), &made(7), LeaseMode::Exclusive);
+    cache.changed(&recalls, since, [(&make("a"), &made(7), LeaseMode::Exclusive)].into_iter());
     assert_eq!(cache.name(DIR, &name("a")), Some((Some(Ino(7)), true)));
     assert!(cache.attr(Ino(7)).is_some());
     cache.learn_name(&recalls, asked, DIR, &name("a"), None);
@@ -85,19 +85,26 @@ fn own_changes_are_known_at_once_and_beat_answers_that_were_under_way() {
     // Two changes of one name, answered in the wrong order: ask.
     let (first, second) = (cache.since(&recalls), cache.since(&recalls));
     let unlink = Op::Unlink { parent: DIR, name: name("a") };
-    cache.changed(&recalls, second, &unlink, &Outcome::default(), LeaseMode::None);
-    cache.changed(&recalls, first, &make("a"), &made(8), LeaseMode::Exclusive);
+    cache.changed(&recalls, second, [(&unlink, &Outcome::default(), LeaseMode::None)].into_iter());
+    cache.changed(&recalls, first, [(&make("a"), &made(8), LeaseMode::Exclusive)].into_iter());
     assert_eq!(cache.name(DIR, &name("a")), None);
     // A name that is unlinked is known to be absent, and its directory has other times.
     let since = cache.since(&recalls);
     cache.learn_attr(&recalls, since, &attr(DIR), LeaseMode::Shared);
-    cache.changed(&recalls, since, &unlink, &Outcome::default(), LeaseMode::None);
+    cache.changed(&recalls, since, [(&unlink, &Outcome::default(), LeaseMode::None)].into_iter());
     assert_eq!(cache.name(DIR, &name("a")), Some((None, true)));
     assert_eq!(cache.attr(DIR), None);
+    // The operations of one call do not doubt each other.
+    let since = cache.since(&recalls);
+    let (x, y) = (make("x"), make("y"));
+    let (made_x, made_y) = (made(20), made(21));
+    let batch = [(&x, &made_x, LeaseMode::None), (&y, &made_y, LeaseMode::None)];
+    cache.changed(&recalls, since, batch.into_iter());
+    assert_eq!(cache.name(DIR, &name("y")), Some((Some(Ino(21)), true)));
     // Search rights may have changed: ask who may search.
     let change = AttrChange { mode: Some(Mode(0o700)), ..AttrChange::default() };
     let chmod = Op::SetAttr { ino: DIR, change };
-    cache.changed(&recalls, cache.since(&recalls), &chmod, &made(DIR.0), LeaseMode::Shared);
+    cache.changed(&recalls, cache.since(&recalls), [(&chmod, &made(DIR.0), LeaseMode::Shared)].into_iter());
     assert!(!cache.is_open(DIR));
     assert_eq!(cache.name(DIR, &name("a")), None);
 }
