@@ -45,6 +45,9 @@ pub struct EchoOptions {
     pub records_per_message: usize,
     /// Messages sent on each connection.
     pub messages: u64,
+    /// Several messages may go out in one call. Without it each message is a call of its own, as a peer that must
+    /// act on each before it knows of the next would send it.
+    pub coalesce: bool,
 }
 
 impl EchoOptions {
@@ -57,12 +60,18 @@ impl EchoOptions {
             record_bytes: 75,
             records_per_message: 1,
             messages,
+            coalesce: true,
         }
     }
 
     /// 64 requests under way on one connection.
     pub fn pipelined(transport: Transport, messages: u64) -> EchoOptions {
         EchoOptions { in_flight: 64, ..EchoOptions::one_at_a_time(transport, messages) }
+    }
+
+    /// 64 requests under way on one connection, each written in a call of its own.
+    pub fn pipelined_singly(transport: Transport, messages: u64) -> EchoOptions {
+        EchoOptions { coalesce: false, ..EchoOptions::pipelined(transport, messages) }
     }
 
     /// 64 connections with one request under way each; `messages` on each.
@@ -136,7 +145,8 @@ where
     let (clients, servers): (Vec<S>, Vec<S>) = pairs.into_iter().unzip();
     thread::scope(|scope| {
         // Each thread owns its end, so that its failure ends the other end too.
-        let serving: Vec<_> = servers.into_iter().map(|s| scope.spawn(move || serve(&s))).collect();
+        let serving: Vec<_> =
+            servers.into_iter().map(|s| scope.spawn(move || serve(&s, options.coalesce))).collect();
         let watch = Stopwatch::start();
         let asking: Vec<_> = clients.into_iter().map(|c| scope.spawn(move || ask(&c, options))).collect();
         let mut round_trips = 0;
@@ -151,7 +161,7 @@ where
     })
 }
 
-fn serve<S>(stream: &S) -> io::Result<()>
+fn serve<S>(stream: &S, coalesce: bool) -> io::Result<()>
 where
     for<'a> &'a S: Read + Write,
 {
@@ -161,7 +171,7 @@ where
     while !requests.fill_buf()?.is_empty() {
         read_frame(&mut requests, &mut payload)?;
         write_frame(&mut replies, &payload)?;
-        if !has_whole_frame(requests.buffer()) {
+        if !coalesce || !has_whole_frame(requests.buffer()) {
             replies.flush()?;
         }
     }
@@ -180,6 +190,9 @@ where
         while sent < options.messages && sent - answered < options.in_flight as u64 {
             write_frame(&mut requests, &payload)?;
             sent += 1;
+            if !options.coalesce {
+                requests.flush()?;
+            }
         }
         requests.flush()?;
         loop {

@@ -89,6 +89,9 @@ fn run_mdtest(args: &Mdtest) -> Outcome {
 }
 
 fn run_seqio(args: &Seqio) -> Outcome {
+    if args.size == 0 || !args.size.is_multiple_of(seqio::CALL_BYTES) {
+        return Err(Failure::failed("--size is a multiple of 4M, at least that"));
+    }
     let options = SeqioOptions { file_bytes: args.size, ..SeqioOptions::standard(args.dir.clone()) };
     let rate = chiton_bench::seqio::measure(&options)
         .map_err(|e| Failure::failed(format!("seqio in {}: {e}", args.dir.display())))?;

@@ -8,6 +8,8 @@ use super::subject::{Subject, make_dir, unmount};
 use crate::failure::{Failure, Outcome};
 
 const BYTES: u64 = 1 << 30;
+/// Files are written in whole calls of this size.
+pub(super) const CALL_BYTES: u64 = 4 << 20;
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let disk = plan.dir.join("disk");
@@ -16,7 +18,10 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let mount = subject.mount(&plan.dir.join("seqio-mnt"))?;
     let [mut write, mut read]: [(Vec<f64>, Vec<f64>); 2] = Default::default();
     for _ in 0..plan.rounds {
-        let options = |dir| SeqioOptions { file_bytes: BYTES / plan.divisor, ..SeqioOptions::standard(dir) };
+        let options = |dir| SeqioOptions {
+            file_bytes: BYTES / plan.divisor / CALL_BYTES * CALL_BYTES,
+            ..SeqioOptions::standard(dir)
+        };
         let theirs = seqio::measure(&options(disk.clone())).map_err(Failure::failed)?;
         let ours = seqio::measure(&options(mount.dir().to_path_buf())).map_err(Failure::failed)?;
         write.0.push(theirs.write_mib_per_second);

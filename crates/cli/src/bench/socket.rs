@@ -28,7 +28,8 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         let bare = echoed(&EchoOptions::one_at_a_time(Transport::Unix, one_by_one))?.round_trips_per_second();
         rates[0].0.push(bare);
         rates[0].1.push(singly(&client, one_by_one)?);
-        let bare = echoed(&EchoOptions::pipelined(Transport::Unix, in_flight))?.round_trips_per_second();
+        let bare =
+            echoed(&EchoOptions::pipelined_singly(Transport::Unix, in_flight))?.round_trips_per_second();
         rates[1].0.push(bare);
         rates[1].1.push(ahead(&client, in_flight)?);
         batched.push(in_batches(&client, BATCHED / plan.divisor)?);
@@ -42,7 +43,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         Row::new("socket creates, one at a time / echo", "ops/s", &echo_single, &single)
             .with_target(0.6)
             .with_bound("CPU: system calls and wake-ups"),
-        Row::new("socket creates, 64 in flight / echo", "ops/s", &echo_ahead, &ours_ahead)
+        Row::new("socket creates, 64 in flight / echo, a call for each", "ops/s", &echo_ahead, &ours_ahead)
             .with_target(0.4)
             .with_bound("CPU: the engine's work a create; the echo does none"),
         Row::new(
