@@ -125,8 +125,14 @@ impl Core {
         for (op, outcome, _) in done {
             if let Op::SetAttr { ino, change } = op
                 && narrows(change)
-                && outcome.attr.as_ref().is_some_and(|attr| attr.kind == Kind::Dir)
+                && let Some(attr) = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir)
             {
+                if let Some(invalidator) = self.invalidator.get().filter(|_| self.forgets_names_at_once()) {
+                    if !attr.mode.has(0o111) {
+                        invalidator.inval_dir(*ino);
+                    }
+                    continue;
+                }
                 // The kernel holds the directory's lock until it has our answer: not on this thread.
                 self.invalidate_later(vec![*ino]);
             }

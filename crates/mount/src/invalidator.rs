@@ -33,4 +33,8 @@ impl Invalidator for KernelInvalidator {
         // see `Kernel::name_ttl_max`: that long a stale name may be seen there.)
         self.kernel.forget_all_names();
     }
+
+    fn forgets_names_at_once(&self) -> bool {
+        self.kernel.has_epochs()
+    }
 }

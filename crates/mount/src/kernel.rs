@@ -71,16 +71,21 @@ impl Kernel {
         self.tell("an inode", |notifier| notifier.inval_inode(INodeNo(ino.0), 0, 0));
     }
 
+    /// Whether this kernel can forget all names at once.
+    pub(crate) fn has_epochs(&self) -> bool {
+        self.has_epochs.load(Ordering::Relaxed)
+    }
+
     /// How long the kernel may be told to keep a name: where names cannot be taken back all at once, not long.
     pub(crate) fn name_ttl_max(&self) -> Duration {
-        if self.has_epochs.load(Ordering::Relaxed) { Duration::MAX } else { NAME_TTL_WITHOUT_EPOCHS }
+        if self.has_epochs() { Duration::MAX } else { NAME_TTL_WITHOUT_EPOCHS }
     }
 
     /// No name that the kernel knows is believed any more before it is looked up again. Takes no lock. `false`: this
     /// kernel cannot do that.
     pub(crate) fn forget_all_names(&self) -> bool {
         let Some(lines) = self.lines.get() else { return true };
-        if !self.has_epochs.load(Ordering::Relaxed) {
+        if !self.has_epochs() {
             return false;
         }
         // fuse_out_header: length, what (as "error"), 0 for "no request".

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   SETLKW ─ try ─ granted ────────────────────────▶ reply
-//!              └─ only our own process is in the way ▶ EDEADLK
-//!              └─ thread: client.lock(wait) ───────▶ reply
+//!              └─ thread: client.setlk(wait) ──────▶ reply
 //!                              ▲ cancel
-//!                 watcher ─────┘ every 100 ms: has the caller a signal, is it gone?
+//!                 watcher ─────┘ every 100 ms: has the caller a signal, is it gone (EINTR)?
+//!                                is only its own process in the way, still (EDEADLK)?
 //! ```
 //!
 //! Invariants:
@@ -29,6 +29,9 @@ use crate::range_lock;
 const WAITS_MAX: usize = 1024;
 /// How often the callers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// So many looks must find only the caller's own process in the way. Not one: the kernel tells of a closed file, which
+/// drops its flock, only after close(2) has returned.
+const OWN_WAY_LOOKS: u32 = 5;
 
 /// The waits of one mount.
 pub(crate) struct LockWaits {
@@ -48,8 +51,12 @@ struct State {
 }
 
 struct Wait {
+    lock: Lock,
+    /// The caller's.
     thread: u32,
     token: CancelToken,
+    /// Looks in a row that found only the caller's own process in the way.
+    own_way_looks: u32,
 }
 
 impl LockWaits {
@@ -61,10 +68,7 @@ impl LockWaits {
     pub(crate) fn set(self: &Arc<LockWaits>, lock: Lock, wait: bool, thread: u32, reply: ReplyEmpty) {
         match self.set_noting(lock, None) {
             Ok(()) => reply.ok(),
-            Err(Refusal::WouldBlock) if wait => match self.is_own_way(&lock) {
-                true => reply.error(errno(Refusal::Deadlock)),
-                false => self.wait(lock, thread, reply),
-            },
+            Err(Refusal::WouldBlock) if wait => self.wait(lock, thread, reply),
             Err(refusal) => reply.error(errno(refusal)),
         }
     }
@@ -74,7 +78,9 @@ impl LockWaits {
     fn is_own_way(&self, lock: &Lock) -> bool {
         let (mut rest, mut found) = (*lock, false);
         while let Ok(Some(held)) = self.client.getlk(rest) {
-            if held.pid != lock.pid || held.pid == 0 {
+            // Process ids are those of one machine: the owner says whether it is of this mount.
+            let is_ours = self.owners.lock().contains(&(held.ino, held.owner));
+            if held.pid != lock.pid || !is_ours {
                 return false;
             }
             found = true;
@@ -95,7 +101,7 @@ impl LockWaits {
         }
         let id = state.next;
         state.next += 1;
-        state.waits.insert(id, Wait { thread, token: token.clone() });
+        state.waits.insert(id, Wait { lock, thread, token: token.clone(), own_way_looks: 0 });
         if !state.has_watcher {
             let weak = Arc::downgrade(self);
             let spawned = std::thread::Builder::new().name("chiton-lockwatch".to_owned()).spawn(move || watch(&weak));
@@ -105,9 +111,12 @@ impl LockWaits {
         let waits = self.clone();
         let spawned = std::thread::Builder::new().name("chiton-lockwait".to_owned()).spawn(move || {
             let result = waits.set_noting(lock, Some(&token));
-            waits.state.lock().waits.remove(&id);
+            let wait = waits.state.lock().waits.remove(&id);
             match result {
                 Ok(()) => reply.ok(),
+                Err(Refusal::Interrupted) if wait.is_some_and(|wait| wait.own_way_looks >= OWN_WAY_LOOKS) => {
+                    reply.error(errno(Refusal::Deadlock));
+                }
                 Err(refusal) => reply.error(errno(refusal)),
             }
         });
@@ -151,23 +160,34 @@ impl LockWaits {
         }
     }
 
-    /// Cancels the waits of callers that have a signal to act on. `false`: nobody waits any more.
+    /// Cancels the waits of callers that have a signal to act on, or that wait for themselves. `false`: nobody waits
+    /// any more.
     fn look(&self) -> bool {
-        let waits: Vec<(u32, CancelToken)> = {
+        let waits: Vec<(u64, Lock, u32, CancelToken)> = {
             let mut state = self.state.lock();
             if state.waits.is_empty() || state.closed {
                 state.has_watcher = false;
                 return false;
             }
             self.changed.wait_for(&mut state, LOOK_EVERY);
-            state.waits.values().map(|wait| (wait.thread, wait.token.clone())).collect()
+            state.waits.iter().map(|(id, wait)| (*id, wait.lock, wait.thread, wait.token.clone())).collect()
         };
-        for (thread, token) in waits {
-            if matches!(proc_status::look(thread), Waiting::Signalled | Waiting::Gone) {
+        for (id, lock, thread, token) in waits {
+            let is_over = matches!(proc_status::look(thread), Waiting::Signalled | Waiting::Gone);
+            if is_over || self.waits_for_itself(id, &lock) {
                 self.client.cancel(&token);
             }
         }
         true
+    }
+
+    fn waits_for_itself(&self, id: u64, lock: &Lock) -> bool {
+        let is_own_way = self.is_own_way(lock);
+        let mut state = self.state.lock();
+        state.waits.get_mut(&id).is_some_and(|wait| {
+            wait.own_way_looks = if is_own_way { wait.own_way_looks + 1 } else { 0 };
+            wait.own_way_looks >= OWN_WAY_LOOKS
+        })
     }
 }
 

@@ -59,13 +59,15 @@ pub(crate) struct Shell {
     client: Arc<Client>,
     kernel: Arc<Kernel>,
     locks: Arc<LockWaits>,
+    is_connected: bool,
     is_shared: bool,
 }
 
 impl Shell {
     pub(crate) fn new(client: Arc<Client>, kernel: Arc<Kernel>, options: &MountOptions) -> Shell {
-        let is_shared = options.shared.unwrap_or(!client.is_embedded());
-        Shell { locks: LockWaits::new(client.clone()), client, kernel, is_shared }
+        let is_connected = !client.is_embedded();
+        let is_shared = options.shared.unwrap_or(is_connected);
+        Shell { locks: LockWaits::new(client.clone()), client, kernel, is_connected, is_shared }
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
@@ -88,8 +90,8 @@ impl Shell {
         .into_iter()
     }
 
-    /// How the kernel is to treat an open file. `had_content`: the lease on it was there before this open, so what the
-    /// kernel still has of it is true.
+    /// How the kernel is to treat an open file. `had_content`: the lease on it was there before this open, so what
+    /// the kernel still has of it is true.
     fn open_answer(&self, flags: chiton_client::OpenFlags, had_content: bool) -> FopenFlags {
         // A buffered write waits for its lease with pages locked, which a recall has to invalidate: two mounts that
         // both want to write what both have read would wait for each other.
@@ -197,12 +199,13 @@ impl Filesystem for Shell {
             let result =
                 as_caller(req, |caller| self.client.setattr(caller, Ino(ino.0), change, fh.map(|fh| fh.0)));
             if let Ok(entry) = &result
+                && self.is_connected
                 && (new_mode.is_some() || owned)
                 && entry.attr.kind == Kind::Dir
                 && entry.attr.mode.0 & 0o111 != 0o111
             {
-                // Before the answer, so that whoever learns of the change finds it in force. (On a kernel that cannot
-                // do it names live for a second at most.)
+                // Before the answer, so that whoever learns of the change finds it in force. The client takes back
+                // what it told, but a thread of its own does so, later: the kernel holds locks until we answer.
                 self.kernel.forget_all_names();
             }
             reply::attr(reply, result);
@@ -351,7 +354,7 @@ impl Filesystem for Shell {
     fn read(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -370,6 +373,11 @@ impl Filesystem for Shell {
                     Err(refusal) => reply.error(errno(refusal)),
                 }
             });
+            if self.is_shared && !self.client.has_content(Ino(ino.0)) {
+                // Answered while the lease was being taken back: nobody else will tell the kernel when these pages
+                // are no longer true.
+                self.kernel.inval_inode_later(Ino(ino.0));
+            }
         });
     }
 

@@ -151,7 +151,7 @@ impl Files {
         Ok(fh)
     }
 
-    /// Ends a handle. What is dirty is pushed when it was the file's last; what cannot be pushed then is lost (its
+    /// Ends a handle. What is dirty in the file is pushed; what cannot be pushed when its last handle ends is lost (its
     /// error was, or is now, the last thing that can be said about it).
     ///
     /// # Errors
@@ -159,8 +159,8 @@ impl Files {
     pub fn release(&self, fh: u64) -> Result<(), Refusal> {
         let open = self.handles.write().remove(&fh).ok_or(Refusal::BadHandle)?;
         let file = &open.file;
-        let last = file.lock().handles == 1;
-        let result = if last { self.push(file, Scope::All) } else { Ok(()) };
+        // Also if it is not the last: two that end at once would each leave it to the other.
+        let result = self.push(file, Scope::All);
         self.leave(file);
         self.service.closed(file.ino);
         result
@@ -347,8 +347,14 @@ impl Files {
             eprintln!("chiton: data written to inode {} could not be stored and are lost", file.ino);
             inner.drop_dirty(&self.budget);
         }
+        // Of an empty file there is nothing to remember that a server in this process would not know as fast.
+        let is_worthless = inner.size == 0 && self.service.is_embedded();
         drop(inner);
         self.dirty.lock().remove(&file.ino);
+        if is_worthless {
+            table.files.remove(&file.ino);
+            return;
+        }
         table.idle_stamp += 1;
         let stamp = table.idle_stamp;
         table.idle.insert(stamp, file.ino);

@@ -14,13 +14,13 @@ use super::mounted::Mounted;
 use super::subject::FsUnderTest;
 
 /// A server on a directory of its own.
-pub struct Served {
-    pub server: Arc<Server>,
-    pub scratch: TempDir,
+pub(crate) struct Served {
+    pub(crate) server: Arc<Server>,
+    pub(crate) scratch: TempDir,
 }
 
 impl Served {
-    pub fn new() -> Served {
+    pub(crate) fn new() -> Served {
         static UMASK: Once = Once::new();
         // SAFETY: changes a number of this process; no test wants another one.
         UMASK.call_once(|| unsafe {
@@ -35,12 +35,12 @@ impl Served {
         Served { server, scratch }
     }
 
-    pub fn embedded(&self) -> Arc<Client> {
+    pub(crate) fn embedded(&self) -> Arc<Client> {
         Arc::new(Client::embedded(self.server.clone(), ClientOptions::default()).expect("an embedded client"))
     }
 
     /// A fresh directory to mount on.
-    pub fn mountpoint(&self, name: &str) -> PathBuf {
+    pub(crate) fn mountpoint(&self, name: &str) -> PathBuf {
         let dir = self.scratch.path().join(name);
         std::fs::create_dir(&dir).expect("a mount point");
         open_to_all(&dir);
@@ -60,18 +60,19 @@ impl Drop for Served {
 }
 
 /// A file system mounted by this process. Unmounts, then stops the server.
-pub struct MountedHere {
-    pub fs: Mounted,
-    pub mount: Option<Mount>,
-    pub served: Served,
+pub(crate) struct MountedHere {
+    pub(crate) fs: Mounted,
+    mount: Option<Mount>,
+    // Dropped last.
+    _served: Served,
 }
 
 impl MountedHere {
-    pub fn new() -> MountedHere {
+    pub(crate) fn new() -> MountedHere {
         let served = Served::new();
         let dir = served.mountpoint("mnt");
         let mount = Mount::start(served.embedded(), &dir, MountOptions::default()).expect("a mount");
-        MountedHere { fs: Mounted { dir }, mount: Some(mount), served }
+        MountedHere { fs: Mounted { dir }, mount: Some(mount), _served: served }
     }
 }
 
@@ -82,7 +83,7 @@ impl Drop for MountedHere {
 }
 
 /// Runs a test over the library, and over a mount.
-pub fn over_both(test: impl Fn(&dyn FsUnderTest)) {
+pub(crate) fn over_both(test: impl Fn(&dyn FsUnderTest)) {
     let served = Served::new();
     let library = Library::new(served.embedded());
     test(&library);

@@ -13,13 +13,13 @@ use super::mounted::{Mounted, as_user};
 use super::subject::{BOB, FsUnderTest, ROOT};
 
 /// A shared mapping of a whole file.
-pub struct Mapping {
+pub(crate) struct Mapping {
     at: *mut u8,
     len: usize,
 }
 
 impl Mapping {
-    pub fn of(file: &File, len: usize) -> Mapping {
+    pub(crate) fn of(file: &File, len: usize) -> Mapping {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping of an open file.
         let at = unsafe {
@@ -29,19 +29,19 @@ impl Mapping {
         Mapping { at: at.cast(), len }
     }
 
-    pub fn store(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn store(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.len);
         // SAFETY: within the mapping; nothing in this process holds a reference into it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.add(offset), bytes.len()) };
     }
 
-    pub fn load(&self, offset: usize, len: usize) -> Vec<u8> {
+    pub(crate) fn load(&self, offset: usize, len: usize) -> Vec<u8> {
         assert!(offset + len <= self.len);
         // SAFETY: as above.
         (0..len).map(|i| unsafe { self.at.add(offset + i).read_volatile() }).collect()
     }
 
-    pub fn sync(&self) {
+    pub(crate) fn sync(&self) {
         // SAFETY: the whole mapping.
         assert_eq!(unsafe { libc::msync(self.at.cast(), self.len, libc::MS_SYNC) }, 0);
     }

@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use super::subject::{Answer, Errno, Flags, FsUnderTest, ROOT, Stat, User};
 
 /// A client.
-pub struct Library {
-    pub client: Arc<Client>,
+pub(crate) struct Library {
+    pub(crate) client: Arc<Client>,
     open: Mutex<BTreeMap<u64, Ino>>,
 }
 
 impl Library {
-    pub fn new(client: Arc<Client>) -> Library {
+    pub(crate) fn new(client: Arc<Client>) -> Library {
         Library { client, open: Mutex::default() }
     }
 

@@ -27,7 +27,7 @@ fn set_waiting(fd: RawFd, kind: i32, start: i64, len: i64) -> i32 {
 }
 
 /// flock(2); its errno, or 0.
-pub fn flock(fd: RawFd, how: i32) -> i32 {
+pub(crate) fn flock(fd: RawFd, how: i32) -> i32 {
     // SAFETY: a live descriptor.
     if unsafe { libc::flock(fd, how) } == 0 { 0 } else { errno() }
 }

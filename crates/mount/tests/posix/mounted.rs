@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use super::subject::{Answer, Errno, Flags, FsUnderTest, ROOT, Stat, User};
 
 /// A directory where a file system is mounted.
-pub struct Mounted {
-    pub dir: PathBuf,
+pub(crate) struct Mounted {
+    pub(crate) dir: PathBuf,
 }
 
 fn check(result: libc::c_int) -> Answer<libc::c_int> {
@@ -24,7 +24,7 @@ fn errno() -> Errno {
 }
 
 /// Runs `call` as `user`: the identity of a thread is its own as long as libc is not asked to change it.
-pub fn as_user<R: Send>(user: User, call: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn as_user<R: Send>(user: User, call: impl FnOnce() -> R + Send) -> R {
     if user == ROOT {
         return call();
     }

@@ -1,7 +1,7 @@
 //! Names: making, moving and removing them.
 
 use super::fixture::over_both;
-use super::subject::{ALICE, FsUnderTest, ROOT};
+use super::subject::{ALICE, ROOT};
 
 /// S1: what is answered is seen.
 #[test]

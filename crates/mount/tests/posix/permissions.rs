@@ -1,7 +1,7 @@
 //! Who may do what.
 
 use super::fixture::over_both;
-use super::subject::{ALICE, BOB, FsUnderTest, ROOT, User};
+use super::subject::{ALICE, BOB, ROOT, User};
 
 /// S29: owner, group, others, decide in this order.
 #[test]

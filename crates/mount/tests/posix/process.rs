@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 /// A forked child.
-pub struct Child {
-    pub pid: libc::pid_t,
+pub(crate) struct Child {
+    pub(crate) pid: libc::pid_t,
     reaped: bool,
 }
 
 impl Child {
     /// Forks. `body` may only make system calls (other threads' locks, the allocator's too, are not its own), and its
     /// value is the exit status.
-    pub fn fork(body: impl FnOnce() -> i32) -> Child {
+    pub(crate) fn fork(body: impl FnOnce() -> i32) -> Child {
         // SAFETY: the child makes system calls only, and never returns.
         match unsafe { libc::fork() } {
             0 => {
@@ -26,20 +26,20 @@ impl Child {
     }
 
     /// Waits until it is inside the system call of this number.
-    pub fn wait_in(&self, call: libc::c_long) {
+    pub(crate) fn wait_in(&self, call: libc::c_long) {
         let wanted = format!("{call} ");
         self.until("in the system call", || {
             std::fs::read_to_string(format!("/proc/{}/syscall", self.pid)).is_ok_and(|now| now.starts_with(&wanted))
         });
     }
 
-    pub fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         // SAFETY: a child of ours that is not reaped yet.
         assert_eq!(unsafe { libc::kill(self.pid, signal) }, 0);
     }
 
     /// Its exit status, or the negative number of the signal that killed it.
-    pub fn status(mut self) -> i32 {
+    pub(crate) fn status(mut self) -> i32 {
         let mut raw = 0;
         self.until("over", || {
             // SAFETY: `raw` is a live integer.

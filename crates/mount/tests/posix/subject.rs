@@ -3,44 +3,44 @@
 use std::collections::BTreeMap;
 
 /// An errno.
-pub type Errno = i32;
+pub(crate) type Errno = i32;
 /// The answer of a file system.
-pub type Answer<T> = Result<T, Errno>;
+pub(crate) type Answer<T> = Result<T, Errno>;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
-    pub uid: u32,
-    pub gid: u32,
-    pub groups: &'static [u32],
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: &'static [u32],
 }
 
-pub const ROOT: User = User { uid: 0, gid: 0, groups: &[] };
-pub const ALICE: User = User { uid: 1201, gid: 1301, groups: &[1400] };
-pub const BOB: User = User { uid: 1202, gid: 1302, groups: &[1401] };
+pub(crate) const ROOT: User = User { uid: 0, gid: 0, groups: &[] };
+pub(crate) const ALICE: User = User { uid: 1201, gid: 1301, groups: &[1400] };
+pub(crate) const BOB: User = User { uid: 1202, gid: 1302, groups: &[1401] };
 
 /// The part of stat(2) that tests look at. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
-    pub ino: u64,
+pub(crate) struct Stat {
+    pub(crate) ino: u64,
     /// `S_IFMT` bits and permissions.
-    pub mode: u32,
-    pub nlink: u64,
-    pub uid: u32,
-    pub gid: u32,
-    pub size: u64,
+    pub(crate) mode: u32,
+    pub(crate) nlink: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
     /// Units of 512 bytes.
-    pub blocks: u64,
-    pub atime: i64,
-    pub mtime: i64,
-    pub ctime: i64,
+    pub(crate) blocks: u64,
+    pub(crate) atime: i64,
+    pub(crate) mtime: i64,
+    pub(crate) ctime: i64,
 }
 
 /// How a file is opened: the flags of open(2).
-pub type Flags = i32;
+pub(crate) type Flags = i32;
 
 /// A file system with absolute paths (of its own root) and open files by number.
-pub trait FsUnderTest {
+pub(crate) trait FsUnderTest {
     fn open(&self, user: User, path: &str, flags: Flags, mode: u32) -> Answer<u64>;
     fn close(&self, fd: u64) -> Answer<()>;
     fn read_at(&self, fd: u64, offset: u64, len: usize) -> Answer<Vec<u8>>;

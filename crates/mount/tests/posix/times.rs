@@ -1,7 +1,7 @@
 //! Times.
 
 use super::fixture::over_both;
-use super::subject::{ALICE, BOB, FsUnderTest, ROOT};
+use super::subject::{ALICE, BOB, ROOT};
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use super::fixture::over_both;
-use super::subject::{ALICE, BOB, FsUnderTest, ROOT};
+use super::subject::{ALICE, BOB, ROOT};
 
 /// S51: set, get, list, remove.
 #[test]
