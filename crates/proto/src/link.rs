@@ -259,8 +259,15 @@ impl Link {
     }
 
     pub(crate) fn wait(&self, id: u64) -> Result<Reply, ConnectionLost> {
-        self.flush();
+        // A caller that keeps a window of requests in flight waits for the oldest, which is mostly there: what it
+        // has sent since goes on gathering until it really has to wait.
         let mut slots = self.slots.lock();
+        if slots.in_flight.get(&id).is_some_and(|slot| slot.reply.is_some()) {
+            return Ok(slots.remove(id).expect("the reply is there"));
+        }
+        drop(slots);
+        self.flush();
+        slots = self.slots.lock();
         loop {
             let there = slots.in_flight.get(&id).map(|slot| slot.reply.is_some());
             match (there, &slots.lost) {
