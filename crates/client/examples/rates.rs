@@ -1,6 +1,6 @@
 //! Creates over a Unix socket, beside the bare echo of as many bytes: one at a time, 64 in flight, 1,000 a batch.
 //!
-//! `cargo run --release -p chiton-client --example rates [creates]`
+//! `cargo run --release -p chiton-client --example rates [creates] [row]`
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -62,6 +62,9 @@ fn row(
     load: Load,
     floor: impl Fn() -> Result<f64, Failure>,
 ) -> Result<(), Failure> {
+    if std::env::args().nth(2).is_some_and(|only| !name.contains(&only)) {
+        return Ok(());
+    }
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
         let floor = floor()?;
