@@ -276,7 +276,7 @@ fn crash_writes(mount: Mounted, files: u64) -> Result<Crash> {
 
 fn content(i: u64) -> Vec<u8> {
     // Some inside their inode, some in blocks.
-    let bytes = if i % 10 == 0 { 50_000 } else { 700 };
+    let bytes = if i.is_multiple_of(10) { 50_000 } else { 700 };
     format!("file {i}\n").into_bytes().into_iter().cycle().take(bytes).collect()
 }
 

@@ -4,7 +4,7 @@
 //! each step as one.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::run::{Result, cargo, shown};
 use crate::{demo, suites};
@@ -72,13 +72,4 @@ fn cargo_test(count: &mut Count) -> Result<()> {
 pub(crate) fn before(text: &str, word: &str) -> u64 {
     let head = text.split(word).next().unwrap_or_default();
     head.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
-}
-
-/// True if a program is on the PATH.
-pub(crate) fn has(program: &str) -> bool {
-    Command::new("sh")
-        .args(["-c", &format!("command -v {program}")])
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
 }

@@ -330,7 +330,7 @@ impl Double {
             Call::Query(Query::Map { ino, offset, len }) => {
                 let mut state = self.clear(self.state.lock(), session, ino, LeaseMode::Shared, false);
                 // A server may decline at any time, for instance because the file is fought over.
-                let declines = state.position % 3 == 0;
+                let declines = state.position.is_multiple_of(3);
                 let file = state.files.get_mut(&ino).ok_or(Refusal::Stale)?;
                 let mut lease = file.leases.get(&session).copied().unwrap_or(LeaseMode::None);
                 if file.recalls.contains_key(&session) {
