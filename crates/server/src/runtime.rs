@@ -10,9 +10,11 @@ mod stores;
 mod error;
 mod startup;
 
+mod bell;
 mod blocks;
 mod commits;
 mod deliver;
+mod fatal;
 mod pump;
 mod requests;
 mod shared;

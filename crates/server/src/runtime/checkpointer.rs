@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use chiton_metastore::{Batch, StoreError};
 use chiton_namespace::RowChange;
-use chiton_types::Position;
+use chiton_types::{Position, Put, Take};
 
 use crate::runtime::shared::Shared;
 
@@ -66,11 +66,14 @@ impl Shared {
     /// One checkpoint, or the one that failed the last time. On an error its rows are kept for the next try.
     pub(crate) fn checkpoint_now(&self) -> Result<(), String> {
         let mut pending = self.checkpointing.lock();
-        let begun = match pending.take() {
-            Some(begun) => begun,
+        let (begun, rows) = match pending.take() {
+            Some(begun) => {
+                let rows = begun.rows();
+                (begun, rows)
+            }
             None => self.take_rows(),
         };
-        if let Err(line) = self.commit_rows(&begun) {
+        if let Err(line) = self.commit_rows(&begun, rows) {
             *pending = Some(begun);
             return Err(line);
         }
@@ -92,7 +95,7 @@ impl Shared {
         Ok(())
     }
 
-    fn take_rows(&self) -> Begun {
+    fn take_rows(&self) -> (Begun, Vec<RowChange>) {
         self.checkpoint.appended_bytes.store(self.appended_bytes.load(Relaxed), Relaxed);
         let (position, mut rows) = self.with_engine(|engine, _| {
             self.checkpoint.rung.store(false, Relaxed);
@@ -100,10 +103,10 @@ impl Shared {
             (engine.position(), engine.own_rows())
         });
         while !self.with_engine(|engine, _| engine.namespace().checkpoint_take(SLICE_ROWS, &mut rows)) {}
-        Begun { position, rows }
+        (Begun::new(position, &rows), rows)
     }
 
-    fn commit_rows(&self, begun: &Begun) -> Result<(), String> {
+    fn commit_rows(&self, begun: &Begun, rows: Vec<RowChange>) -> Result<(), String> {
         if self.place.is_severed() {
             return Err("the server was abandoned".to_owned());
         }
@@ -113,7 +116,7 @@ impl Shared {
             self.set_health(Err(&error));
             return Err(why(&error));
         }
-        let Err(error) = self.meta.get().commit(Batch { rows: begun.rows.clone() }) else { return Ok(()) };
+        let Err(error) = self.meta.get().commit(Batch { rows }) else { return Ok(()) };
         self.error_count.fetch_add(1, Relaxed);
         if matches!(error, StoreError::NoSpace { .. }) && !self.store_full.swap(true, Relaxed) {
             // Those that wait for room are told.
@@ -150,7 +153,50 @@ impl Shared {
 }
 
 /// A checkpoint that is not committed.
+///
+/// The store consumes a batch. What another try would need is kept as flat bytes, which costs a fraction of a copy
+/// with two allocations for each row.
 pub(crate) struct Begun {
     position: Position,
-    rows: Vec<RowChange>,
+    /// For each row: key, flag, value.
+    flat: Vec<u8>,
+}
+
+impl Begun {
+    fn new(position: Position, rows: &[RowChange]) -> Begun {
+        let bytes = rows.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len) + 5);
+        let mut flat = Vec::with_capacity(bytes.sum());
+        for (key, value) in rows {
+            flat.put_bytes(key);
+            flat.put_u8(u8::from(value.is_some()));
+            if let Some(value) = value {
+                flat.put_bytes(value);
+            }
+        }
+        Begun { position, flat }
+    }
+
+    fn rows(&self) -> Vec<RowChange> {
+        let mut rows = Vec::new();
+        let mut from = Take::new(&self.flat);
+        let own = "these bytes were written by this process";
+        while !from.is_empty() {
+            let key = from.bytes().expect(own).to_vec();
+            let value = (from.u8().expect(own) != 0).then(|| from.bytes().expect(own).to_vec());
+            rows.push((key, value));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_kept_for_another_try() {
+        let rows =
+            vec![(b"a".to_vec(), Some(b"1".to_vec())), (b"b".to_vec(), None), (b"c".to_vec(), Some(vec![]))];
+        assert_eq!(Begun::new(Position(1), &rows).rows(), rows);
+    }
 }

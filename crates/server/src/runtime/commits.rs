@@ -1,4 +1,7 @@
-//! Clients that wait for durability, without a thread each.
+//! Who waits for durability: clients, without a thread each, and the engine.
+//!
+//! Apart from [`crate::runtime::shared::Shared`], because the journal's thread holds it: that must never be the last
+//! to hold the journal.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +10,28 @@ use chiton_proto::{Reply, Sender};
 use chiton_types::Position;
 use parking_lot::Mutex;
 
-/// Answers by the position that they wait for.
-#[derive(Default)]
+use crate::runtime::bell::Bell;
+
+/// Those who wait.
 pub(crate) struct Commits {
+    /// Answers by the position that they wait for.
     waiting: Mutex<BTreeMap<(Position, u64), (Sender, Reply)>>,
     count: AtomicU64,
+    /// The position that a request in the engine waits for; `u64::MAX` if none.
+    engine_wants: AtomicU64,
+    /// Wakes the thread that tells the engine.
+    pub(crate) pump_bell: Bell,
+}
+
+impl Default for Commits {
+    fn default() -> Commits {
+        Commits {
+            waiting: Mutex::default(),
+            count: AtomicU64::new(0),
+            engine_wants: AtomicU64::new(u64::MAX),
+            pump_bell: Bell::default(),
+        }
+    }
 }
 
 impl Commits {
@@ -25,6 +45,29 @@ impl Commits {
         let mut waiting = self.waiting.lock();
         let rest = waiting.split_off(&(durable.next(), 0));
         std::mem::replace(&mut *waiting, rest).into_values().collect()
+    }
+
+    /// The engine waits for a position, too.
+    pub(crate) fn engine_waits(&self, position: Position) {
+        self.engine_wants.fetch_min(position.0, Ordering::Relaxed);
+    }
+
+    /// The engine waits for this position now, or for none.
+    pub(crate) fn engine_waits_only(&self, position: Option<Position>) {
+        self.engine_wants.store(position.map_or(u64::MAX, |position| position.0), Ordering::Relaxed);
+    }
+
+    /// True if what the engine waits for is durable.
+    pub(crate) fn engine_is_due(&self, durable: Position) -> bool {
+        durable.0 >= self.engine_wants.load(Ordering::Relaxed)
+    }
+
+    /// Answers clients whose commits are durable.
+    pub(crate) fn answer(&self, durable: Position) {
+        for (sender, reply) in self.due(durable) {
+            // A client that is gone asks again.
+            let _ = sender.send(&Reply { durable, ..reply });
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

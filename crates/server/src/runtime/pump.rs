@@ -1,6 +1,5 @@
 //! The pump: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use chiton_types::Position;
@@ -43,15 +42,14 @@ impl Shared {
                 self.refresh_disk();
                 self.with_engine(|engine, m| engine.tick(m));
             }
-            if self.journal.durable().0 >= self.durable_wanted.load(Ordering::Relaxed) {
+            if self.commits.engine_is_due(self.journal.durable()) {
                 self.with_engine(|engine, m| {
                     engine.durable_advanced(m);
-                    let wanted = engine.durable_wanted().map_or(u64::MAX, |position| position.0);
-                    self.durable_wanted.store(wanted, Ordering::Relaxed);
+                    self.commits.engine_waits_only(engine.durable_wanted());
                 });
             }
             if !self.pump_once() {
-                self.pump_bell.wait(TICK);
+                self.commits.pump_bell.wait(TICK);
             }
         }
     }

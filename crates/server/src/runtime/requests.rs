@@ -12,6 +12,7 @@ use chiton_types::{Position, Refusal, SessionId};
 
 use crate::engine::{Engine, Health, Moment, Step, Task};
 use crate::runtime::deliver::Parking;
+use crate::runtime::fatal::Fatal;
 use crate::runtime::shared::{Shared, Waiter, install};
 use crate::runtime::startup::EPOCH;
 
@@ -30,6 +31,7 @@ impl Shared {
         if is_outside(&request.call) {
             return self.call_outside(session, request);
         }
+        let _fatal = Fatal::guard();
         let id = request.id;
         let mut engine = self.engine.lock();
         let m = self.moment();
@@ -158,7 +160,7 @@ impl Shared {
                 self.commits.wait(position, sender.clone(), reply);
                 self.journal.request_commit();
                 // It may have become durable before it was noted.
-                self.answer_commits(self.journal.durable());
+                self.commits.answer(self.journal.durable());
                 if self.health() != Health::Good {
                     self.refuse_commits();
                 }
@@ -188,13 +190,6 @@ impl Shared {
                 self.set_health(Err(&error));
                 Err(Failure::Refused(if error.may_heal() { Refusal::NoSpace } else { Refusal::Io }))
             }
-        }
-    }
-
-    /// Answers commits that are durable.
-    pub(crate) fn answer_commits(&self, durable: Position) {
-        for (sender, reply) in self.commits.due(durable) {
-            send_all(&sender, vec![Reply { durable, ..reply }]);
         }
     }
 

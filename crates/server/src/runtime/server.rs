@@ -198,7 +198,7 @@ impl Server {
             let _engine = self.shared.engine.lock();
             self.shared.stopping.store(true, Ordering::Release);
         }
-        self.shared.pump_bell.ring();
+        self.shared.commits.pump_bell.ring();
         self.shared.checkpoint_bell.ring();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -212,5 +212,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
+        // Before the lock on the directory goes. Whoever wants to know how it ended calls shutdown.
+        let _ = self.shared.journal.close();
+        let _ = self.shared.meta.get().close();
     }
 }

@@ -15,12 +15,14 @@ use chiton_proto::{Reply, Sender};
 use chiton_types::{Position, SessionId};
 use chiton_world::SharedWorld;
 use hashbrown::HashMap;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};
+use crate::runtime::bell::Bell;
 use crate::runtime::checkpointer::Begun;
 use crate::runtime::commits::Commits;
 use crate::runtime::deliver::{Channels, Parking};
+use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
 use crate::runtime::severable::Severable;
@@ -32,29 +34,6 @@ pub(crate) enum Waiter {
     Thread(Arc<Parking>),
     /// A client.
     Client(Sender),
-}
-
-/// A thread's wake-up call.
-#[derive(Default)]
-pub(crate) struct Bell {
-    rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        *self.rung.lock() = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until it rings, or so long; true if it rang.
-    pub(crate) fn wait(&self, at_most: std::time::Duration) -> bool {
-        let mut rung = self.rung.lock();
-        if !*rung {
-            self.changed.wait_for(&mut rung, at_most);
-        }
-        std::mem::take(&mut *rung)
-    }
 }
 
 pub(crate) struct Shared {
@@ -78,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) session_ids: Mutex<(u64, u64)>,
 
     pub(crate) waiters: Mutex<HashMap<Ticket, Waiter>>,
-    pub(crate) commits: Commits,
+    pub(crate) commits: Arc<Commits>,
     pub(crate) channels: Channels,
     pub(crate) dead_writers: Mutex<Vec<(SessionId, Position)>>,
 
@@ -93,10 +72,7 @@ pub(crate) struct Shared {
     /// Held during a checkpoint; one whose commit failed.
     pub(crate) checkpointing: Mutex<Option<Begun>>,
     pub(crate) stopping: AtomicBool,
-    pub(crate) pump_bell: Bell,
     pub(crate) checkpoint_bell: Bell,
-    /// Somebody waits for this position to be durable, in the engine; `u64::MAX` if nobody.
-    pub(crate) durable_wanted: AtomicU64,
 }
 
 /// For `status`.
@@ -150,7 +126,7 @@ impl Shared {
             own_blocks: AtomicU64::new(0),
             session_ids: Mutex::new(parts.session_ids),
             waiters: Mutex::new(HashMap::new()),
-            commits: Commits::default(),
+            commits: Arc::default(),
             channels: Channels::default(),
             dead_writers: Mutex::new(Vec::new()),
             health: AtomicU8::new(0),
@@ -161,9 +137,7 @@ impl Shared {
             checkpoint,
             checkpointing: Mutex::new(None),
             stopping: AtomicBool::new(false),
-            pump_bell: Bell::default(),
             checkpoint_bell: Bell::default(),
-            durable_wanted: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -218,6 +192,7 @@ impl Shared {
     /// Calls the engine; then appends its frames, lets what can go on go on, and delivers its commands.
     #[inline]
     pub(crate) fn with_engine<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
+        let _fatal = Fatal::guard();
         let mut engine = self.engine.lock();
         let m = self.moment();
         let result = f(&mut engine, &m);
@@ -229,7 +204,7 @@ impl Shared {
     #[inline]
     pub(crate) fn leave(&self, mut engine: MutexGuard<'_, Engine>, m: &Moment) {
         if engine.is_ready() && engine.run(m) != Progress::Idle {
-            self.pump_bell.ring();
+            self.commits.pump_bell.ring();
         }
         self.append(&mut engine);
         if engine.namespace().dirty_rows() >= self.checkpoint_rows
@@ -294,7 +269,7 @@ impl Shared {
     pub(crate) fn park(&self, engine: &Engine, ticket: Ticket, waiter: Waiter) {
         self.waiters.lock().insert(ticket, waiter);
         if let Some(position) = engine.durable_wanted() {
-            self.durable_wanted.fetch_min(position.0, Ordering::Relaxed);
+            self.commits.engine_waits(position);
             self.journal.request_commit();
         }
     }

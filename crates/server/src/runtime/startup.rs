@@ -106,7 +106,7 @@ pub(crate) fn recover(
 }
 
 /// Hangs the server into the journal's commits.
-fn hang_in(shared: &Arc<Shared>) {
+fn hang_in(shared: &Shared) {
     let (objects, unsynced) = (shared.objects.clone(), shared.blocks_unsynced.clone());
     let log = shared.options.log.clone();
     shared.journal.before_commit(Box::new(move |_| {
@@ -122,14 +122,11 @@ fn hang_in(shared: &Arc<Shared>) {
         }
         objects.sync().map_err(|e| e.to_string())
     }));
-    // Weak: the journal belongs to what it tells.
-    let weak = Arc::downgrade(shared);
+    let commits = shared.commits.clone();
     shared.journal.on_durable(Box::new(move |durable| {
-        if let Some(shared) = weak.upgrade() {
-            shared.answer_commits(durable);
-            if durable.0 >= shared.durable_wanted.load(std::sync::atomic::Ordering::Relaxed) {
-                shared.pump_bell.ring();
-            }
+        commits.answer(durable);
+        if commits.engine_is_due(durable) {
+            commits.pump_bell.ring();
         }
     }));
 }

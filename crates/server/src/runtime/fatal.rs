@@ -1,0 +1,25 @@
+//! A panic while the engine is in use ends the process: its state may be half changed, and whoever waits for its lock
+//! would go on with that.
+
+use std::thread;
+
+/// Ends the process if it is dropped by a panic that began after it was made.
+pub(crate) struct Fatal {
+    was_panicking: bool,
+}
+
+impl Fatal {
+    #[inline]
+    pub(crate) fn guard() -> Fatal {
+        Fatal { was_panicking: thread::panicking() }
+    }
+}
+
+impl Drop for Fatal {
+    #[inline]
+    fn drop(&mut self) {
+        if thread::panicking() && !self.was_panicking {
+            std::process::abort();
+        }
+    }
+}
