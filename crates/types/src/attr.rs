@@ -54,6 +54,17 @@ impl Mode {
     pub fn has(self, bits: u16) -> bool {
         self.0 & bits == bits
     }
+
+    /// After a change of content or owner by one who is not root: set-user-id goes, set-group-id too where the group
+    /// may execute. Directories keep theirs.
+    #[must_use]
+    pub fn without_setid(self, kind: Kind) -> Mode {
+        if kind == Kind::Dir {
+            return self;
+        }
+        let group = if self.has(0o010) { Mode::SETGID } else { 0 };
+        Mode(self.0 & !(Mode::SETUID | group))
+    }
 }
 
 /// Attributes of an inode, as `stat` shows them.

@@ -219,6 +219,9 @@ impl Files {
         }
         if unsent {
             attr.size = inner.size;
+            if inner.kill_setid {
+                attr.mode = attr.mode.without_setid(attr.kind);
+            }
             if inner.mtime > attr.mtime {
                 attr.mtime = inner.mtime;
                 attr.ctime = attr.ctime.max(inner.mtime);

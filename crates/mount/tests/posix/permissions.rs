@@ -102,6 +102,7 @@ fn owners_change_modes_and_root_changes_owners() {
         assert_eq!(mode("/f"), 0o6777);
         let fd = fs.open(BOB, "/f", libc::O_WRONLY, 0).expect("open");
         fs.write_at(BOB, fd, 0, b"z").expect("write");
+        assert_eq!(fs.fstat(fd).expect("fstat").mode & 0o7777, 0o777, "before it is closed");
         fs.close(fd).expect("close");
         assert_eq!(mode("/f"), 0o777);
         fs.chmod(ROOT, "/f", 0o4777).expect("chmod");

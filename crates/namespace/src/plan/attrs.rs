@@ -2,7 +2,6 @@
 
 use chiton_types::{Ino, Kind, Mode, Refusal, Time, access};
 
-use super::without_setid;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::Inode;
@@ -56,7 +55,7 @@ impl Namespace {
         }
         let chowned = (change.uid.is_some() || change.gid.is_some()) && !cred.is_root();
         if chowned || change.kill_setid {
-            let cleared = without_setid(inode.kind, mode.unwrap_or(inode.mode));
+            let cleared = mode.unwrap_or(inode.mode).without_setid(inode.kind);
             if cleared != inode.mode {
                 mode = Some(cleared);
             }

@@ -2,7 +2,6 @@
 
 use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
 
-use super::without_setid;
 use crate::chunk::share_repeated;
 use crate::event::Event;
 use crate::extent::{CHUNK_BYTES, Extent};
@@ -51,7 +50,7 @@ impl Namespace {
                 Body::Extents(extents)
             }
         };
-        let cleared = without_setid(inode.kind, inode.mode);
+        let cleared = inode.mode.without_setid(inode.kind);
         let mode: Option<Mode> = (kill_setid && cleared != inode.mode).then_some(cleared);
         out.push(Event::Write { ino, body, size, mode, mtime });
         Ok(Planned { subject: Some(ino), gone: None })

@@ -14,7 +14,7 @@ mod names;
 mod rename;
 mod xattr;
 
-use chiton_types::{Cred, Ino, Kind, Mode, Refusal, access};
+use chiton_types::{Cred, Ino, Mode, Refusal, access};
 
 use crate::event::Event;
 use crate::fault::Fault;
@@ -91,14 +91,4 @@ fn sticky_allows(cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Fault> 
     let allowed =
         !dir.mode.has(Mode::STICKY) || cred.is_root() || cred.uid == dir.uid || cred.uid == victim.uid;
     if allowed { Ok(()) } else { Err(Refusal::NotPermitted.into()) }
-}
-
-/// `mode` after a change of content or owner by one who is not root: set-user-id goes, set-group-id too where the
-/// group may execute.
-fn without_setid(kind: Kind, mode: Mode) -> Mode {
-    if kind == Kind::Dir {
-        return mode;
-    }
-    let group = if mode.has(0o010) { Mode::SETGID } else { 0 };
-    Mode(mode.0 & !(Mode::SETUID | group))
 }
