@@ -39,7 +39,11 @@ pub(crate) struct Attached {
 ///
 /// # Errors
 /// All that [`MountError`] knows but `Busy` and `Failed`.
-pub(crate) fn attach(dir: &Path, options: &MountOptions, allow_other: bool) -> Result<(OwnedFd, Attached), MountError> {
+pub(crate) fn attach(
+    dir: &Path,
+    options: &MountOptions,
+    allow_other: bool,
+) -> Result<(OwnedFd, Attached), MountError> {
     if options.fs_name.is_empty() || options.fs_name.contains([',', '\0', '\n']) {
         return Err(MountError::Options("fs_name must not be empty or hold commas"));
     }
@@ -94,7 +98,8 @@ fn checked(dir: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
     let dir = dir.canonicalize().map_err(refused)?;
     // Looked up before the directory is touched: a mount of ours that hangs must not hang us.
     if mount_table::last_at(&dir).is_some_and(|found| found.kind == mount_table::KIND) {
-        let dead = matches!(std::fs::metadata(&dir), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN));
+        let dead =
+            matches!(std::fs::metadata(&dir), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN));
         return Err(if dead { MountError::Dead(dir) } else { MountError::AlreadyMounted(dir) });
     }
     if !dir.metadata().map_err(refused)?.is_dir() {
@@ -111,7 +116,8 @@ fn by_system_call(dir: &Path, options: &MountOptions, allow_other: bool) -> Resu
     let root_mode = dir.metadata().map_err(|e| MountError::Refused(dir.to_owned(), e))?.mode();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let others = if allow_other { ",allow_other" } else { "" };
-    let data = format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid}{others}\0", device.as_raw_fd());
+    let data =
+        format!("fd={},rootmode={root_mode:o},user_id={uid},group_id={gid}{others}\0", device.as_raw_fd());
     let data = std::ffi::CStr::from_bytes_with_nul(data.as_bytes()).expect("numbers hold no NUL");
     let mut flags = MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, options.read_only);

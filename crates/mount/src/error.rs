@@ -37,13 +37,23 @@ pub enum MountError {
 impl fmt::Display for MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MountError::NotFound(dir) => write!(f, "mount point {} does not exist: mkdir it first", dir.display()),
+            MountError::NotFound(dir) => {
+                write!(f, "mount point {} does not exist: mkdir it first", dir.display())
+            }
             MountError::NotDir(dir) => write!(f, "mount point {} is not a directory", dir.display()),
             MountError::NotEmpty(dir) => {
-                write!(f, "mount point {} is not empty: choose another, or allow it (over_entries)", dir.display())
+                write!(
+                    f,
+                    "mount point {} is not empty: choose another, or allow it (over_entries)",
+                    dir.display()
+                )
             }
             MountError::AlreadyMounted(dir) => {
-                write!(f, "{} is mounted already: umount it first, or choose another directory", dir.display())
+                write!(
+                    f,
+                    "{} is mounted already: umount it first, or choose another directory",
+                    dir.display()
+                )
             }
             MountError::Dead(dir) => write!(
                 f,
@@ -52,7 +62,10 @@ impl fmt::Display for MountError {
                 dir.display()
             ),
             MountError::NoDevice(error) => {
-                write!(f, "open /dev/fuse: {error}: is the kernel module `fuse` loaded, and open to this user?")
+                write!(
+                    f,
+                    "open /dev/fuse: {error}: is the kernel module `fuse` loaded, and open to this user?"
+                )
             }
             MountError::NoHelper => {
                 f.write_str("mounting without being root needs `fusermount3`: install the package fuse3")

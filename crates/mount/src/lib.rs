@@ -15,20 +15,20 @@
 //! - An errno comes from one table only: [`chiton_types::Refusal::errno`].
 //! - A handler never waits for the kernel, and never for a lock of a file.
 
-mod options;
 mod error;
 mod mount;
+mod options;
 
-mod shell;
-mod reply;
 mod attr;
 mod caller;
 mod listing;
-mod range_lock;
 mod lock_waits;
+mod range_lock;
+mod reply;
+mod shell;
 
-mod kernel;
 mod invalidator;
+mod kernel;
 
 mod attach;
 mod mount_table;

@@ -165,7 +165,8 @@ mod tests {
                     break;
                 }
                 for (entry, next) in with_offsets(&rest, offset).take(reply_entries) {
-                    let at = all.len() - rest.len() + rest.iter().position(|e| std::ptr::eq(e, entry)).expect("in it");
+                    let at = all.len() - rest.len()
+                        + rest.iter().position(|e| std::ptr::eq(e, entry)).expect("in it");
                     seen[at] += 1;
                     offset = next;
                 }

@@ -61,7 +61,12 @@ struct Wait {
 
 impl LockWaits {
     pub(crate) fn new(client: Arc<Client>) -> Arc<LockWaits> {
-        Arc::new(LockWaits { client, owners: Mutex::default(), state: Mutex::default(), changed: Condvar::new() })
+        Arc::new(LockWaits {
+            client,
+            owners: Mutex::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
     }
 
     /// Sets, changes or drops a lock for the caller `thread` and answers, now or when it is granted.
@@ -104,7 +109,8 @@ impl LockWaits {
         state.waits.insert(id, Wait { lock, thread, token: token.clone(), own_way_looks: 0 });
         if !state.has_watcher {
             let weak = Arc::downgrade(self);
-            let spawned = std::thread::Builder::new().name("chiton-lockwatch".to_owned()).spawn(move || watch(&weak));
+            let spawned =
+                std::thread::Builder::new().name("chiton-lockwatch".to_owned()).spawn(move || watch(&weak));
             state.has_watcher = spawned.is_ok();
         }
         drop(state);

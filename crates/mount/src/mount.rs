@@ -44,7 +44,8 @@ impl Mount {
     /// See [`MountError`].
     pub fn start(client: Arc<Client>, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
         let is_embedded = client.is_embedded();
-        let threads = options.threads.unwrap_or(if is_embedded { THREADS_EMBEDDED } else { THREADS_CONNECTED });
+        let threads =
+            options.threads.unwrap_or(if is_embedded { THREADS_EMBEDDED } else { THREADS_CONNECTED });
         if threads == 0 {
             return Err(MountError::Options("threads must be at least 1"));
         }
@@ -164,6 +165,7 @@ fn serve(
     let serving_kernel = kernel.clone();
     let invalidating =
         std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || serving_kernel.run())?;
-    let dispatch = std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || session.run())?;
+    let dispatch =
+        std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || session.run())?;
     Ok((kernel, dispatch, invalidating))
 }

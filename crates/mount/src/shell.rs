@@ -23,10 +23,10 @@ use chiton_namespace::{AttrChange, RenameHow, XattrHow};
 use chiton_proto::LockKind;
 use chiton_types::{Ino, Kind, NAME_BYTES_MAX, Refusal, access};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::MountOptions;
@@ -72,8 +72,11 @@ impl Shell {
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
         // Who shares files believes cached pages as long as the attributes under a lease; who is alone, always.
-        let invalidation =
-            if self.is_shared { InitFlags::FUSE_AUTO_INVAL_DATA } else { InitFlags::FUSE_EXPLICIT_INVAL_DATA };
+        let invalidation = if self.is_shared {
+            InitFlags::FUSE_AUTO_INVAL_DATA
+        } else {
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA
+        };
         [
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -258,22 +261,27 @@ impl Filesystem for Shell {
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         guarded("unlink", || {
-            reply::empty(reply, as_caller(req, |caller| self.client.unlink(caller, Ino(parent.0), name.as_bytes())));
+            reply::empty(
+                reply,
+                as_caller(req, |caller| self.client.unlink(caller, Ino(parent.0), name.as_bytes())),
+            );
         });
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         guarded("rmdir", || {
-            reply::empty(reply, as_caller(req, |caller| self.client.rmdir(caller, Ino(parent.0), name.as_bytes())));
+            reply::empty(
+                reply,
+                as_caller(req, |caller| self.client.rmdir(caller, Ino(parent.0), name.as_bytes())),
+            );
         });
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         guarded("symlink", || {
             let target = target.as_os_str().as_bytes();
-            let result = as_caller(req, |caller| {
-                self.client.symlink(caller, Ino(parent.0), name.as_bytes(), target)
-            });
+            let result =
+                as_caller(req, |caller| self.client.symlink(caller, Ino(parent.0), name.as_bytes(), target));
             self.reply_entry(reply, result);
         });
     }
@@ -453,7 +461,14 @@ impl Filesystem for Shell {
         });
     }
 
-    fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         guarded("readdirplus", || {
             let result = listing::read(&self.client, req, Ino(ino.0), offset, true, |row| {
                 let (attr, ttl) = row.plus();
@@ -467,7 +482,14 @@ impl Filesystem for Shell {
         });
     }
 
-    fn releasedir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         guarded("releasedir", || {
             self.client.closedir(Ino(ino.0));
             reply.ok();
@@ -487,7 +509,16 @@ impl Filesystem for Shell {
                 let free_inodes = (1 << 48) - totals.inodes_used.min(1 << 48);
                 let inodes = totals.inodes_used + free_inodes;
                 let name_bytes_max = NAME_BYTES_MAX as u32;
-                reply.statfs(all, free, free, inodes, free_inodes, STATFS_BLOCK_BYTES, name_bytes_max, STATFS_BLOCK_BYTES);
+                reply.statfs(
+                    all,
+                    free,
+                    free,
+                    inodes,
+                    free_inodes,
+                    STATFS_BLOCK_BYTES,
+                    name_bytes_max,
+                    STATFS_BLOCK_BYTES,
+                );
             }
             Err(refusal) => reply.error(errno(refusal)),
         });
@@ -569,7 +600,12 @@ impl Filesystem for Shell {
             match result {
                 Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
                 Ok(Some(held)) => {
-                    reply.locked(held.start, range_lock::kernel_end(held.end), range_lock::kernel_kind(held.kind), held.pid);
+                    reply.locked(
+                        held.start,
+                        range_lock::kernel_end(held.end),
+                        range_lock::kernel_kind(held.kind),
+                        held.pid,
+                    );
                 }
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -611,7 +647,15 @@ impl Filesystem for Shell {
         });
     }
 
-    fn lseek(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         guarded("lseek", || {
             let whence = match whence {
                 libc::SEEK_DATA => Whence::Data,

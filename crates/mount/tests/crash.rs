@@ -67,7 +67,8 @@ impl Serving {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
         // The dead mount is recognised, and says how to get rid of it.
-        let error = Mount::start(client_of_nothing(scratch), &self.dir, MountOptions::default()).expect_err("dead");
+        let error =
+            Mount::start(client_of_nothing(scratch), &self.dir, MountOptions::default()).expect_err("dead");
         assert!(matches!(error, MountError::Dead(_)), "{error}");
         assert!(error.to_string().contains("umount"), "{error}");
         unmount(&self.dir);
@@ -130,7 +131,9 @@ fn what_was_synced_survives_a_kill() {
                 let small = std::fs::read(dir.join(format!("small{i}"))).expect("what came before");
                 assert_eq!(small, [earlier; 100]);
             }
-            assert!(dir.join("renamed").exists() && !dir.join("small0").exists() && !dir.join("small1").exists());
+            assert!(
+                dir.join("renamed").exists() && !dir.join("small0").exists() && !dir.join("small1").exists()
+            );
         }
         serving.end();
     }

@@ -1,7 +1,7 @@
 //! Content: reading, writing, holes, and their shapes.
 
 use super::fixture::over_both;
-use super::subject::{ROOT};
+use super::subject::ROOT;
 
 const RDWR: i32 = libc::O_CREAT | libc::O_RDWR;
 

@@ -231,7 +231,11 @@ impl FsUnderTest for Library {
     }
 
     fn truncate(&self, user: User, path: &str, size: u64) -> Answer<()> {
-        self.set(user, path, AttrChange { size: Some(size), kill_setid: user.uid != 0, ..AttrChange::default() })
+        self.set(
+            user,
+            path,
+            AttrChange { size: Some(size), kill_setid: user.uid != 0, ..AttrChange::default() },
+        )
     }
 
     fn utimens(&self, user: User, path: &str, times: Option<(i64, i64)>) -> Answer<()> {

@@ -13,15 +13,15 @@ fn a_listing_shows_what_stays_exactly_once() {
     over_both(|fs| {
         fs.mkdir(ROOT, "/d", 0o755).expect("mkdir");
         for i in 0..10_000 {
-            let fd = fs.open(ROOT, &format!("/d/f{i}"), libc::O_CREAT | libc::O_WRONLY, 0o644).expect("create");
+            let fd =
+                fs.open(ROOT, &format!("/d/f{i}"), libc::O_CREAT | libc::O_WRONLY, 0o644).expect("create");
             fs.close(fd).expect("close");
         }
         assert_eq!(fs.list(ROOT, "/d").expect("list").len(), 10_000);
         for i in (0..10_000).step_by(2) {
             fs.unlink(ROOT, &format!("/d/f{i}")).expect("unlink");
         }
-        let stay: BTreeSet<Vec<u8>> =
-            (1..10_000).step_by(2).map(|i| format!("f{i}").into_bytes()).collect();
+        let stay: BTreeSet<Vec<u8>> = (1..10_000).step_by(2).map(|i| format!("f{i}").into_bytes()).collect();
         let listed: BTreeSet<Vec<u8>> = fs.list(ROOT, "/d").expect("list").into_keys().collect();
         assert_eq!(listed, stay);
     });

@@ -45,7 +45,8 @@ fn open(path: &std::ffi::CStr) -> RawFd {
 
 fn file(dir: &Path) -> (File, std::ffi::CString) {
     let path = dir.join("f");
-    let file = File::options().create(true).truncate(false).read(true).write(true).open(&path).expect("a file");
+    let file =
+        File::options().create(true).truncate(false).read(true).write(true).open(&path).expect("a file");
     let path = std::ffi::CString::new(path.to_str().expect("text")).expect("no NUL");
     (file, path)
 }

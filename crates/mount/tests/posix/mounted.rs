@@ -146,8 +146,9 @@ impl FsUnderTest for Mounted {
     fn access(&self, user: User, path: &str, want: i32) -> Answer<()> {
         // The system call asks for the real identity unless told otherwise.
         self.on(user, path, |p| {
-            let result =
-                unsafe { libc::syscall(libc::SYS_faccessat2, libc::AT_FDCWD, p.as_ptr(), want, libc::AT_EACCESS) };
+            let result = unsafe {
+                libc::syscall(libc::SYS_faccessat2, libc::AT_FDCWD, p.as_ptr(), want, libc::AT_EACCESS)
+            };
             check(result as i32).map(drop)
         })
     }
@@ -191,7 +192,8 @@ impl FsUnderTest for Mounted {
     fn readlink(&self, path: &str) -> Answer<Vec<u8>> {
         self.on(ROOT, path, |p| {
             let mut bytes = vec![0u8; 8192];
-            let n = check_size(unsafe { libc::readlink(p.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len()) })?;
+            let n =
+                check_size(unsafe { libc::readlink(p.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len()) })?;
             bytes.truncate(n);
             Ok(bytes)
         })
@@ -259,8 +261,9 @@ impl FsUnderTest for Mounted {
             let size = check_size(asked)?;
             if size > 1 {
                 let mut short = vec![0u8; size - 1];
-                let got =
-                    unsafe { libc::lgetxattr(p.as_ptr(), name.as_ptr(), short.as_mut_ptr().cast(), size - 1) };
+                let got = unsafe {
+                    libc::lgetxattr(p.as_ptr(), name.as_ptr(), short.as_mut_ptr().cast(), size - 1)
+                };
                 assert_eq!(check_size(got), Err(libc::ERANGE));
             }
             let mut value = vec![0u8; size + 1];

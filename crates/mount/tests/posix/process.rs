@@ -29,7 +29,8 @@ impl Child {
     pub(crate) fn wait_in(&self, call: libc::c_long) {
         let wanted = format!("{call} ");
         self.until("in the system call", || {
-            std::fs::read_to_string(format!("/proc/{}/syscall", self.pid)).is_ok_and(|now| now.starts_with(&wanted))
+            std::fs::read_to_string(format!("/proc/{}/syscall", self.pid))
+                .is_ok_and(|now| now.starts_with(&wanted))
         });
     }
 
