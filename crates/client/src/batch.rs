@@ -1,8 +1,8 @@
 //! Many names of one directory in one message, and calls that are not waited for.
 
-use chiton_namespace::{Make, Op};
-use chiton_proto::{Answer, Call, Failure, LeaseMode, Query};
-use chiton_types::{Attr, Ino, Mode, Name, Refusal};
+use chiton_namespace::{Make, Op, Outcome};
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
+use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
 
 use crate::client::{Client, Lookup};
 use crate::names::new_name;
@@ -11,6 +11,7 @@ use crate::service::Caller;
 
 /// Operations in one message. Larger batches are sent as several, in order.
 const BATCH_OPS: usize = 1_000;
+const BATCH_OPS_TOO_MANY: usize = BATCH_OPS_MAX + 1;
 /// Questions under way at once.
 const QUESTIONS_AHEAD: usize = 64;
 
@@ -99,18 +100,7 @@ impl Client {
                 let Answer::Batch(answered) = self.ask(caller, call)? else { return Err(Refusal::Io) };
                 results = answered;
             }
-            let mut results = results.into_iter();
-            for place in places {
-                each.push(match place {
-                    Some(refusal) => Err(refusal),
-                    None => match results.next() {
-                        Some(Ok((_, outcome))) => Ok(outcome.attr),
-                        Some(Err(Failure::Refused(refusal))) => Err(refusal),
-                        Some(Err(Failure::NeedGroups)) => Err(Refusal::Access),
-                        Some(Err(_)) | None => Err(Refusal::Io),
-                    },
-                });
-            }
+            each.extend(in_their_places(places, results));
         }
         Ok(each)
     }
@@ -125,6 +115,33 @@ impl Client {
         });
         self.started(caller, op, |answer| match answer {
             Answer::Op { outcome, .. } => outcome.attr.ok_or(Refusal::Io),
+            _ => Err(Refusal::Io),
+        })
+    }
+
+    /// Makes an empty file for each name, in one message: at most [`chiton_proto::BATCH_OPS_MAX`] names.
+    pub fn start_create_in(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        names: &[impl AsRef<[u8]>],
+        mode: Mode,
+    ) -> Pending<Each<Attr>> {
+        let (mut ops, mut places) = (Vec::new(), Vec::new());
+        for name in names {
+            let name = new_name(name.as_ref());
+            places.push(name.as_ref().err().copied());
+            let make = |name| Op::Make { parent, name, make: Make::File { content: Vec::new() }, mode };
+            ops.extend(name.ok().map(make));
+        }
+        let call = match ops.len() {
+            0 | BATCH_OPS_TOO_MANY.. => Err(Refusal::Invalid),
+            _ => Ok(Call::Batch { ops, stop_on_failure: false }),
+        };
+        self.started(caller, call, |answer| match answer {
+            Answer::Batch(results) => {
+                Ok(in_their_places(places, results).map(|one| one?.ok_or(Refusal::Io)).collect())
+            }
             _ => Err(Refusal::Io),
         })
     }
@@ -181,4 +198,21 @@ impl Client {
             }),
         }
     }
+}
+
+/// The results of a batch, with the refusals of names that were not in it where they belong.
+fn in_their_places(
+    places: Vec<Option<Refusal>>,
+    results: Vec<Result<(Position, Outcome), Failure>>,
+) -> impl Iterator<Item = Result<Option<Attr>, Refusal>> {
+    let mut results = results.into_iter();
+    places.into_iter().map(move |place| match place {
+        Some(refusal) => Err(refusal),
+        None => match results.next() {
+            Some(Ok((_, outcome))) => Ok(outcome.attr),
+            Some(Err(Failure::Refused(refusal))) => Err(refusal),
+            Some(Err(Failure::NeedGroups)) => Err(Refusal::Access),
+            Some(Err(_)) | None => Err(Refusal::Io),
+        },
+    })
 }

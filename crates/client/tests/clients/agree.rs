@@ -186,6 +186,11 @@ fn batches_answer_each_name_in_order() {
         let seen = client.stat_many(&dir, &names).expect("asked");
         assert_eq!(seen[2_499].as_ref().map(|attr| attr.ino), made[2_499].as_ref().map(|attr| attr.ino));
         assert_eq!(seen[9].as_ref().map(drop), Err(&Refusal::Invalid));
+        let ino = client.stat(&dir).expect("there").ino;
+        let later = client.start_create_in(&client.caller(), ino, &["x", ".", "f1"], Mode(0o600));
+        let later: Vec<_> = later.wait().expect("asked").into_iter().map(|one| one.map(drop)).collect();
+        assert_eq!(later, [Ok(()), Err(Refusal::Exists), Err(Refusal::Exists)]);
+        client.remove(format!("{dir}/x")).expect("removed");
         let gone = client.unlink_many(&dir, &names).expect("asked");
         assert_eq!((gone[6], gone[7]), (Ok(()), Err(Refusal::NotFound)));
         assert_eq!(client.list(&dir).expect("listed").len(), 0);
