@@ -114,8 +114,10 @@ impl Shared {
         }
     }
 
-    /// Fetches what requests of a client need until none needs more.
+    /// Fetches what requests of a client need until none needs more, in the order in which they came.
     fn feed(&self, sender: &Sender, mut hungry: Vec<Hungry>) {
+        // The last of the list is the next: one that needs more after its fetch goes on before those behind it.
+        hungry.reverse();
         while let Some(Hungry { id, task, needs, generation }) = hungry.pop() {
             let fetched = self.fetch(&needs);
             let mut engine = self.engine.lock();
