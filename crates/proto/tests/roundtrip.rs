@@ -238,8 +238,12 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let again = (any::<u64>(), position(), ino(), time())
-        .prop_map(|(boot, position, ino, time)| Again { boot, position, ino, time });
+    let again = (any::<u64>(), position(), ino(), time()).prop_map(|(boot, position, ino, time)| Again {
+        boot,
+        position,
+        ino,
+        time,
+    });
     let cred = (any::<(u32, u32)>(), option::of(vec(any::<u32>(), 0..40)))
         .prop_map(|((uid, gid), groups)| Cred { uid, gid, groups: groups.map(Into::into) });
     (any::<(u64, u64, u64, u64)>(), option::of(again), cred, call()).prop_map(
