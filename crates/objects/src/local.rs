@@ -19,11 +19,13 @@ mod walk;
 
 use std::fs::{self, File};
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
+use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, pread};
 
 use crate::key::{check_key, check_prefix};
@@ -31,6 +33,9 @@ use crate::memory::out_of_range;
 use crate::{ObjectError, ObjectInfo, Objects};
 use durable::Durable;
 use staging::Staging;
+
+/// What Linux reads ahead at a time unless it is set otherwise.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
 
 /// A directory as object store.
 pub struct LocalObjects {
@@ -147,6 +152,18 @@ impl Objects for LocalObjects {
             io::ErrorKind::UnexpectedEof => ObjectError::corrupt(key, "was cut while it was read"),
             _ => sort_read_error(key, "read", &e),
         })
+    }
+
+    fn will_need(&self, key: &str) -> bool {
+        if let Ok((file, bytes)) = self.open_object(key) {
+            // The kernel reads no more ahead at a time than it would by itself, hence the steps. Only a hint: what
+            // fails here is said by the read.
+            let steps = (0..bytes).step_by(READ_AHEAD_BYTES as usize);
+            let _ = steps
+                .map(|at| fadvise(&file, at, NonZeroU64::new(READ_AHEAD_BYTES), Advice::WillNeed))
+                .all(|r| r.is_ok());
+        }
+        true
     }
 
     fn size(&self, key: &str) -> Result<u64, ObjectError> {

@@ -70,6 +70,10 @@ impl Objects for Metered {
         Ok(())
     }
 
+    fn will_need(&self, key: &str) -> bool {
+        self.inner.will_need(key)
+    }
+
     fn size(&self, key: &str) -> Result<u64, ObjectError> {
         self.count(&self.counters.sizes, self.inner.size(key))
     }

@@ -87,6 +87,10 @@ impl Objects for Retry {
         self.run(|_| self.inner.read_into(key, offset, into))
     }
 
+    fn will_need(&self, key: &str) -> bool {
+        self.inner.will_need(key)
+    }
+
     fn size(&self, key: &str) -> Result<u64, ObjectError> {
         self.run(|_| self.inner.size(key))
     }

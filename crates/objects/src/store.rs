@@ -31,6 +31,12 @@ pub trait Objects: Send + Sync {
     /// Fills `into` from byte `offset` on. Errors as [`Objects::get`]; then `into` holds anything.
     fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError>;
 
+    /// The object will be read soon. `true`: the store sees to it by itself, in the background, so that reads do not
+    /// wait for a disk; `false`: it does not, whoever wants that reads ahead.
+    fn will_need(&self, _key: &str) -> bool {
+        false
+    }
+
     /// The length of an object in bytes. `NotFound`.
     fn size(&self, key: &str) -> Result<u64, ObjectError>;
 

@@ -75,6 +75,12 @@ pub trait BlockIo: Send + Sync {
     /// # Errors
     /// As in [`BlockError`]; then `into` holds anything.
     fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError>;
+
+    /// The block will be read soon. `true`: the store itself sees to it that this does not wait; `false`: reading
+    /// ahead is left to the caller.
+    fn will_need(&self, _block: BlockId) -> bool {
+        false
+    }
 }
 
 /// Blocks in an object store that this process reaches itself.
@@ -112,6 +118,10 @@ impl BlockIo for DirectBlocks {
         let key = block.key();
         let index = self.index(block, &key)?;
         Ok(index.read_into(&*self.objects, &key, u64::from(offset), into)?)
+    }
+
+    fn will_need(&self, block: BlockId) -> bool {
+        self.objects.will_need(&block.key())
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct ReadAhead {
     window_bytes: u64,
     /// Up to where it was asked for.
     issued: u64,
+    /// The last block that the store was told of.
+    told: BlockId,
 }
 
 /// What a range of a file is made of, lowest layer last.
@@ -223,7 +225,7 @@ impl Files {
         }
         drop(inner);
         for part in ahead {
-            self.fetch_ahead(part);
+            self.fetch_ahead(open, part);
         }
         for want in wanted {
             let from = (want.at - at) as usize;
@@ -264,8 +266,19 @@ impl Files {
         parts
     }
 
+    /// Whether the store reads a block ahead by itself; tells it once.
+    fn tells_store(&self, open: &OpenFile, block: BlockId) -> bool {
+        let mut ahead = open.ahead.lock();
+        let tells = ahead.told == block || self.io.will_need(block);
+        ahead.told = if tells { block } else { BlockId::HOLE };
+        tells
+    }
+
     /// Lets the pool fetch a range of a block into the cache.
-    fn fetch_ahead(&self, part: Wanted) {
+    fn fetch_ahead(&self, open: &OpenFile, part: Wanted) {
+        if self.tells_store(open, part.block) {
+            return;
+        }
         let (mut offset, end) = (part.block_offset, part.block_offset + part.len as u32);
         while offset < end {
             let len = (end - offset).min(PART_BYTES - offset % PART_BYTES);
