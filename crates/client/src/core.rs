@@ -157,9 +157,11 @@ impl Core {
         self.files.get()?.upgrade()
     }
 
-    /// With a server in this process recalls are rare, and remembering names costs as much as an operation.
+    /// Then names told are not remembered, which costs as much as an operation of a server in this process, and no
+    /// recall waits for a directory's lock in the kernel. (Two mounts that both create in one directory hold that
+    /// lock, each while it waits for the other to give up its lease: taking names back one by one would hang them.)
     fn forgets_names_at_once(&self) -> bool {
-        self.embedded && self.invalidator.get().is_some_and(|invalidator| invalidator.forgets_names_at_once())
+        self.invalidator.get().is_some_and(|invalidator| invalidator.forgets_names_at_once())
     }
 }
 
@@ -174,6 +176,7 @@ fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::told::Taken
 
 impl Handler for Core {
     fn recall(&self, ino: Ino, keep: LeaseMode) {
+        let may_be_dir = self.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
         self.cache.recalled(ino);
         if let Some(files) = self.files() {
             if let Some(invalidator) = self.invalidator.get().filter(|_| files.size(ino).is_some()) {
@@ -183,7 +186,7 @@ impl Handler for Core {
             files.recall(ino, keep);
         }
         if let (Some(invalidator), LeaseMode::None) = (self.invalidator.get(), keep) {
-            if self.forgets_names_at_once() {
+            if may_be_dir && self.forgets_names_at_once() {
                 invalidator.inval_dir(ino);
             }
             invalidate(&**invalidator, ino, self.told.take(ino));
@@ -195,6 +198,9 @@ impl Handler for Core {
         self.cache.clear();
         if let Some(files) = self.files() {
             files.forget(lost);
+        }
+        if let Some(invalidator) = self.invalidator.get().filter(|_| self.forgets_names_at_once()) {
+            invalidator.inval_dir(Ino::ROOT);
         }
         self.invalidate_later(self.told.dirs());
     }

@@ -29,8 +29,7 @@ impl Invalidator for KernelInvalidator {
     }
 
     fn inval_dir(&self, _dir: Ino) {
-        // The kernel cannot list what it knows of one directory. (Without epochs names live for a second at most,
-        // see `Kernel::name_ttl_max`: that long a stale name may be seen there.)
+        // The kernel cannot list what it knows of one directory. (Without epochs: see `Kernel::name_ttl_max`.)
         self.kernel.forget_all_names();
     }
 

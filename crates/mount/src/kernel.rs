@@ -76,9 +76,15 @@ impl Kernel {
         self.has_epochs.load(Ordering::Relaxed)
     }
 
-    /// How long the kernel may be told to keep a name: where names cannot be taken back all at once, not long.
-    pub(crate) fn name_ttl_max(&self) -> Duration {
-        if self.has_epochs() { Duration::MAX } else { NAME_TTL_WITHOUT_EPOCHS }
+    /// How long the kernel may be told to keep a name. Where names cannot be taken back all at once: not long, and in
+    /// a file system that is shared not at all. (Taking back one name waits for the directory's lock, which a request
+    /// may hold that waits for another client, which may wait for us to take back that name.)
+    pub(crate) fn name_ttl_max(&self, is_shared: bool) -> Duration {
+        match (self.has_epochs(), is_shared) {
+            (true, _) => Duration::MAX,
+            (false, false) => NAME_TTL_WITHOUT_EPOCHS,
+            (false, true) => Duration::ZERO,
+        }
     }
 
     /// No name that the kernel knows is believed any more before it is looked up again. Takes no lock. `false`: this

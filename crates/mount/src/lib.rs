@@ -3,7 +3,8 @@
 //! ```text
 //!   kernel ── /dev/fuse ──▶ dispatch threads ── Shell ──▶ Client
 //!      ▲                                         │           │ recalls
-//!      └──────────── Kernel ◀── names narrowed ──┘◀──────────┘
+//!      │                                         │           │ names narrowed
+//!      └──────────── Kernel ◀── pages unleased ──┘◀──────────┘
 //!                    locks that wait: threads of their own
 //! ```
 //!

@@ -21,7 +21,7 @@ use chiton_client::data::Whence;
 use chiton_client::{Client, Entry, Lookup};
 use chiton_namespace::{AttrChange, RenameHow, XattrHow};
 use chiton_proto::LockKind;
-use chiton_types::{Ino, Kind, NAME_BYTES_MAX, Refusal, access};
+use chiton_types::{Ino, NAME_BYTES_MAX, Refusal, access};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -59,15 +59,13 @@ pub(crate) struct Shell {
     client: Arc<Client>,
     kernel: Arc<Kernel>,
     locks: Arc<LockWaits>,
-    is_connected: bool,
     is_shared: bool,
 }
 
 impl Shell {
     pub(crate) fn new(client: Arc<Client>, kernel: Arc<Kernel>, options: &MountOptions) -> Shell {
-        let is_connected = !client.is_embedded();
-        let is_shared = options.shared.unwrap_or(is_connected);
-        Shell { locks: LockWaits::new(client.clone()), client, kernel, is_connected, is_shared }
+        let is_shared = options.shared.unwrap_or(!client.is_embedded());
+        Shell { locks: LockWaits::new(client.clone()), client, kernel, is_shared }
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
@@ -110,7 +108,7 @@ impl Shell {
 
     /// Names may be kept only as long as they can be taken back at once.
     fn bounded(&self, ttl: Duration) -> Duration {
-        ttl.min(self.kernel.name_ttl_max())
+        ttl.min(self.kernel.name_ttl_max(self.is_shared))
     }
 
     fn reply_entry(&self, reply: ReplyEntry, result: Result<Entry, Refusal>) {
@@ -201,16 +199,6 @@ impl Filesystem for Shell {
             };
             let result =
                 as_caller(req, |caller| self.client.setattr(caller, Ino(ino.0), change, fh.map(|fh| fh.0)));
-            if let Ok(entry) = &result
-                && self.is_connected
-                && (new_mode.is_some() || owned)
-                && entry.attr.kind == Kind::Dir
-                && entry.attr.mode.0 & 0o111 != 0o111
-            {
-                // Before the answer, so that whoever learns of the change finds it in force. The client takes back
-                // what it told, but a thread of its own does so, later: the kernel holds locks until we answer.
-                self.kernel.forget_all_names();
-            }
             reply::attr(reply, result);
         });
     }
@@ -472,8 +460,11 @@ impl Filesystem for Shell {
         guarded("readdirplus", || {
             let result = listing::read(&self.client, req, Ino(ino.0), offset, true, |row| {
                 let (attr, ttl) = row.plus();
+                // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a name
+                // that was taken back in between would be believed.
+                let ttl = if self.is_shared { Duration::ZERO } else { self.bounded(ttl) };
                 let name = OsStr::from_bytes(row.name);
-                reply.add(attr.ino, row.offset, name, &self.bounded(ttl), &attr, GENERATION)
+                reply.add(attr.ino, row.offset, name, &ttl, &attr, GENERATION)
             });
             match result {
                 Ok(()) => reply.ok(),

@@ -176,6 +176,31 @@ fn exclusive_creation_has_one_winner() {
     }
 }
 
+/// S4: two mounts that both make and look up names in one directory do not wait for each other.
+#[test]
+fn makers_in_one_directory_take_turns() {
+    let two = TwoMounts::new();
+    two.a.mkdir(ROOT, "/d", 0o755).expect("mkdir");
+    std::thread::scope(|scope| {
+        for (fs, who) in [(&two.a, "a"), (&two.b, "b"), (&two.a, "c"), (&two.b, "d")] {
+            scope.spawn(move || {
+                for i in 0..60 {
+                    let (made, moved) = (format!("/d/{who}{i}"), format!("/d/{who}{i}.moved"));
+                    assert_eq!(fs.stat(ROOT, &made), Err(libc::ENOENT));
+                    fs.put(ROOT, &made, b"").expect("put");
+                    fs.rename(ROOT, &made, &moved, 0).expect("rename");
+                    fs.stat(ROOT, &moved).expect("renamed");
+                    if i % 2 == 0 {
+                        fs.unlink(ROOT, &moved).expect("unlink");
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(two.a.names("/d").len(), 120);
+    assert_eq!(two.a.names("/d"), two.b.names("/d"));
+}
+
 /// S45: locks hold over both mounts.
 #[test]
 fn locks_hold_over_both_mounts() {
