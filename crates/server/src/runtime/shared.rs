@@ -100,15 +100,16 @@ pub(crate) struct Parts {
     pub(crate) options: ServerOptions,
     pub(crate) info: FilesystemInfo,
     pub(crate) own_session: SessionId,
+    /// Position up to which the metadata store holds everything; what was replayed is past it.
+    pub(crate) stored: Position,
     /// The next session id, and the mark below which ids are reserved.
     pub(crate) session_ids: (u64, u64),
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Shared {
-        let position = parts.engine.position().0;
         let checkpoint = CheckpointState::default();
-        checkpoint.position.store(position, Ordering::Relaxed);
+        checkpoint.position.store(parts.stored.0, Ordering::Relaxed);
         checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
         Shared {
             boot: parts.own_session.0,

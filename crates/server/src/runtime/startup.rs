@@ -98,6 +98,7 @@ pub(crate) fn recover(
         options,
         info,
         own_session: SessionId(session_mark),
+        stored: position,
         session_ids: (session_mark + 1, reserved_to),
     };
     let shared = Arc::new(Shared::new(parts));

@@ -53,7 +53,12 @@ impl Shared {
 
     /// Lists writers of earlier lives whose sessions are over.
     pub(crate) fn list_dead_writers(&self) {
-        let live: HashSet<SessionId> = self.engine.lock().session_ids().into_iter().collect();
+        // What was replayed may name their blocks, and is in no checkpoint yet: they wait for one that holds it.
+        let (live, replayed) = {
+            let engine = self.engine.lock();
+            let live: HashSet<SessionId> = engine.session_ids().into_iter().collect();
+            (live, engine.position())
+        };
         let mut after: Option<String> = None;
         while !self.is_stopping() {
             let page = match self.objects.list("blocks/", after.as_deref(), 1) {
@@ -71,7 +76,7 @@ impl Shared {
             let swept = matches!(self.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
             // Sessions of this life are told about when they end.
             if !live.contains(&session) && session < self.own_session && !swept {
-                self.dead_writers.lock().push((session, Position(0)));
+                self.dead_writers.lock().push((session, replayed));
             }
         }
     }
