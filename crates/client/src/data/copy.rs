@@ -97,13 +97,16 @@ impl Files {
         len: u64,
     ) -> Result<bool, Refusal> {
         let op = Op::Clone { from: from.file.ino, from_offset, to: to.file.ino, to_offset, len };
-        let answer = match ask(&*self.service, caller, Call::Op { op, open: false }) {
-            Ok(answer) => answer,
+        to.file.lock().cloning += 1;
+        let answer = ask(&*self.service, caller, Call::Op { op, open: false });
+        let mut inner = to.file.lock();
+        inner.cloning -= 1;
+        let outcome = match answer {
+            Ok(Answer::Op { outcome, .. }) => outcome,
+            Ok(_) => return Err(Refusal::Io),
             Err(Refusal::Invalid | Refusal::Unsupported | Refusal::CrossRealm) => return Ok(false),
             Err(refusal) => return Err(refusal),
         };
-        let Answer::Op { outcome, .. } = answer else { return Err(Refusal::Io) };
-        let mut inner = to.file.lock();
         inner.changes += 1;
         inner.content = Content::Unknown;
         if let Some(attr) = outcome.attr.filter(|attr| attr.ino == to.file.ino) {

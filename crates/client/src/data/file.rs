@@ -69,6 +69,8 @@ pub(super) struct Inner {
     pub(super) busy: bool,
     pub(super) acquiring: bool,
     pub(super) recalling: bool,
+    /// Clones into the file that are under way: what is known of its content may be old already.
+    pub(super) cloning: u32,
     pub(super) recalls: u64,
     pub(super) changes: u64,
     /// Failures in the background so far, and the last one.
@@ -103,6 +105,7 @@ impl FileState {
                 busy: false,
                 acquiring: false,
                 recalling: false,
+                cloning: 0,
                 recalls: 0,
                 changes: 0,
                 failures: 0,

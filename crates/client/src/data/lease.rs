@@ -141,6 +141,9 @@ impl Files {
 
     /// Whether cached content may be used without asking.
     fn believes(&self, inner: &Inner) -> bool {
+        if inner.cloning > 0 {
+            return false;
+        }
         match self.options.data {
             DataMode::Linearizable => {
                 inner.lease >= LeaseMode::Shared && self.world.monotonic() < self.service.valid_until()

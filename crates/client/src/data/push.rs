@@ -29,6 +29,8 @@ use super::write::run_upload;
 
 /// Most extents of one operation.
 const EXTENTS_MAX: usize = 4096;
+/// How often a push is tried that does not fit the file any more.
+const TRIES_MAX: u32 = 3;
 /// Most dirty ranges in one block.
 const PACKED_MAX: usize = 1024;
 
@@ -66,6 +68,25 @@ impl Files {
 
     /// The same for whoever is busy with the file already.
     pub(super) fn push_busy(&self, file: &Arc<FileState>, scope: Scope) -> Result<(), Refusal> {
+        for _ in 1..TRIES_MAX {
+            match self.push_once(file, scope) {
+                // A clone into this file that is under way here, or another client where nothing prevents that, has
+                // made the file longer, or turned it into blocks: see what it is now.
+                Err(Refusal::Invalid) => {
+                    let mut inner = file.lock();
+                    let cred = inner.cred.clone();
+                    inner.content = Content::Unknown;
+                    drop(inner);
+                    let (mut inner, _) = self.with_content(file, &cred, 0..1, true)?;
+                    inner.size = inner.size.max(inner.attr.size);
+                }
+                result => return result,
+            }
+        }
+        self.push_once(file, scope)
+    }
+
+    fn push_once(&self, file: &Arc<FileState>, scope: Scope) -> Result<(), Refusal> {
         let mut inner = file.lock();
         if !inner.is_dirty() || matches!(scope, Scope::Until(until) if inner.dirty_since > until) {
             return Ok(());
