@@ -51,7 +51,7 @@ impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             cache_bytes: 1 << 30,
-            checkpoint_rows: 50_000,
+            checkpoint_rows: 500_000,
             checkpoint_journal_bytes: 64 << 20,
             checkpoint_age: Duration::from_secs(5),
             dirty_bytes_max: 2 << 30,
