@@ -46,19 +46,8 @@ impl Namespace {
         ctx: &Context<'_>,
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
-        let dir = self.dir_inode(parent)?;
-        may(ctx.cred, dir, access::EXEC)?;
-        let ino = self.present(dir, name)?;
-        let victim = self.inode(ino)?;
-        may_change(ctx.cred, dir)?;
-        sticky_allows(ctx.cred, dir, victim)?;
-        if victim.kind == Kind::Dir {
-            return Err(Refusal::IsDir.into());
-        }
-        let gone = self.fate(victim, ctx)?;
-        let orphan = gone.is_some_and(|g| g.orphan);
-        out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
-        Ok(Planned { subject: Some(ino), gone })
+        let is_file = |victim: &Inode| if victim.kind == Kind::Dir { Err(Refusal::IsDir) } else { Ok(()) };
+        self.plan_remove(parent, name, is_file, ctx, out)
     }
 
     pub(super) fn plan_rmdir(
@@ -68,18 +57,30 @@ impl Namespace {
         ctx: &Context<'_>,
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
+        let is_empty_dir = |victim: &Inode| match victim.kind {
+            Kind::Dir if victim.extra > 0 => Err(Refusal::NotEmpty),
+            Kind::Dir => Ok(()),
+            _ => Err(Refusal::NotDir),
+        };
+        self.plan_remove(parent, name, is_empty_dir, ctx, out)
+    }
+
+    /// Takes a name away from an inode that `fits`.
+    fn plan_remove(
+        &self,
+        parent: Ino,
+        name: &Name,
+        fits: impl FnOnce(&Inode) -> Result<(), Refusal>,
+        ctx: &Context<'_>,
+        out: &mut Vec<Event>,
+    ) -> Result<Planned, Fault> {
         let dir = self.dir_inode(parent)?;
         may(ctx.cred, dir, access::EXEC)?;
         let ino = self.present(dir, name)?;
         let victim = self.inode(ino)?;
         may_change(ctx.cred, dir)?;
         sticky_allows(ctx.cred, dir, victim)?;
-        if victim.kind != Kind::Dir {
-            return Err(Refusal::NotDir.into());
-        }
-        if victim.extra > 0 {
-            return Err(Refusal::NotEmpty.into());
-        }
+        fits(victim)?;
         let gone = self.fate(victim, ctx)?;
         let orphan = gone.is_some_and(|g| g.orphan);
         out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
