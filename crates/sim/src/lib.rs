@@ -1,0 +1,1 @@
+//! A cluster of real engines in one thread on a simulated world, made from a seed.

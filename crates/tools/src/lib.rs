@@ -1,0 +1,2 @@
+//! What administrators use beside a server: checking and repair, journals, dumps. Libraries; the command line is in
+//! `cli`.
