@@ -1,1 +1,12 @@
 //! A cluster of real engines in one thread on a simulated world, made from a seed.
+//!
+//! ```text
+//!   seed ─▶ plan (operations, faults) ─▶ cluster: server runtime, client libraries ─▶ history ─▶ checkers
+//!                                        on simulated clock, threads, network, storage
+//! ```
+//!
+//! Invariants:
+//! - Everything that happens follows from the seed: the same seed gives the same trace.
+
+pub mod history;
+pub mod tree;

@@ -1,0 +1,361 @@
+//! What happened in a run, in the order in which it happened: what the checkers judge.
+//!
+//! ```text
+//!   Invoked(call 7, Rename a → b) … ServerCrashed … ServerStarted … Returned(call 7, Done) … Recovered(tree)
+//! ```
+//!
+//! Invariants:
+//! - A call is invoked once and returns at most once. One without a return was cut off by the end of its client
+//!   ([`Happened::ClientCrashed`]): it may have taken effect or not, at any time from its invocation on.
+//! - A client has at most one call under way at a time, so its calls are in order. Concurrency is between clients.
+//! - Paths begin with `/` and have no `.` or `..`. Nothing follows symbolic links in the last component.
+
+use std::time::Duration;
+
+use chiton_types::{Ino, Refusal, Time};
+
+use crate::tree::Tree;
+
+/// A client of the run. A client that crashed and came back keeps its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u32);
+
+/// A server of the run: the first is 0; one that takes over has another number, one that restarts keeps its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u32);
+
+/// Numbers the calls of a run, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Names an open file within one life of a client. Chosen by the plan, not by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u32);
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A new directory.
+    Mkdir {
+        /// Of the directory.
+        path: String,
+    },
+    /// A new regular file with this content, in one operation; refused if the name is taken.
+    Create {
+        /// Of the file.
+        path: String,
+        /// All of it.
+        content: Vec<u8>,
+    },
+    /// A new symbolic link.
+    Symlink {
+        /// Of the link.
+        path: String,
+        /// What it says.
+        target: String,
+    },
+    /// Another name of a file.
+    Link {
+        /// A name that it has.
+        from: String,
+        /// The new one.
+        to: String,
+    },
+    /// Removes a name that is not a directory's.
+    Unlink {
+        /// The name.
+        path: String,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// The name.
+        path: String,
+    },
+    /// Moves a name; what is there is replaced, as POSIX has it.
+    Rename {
+        /// The old name.
+        from: String,
+        /// The new one.
+        to: String,
+    },
+    /// Exchanges two names.
+    Exchange {
+        /// One.
+        from: String,
+        /// The other.
+        to: String,
+    },
+    /// Sets an extended attribute (made or replaced). An empty value removes it.
+    SetXattr {
+        /// Of the inode.
+        path: String,
+        /// With its namespace: `user.x`.
+        name: String,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Sets the permission bits.
+    Chmod {
+        /// Of the inode.
+        path: String,
+        /// The low 12 bits.
+        mode: u16,
+    },
+    /// Sets atime and mtime.
+    SetTimes {
+        /// Of the inode.
+        path: String,
+        /// Both.
+        time: Time,
+    },
+    /// Sets the size of a file.
+    Truncate {
+        /// Of the file.
+        path: String,
+        /// In bytes.
+        size: u64,
+    },
+    /// Opens a file for reading and writing under a handle that is free in this client.
+    Open {
+        /// Of the file.
+        path: String,
+        /// Made if it is missing.
+        create: bool,
+        /// Emptied.
+        truncate: bool,
+        /// Its name from now on.
+        handle: Handle,
+    },
+    /// Writes into an open file; may stay buffered in the client.
+    Write {
+        /// The file.
+        handle: Handle,
+        /// In bytes.
+        offset: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Makes a hole in an open file; its size stays.
+    PunchHole {
+        /// The file.
+        handle: Handle,
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        len: u64,
+    },
+    /// Reads from an open file.
+    Read {
+        /// The file.
+        handle: Handle,
+        /// In bytes.
+        offset: u64,
+        /// At most.
+        len: u64,
+    },
+    /// Makes an open file durable.
+    Fsync {
+        /// The file.
+        handle: Handle,
+    },
+    /// Closes a handle.
+    Close {
+        /// The file.
+        handle: Handle,
+    },
+    /// Reads a whole file.
+    ReadFile {
+        /// Of the file.
+        path: String,
+    },
+    /// Attributes.
+    Stat {
+        /// Of the inode.
+        path: String,
+    },
+    /// What a symbolic link says.
+    ReadLink {
+        /// Of the link.
+        path: String,
+    },
+    /// The value of an extended attribute.
+    GetXattr {
+        /// Of the inode.
+        path: String,
+        /// With its namespace.
+        name: String,
+    },
+    /// The names in a directory.
+    List {
+        /// Of the directory.
+        path: String,
+    },
+    /// Makes what was answered so far durable, as fsync of a directory does. What is buffered is not pushed.
+    FsyncDir,
+    /// Pushes what is buffered and makes everything durable.
+    Sync,
+}
+
+/// Attributes as they were answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Number.
+    pub ino: Ino,
+    /// File, directory, …
+    pub kind: chiton_types::Kind,
+    /// Permission bits.
+    pub mode: u16,
+    /// Names.
+    pub nlink: u32,
+    /// Bytes (directories: as `stat` says).
+    pub size: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+}
+
+/// What a call was answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done; nothing to say.
+    Done,
+    /// Done; the attributes of what was made, opened, changed or asked about.
+    Attr(Seen),
+    /// Bytes read, a link's target, an attribute's value.
+    Bytes(Vec<u8>),
+    /// Bytes written.
+    Written(u64),
+    /// Names, sorted, with their inodes.
+    Names(Vec<(String, Ino)>),
+    /// Refused: nothing was changed, unless it is [`Refusal::NotConnected`] or [`Refusal::Io`], which leave open
+    /// whether the call took effect.
+    Refused(Refusal),
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// A client begins a call.
+    Invoked {
+        /// Who.
+        client: ClientId,
+        /// Which.
+        call: CallId,
+        /// What.
+        action: Action,
+    },
+    /// A call returns.
+    Returned {
+        /// Who.
+        client: ClientId,
+        /// Which.
+        call: CallId,
+        /// With what.
+        answer: Answer,
+    },
+    /// A client begins (again): it has no handles, nothing buffered and nothing cached.
+    ClientStarted {
+        /// Who.
+        client: ClientId,
+    },
+    /// A client is gone, with what it buffered. Its session ends some time later.
+    ClientCrashed {
+        /// Who.
+        client: ClientId,
+    },
+    /// A client's session was lost (it was silent for too long): what it had buffered, and answers that were not
+    /// durable, may be lost.
+    SessionLost {
+        /// Who.
+        client: ClientId,
+    },
+    /// A server serves.
+    ServerStarted {
+        /// Which.
+        server: ServerId,
+        /// The epoch of its journal.
+        epoch: u64,
+    },
+    /// A server is gone. Its storage has forgotten what was not synced.
+    ServerCrashed {
+        /// Which.
+        server: ServerId,
+    },
+    /// A server stands still (it does not know) until it goes on.
+    ServerPaused {
+        /// Which.
+        server: ServerId,
+    },
+    /// See [`Happened::ServerPaused`].
+    ServerResumed {
+        /// Which.
+        server: ServerId,
+    },
+    /// A server answered that something is durable (a commit).
+    Acknowledged {
+        /// Which.
+        server: ServerId,
+        /// The epoch of its journal.
+        epoch: u64,
+        /// Everything up to this position is said to be durable.
+        durable: u64,
+    },
+    /// A server gave a session a lease, or said that it has one. `mode`: 0 none, 1 shared, 2 exclusive.
+    LeaseGiven {
+        /// To whom.
+        client: ClientId,
+        /// On what.
+        ino: Ino,
+        /// How much.
+        mode: u8,
+    },
+    /// A client gave a lease back: `keep` (as `mode` above) is what remains to it.
+    LeaseReturned {
+        /// Who.
+        client: ClientId,
+        /// On what.
+        ino: Ino,
+        /// What remains.
+        keep: u8,
+    },
+    /// The tree as a fresh reader found it, when nothing else was under way.
+    Observed {
+        /// Everything.
+        tree: Tree,
+    },
+}
+
+/// When, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Simulated time since the beginning of the run.
+    pub at: Duration,
+    /// What.
+    pub what: Happened,
+}
+
+/// All of a run, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// In the order of happening; `at` never falls.
+    pub events: Vec<Event>,
+}
+
+impl History {
+    /// Appends what happened.
+    pub fn push(&mut self, at: Duration, what: Happened) {
+        self.events.push(Event { at, what });
+    }
+}
+
+/// What a checker found wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Name of the checker.
+    pub checker: &'static str,
+    /// In words: what was promised, what was found, which calls are involved.
+    pub what: String,
+}
