@@ -18,6 +18,7 @@ mod key;
 
 mod local;
 mod memory;
+mod s3;
 
 mod metered;
 mod retry;
@@ -32,4 +33,5 @@ pub use local::LocalObjects;
 pub use memory::{Fault, MemoryObjects};
 pub use metered::{Counters, Metered};
 pub use retry::{Retry, RetryOptions, Sleeper};
+pub use s3::S3Location;
 pub use store::{ObjectInfo, Objects};

@@ -18,5 +18,6 @@ pub mod engine;
 mod runtime;
 
 pub use runtime::{
-    EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Server, ServerOptions, StartError, Stores,
+    DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold, OpenMeta, Server,
+    ServerOptions, StartError, Stores,
 };

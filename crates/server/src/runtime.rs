@@ -1,5 +1,6 @@
 //! The runtime: threads, stores and sockets around the engine.
 
+mod address;
 mod options;
 
 mod format;
@@ -28,9 +29,11 @@ mod listen;
 mod server;
 mod status;
 
+pub use address::DataAddress;
 pub use embed::EmbeddedSession;
 pub use error::{FormatError, StartError};
 pub use format::{FilesystemInfo, FormatOptions};
+pub use hold::Hold;
 pub use options::ServerOptions;
 pub use server::Server;
-pub use stores::Stores;
+pub use stores::{OpenMeta, Stores};

@@ -1,15 +1,16 @@
 //! Why a server does not start, or storage is not formatted: sentences that say what to do.
 
 use std::fmt;
-use std::path::PathBuf;
+
+use crate::runtime::address::DataAddress;
 
 /// Why storage is not formatted.
 #[derive(Debug)]
 pub enum FormatError {
     /// There is a file system already.
-    Formatted(PathBuf),
+    Formatted(DataAddress),
     /// The directory holds something else.
-    NotEmpty(PathBuf),
+    NotEmpty(DataAddress),
     /// A number of shards that is not 1 to 65,535.
     Shards(u16),
     /// Something failed.
@@ -19,19 +20,11 @@ pub enum FormatError {
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FormatError::Formatted(path) => {
-                write!(
-                    f,
-                    "{} holds a file system already: remove it first, or choose another",
-                    path.display()
-                )
+            FormatError::Formatted(data) => {
+                write!(f, "{} holds a file system already: remove it first, or choose another", data)
             }
-            FormatError::NotEmpty(path) => {
-                write!(
-                    f,
-                    "{} is not empty and no file system of ours: choose another directory",
-                    path.display()
-                )
+            FormatError::NotEmpty(data) => {
+                write!(f, "{} is not empty and no file system of ours: choose another directory", data)
             }
             FormatError::Shards(shards) => write!(f, "{shards} shards: choose 1 to 65535"),
             FormatError::Failed(what) => write!(f, "cannot format: {what}"),
@@ -45,13 +38,13 @@ impl std::error::Error for FormatError {}
 #[derive(Debug)]
 pub enum StartError {
     /// There is no file system.
-    NotFormatted(PathBuf),
+    NotFormatted(DataAddress),
     /// Something else is there.
-    Foreign(PathBuf, String),
+    Foreign(DataAddress, String),
     /// It was written by a newer version.
     Newer {
         /// Where.
-        path: PathBuf,
+        data: DataAddress,
         /// Its version.
         found: u32,
         /// The newest that this program knows.
@@ -60,7 +53,7 @@ pub enum StartError {
     /// Another process has it.
     Held {
         /// Where.
-        path: PathBuf,
+        data: DataAddress,
         /// Who, as it says itself.
         holder: String,
     },
@@ -73,19 +66,19 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::NotFormatted(path) => {
-                write!(f, "{} holds no file system: format it first (chiton format)", path.display())
+            StartError::NotFormatted(data) => {
+                write!(f, "{data} holds no file system: format it first (chiton format)")
             }
-            StartError::Foreign(path, what) => {
-                write!(f, "{} is no file system of ours: {what}", path.display())
+            StartError::Foreign(data, what) => {
+                write!(f, "{data} is no file system of ours: {what}")
             }
-            StartError::Newer { path, found, known } => write!(
+            StartError::Newer { data, found, known } => write!(
                 f,
                 "{} has format version {found}, this program knows {known}: use a newer program",
-                path.display()
+                data
             ),
-            StartError::Held { path, holder } => {
-                write!(f, "{} is in use by {holder}: stop it, or take over (--take-over)", path.display())
+            StartError::Held { data, holder } => {
+                write!(f, "{data} is in use by {holder}: stop it, or take over (--take-over)")
             }
             StartError::Corrupt(what) => write!(f, "cannot recover: {what}"),
             StartError::Failed(what) => write!(f, "cannot start: {what}"),

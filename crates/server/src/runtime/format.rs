@@ -8,7 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chiton_journal::{Identity, Journal};
 use chiton_metastore::{Batch, FjallOptions};
@@ -18,6 +18,7 @@ use chiton_world::World;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{POSITION_KEY, mark_key, position_value};
+use crate::runtime::address::DataAddress;
 use crate::runtime::error::{FormatError, StartError};
 use crate::runtime::stores::Stores;
 
@@ -101,14 +102,14 @@ pub(crate) fn format_dir(
     let failed = |e: std::io::Error| FormatError::Failed(format!("{}: {e}", dir.display()));
     fs::create_dir_all(dir).map_err(failed)?;
     if dir.join(INFO_FILE).exists() {
-        return Err(FormatError::Formatted(dir.to_owned()));
+        return Err(FormatError::Formatted(dir.into()));
     }
     // What a format that did not come to its end has left is ours; everything else is somebody's.
     for entry in fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         let ours = ["journal", "meta", "objects", "chiton.json.new"];
         if !ours.iter().any(|our| name == *our) {
-            return Err(FormatError::NotEmpty(dir.to_owned()));
+            return Err(FormatError::NotEmpty(dir.into()));
         }
     }
     for part in ["journal", "meta", "objects"] {
@@ -134,14 +135,14 @@ pub(crate) fn format_dir(
 
 /// What a data directory says about itself.
 pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
-    let path: PathBuf = dir.to_owned();
+    let data: DataAddress = dir.into();
     let text = match fs::read(dir.join(INFO_FILE)) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let empty = fs::read_dir(dir).map(|mut entries| entries.next().is_none()).unwrap_or(true);
             return Err(match empty {
-                true => StartError::NotFormatted(path),
-                false => StartError::Foreign(path, format!("it has files but no {INFO_FILE}")),
+                true => StartError::NotFormatted(data),
+                false => StartError::Foreign(data, format!("it has files but no {INFO_FILE}")),
             });
         }
         Err(e) => return Err(StartError::Failed(format!("{}: {e}", dir.display()))),
@@ -151,14 +152,14 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
         version: u32,
     }
     let foreign =
-        |e: serde_json::Error| StartError::Foreign(path.clone(), format!("its {INFO_FILE} is not ours: {e}"));
+        |e: serde_json::Error| StartError::Foreign(data.clone(), format!("its {INFO_FILE} is not ours: {e}"));
     let Version { version } = serde_json::from_slice(&text).map_err(foreign)?;
     if version > VERSION {
-        return Err(StartError::Newer { path, found: version, known: VERSION });
+        return Err(StartError::Newer { data, found: version, known: VERSION });
     }
     let info: FilesystemInfo = serde_json::from_slice(&text).map_err(foreign)?;
     if info.shards == 0 {
-        return Err(StartError::Foreign(path, format!("it has {} shards", info.shards)));
+        return Err(StartError::Foreign(data, format!("it has {} shards", info.shards)));
     }
     Ok(info)
 }

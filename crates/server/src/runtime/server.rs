@@ -1,6 +1,5 @@
 //! A running server.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -11,6 +10,7 @@ use chiton_types::Position;
 use chiton_world::SharedWorld;
 use parking_lot::Mutex;
 
+use crate::runtime::address::DataAddress;
 use crate::runtime::embed::EmbeddedSession;
 use crate::runtime::error::{FormatError, StartError};
 use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
@@ -31,16 +31,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes a new file system in `dir`, which is made if it is missing.
+    /// Makes a new file system: in a directory, which is made if it is missing, or below a prefix of a bucket.
     ///
     /// # Errors
     /// See [`FormatError`].
     pub fn format(
-        dir: &Path,
+        data: impl Into<DataAddress>,
         options: &FormatOptions,
         world: &SharedWorld,
     ) -> Result<FilesystemInfo, FormatError> {
-        format_dir(dir, options, &**world)
+        match data.into() {
+            DataAddress::Dir(dir) => format_dir(&dir, options, &**world),
+            DataAddress::S3(_) => Err(FormatError::Failed("S3 is not there yet".to_owned())),
+        }
     }
 
     /// Makes a new file system in empty stores.
@@ -55,22 +58,30 @@ impl Server {
         format_stores(stores, options, &**world)
     }
 
-    /// What the data directory `dir` says about itself.
+    /// What a file system says about itself.
     ///
     /// # Errors
-    /// As [`Server::start`] for directories that are not formatted, foreign or newer.
-    pub fn info(dir: &Path) -> Result<FilesystemInfo, StartError> {
-        read_info(dir)
+    /// As [`Server::start`] for places that are not formatted, foreign or newer.
+    pub fn info(data: impl Into<DataAddress>) -> Result<FilesystemInfo, StartError> {
+        match data.into() {
+            DataAddress::Dir(dir) => read_info(&dir),
+            DataAddress::S3(_) => Err(StartError::Failed("S3 is not there yet".to_owned())),
+        }
     }
 
-    /// Starts on a data directory: takes its lock, recovers, and is ready for sessions.
+    /// Starts on a file system: takes hold of it, recovers, and is ready for sessions.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(dir: &Path, options: ServerOptions, world: SharedWorld) -> Result<Arc<Server>, StartError> {
-        let info = read_info(dir)?;
-        let hold = Hold::take(dir, options.take_over, &*world)?;
-        let stores = Stores::local(dir, options.metastore).map_err(StartError::Failed)?;
+    pub fn start(
+        data: impl Into<DataAddress>,
+        options: ServerOptions,
+        world: SharedWorld,
+    ) -> Result<Arc<Server>, StartError> {
+        let data = data.into();
+        let info = Server::info(&data)?;
+        let hold = Hold::take(&data, options.take_over, &*world)?;
+        let stores = Stores::open_with(&data, options.metastore)?;
         Server::run(info, stores, options, world, Some(hold))
     }
 

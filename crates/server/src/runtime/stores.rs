@@ -10,8 +10,11 @@ use chiton_namespace::{RowSource, Rows};
 use chiton_objects::{LocalObjects, Objects};
 use parking_lot::RwLock;
 
+use crate::runtime::address::DataAddress;
+use crate::runtime::error::StartError;
+
 /// Opens the metadata store; again after an error that asks for it.
-pub(crate) type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
+pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
 
 /// The three stores of a server.
 pub struct Stores {
@@ -27,6 +30,22 @@ pub struct Stores {
 }
 
 impl Stores {
+    /// The stores of a file system, with the usual settings. Reading journal and objects disturbs nobody; whoever
+    /// changes something, or opens the metadata store, takes a [`crate::Hold`] first.
+    ///
+    /// # Errors
+    /// [`StartError::Failed`].
+    pub fn open(data: &DataAddress) -> Result<Stores, StartError> {
+        Stores::open_with(data, FjallOptions::default())
+    }
+
+    pub(crate) fn open_with(data: &DataAddress, metastore: FjallOptions) -> Result<Stores, StartError> {
+        match data {
+            DataAddress::Dir(dir) => Stores::local(dir, metastore).map_err(StartError::Failed),
+            DataAddress::S3(_) => Err(StartError::Failed("S3 is not there yet".to_owned())),
+        }
+    }
+
     /// The stores in a data directory.
     ///
     /// # Errors
