@@ -14,7 +14,7 @@
 use chiton_namespace::{AttrChange, Op, Outcome};
 use chiton_proto::LeaseMode;
 use chiton_types::{Attr, Ino, Name};
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
 
 use crate::generations::Generations;
 use crate::{Mark, Recalls};

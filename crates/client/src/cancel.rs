@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_proto::Call;
 use chiton_types::Cred;
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
 
 use crate::service::Service;
 
@@ -48,7 +48,7 @@ impl CancelToken {
         state.cancelled = true;
         while !state.over {
             let Some(id) = state.request else { return };
-            parking_lot::MutexGuard::unlocked(&mut state, || {
+            chiton_world::sync::without_lock(&mut state, || {
                 // An error means that the link is down: the request is asked anew later, and so are we.
                 drop(service.call(&Cred::ROOT, Call::CancelLock { id }));
             });

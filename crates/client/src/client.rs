@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::{Op, XattrHow};
-use chiton_objects::LocalObjects;
+use chiton_objects::{LocalObjects, Objects};
 use chiton_proto::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
 use chiton_server::Server;
 use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, access};
@@ -21,7 +21,7 @@ use crate::embedded::Embedded;
 use crate::handler::Handler;
 use crate::observed::Observed;
 use crate::service::{Caller, Service, ask};
-use crate::{ClientOptions, ConnectError};
+use crate::{ClientOptions, ConnectError, Dialer};
 
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
 pub struct Client {
@@ -84,6 +84,26 @@ impl Client {
     /// In words: no server, another version, refused.
     pub fn connect(address: &Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let dialer = Box::new(SocketDialer { address: address.clone() });
+        // Behind a Unix socket the server is on this machine, and its store may be open to us; of a server elsewhere
+        // that path is not here, or is something else.
+        let is_near = matches!(address, Address::Unix(_));
+        let store = |objects: &str| -> Option<Arc<dyn Objects>> {
+            let path = objects.strip_prefix("local:").filter(|_| is_near)?;
+            Some(Arc::new(LocalObjects::open(std::path::Path::new(path)).ok()?))
+        };
+        Client::connect_by(dialer, store, options)
+    }
+
+    /// Connects by any network (simulation). `store` is asked for the object store that the server names, if there is
+    /// a nearer way to it than through the server.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_by(
+        dialer: Box<dyn Dialer>,
+        store: impl FnOnce(&str) -> Option<Arc<dyn Objects>>,
+        options: ClientOptions,
+    ) -> Result<Client, ConnectError> {
         let connected_options = ConnectedOptions {
             identity: options.identity.clone(),
             timeout: options.timeout,
@@ -95,12 +115,8 @@ impl Client {
             Welcome::Refused { message, .. } => return Err(ConnectError(message)),
         };
         let connected = Arc::new(connected);
-        // Behind a Unix socket the server is on this machine, and its store may be open to us; of a server elsewhere
-        // that path is not here, or is something else.
-        let path = objects.strip_prefix("local:").filter(|_| matches!(address, Address::Unix(_)));
-        let store = path.and_then(|path| LocalObjects::open(std::path::Path::new(path)).ok());
-        let blocks = store
-            .map(|store| Arc::new(NearBlocks::new(Arc::new(store), connected.clone())) as Arc<dyn BlockIo>);
+        let blocks = store(&objects)
+            .map(|store| Arc::new(NearBlocks::new(store, connected.clone())) as Arc<dyn BlockIo>);
         let client = Client::over(connected.clone(), blocks, filesystem, options);
         let handler: Arc<dyn Handler> = client.core.clone();
         connected.set_handler(Arc::downgrade(&handler));

@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chiton_proto::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
 use chiton_world::SharedWorld;
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
+use chiton_world::thread::JoinHandle;
 
 use crate::asked::Asked;
 use crate::handler::HandlerSlot;
@@ -52,7 +52,7 @@ pub(crate) struct ConnectedOptions {
 /// The service.
 pub(crate) struct Connected {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle>,
 }
 
 /// What callers, the link thread and the recall threads share.
@@ -257,7 +257,7 @@ impl Shared {
     }
 
     /// Waits for a change of the link (or for a while, to look at the clock).
-    pub(crate) fn wait(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+    pub(crate) fn wait(&self, state: &mut chiton_world::sync::MutexGuard<'_, State>) {
         match self.options.timeout {
             None => self.changed.wait(state),
             Some(_) => drop(self.changed.wait_for(state, Duration::from_millis(100))),

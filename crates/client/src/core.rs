@@ -150,7 +150,7 @@ impl Core {
                 invalidate(&*invalidator, dir, taken);
             }
         };
-        std::thread::Builder::new().name("chiton-inval".into()).spawn(work).expect("a thread can be started");
+        drop(chiton_world::thread::spawn("chiton-inval", work).expect("a thread can be started"));
     }
 
     fn files(&self) -> Option<Arc<Files>> {

@@ -108,3 +108,4 @@ pub use options::ClientOptions;
 pub use pending::Pending;
 pub use recalls::{Mark, Recalls};
 pub use service::{CallError, Caller, Groups, Service, Underway, ask};
+pub use wire::{Dialer, RecallWire, Wire};

@@ -1,11 +1,11 @@
 //! The thread that keeps a session's link: dials, greets, sends again, pings, tells of closes.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chiton_proto::{Answer, Call, Channel, Failure, Hello, RefuseReason, Request, Welcome};
 use chiton_types::{Cred, Position, Refusal, Seq};
+use chiton_world::thread::{self, JoinHandle};
 
 use crate::connected::{Shared, hello};
 use crate::session::{Resend, Session, assemble};
@@ -20,11 +20,8 @@ const TICK: Duration = Duration::from_secs(1);
 struct Lost;
 
 /// Starts the thread; it ends when `shared` stops.
-pub(crate) fn spawn(shared: Arc<Shared>) -> JoinHandle<()> {
-    std::thread::Builder::new()
-        .name("chiton-link".into())
-        .spawn(move || run(&shared))
-        .expect("a thread can be started")
+pub(crate) fn spawn(shared: Arc<Shared>) -> JoinHandle {
+    thread::spawn("chiton-link", move || run(&shared)).expect("a thread can be started")
 }
 
 fn run(shared: &Arc<Shared>) {

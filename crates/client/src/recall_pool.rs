@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use chiton_proto::{Recall, RecallDone};
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
 
 use crate::connected::Shared;
 use crate::wire::RecallWire;
@@ -110,5 +110,5 @@ fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Shared>) {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().name(name.into()).spawn(body).expect("a thread can be started");
+    drop(chiton_world::thread::spawn(name, body).expect("a thread can be started"));
 }

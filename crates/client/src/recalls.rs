@@ -13,8 +13,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_types::Ino;
+use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 /// Inodes remembered, at least. A call that meets more while it is under way caches nothing.
 const REMEMBERED: usize = 4096;

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use chiton_types::{Ino, Name};
+use chiton_world::sync::Mutex;
 use hashbrown::{HashMap, HashSet};
-use parking_lot::Mutex;
 
 use crate::{Mark, Recalls};
 

@@ -1,12 +1,16 @@
-//! What a session needs from a network: two connections. The real one is the protocol's; tests cut theirs.
+//! What a session needs from a network: two connections. The real one is the protocol's; tests and simulation cut
+//! theirs.
 
 use std::sync::Arc;
 
 use chiton_proto::{ConnectionLost, Hello, Pending, Recall, RecallDone, Reply, Request, Welcome};
 
 /// The main connection.
-pub(crate) trait Wire: Send + Sync {
+pub trait Wire: Send + Sync {
     /// Sends and waits for the reply.
+    ///
+    /// # Errors
+    /// If the connection broke before the answer came.
     fn call(&self, request: &Request) -> Result<Reply, ConnectionLost>;
     /// Sends; the reply is waited for later.
     fn start(&self, request: &Request) -> Pending;
@@ -15,8 +19,11 @@ pub(crate) trait Wire: Send + Sync {
 }
 
 /// The connection that recalls come on.
-pub(crate) trait RecallWire: Send + Sync {
+pub trait RecallWire: Send + Sync {
     /// The next recall.
+    ///
+    /// # Errors
+    /// If the connection broke.
     fn next(&self) -> Result<Recall, ConnectionLost>;
     /// Acknowledges one.
     fn done(&self, done: RecallDone);
@@ -25,9 +32,15 @@ pub(crate) trait RecallWire: Send + Sync {
 }
 
 /// Makes connections. Errors are in words, with the address. There is none if the welcome is a refusal.
-pub(crate) trait Dialer: Send + Sync {
+pub trait Dialer: Send + Sync {
     /// A main connection.
+    ///
+    /// # Errors
+    /// Why there is none.
     fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String>;
     /// A recall connection.
+    ///
+    /// # Errors
+    /// Why there is none.
     fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String>;
 }

@@ -14,10 +14,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::thread;
 
 use chiton_types::Position;
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
+use chiton_world::thread;
 
 use crate::committer::create_past_void;
 use crate::error::JournalError;
@@ -81,14 +81,20 @@ struct LaneState {
 impl Dispatcher {
     /// Commits until the journal is closed or failed.
     pub(crate) fn run(mut self) {
-        let lane = Lane::default();
-        let result = thread::scope(|scope| {
-            for _ in 0..self.tail.options.dispatch_size {
-                scope.spawn(|| lane.put_all(&self.tail, &*self.place));
-            }
+        let lane = Arc::new(Lane::default());
+        let mut putting = Vec::new();
+        for _ in 0..self.tail.options.dispatch_size {
+            let (lane, tail, place) = (lane.clone(), self.tail.clone(), self.place.clone());
+            let thread = thread::spawn("journal-put", move || lane.put_all(&tail, &*place));
+            putting.push(thread.expect("a thread can be started"));
+        }
+        let result = {
             let _end = EndAtDrop(&lane);
             dispatch(&self.tail, &self.catalog, &lane, &mut self.header, &mut self.dispatched, &mut self.rest)
-        });
+        };
+        for thread in putting {
+            thread.join().expect("a putting thread does not panic");
+        }
         self.tail.report(result.err().unwrap_or(JournalError::Closed));
     }
 }
@@ -156,7 +162,7 @@ impl Rest {
     }
 }
 
-/// Ends the putting threads also when a hook panics: the scope waits for them.
+/// Ends the putting threads also when a hook panics.
 struct EndAtDrop<'a>(&'a Lane);
 
 impl Drop for EndAtDrop<'_> {

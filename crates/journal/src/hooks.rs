@@ -5,7 +5,7 @@
 //! - A hook that was set is asked from the next commit on.
 
 use chiton_types::Position;
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
 
 use crate::error::JournalError;
 

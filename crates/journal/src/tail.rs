@@ -13,7 +13,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_types::Position;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use chiton_world::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::error::JournalError;
 use crate::hooks::Hooks;

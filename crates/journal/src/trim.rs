@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::Position;
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
 
 use crate::chain::{Chain, Link};
 use crate::place::{Place, PlaceError};

@@ -7,10 +7,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use chiton_types::{Epoch, Position};
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
+use chiton_world::thread::{self, JoinHandle};
 
 use crate::chain::{Chain, End, Link};
 use crate::committer::Committer;
@@ -30,7 +30,7 @@ pub struct Journal {
     place: Arc<dyn Place>,
     catalog: Arc<Catalog>,
     epoch: Epoch,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle>>,
 }
 
 /// What an opening found.
@@ -146,8 +146,7 @@ impl Journal {
                 watched.report(JournalError::Failed("the committer panicked".to_owned()));
             }
         };
-        let thread =
-            thread::Builder::new().name("journal".to_owned()).spawn(body).expect("a thread can be started");
+        let thread = thread::spawn("journal", body).expect("a thread can be started");
         Journal { tail, place, catalog, epoch: header.epoch, thread: Mutex::new(Some(thread)) }
     }
 

@@ -44,7 +44,7 @@ pub use listener::Listener;
 pub use message::*;
 pub use pending::{Pending, Promise};
 pub use recall::RecallChannel;
-pub use sender::{ConnId, Sender};
+pub use sender::{ConnId, Outlet, Sender};
 pub use serve::{Closed, ServeOptions, Service, Serving, serve};
 pub use stream::Stream;
 pub use transport::{ConnectionLost, Transport};

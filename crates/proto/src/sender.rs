@@ -45,7 +45,29 @@ thread_local! {
 
 /// The way to one client. Clone it to answer a parked request later.
 #[derive(Clone)]
-pub struct Sender(Arc<Peer>);
+pub struct Sender(Way);
+
+#[derive(Clone)]
+enum Way {
+    Socket(Arc<Peer>),
+    Outlet(ConnId, Arc<dyn Outlet>),
+}
+
+/// Takes what is sent to a client to it, where there is no socket.
+pub trait Outlet: Send + Sync {
+    /// An answer.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    fn reply(&self, reply: &Reply) -> Result<(), ConnectionLost>;
+    /// A lease is asked back.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    fn recall(&self, recall: &Recall) -> Result<(), ConnectionLost>;
+    /// Ends the connection.
+    fn close(&self);
+}
 
 struct Peer {
     id: ConnId,
@@ -164,7 +186,7 @@ impl Output {
 impl Sender {
     pub(crate) fn new(id: ConnId, stream: Stream, homes: Arc<Homes>, options: ServeOptions) -> Sender {
         let stream = Arc::new(stream);
-        Sender(Arc::new(Peer {
+        Sender(Way::Socket(Arc::new(Peer {
             id,
             homes,
             options,
@@ -184,28 +206,44 @@ impl Sender {
                 in_flight: 0,
                 broken: None,
             }),
-        }))
+        })))
+    }
+
+    /// A way without a socket, for networks of another kind.
+    pub fn to(id: ConnId, outlet: Arc<dyn Outlet>) -> Sender {
+        Sender(Way::Outlet(id, outlet))
+    }
+
+    /// The connection of the loop, which makes only such senders.
+    fn peer(&self) -> &Peer {
+        match &self.0 {
+            Way::Socket(peer) => peer,
+            Way::Outlet(..) => unreachable!("the loop works on its own connections"),
+        }
     }
 
     /// Puts the connection into the first thread's epoll, once it can be found by its id.
     pub(crate) fn enter(&self) -> Result<(), io::ErrorKind> {
-        let output = self.0.output.lock();
+        let output = self.peer().output.lock();
         let Some(stream) = &output.stream else { return Ok(()) };
-        let key = EventData::new_u64(self.0.id.0);
-        epoll::add(self.0.homes.epoll(output.home), &**stream, key, output.armed)
+        let key = EventData::new_u64(self.peer().id.0);
+        epoll::add(self.peer().homes.epoll(output.home), &**stream, key, output.armed)
             .map_err(|e| io::Error::from(e).kind())
     }
 
     /// Chooses a home for a main channel; it moves there at the end of the turn.
     pub(crate) fn settle(&self) {
-        let mut output = self.0.output.lock();
+        let mut output = self.peer().output.lock();
         assert!(output.settled.is_none(), "a connection says hello once");
-        output.settled = Some(self.0.homes.settle());
+        output.settled = Some(self.peer().homes.settle());
     }
 
     /// Which connection.
     pub fn id(&self) -> ConnId {
-        self.0.id
+        match &self.0 {
+            Way::Socket(peer) => peer.id,
+            Way::Outlet(id, _) => *id,
+        }
     }
 
     /// Answers a request; once for each. A reply too long for a frame becomes [`Failure::Malformed`].
@@ -213,6 +251,9 @@ impl Sender {
     /// # Errors
     /// If the client is gone; nobody need be told, [`crate::Service::closed`] is or was called.
     pub fn send(&self, reply: &Reply) -> Result<(), ConnectionLost> {
+        if let Way::Outlet(_, outlet) = &self.0 {
+            return outlet.reply(reply);
+        }
         self.push(FrameKind::Reply, |out| {
             put_frame(out, FrameKind::Reply, |out| reply.encode(out)).unwrap_or_else(|e| {
                 let result = Err(Failure::Malformed(e.to_string()));
@@ -227,6 +268,9 @@ impl Sender {
     /// # Errors
     /// If the client is gone.
     pub fn recall(&self, recall: &Recall) -> Result<(), ConnectionLost> {
+        if let Way::Outlet(_, outlet) = &self.0 {
+            return outlet.recall(recall);
+        }
         self.push(FrameKind::Recall, |out| {
             put_frame(out, FrameKind::Recall, |out| recall.encode(out)).expect("a recall fits a frame");
         })
@@ -234,13 +278,16 @@ impl Sender {
 
     /// Ends the connection, as soon as the loop gets to it.
     pub fn close(&self) {
-        if let Some(stream) = &self.0.output.lock().stream {
+        if let Way::Outlet(_, outlet) = &self.0 {
+            return outlet.close();
+        }
+        if let Some(stream) = &self.peer().output.lock().stream {
             stream.shutdown();
         }
     }
 
     fn push(&self, kind: FrameKind, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), ConnectionLost> {
-        let mut output = self.0.output.lock();
+        let mut output = self.peer().output.lock();
         if output.stream.is_none() || output.broken.is_some() {
             return Err(ConnectionLost::new("the client is gone"));
         }
@@ -252,7 +299,7 @@ impl Sender {
             return Ok(());
         }
         put(&mut output.bytes);
-        if HANDING_OVER.get() == self.0.id.0 && output.waiting() < GATHER_BYTES {
+        if HANDING_OVER.get() == self.peer().id.0 && output.waiting() < GATHER_BYTES {
             return Ok(());
         }
         output.flush();
@@ -263,7 +310,7 @@ impl Sender {
 
     /// Sends the welcome and what was held back for it.
     pub(crate) fn welcome(&self, welcome: &Welcome) {
-        let mut output = self.0.output.lock();
+        let mut output = self.peer().output.lock();
         put_frame(&mut output.bytes, FrameKind::Welcome, |out| welcome.encode(out))
             .expect("a welcome fits a frame");
         let early = output.early.take().expect("a connection is welcomed once");
@@ -274,19 +321,19 @@ impl Sender {
     /// Runs `hand_over`, during which what this thread sends to this client is gathered; then sends it. True if
     /// more requests may be handed over.
     pub(crate) fn gather(&self, requests: usize, hand_over: impl FnOnce()) -> bool {
-        self.0.output.lock().in_flight += requests;
-        let outer = HANDING_OVER.replace(self.0.id.0);
+        self.peer().output.lock().in_flight += requests;
+        let outer = HANDING_OVER.replace(self.peer().id.0);
         hand_over();
         HANDING_OVER.set(outer);
-        let mut output = self.0.output.lock();
+        let mut output = self.peer().output.lock();
         output.flush();
         !self.congested(&output)
     }
 
     /// Begins a turn of the home thread. The flag tells whether requests may be handed over.
     pub(crate) fn begin(&self) -> (MutexGuard<'_, Input>, bool) {
-        let input = self.0.input.lock();
-        let mut output = self.0.output.lock();
+        let input = self.peer().input.lock();
+        let mut output = self.peer().output.lock();
         if output.waiting() > 0 {
             output.flush();
         }
@@ -300,7 +347,7 @@ impl Sender {
     /// # Errors
     /// If the connection broke: no event may tell of it.
     pub(crate) fn end(&self, backlog: bool) -> Result<(), io::ErrorKind> {
-        let mut output = self.0.output.lock();
+        let mut output = self.peer().output.lock();
         match output.settled {
             Some(home) if home != output.home => self.move_home(&mut output, home, backlog),
             _ => self.arm(&mut output, backlog),
@@ -311,8 +358,8 @@ impl Sender {
     fn move_home(&self, output: &mut Output, home: usize, backlog: bool) {
         let Some(stream) = &output.stream else { return };
         let wanted = self.wanted(output, backlog);
-        let homes = &self.0.homes;
-        let key = EventData::new_u64(self.0.id.0);
+        let homes = &self.peer().homes;
+        let key = EventData::new_u64(self.peer().id.0);
         let moved = epoll::delete(homes.epoll(output.home), &**stream)
             .and_then(|()| epoll::add(homes.epoll(home), &**stream, key, wanted));
         output.home = home;
@@ -322,20 +369,20 @@ impl Sender {
 
     /// Why sending failed, if it did.
     pub(crate) fn broken(&self) -> Option<io::ErrorKind> {
-        self.0.output.lock().broken
+        self.peer().output.lock().broken
     }
 
     /// Closes the descriptor. False if that was done before.
     pub(crate) fn hang_up(&self) -> bool {
-        let mut input = self.0.input.lock();
+        let mut input = self.peer().input.lock();
         input.frames = FrameReader::new();
-        let mut output = self.0.output.lock();
+        let mut output = self.peer().output.lock();
         output.flush();
         output.bytes = Vec::new();
         output.sent = 0;
         output.stream = None;
         if let Some(home) = output.settled.take() {
-            self.0.homes.threads[home].mains.fetch_sub(1, Ordering::Relaxed);
+            self.peer().homes.threads[home].mains.fetch_sub(1, Ordering::Relaxed);
         }
         match input.stream.take() {
             Some(stream) => {
@@ -350,11 +397,11 @@ impl Sender {
 
     /// The session and channel of its hello.
     pub(crate) fn opened(&self) -> Option<(chiton_types::SessionId, Channel)> {
-        self.0.input.lock().opened
+        self.peer().input.lock().opened
     }
 
     fn congested(&self, output: &Output) -> bool {
-        let options = &self.0.options;
+        let options = &self.peer().options;
         output.waiting() > options.out_bytes_max || output.in_flight >= options.in_flight_max
     }
 
@@ -379,8 +426,8 @@ impl Sender {
         if wanted == output.armed {
             return;
         }
-        let key = EventData::new_u64(self.0.id.0);
-        let armed = epoll::modify(self.0.homes.epoll(output.home), &**stream, key, wanted);
+        let key = EventData::new_u64(self.peer().id.0);
+        let armed = epoll::modify(self.peer().homes.epoll(output.home), &**stream, key, wanted);
         output.armed = wanted;
         output.fail_unless(armed);
     }
@@ -388,6 +435,6 @@ impl Sender {
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sender").field(&self.0.id).finish()
+        f.debug_tuple("Sender").field(&self.id()).finish()
     }
 }

@@ -1,15 +1,25 @@
-//! Clock and randomness, handed in from outside, so that a whole cluster can run from one seed.
+//! Clock, randomness and threads, handed in from outside, so that a whole cluster can run from one seed.
 //!
-//! Storage and network are behind traits of their own (`Objects`, `Place`, `Metastore`, `Transport`); what is
-//! here is all that remains of the outside world for the deciding parts.
+//! Storage and network are behind traits of their own (`Objects`, `Place`, `Metastore`, `Dialer`); what is
+//! here is all that remains of the outside world.
+//!
+//! ```text
+//!   runtime code ─▶ sync::{Mutex, Condvar}, thread::{spawn, sleep} ─┬▶ parking_lot, std::thread
+//!                                                                   └▶ a Schedule: many threads in one, by a seed
+//! ```
 //!
 //! Invariants:
 //! - The rest of the workspace never calls `SystemTime::now`, `Instant::now` or a random source of its own
 //!   (banned in `clippy.toml`).
 //! - [`World::monotonic`] never goes back.
+//! - Whoever may run in a simulation takes locks, waits and starts threads through [`sync`] and [`thread`] only.
 
 mod real;
 mod seeded;
+
+pub mod schedule;
+pub mod sync;
+pub mod thread;
 
 use std::sync::Arc;
 use std::time::Duration;

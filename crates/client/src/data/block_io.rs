@@ -11,8 +11,8 @@ use std::sync::Arc;
 use chiton_objects::{BlockIndex, ObjectError, Objects};
 use chiton_proto::{Answer, Call};
 use chiton_types::{BlockId, Cred, Refusal};
+use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 
 use crate::{CallError, Service};
 

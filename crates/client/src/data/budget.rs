@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use chiton_types::Refusal;
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
 
 /// Block buffers kept for the next block: memory that is already there need not be cleared by the kernel.
 const SPARE_BUFFERS_MAX: usize = 8;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_types::BlockId;
+use chiton_world::sync::{Condvar, Mutex};
 use hashbrown::HashMap;
-use parking_lot::{Condvar, Mutex};
 
 use super::block_io::{BlockError, BlockIo};
 

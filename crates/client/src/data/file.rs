@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use chiton_proto::LeaseMode;
 use chiton_types::{Attr, BlockId, Cred, Ino, Refusal, Time};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use chiton_world::sync::{Condvar, Mutex, MutexGuard};
 
 use super::budget::Budget;
 use super::buffer::DirtyBuffer;

@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
 use chiton_objects::block::encoded_bytes;
 use chiton_proto::LeaseMode;
 use chiton_types::{Attr, BlockId, Cred, Ino, Position, Refusal};
 use chiton_world::SharedWorld;
+use chiton_world::sync::{Mutex, RwLock};
+use chiton_world::thread::{self, JoinHandle};
 use hashbrown::HashMap;
-use parking_lot::{Mutex, RwLock};
 
 use super::block_io::BlockIo;
 use super::budget::Budget;
@@ -60,7 +60,7 @@ pub struct Files {
     next_handle: AtomicU64,
     next_block: AtomicU64,
     dirty: Mutex<BTreeMap<Ino, Arc<FileState>>>,
-    flusher: Mutex<Option<JoinHandle<()>>>,
+    flusher: Mutex<Option<JoinHandle>>,
 }
 
 impl Files {
@@ -93,10 +93,9 @@ impl Files {
             flusher: Mutex::default(),
         });
         let (weak, budget) = (Arc::downgrade(&files), files.budget.clone());
-        let flusher = std::thread::Builder::new()
-            .name("chiton-flush".to_owned())
-            .spawn(move || super::flusher::run(&Weak::clone(&weak), &budget))
-            .expect("a client can start a thread");
+        let flusher =
+            thread::spawn("chiton-flush", move || super::flusher::run(&Weak::clone(&weak), &budget))
+                .expect("a client can start a thread");
         *files.flusher.lock() = Some(flusher);
         files
     }
@@ -375,7 +374,7 @@ impl Drop for Files {
     fn drop(&mut self) {
         self.budget.close();
         if let Some(flusher) = self.flusher.get_mut().take()
-            && flusher.thread().id() != std::thread::current().id()
+            && !flusher.is_current()
         {
             // A thread that panicked has said so.
             let _ = flusher.join();

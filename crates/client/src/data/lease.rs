@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use chiton_proto::{Answer, Call, Content as Told, LeaseMode, Query};
 use chiton_types::{Cred, Ino, Refusal};
-use parking_lot::MutexGuard;
+use chiton_world::sync::MutexGuard;
 
 use super::content::{Chunks, Content};
 use super::file::{FileState, Inner};
@@ -82,7 +82,9 @@ impl Files {
                     }
                     drop(inner);
                     voided = PAUSE_MS_LOG2_MAX.min(voided + 1);
-                    std::thread::sleep(Duration::from_micros(self.world.random() % (1000 << voided)));
+                    chiton_world::thread::sleep(Duration::from_micros(
+                        self.world.random() % (1000 << voided),
+                    ));
                     inner = file.lock();
                 }
                 _ => return Err(Refusal::Io),

@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
+use chiton_world::thread::{self, JoinHandle};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -18,7 +18,7 @@ struct State {
     jobs: VecDeque<Job>,
     idle: usize,
     closed: bool,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle>,
 }
 
 #[derive(Default)]
@@ -49,8 +49,7 @@ impl Pool {
         }
         if state.idle <= state.jobs.len() && state.threads.len() < self.threads_max {
             let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || work(&shared));
-            match thread {
+            match thread::spawn(self.name, move || work(&shared)) {
                 Ok(thread) => state.threads.push(thread),
                 Err(_) if state.threads.is_empty() => return false,
                 Err(_) => {}

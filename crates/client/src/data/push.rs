@@ -16,7 +16,7 @@ use chiton_namespace::{AttrChange, Body, CHUNK_BYTES, Extent, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_proto::{Answer, Call};
 use chiton_types::{Cred, Refusal, Time};
-use parking_lot::MutexGuard;
+use chiton_world::sync::MutexGuard;
 
 use super::buffer::Piece;
 use super::content::{Chunks, Content};

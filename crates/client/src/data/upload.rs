@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use chiton_objects::block::seal_block;
 use chiton_types::{BlockId, Refusal};
-use parking_lot::RwLock;
+use chiton_world::sync::RwLock;
 
 use super::block_io::BlockIo;
 use super::budget::Budget;

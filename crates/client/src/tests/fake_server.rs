@@ -9,7 +9,7 @@ use chiton_proto::{
     RecallDone, RefuseReason, Reply, Request, Welcome,
 };
 use chiton_types::{Attr, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
 
 use crate::wire::{Dialer, RecallWire, Wire};
 

@@ -7,7 +7,7 @@ use chiton_namespace::{Make, Op};
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Query, Recall};
 use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal};
 use chiton_world::RealWorld;
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
 use proptest::prelude::*;
 
 use super::fake_server::{FakeServer, Fate};

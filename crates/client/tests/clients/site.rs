@@ -6,8 +6,8 @@ use std::sync::Arc;
 use chiton_client::{Client, ClientOptions};
 use chiton_proto::Address;
 use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_world::sync::Mutex;
 use chiton_world::{RealWorld, SharedWorld};
-use parking_lot::Mutex;
 use tempfile::TempDir;
 
 /// See the module.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_proto::{Reply, Sender};
 use chiton_types::Position;
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
 
 use crate::runtime::bell::Bell;
 

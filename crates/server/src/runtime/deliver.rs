@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_proto::{Channel, ConnId, Recall, Reply, Sender};
 use chiton_types::SessionId;
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
 
 /// Where a thread waits for its answer.
 #[derive(Default)]

@@ -6,11 +6,11 @@
 //!   give up what it holds itself.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use chiton_objects::Objects;
 use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
 use chiton_types::{Cred, Epoch, Position, Seq, SessionId};
+use chiton_world::thread::{self, JoinHandle};
 
 use crate::runtime::deliver::RecallQueue;
 use crate::runtime::shared::Shared;
@@ -20,7 +20,7 @@ pub struct EmbeddedSession {
     shared: Arc<Shared>,
     session: SessionId,
     queue: Arc<RecallQueue>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle>,
 }
 
 impl EmbeddedSession {
@@ -47,8 +47,7 @@ impl EmbeddedSession {
                 thread_shared.with_engine(|engine, m| engine.recall_done(session, recall.id, m));
             }
         };
-        let thread =
-            thread::Builder::new().name("chiton-recall".to_owned()).spawn(body).map_err(|e| e.to_string())?;
+        let thread = thread::spawn("chiton-recall", body).map_err(|e| e.to_string())?;
         Ok(EmbeddedSession { shared, session, queue, thread: Some(thread) })
     }
 
@@ -101,7 +100,7 @@ impl Drop for EmbeddedSession {
         }
         self.queue.close();
         if let Some(thread) = self.thread.take()
-            && thread.thread().id() != thread::current().id()
+            && !thread.is_current()
         {
             // A handler that panicked has said so.
             let _ = thread.join();

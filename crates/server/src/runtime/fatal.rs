@@ -1,7 +1,9 @@
 //! A panic while the engine is in use ends the process: its state may be half changed, and whoever waits for its lock
-//! would go on with that.
+//! would go on with that. (A simulation ends by itself, and says with which seed.)
 
 use std::thread;
+
+use chiton_world::schedule;
 
 /// Ends the process if it is dropped by a panic that began after it was made.
 pub(crate) struct Fatal {
@@ -18,7 +20,7 @@ impl Fatal {
 impl Drop for Fatal {
     #[inline]
     fn drop(&mut self) {
-        if thread::panicking() && !self.was_panicking {
+        if thread::panicking() && !self.was_panicking && !schedule::is_scheduled() {
             std::process::abort();
         }
     }

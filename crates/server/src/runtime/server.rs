@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{self, JoinHandle};
 
 use chiton_objects::Objects;
 use chiton_proto::{Address, Listener, Recall, Serving};
 use chiton_types::Position;
 use chiton_world::SharedWorld;
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
+use chiton_world::thread::{self, JoinHandle};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::embed::EmbeddedSession;
@@ -25,7 +25,7 @@ use crate::runtime::stores::Stores;
 /// is written out.
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle>>,
     serving: Mutex<Vec<Serving>>,
     hold: Mutex<Option<Hold>>,
 }
@@ -117,7 +117,7 @@ impl Server {
             [("chiton-pump", Shared::pump as Body), ("chiton-checkpoint", Shared::checkpointer)]
         {
             let shared = shared.clone();
-            let thread = thread::Builder::new().name(name.to_owned()).spawn(move || body(&shared));
+            let thread = thread::spawn(name, move || body(&shared));
             let thread = thread.map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
             server.threads.lock().push(thread);
         }
@@ -148,6 +148,11 @@ impl Server {
         let serving = chiton_proto::serve(listeners, door, self.shared.options.serve)?;
         self.serving.lock().push(serving);
         Ok(bound)
+    }
+
+    /// What answers the messages of clients, for a network of another kind (simulation).
+    pub fn door(&self) -> Arc<dyn chiton_proto::Service> {
+        Arc::new(Door(self.shared.clone()))
     }
 
     /// What is served.

@@ -14,8 +14,8 @@ use chiton_objects::Objects;
 use chiton_proto::{Reply, Sender};
 use chiton_types::{Position, SessionId};
 use chiton_world::SharedWorld;
+use chiton_world::sync::{Mutex, MutexGuard};
 use hashbrown::HashMap;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};
 use crate::runtime::bell::Bell;

@@ -8,7 +8,7 @@ use chiton_journal::{FilePlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
 use chiton_namespace::{RowSource, Rows};
 use chiton_objects::{LocalObjects, Objects};
-use parking_lot::RwLock;
+use chiton_world::sync::RwLock;
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::error::StartError;

@@ -8,7 +8,7 @@ use chiton_namespace::{Body, Op};
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
 use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
-use parking_lot::Mutex;
+use chiton_world::sync::Mutex;
 
 /// A session whose names are cached under leases on their directory.
 struct Caching {

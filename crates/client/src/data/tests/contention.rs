@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_proto::LeaseMode;
 use chiton_types::{BlockId, Ino};
-use parking_lot::{Condvar, Mutex};
+use chiton_world::sync::{Condvar, Mutex};
 
 use super::{Member, Rig, caller, tiny};
 use crate::OpenFlags;

@@ -14,7 +14,7 @@ use chiton_namespace::{AttrChange, Body, CHUNK_BYTES, Extent, Op, Outcome};
 use chiton_objects::{Objects, block};
 use chiton_proto::{Answer, Call, Content, LeaseMode, Query};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Position, Refusal, SessionId, Time};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use chiton_world::sync::{Condvar, Mutex, MutexGuard};
 
 use super::{Door, caller};
 use crate::data::Files;

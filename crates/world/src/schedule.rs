@@ -1,0 +1,67 @@
+//! Who runs threads when they are not the operating system's: the seam for simulation.
+//!
+//! Invariants:
+//! - Without a schedule on this thread, everything is the operating system's, at the cost of one look at a flag, and
+//!   that only where a thread waits, wakes another, or starts one.
+//! - Under a schedule one thread runs at a time and is never interrupted: what it does between two waits is atomic.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Runs threads by turns.
+pub trait Schedule {
+    /// A new thread; returns its number. It runs when its turn comes.
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce()>) -> u64;
+    /// The number of the thread that runs.
+    fn current(&self) -> u64;
+    /// Waits for the end of a thread.
+    fn join(&self, thread: u64);
+    /// Waits until somebody wakes `key`, or so long; false if the time has passed.
+    fn wait(&self, key: usize, at_most: Option<Duration>) -> bool;
+    /// Wakes the longest waiting thread of `key`, or all.
+    fn wake(&self, key: usize, all: bool);
+    /// Waits so long.
+    fn sleep(&self, time: Duration);
+}
+
+thread_local! {
+    static IS_SCHEDULED: Cell<bool> = const { Cell::new(false) };
+    static SCHEDULE: RefCell<Option<Rc<dyn Schedule>>> = const { RefCell::new(None) };
+}
+
+/// The schedule of this thread until dropped.
+#[must_use = "the schedule ends when this is dropped"]
+pub struct Installed(());
+
+/// Lets `schedule` run what this thread starts from now on.
+///
+/// # Panics
+/// If there is one already.
+pub fn install(schedule: Rc<dyn Schedule>) -> Installed {
+    SCHEDULE.with_borrow_mut(|now| {
+        assert!(now.is_none(), "a thread has one schedule at a time");
+        *now = Some(schedule);
+    });
+    IS_SCHEDULED.set(true);
+    Installed(())
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        IS_SCHEDULED.set(false);
+        SCHEDULE.with_borrow_mut(|now| *now = None);
+    }
+}
+
+/// True if a schedule runs this thread.
+#[inline]
+pub fn is_scheduled() -> bool {
+    IS_SCHEDULED.get()
+}
+
+/// The schedule of this thread.
+#[inline]
+pub(crate) fn current() -> Option<Rc<dyn Schedule>> {
+    if is_scheduled() { SCHEDULE.with_borrow(Clone::clone) } else { None }
+}
