@@ -17,6 +17,7 @@ mod answer;
 mod census;
 mod counters;
 mod driver;
+mod ending;
 mod inodes;
 mod leases;
 mod lifecycle;
@@ -130,8 +131,9 @@ pub enum Command {
     Reply(Ticket, Reply),
     /// Ask a session for a lease.
     Recall(SessionId, Recall),
-    /// The session is over: close its connections, look after its blocks.
-    DropSession(SessionId),
+    /// The session is over: close its connections, look after its blocks. Everything that it did lies at or before
+    /// the position.
+    DropSession(SessionId, Position),
 }
 
 /// Why an answer is not there yet.
@@ -178,6 +180,8 @@ pub struct Engine {
     touched: Vec<Ino>,
 
     sessions: Sessions,
+    /// In the order of their ends.
+    ending: VecDeque<ending::Ending>,
     opens: Opens,
     leases: Leases,
     locks: Locks,
@@ -275,12 +279,16 @@ impl Engine {
 
     /// Lets requests that wait for durability go on.
     pub fn durable_advanced(&mut self, m: &Moment) {
+        self.release_ended(m);
+        if self.recovery.is_some() {
+            self.recovery_step(m);
+        }
         self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
     }
 
-    /// The lowest position whose durability a parked request waits for.
+    /// The lowest position whose durability is waited for: by a parked request, or by the end of a session.
     pub fn durable_wanted(&self) -> Option<Position> {
-        self.parked.durable_wanted()
+        self.parked.durable_wanted().into_iter().chain(self.ending_wanted()).min()
     }
 
     /// There may be room again (a checkpoint ended, or health changed).

@@ -1,7 +1,8 @@
 //! Sessions begin, come back, fall silent, end; and the recovery window around a restart.
 //!
 //! Invariants:
-//! - A session's end drops its opens, leases, locks and parked requests, in one step.
+//! - A session's end answers its parked requests at once. Its opens, leases and locks go at once too if the client
+//!   said so, else when the end is durable ([`super::ending`]).
 //! - Orphans are freed only after the recovery window: until then somebody may declare them open.
 
 use std::time::Duration;
@@ -93,30 +94,46 @@ impl Engine {
         }
     }
 
-    /// Ends a session and drops all that is its.
+    /// Ends a session whose client says so, or is in this process: all that is its is free at once.
     pub(crate) fn end_session(&mut self, session: SessionId, m: &Moment) {
-        let Some(ended) = self.sessions.remove(session) else { return };
+        if let Some(slot) = self.close_session(session, m) {
+            self.release(slot, m);
+        }
+    }
+
+    /// The session is known no more, and what it asked for is answered. Returns the slot whose opens, leases and
+    /// locks are to be released.
+    pub(super) fn close_session(&mut self, session: SessionId, m: &Moment) -> Option<Slot> {
+        let ended = self.sessions.remove(session)?;
         if !ended.volatile {
             self.commit_own(Event::SessionClosed { session });
         }
-        let freed = self.leases.leave(ended.slot);
-        self.wake_inos(freed);
-        for ino in self.opens.drop_slot(ended.slot) {
-            self.closed(ino);
-        }
-        self.locks.drop_slot(ended.slot, &mut self.lock_grants);
         for ticket in self.parked.select(|task, _| task.session == session) {
+            self.locks.cancel(ticket);
             self.answer_parked(ticket, Err(Failure::SessionGone), m);
         }
-        self.answer_lock_grants(m);
-        self.commands.push(Command::DropSession(session));
+        self.commands.push(Command::DropSession(session, self.position));
         if let Some(recovery) = &mut self.recovery {
             recovery.gone(session);
         }
+        Some(ended.slot)
+    }
+
+    /// Lets others have what an ended session held.
+    pub(super) fn release(&mut self, slot: Slot, m: &Moment) {
+        let freed = self.leases.leave(slot);
+        self.wake_inos(freed);
+        for ino in self.opens.drop_slot(slot) {
+            self.closed(ino);
+        }
+        self.locks.drop_slot(slot, &mut self.lock_grants);
+        self.answer_lock_grants(m);
     }
 
     /// Time passes: silent sessions and the recovery window end. To be called about every 100 ms.
     pub fn tick(&mut self, m: &Moment) {
+        self.release_ended(m);
+        self.refuse_hopeless(m);
         if self.recovery.is_some() {
             self.recovery_step(m);
             return;
@@ -128,7 +145,7 @@ impl Engine {
             self.leases.overdue(since, m.mono).into_iter().filter_map(|slot| self.sessions.of_slot(slot)),
         );
         for session in over {
-            self.end_session(session, m);
+            self.expire_session(session, m);
         }
     }
 
@@ -163,14 +180,20 @@ impl Engine {
         }
     }
 
-    /// Ends the window if there is nothing more to wait for.
+    /// Ends the window if there is nothing more to wait for. Sessions that did not come back end first, and for good:
+    /// what they may still hold is nobody's before a crash can not bring them back.
     pub(super) fn recovery_step(&mut self, m: &Moment) {
-        let Some(recovery) = self.recovery.take_if(|recovery| recovery.is_over(m.mono)) else { return };
-        let (missing, resends) = recovery.finish();
-        for session in missing {
-            self.end_session(session, m);
+        let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_over(m.mono)) else {
+            return;
+        };
+        for session in recovery.missing() {
+            self.expire_session(session, m);
         }
-        self.resends = resends.into();
+        if !self.ending.is_empty() {
+            return;
+        }
+        let Some(recovery) = self.recovery.take() else { return };
+        self.resends = recovery.finish().into();
         if self.resends.is_empty() {
             self.recovery_ended();
         }

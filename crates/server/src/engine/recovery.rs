@@ -69,10 +69,13 @@ impl Recovery {
         mono >= self.deadline || self.owes.values().all(|owes| *owes == Owes::Operations(0))
     }
 
-    /// Sessions that did not come back, and the resends in the order in which they are to be carried out.
-    pub(crate) fn finish(mut self) -> (Vec<SessionId>, Vec<Task>) {
-        let missing =
-            self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect();
+    /// Sessions that did not come back.
+    pub(crate) fn missing(&self) -> Vec<SessionId> {
+        self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect()
+    }
+
+    /// The resends in the order in which they are to be carried out.
+    pub(crate) fn finish(mut self) -> Vec<Task> {
         self.collected.sort_by_key(|task| {
             let again = task.request.again.unwrap_or_default();
             // What an earlier start answered took effect, there as here, before all that came later.
@@ -81,7 +84,7 @@ impl Recovery {
                 if again.position == Position(0) { (u64::MAX, Position(u64::MAX)) } else { answered };
             (former, task.session, task.request.seq)
         });
-        (missing, self.collected)
+        self.collected
     }
 
     /// Sessions that are waited for, and resends that are here.
@@ -132,8 +135,8 @@ mod tests {
         assert_eq!(r.state(), (2, 4));
         r.collect(task(1, 8, 0));
         assert!(!r.is_over(Duration::ZERO) && r.is_over(late));
-        let (missing, order) = r.finish();
-        assert_eq!(missing, [SessionId(3)]);
+        assert_eq!(r.missing(), [SessionId(3)]);
+        let order = r.finish();
         let order: Vec<_> = order.iter().map(|t| (t.session.0, t.request.seq.0)).collect();
         assert_eq!(order, [(2, 3), (1, 7), (2, 4), (1, 8), (2, 5)]);
     }

@@ -50,6 +50,7 @@ impl Engine {
             events: Vec::new(),
             touched: Vec::new(),
             sessions: Sessions::default(),
+            ending: Default::default(),
             opens: Opens::default(),
             locks: Locks::default(),
             inodes: Inodes::new(&[]),

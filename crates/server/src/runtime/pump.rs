@@ -40,7 +40,14 @@ impl Shared {
                 next_tick = mono + TICK;
                 self.probe(&mut durable_before);
                 self.refresh_disk();
-                self.with_engine(|engine, m| engine.tick(m));
+                let wanted = self.with_engine(|engine, m| {
+                    engine.tick(m);
+                    engine.durable_wanted()
+                });
+                if let Some(position) = wanted {
+                    self.commits.engine_waits(position);
+                    self.journal.request_commit();
+                }
             }
             if self.commits.engine_is_due(self.journal.durable()) {
                 self.with_engine(|engine, m| {

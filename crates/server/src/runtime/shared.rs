@@ -280,9 +280,9 @@ impl Shared {
             match command {
                 Command::Reply(ticket, reply) => self.answer_waiter(ticket, reply),
                 Command::Recall(session, recall) => self.channels.recall(session, recall),
-                Command::DropSession(session) => {
+                Command::DropSession(session, ended) => {
                     self.channels.drop_session(session);
-                    self.dead_writers.lock().push((session, self.journal.last()));
+                    self.dead_writers.lock().push((session, ended));
                 }
             }
         }
