@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use crate::run::{Result, release_programs, shown};
+use crate::run::{Build, Result, programs, shown};
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let programs = release_programs()?;
+    let programs = programs(Build::Release)?;
     shown(Command::new(programs.join("chiton")).arg("bench").arg("all").args(args))
 }

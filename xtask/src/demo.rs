@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::run::{Mounted, Result, captured, fresh_dir, release_programs, root};
+use crate::run::{Build, Mounted, Result, captured, fresh_dir, programs, root};
+use crate::stopwatch::Stopwatch;
 use crate::tree;
 
 /// How much the demo does.
@@ -28,14 +29,25 @@ struct Line {
     unit: &'static str,
 }
 
+/// What the arguments ask for.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let size = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => Size { files: 10_000, storm_files: 20_000, crash_writes: 3_000 },
-        ["--small"] => Size { files: 2_000, storm_files: 2_000, crash_writes: 500 },
+        ["--small"] => SMALL,
         _ => return Err("usage: ./x demo [--small]".into()),
     };
     say("building (release)");
-    let programs = release_programs()?;
+    show(&size, &programs(Build::Release)?)
+}
+
+/// The small demo with programs built as the tests are: what it checks counts, not how fast it is.
+pub(crate) fn check() -> Result<()> {
+    show(&SMALL, &programs(Build::Dev)?)
+}
+
+const SMALL: Size = Size { files: 2_000, storm_files: 2_000, crash_writes: 500 };
+
+fn show(size: &Size, programs: &Path) -> Result<()> {
     let work = fresh_dir("demo")?;
     let mut table = Vec::new();
 
@@ -43,9 +55,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let (archive, sums) = tree::pack(&work, size.files)?;
     say(&format!("{} files, {} MiB", sums.len(), fs::metadata(&archive).map_or(0, |m| m.len() >> 20)));
 
-    let mount = Mounted::start(&programs, &work.join("data"), &work.join("mnt"))?;
+    let mount = Mounted::start(programs, &work.join("data"), &work.join("mnt"))?;
     say(&format!("mounted: chiton mount --data {} {}", mount.data().display(), mount.dir().display()));
-    let trivial = Trivial::start(&programs, &work.join("trivial"))?;
+    let trivial = Trivial::start(programs, &work.join("trivial"))?;
 
     let unpacked = mount.dir().join("sources");
     let ours = unpack(&archive, &unpacked)?;
@@ -60,8 +72,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
     for processes in ["1", "4"] {
         say(&format!("create storm, {processes} process(es)"));
-        let ours = storm(&programs, mount.dir(), processes, size.storm_files)?;
-        let theirs = storm(&programs, &trivial.dir, processes, size.storm_files)?;
+        let ours = storm(programs, mount.dir(), processes, size.storm_files)?;
+        let theirs = storm(programs, &trivial.dir, processes, size.storm_files)?;
         for (phase, rate) in ours {
             let trivial = theirs.get(&phase).copied();
             table.push(Line {
@@ -76,7 +88,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
     say("a writer with fsync now and then, and kill -9 of the server in the middle");
     let crash = crash_writes(mount, size.crash_writes)?;
-    let mount = Mounted::start(&programs, &work.join("data"), &work.join("mnt"))?;
+    let mount = Mounted::start(programs, &work.join("data"), &work.join("mnt"))?;
     let kept = verify_crash(mount.dir(), &crash)?;
     say(&format!(
         "mounted again: {} files answered, {} promised by fsync, {kept} there: a prefix, nothing promised lost",
@@ -304,18 +316,4 @@ fn verify_crash(mount: &Path, crash: &Crash) -> Result<u64> {
         }
     }
     Ok(there)
-}
-
-/// Elapsed time of a step; automation may look at the clock.
-struct Stopwatch(std::time::SystemTime);
-
-#[expect(clippy::disallowed_methods, reason = "automation measures its steps by the real clock")]
-impl Stopwatch {
-    fn start() -> Stopwatch {
-        Stopwatch(std::time::SystemTime::now())
-    }
-
-    fn seconds(&self) -> f64 {
-        std::time::SystemTime::now().duration_since(self.0).map_or(0.0, |d| d.as_secs_f64())
-    }
 }

@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod fix;
 mod run;
+mod stopwatch;
 mod suites;
 mod tree;
 mod verify;

@@ -41,18 +41,29 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Builds the programs in release mode and returns the folder that they are in.
-pub(crate) fn release_programs() -> Result<PathBuf> {
-    shown(&mut cargo(&[
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "chiton",
-        "--package",
-        "chiton-bench",
-    ]))?;
-    Ok(target().join("release"))
+/// How the programs are built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// As users run them: for whatever is timed.
+    Release,
+    /// As the tests are built: no second build of everything where nothing is timed.
+    Dev,
+}
+
+/// Builds the programs and returns the folder that they are in.
+pub(crate) fn programs(build: Build) -> Result<PathBuf> {
+    match build {
+        Build::Release => {
+            let packages = ["--package", "chiton", "--package", "chiton-bench"];
+            shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
+            Ok(target().join("release"))
+        }
+        Build::Dev => {
+            // Of the whole workspace: with fewer packages cargo chooses other features and builds much again.
+            shown(&mut cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
+            Ok(target().join("debug"))
+        }
+    }
 }
 
 fn words(command: &Command) -> String {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Mounted, Result, captured, cargo, fresh_dir, release_programs, root, shown, target};
+use crate::run::{Build, Mounted, Result, captured, cargo, fresh_dir, programs, root, shown, target};
 use crate::verify::before;
 
 const PJDFSTEST: &str = "0.2.2";
@@ -13,7 +13,7 @@ const FSX: &str = "0.3.2";
 /// Runs both; returns how many cases passed and failed.
 pub(crate) fn run() -> Result<(u64, u64)> {
     let suites = install()?;
-    let programs = release_programs()?;
+    let programs = programs(Build::Dev)?;
     // Other users must be able to reach the files: the suite changes its user.
     let work = PathBuf::from("/var/tmp/chiton-suites");
     let _ = std::fs::remove_dir_all(&work);
@@ -87,6 +87,7 @@ fn install() -> Result<PathBuf> {
             shown(&mut cargo(&[
                 "install",
                 "--quiet",
+                "--debug",
                 "--locked",
                 "--root",
                 &home,

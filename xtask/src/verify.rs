@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::run::{Result, cargo, shown};
+use crate::stopwatch::Stopwatch;
 use crate::{demo, suites};
 
 #[derive(Default)]
@@ -29,7 +30,7 @@ pub(crate) fn run() -> Result<()> {
         cases = Count { passed, failed };
         if failed == 0 { Ok(()) } else { Err(format!("{failed} cases failed")) }
     });
-    step(&mut count, "demo", || demo::run(&["--small".to_string()]));
+    step(&mut count, "demo", demo::check);
     for more in [tests, cases] {
         count.passed += more.passed;
         count.failed += more.failed;
@@ -40,7 +41,10 @@ pub(crate) fn run() -> Result<()> {
 
 fn step(count: &mut Count, name: &str, f: impl FnOnce() -> Result<()>) {
     println!("\n==> {name}");
-    match f() {
+    let clock = Stopwatch::start();
+    let result = f();
+    println!("{name}: {:.0} s", clock.seconds());
+    match result {
         Ok(()) => count.passed += 1,
         Err(message) => {
             count.failed += 1;
