@@ -75,8 +75,9 @@ impl Shell {
         } else {
             InitFlags::FUSE_EXPLICIT_INVAL_DATA
         };
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would have the open empty a file before it sees that it is being
+        // executed, and refuses the open.
         [
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_POSIX_LOCKS,

@@ -121,6 +121,26 @@ fn execution_asks_for_execution() {
     assert_eq!(run(0o744), libc::EACCES);
 }
 
+/// A program that runs is not emptied by an open with O_TRUNC, which is refused (ETXTBSY).
+#[test]
+fn what_is_executed_is_not_emptied() {
+    let mounted = MountedHere::new();
+    let program = mounted.fs.dir.join("sleep");
+    std::fs::copy("/bin/sleep", &program).expect("copy");
+    let before = std::fs::read(&program).expect("read");
+    let mut running = std::process::Command::new(&program).arg("600").spawn().expect("it runs");
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_TRUNC)
+        .open(&program)
+        .map_err(|error| error.raw_os_error());
+    let after = std::fs::read(&program).expect("read");
+    running.kill().expect("kill");
+    running.wait().expect("wait");
+    assert_eq!(opened.map(drop), Err(Some(libc::ETXTBSY)));
+    assert!(after == before, "{} bytes are left of {}", after.len(), before.len());
+}
+
 /// S22: unmounting loses nothing; S38: what a mount wrote is what the next one reads.
 #[test]
 fn unmounting_pushes_and_commits() {

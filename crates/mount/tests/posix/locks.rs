@@ -96,7 +96,13 @@ fn locks_go_with_their_owner() {
     let flock_in_child = || Child::fork(|| flock(open(&path), libc::LOCK_SH | libc::LOCK_NB)).status();
     assert_eq!(flock_in_child(), libc::EAGAIN);
     drop(other);
-    assert_eq!(flock_in_child(), 0);
+    // The kernel tells of a last close without waiting, and children of other tests may hold a copy for a moment.
+    let mut tries = 0;
+    while flock_in_child() != 0 {
+        tries += 1;
+        assert!(tries < 6_000, "the lock outlives its descriptor");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// S46: flock and fcntl locks conflict; S47: with oneself that is a deadlock.
