@@ -40,7 +40,9 @@ impl Engine {
 
     /// Releases what those held whose end is durable.
     pub(super) fn release_ended(&mut self, m: &Moment) {
-        while let Some(&Ending { slot, end }) = self.ending.front() {
+        while let Some(&Ending { slot, end }) = self.ending.front()
+            && end <= m.durable
+        {
             self.ending.pop_front();
             self.release(slot, m);
         }
