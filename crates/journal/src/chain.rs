@@ -84,6 +84,11 @@ impl Chain {
         Ok(chain)
     }
 
+    /// Highest position that a header witnesses to be durable.
+    pub(crate) fn witnessed(&self) -> Position {
+        self.witnessed
+    }
+
     /// Refuses another journal than `journal`.
     pub(crate) fn check_journal(&self, journal: u64) -> Result<(), Damage> {
         match self.links.first() {
@@ -161,8 +166,15 @@ impl Chain {
                 continue;
             }
             let offset = reader.offset();
-            let torn = damage
-                .or_else(|| self.headless_between(number, successor.map(|next| next.segment)))
+            let headless = self.headless_between(number, successor.map(|next| next.segment));
+            // A header that no crash leaves so is worse than a torn tail before it.
+            let (corrupt, absent) = match headless {
+                Some(headless) if headless.kind == DamageKind::Corrupt => (Some(headless), None),
+                headless => (None, headless),
+            };
+            let torn = corrupt
+                .or(damage)
+                .or(absent)
                 .or_else(|| successor.map(|next| gap(number, offset, last.next(), &next)));
             let torn = match torn {
                 Some(damage) if self.witnessed > last || damage.kind == DamageKind::Corrupt => {
@@ -176,7 +188,8 @@ impl Chain {
 
     fn headless_between(&self, number: u64, end: Option<u64>) -> Option<Damage> {
         let between = |d: &&Damage| d.segment > number && end.is_none_or(|end| d.segment < end);
-        self.headless.iter().find(between).cloned()
+        let found = || self.headless.iter().filter(between);
+        found().find(|d| d.kind == DamageKind::Corrupt).or_else(|| found().next()).cloned()
     }
 }
 

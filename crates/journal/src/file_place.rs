@@ -5,7 +5,7 @@
 //! - A file that could not be made whole is removed again.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,6 +113,21 @@ impl Place for FilePlace {
         }
         *self.active.lock() = Some((number, Arc::new(file)));
         Ok(())
+    }
+
+    fn publish(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        // Not a segment's name: what a crash leaves of it is passed over, and written over the next time.
+        let new = self.path.join("new");
+        let path = self.path_of(number);
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        };
+        write().map_err(|e| sort("write", &new, &e))?;
+        let linked = fs::hard_link(&new, &path).and_then(|()| self.directory.sync_all());
+        let _ = fs::remove_file(&new);
+        linked.map_err(|e| sort("create", &path, &e))
     }
 
     fn append(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), PlaceError> {

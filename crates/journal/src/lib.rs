@@ -28,6 +28,10 @@ mod place;
 
 mod chain;
 mod replay;
+mod salvage;
+mod survey;
+
+mod rewrite;
 
 mod committer;
 mod dispatcher;
@@ -48,5 +52,7 @@ pub use options::{Identity, Options};
 pub use place::{Place, PlaceError, SegmentInfo, Shape};
 pub use reader::{Frame, SegmentReader};
 pub use replay::{Progress, ReplayError, Replayed, replay};
+pub use rewrite::{cut, reset, rewrite, trim_before};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
+pub use survey::{Flaw, Found, SegmentNote, SegmentState, Survey, survey};
 pub use writer::{Journal, Recovered};

@@ -56,6 +56,16 @@ pub trait Place: Send + Sync {
     /// [`PlaceError::Exists`] if the number is taken by other bytes.
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError>;
 
+    /// Makes a new segment of these bytes that is durable on return, whole or not there at all: for tools that
+    /// replace segments. (Growing places that survive a crash must do better than this default.)
+    ///
+    /// # Errors
+    /// [`PlaceError::Exists`] if the number is taken.
+    fn publish(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        self.create(number, bytes)?;
+        if self.shape() == Shape::Grows { self.sync(number) } else { Ok(()) }
+    }
+
     /// Writes at `offset`, which is at most the segment's end and not before what was synced. Growing places only.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ pub struct SegmentReader<'a> {
     offset: usize,
     next: Position,
     ended: bool,
+    /// The header could not be read: marks cannot be checked.
+    headless: bool,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -52,7 +54,37 @@ impl<'a> SegmentReader<'a> {
     /// If the header is damaged or of another number.
     pub fn new(number: u64, bytes: &'a [u8]) -> Result<SegmentReader<'a>, Damage> {
         let header = read_header(number, bytes)?;
-        Ok(SegmentReader { header, bytes, offset: SEGMENT_HEADER_BYTES, next: header.first, ended: false })
+        Ok(SegmentReader {
+            header,
+            bytes,
+            offset: SEGMENT_HEADER_BYTES,
+            next: header.first,
+            ended: false,
+            headless: false,
+        })
+    }
+
+    /// The same for bytes whose header cannot be read, with one that is guessed.
+    pub(crate) fn headless(header: SegmentHeader, bytes: &'a [u8]) -> SegmentReader<'a> {
+        let offset = SEGMENT_HEADER_BYTES.min(bytes.len());
+        SegmentReader { header, bytes, offset, next: header.first, ended: false, headless: true }
+    }
+
+    /// Goes on at `offset`, behind damage. Positions are the caller's matter then.
+    pub(crate) fn resume_at(&mut self, offset: usize) {
+        (self.offset, self.ended, self.next) = (offset, false, Position(1));
+    }
+
+    /// True if a whole frame, a mark or the end is at `offset`.
+    pub(crate) fn is_whole_at(&self, offset: usize) -> bool {
+        let mut there = self.clone();
+        there.resume_at(offset);
+        offset <= self.bytes.len() && there.step().is_ok()
+    }
+
+    /// The first mark at or after `from`.
+    pub(crate) fn next_mark(&self, from: usize) -> Option<usize> {
+        self.header.find_mark(self.bytes, from)
     }
 
     /// The segment's header.
@@ -82,7 +114,7 @@ impl<'a> SegmentReader<'a> {
             if length == MARK_TAG {
                 let mark = self.header.mark(self.offset as u64);
                 let found = u32::from_le_bytes([mark[4], mark[5], mark[6], mark[7]]);
-                if expected != found {
+                if expected != found && !self.headless {
                     return Err((Cause::Checksum { expected, found }, MARK_BYTES));
                 }
                 self.offset += MARK_BYTES;

@@ -124,11 +124,17 @@ impl SegmentHeader {
 
     /// True if a mark of this segment lies in `bytes` at or after `from`.
     pub(crate) fn mark_after(&self, bytes: &[u8], from: usize) -> bool {
+        self.find_mark(bytes, from).is_some()
+    }
+
+    /// The offset of the first mark of this segment in `bytes` at or after `from`.
+    pub(crate) fn find_mark(&self, bytes: &[u8], from: usize) -> Option<usize> {
         let rest = bytes.get(from..).unwrap_or(&[]);
         let tag = MARK_TAG.to_le_bytes();
         rest.windows(MARK_BYTES)
             .enumerate()
-            .any(|(i, window)| window[..4] == tag && window == self.mark((from + i) as u64))
+            .position(|(i, window)| window[..4] == tag && window == self.mark((from + i) as u64))
+            .map(|i| from + i)
     }
 }
 

@@ -1,0 +1,212 @@
+//! Changing a journal that nobody writes: for tools.
+//!
+//! ```text
+//!   rewrite   old 1   old 2   old 3            each new segment is published whole, from the last to the first,
+//!             old 1   old 2   old 3   new 6    and its old one removed then: at every moment the place holds a
+//!             old 1   old 2   new 5   new 6    healthy journal of the same positions
+//!             old 1   new 5   new 6
+//! ```
+//!
+//! Invariants:
+//! - A crash at any moment leaves a healthy journal, and the same call again comes to the same end.
+//! - New segments carry a higher epoch than all before: a writer that was forgotten is fenced.
+//! - A damaged journal is only ever reset, never rewritten or cut.
+
+use chiton_types::{Epoch, Position};
+
+use crate::chain::Chain;
+use crate::damage::{Cause, Damage, DamageKind};
+use crate::error::JournalError;
+use crate::frame::encode_frame;
+use crate::options::Identity;
+use crate::place::Place;
+use crate::reader::{Frame, SegmentReader};
+use crate::replay::Progress;
+use crate::segment::SegmentHeader;
+use crate::survey::{Found, SegmentNote, SegmentState, Survey, survey};
+
+/// Throws all events away: an empty journal whose next event has the position `first`. What is there may be damaged.
+///
+/// # Errors
+/// The place's; [`JournalError::Damaged`] if another journal's segments are there.
+pub fn reset(place: &dyn Place, identity: Identity, first: Position) -> Result<(), JournalError> {
+    assert!(first > Position(0), "positions count from 1");
+    let chain = Chain::load(place)?;
+    chain.check_journal(identity.journal)?;
+    let old = place.list()?;
+    // From the end, so that what is left is always a journal, until the new segment voids it.
+    for link in chain.links.iter().rev().filter(|link| link.header.first > first) {
+        place.remove(link.header.segment)?;
+    }
+    let header = SegmentHeader {
+        journal: identity.journal,
+        nonce: identity.nonce,
+        epoch: epoch_after(&chain, identity.epoch)?,
+        segment: number_after(place, &chain)?,
+        first,
+        durable: Position(first.0 - 1),
+    };
+    place.publish(header.segment, &header.encode())?;
+    for info in old {
+        place.remove(info.number)?;
+    }
+    Ok(())
+}
+
+/// Ends the journal before position `at`: the events from there on are gone, and the next event has that position.
+///
+/// # Errors
+/// [`JournalError::Damaged`] if it is, or if `at` is amid a frame; [`JournalError::Trimmed`] if `at` is before the first
+/// event; the place's.
+pub fn cut(place: &dyn Place, identity: Identity, at: Position) -> Result<(), JournalError> {
+    let mut visit = |found: Found<'_>| match found {
+        Found::Frame(frame) if frame.first < at && at <= frame.last() => {
+            let cause = Cause::Positions { expected: frame.first, found: at };
+            let damage =
+                Damage { segment: frame.segment, offset: frame.offset, kind: DamageKind::Corrupt, cause };
+            Err(JournalError::Damaged(damage))
+        }
+        _ => Ok(()),
+    };
+    let survey = whole(survey(place, &mut visit, &mut |_| {})?)?;
+    if at < survey.first || at > survey.last.next() {
+        return Err(JournalError::Trimmed { asked: at, first: survey.first });
+    }
+    let chain = Chain::load(place)?;
+    chain.check_journal(identity.journal)?;
+    let header = SegmentHeader {
+        journal: identity.journal,
+        nonce: identity.nonce,
+        epoch: epoch_after(&chain, identity.epoch)?,
+        segment: number_after(place, &chain)?,
+        first: at,
+        durable: Position(at.0 - 1),
+    };
+    for note in survey.segments.iter().rev() {
+        if note.state == SegmentState::Void || note.header.is_some_and(|h| h.first > at) {
+            place.remove(note.number)?;
+        }
+    }
+    place.publish(header.segment, &header.encode())?;
+    Ok(())
+}
+
+/// Removes segments all of whose events are before `first`, but for the last; returns how many.
+///
+/// # Errors
+/// [`JournalError::Damaged`] if the journal is; the place's.
+pub fn trim_before(place: &dyn Place, first: Position) -> Result<usize, JournalError> {
+    let survey = whole(survey::<JournalError>(place, &mut |_| Ok(()), &mut |_| {})?)?;
+    let live: Vec<&SegmentNote> =
+        survey.segments.iter().filter(|note| note.state == SegmentState::Live).collect();
+    let mut removed = 0;
+    for pair in live.windows(2) {
+        if pair[1].header.is_none_or(|next| next.first > first) {
+            break;
+        }
+        place.remove(pair[0].number)?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Gives each frame to `change`; where that returns a payload, the frame gets it, with the same count of events.
+/// Returns how many frames were changed. `change` is asked twice about a frame and must answer alike.
+///
+/// # Errors
+/// [`JournalError::Damaged`] if the journal is; the place's; `change`'s.
+pub fn rewrite<E: From<JournalError>>(
+    place: &dyn Place,
+    identity: Identity,
+    change: &mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, E> {
+    let (mut first_changed, mut changed) = (None, 0);
+    let mut visit = |found: Found<'_>| -> Result<(), E> {
+        if let Found::Frame(frame) = found
+            && change(&frame)?.is_some()
+        {
+            changed += 1;
+            first_changed.get_or_insert(frame.segment);
+        }
+        Ok(())
+    };
+    let survey = whole(survey(place, &mut visit, progress)?)?;
+    let Some(first_changed) = first_changed else { return Ok(0) };
+    let chain = Chain::load(place)?;
+    chain.check_journal(identity.journal).map_err(JournalError::from)?;
+    let epoch = epoch_after(&chain, identity.epoch)?;
+    let base = number_after(place, &chain)?;
+    for note in survey.segments.iter().filter(|note| note.state == SegmentState::Void).rev() {
+        place.remove(note.number).map_err(JournalError::from)?;
+    }
+    let old: Vec<&SegmentNote> = survey
+        .segments
+        .iter()
+        .filter(|note| note.state == SegmentState::Live && note.number >= first_changed)
+        .collect();
+    let bytes_total = old.iter().map(|note| note.bytes).sum();
+    let mut done = Progress { bytes_done: 0, bytes_total };
+    for (i, note) in old.iter().enumerate().rev() {
+        if note.frames > 0 {
+            let header = note.header.expect("a live segment has one");
+            let new = SegmentHeader {
+                journal: identity.journal,
+                nonce: identity.nonce,
+                epoch,
+                segment: base + i as u64,
+                first: header.first,
+                durable: Position(header.first.0 - 1),
+            };
+            let bytes = copy(place, note, &new, change)?;
+            place.publish(new.segment, &bytes).map_err(JournalError::from)?;
+        }
+        place.remove(note.number).map_err(JournalError::from)?;
+        done.bytes_done += note.bytes;
+        progress(done);
+    }
+    Ok(changed)
+}
+
+/// A segment's new bytes.
+fn copy<E: From<JournalError>>(
+    place: &dyn Place,
+    note: &SegmentNote,
+    new: &SegmentHeader,
+    change: &mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Vec<u8>, E> {
+    let bytes = place.read(note.number, u64::MAX).map_err(JournalError::from)?;
+    let reader = SegmentReader::new(note.number, &bytes).map_err(JournalError::from)?;
+    let mut out = Vec::with_capacity(bytes.len());
+    out.extend_from_slice(&new.encode());
+    // In a healthy journal what belongs to it stands before what does not.
+    for frame in reader.take(note.frames as usize) {
+        let frame = frame.map_err(JournalError::from)?;
+        let payload = change(&frame)?;
+        encode_frame(&mut out, &frame.header, payload.as_deref().unwrap_or(frame.payload));
+    }
+    let mark = new.mark(out.len() as u64);
+    out.extend_from_slice(&mark);
+    Ok(out)
+}
+
+fn whole(survey: Survey) -> Result<Survey, JournalError> {
+    match survey.flaws.first() {
+        Some(flaw) => Err(JournalError::Damaged(flaw.damage.clone())),
+        None => Ok(survey),
+    }
+}
+
+fn epoch_after(chain: &Chain, least: Epoch) -> Result<Epoch, JournalError> {
+    let next = chain.epoch.0.checked_add(1).ok_or(JournalError::Failed("epochs are used up".to_owned()))?;
+    Ok(least.max(Epoch(next)))
+}
+
+/// A number above all segments, also those that cannot be read.
+fn number_after(place: &dyn Place, chain: &Chain) -> Result<u64, JournalError> {
+    let listed = place.list()?.last().map_or(0, |info| info.number);
+    let linked = chain.links.last().map_or(0, |link| link.header.segment);
+    // Room for as many again.
+    let top = listed.max(linked).checked_add(1 << 32);
+    top.map(|top| top - (1 << 32) + 1).ok_or(JournalError::Failed("numbers are used up".to_owned()))
+}
