@@ -9,4 +9,7 @@
 //! - Everything that happens follows from the seed: the same seed gives the same trace.
 
 pub mod history;
+pub mod model;
 pub mod tree;
+
+pub mod checkers;

@@ -1,0 +1,166 @@
+//! Where what was found in a file system differs from the model.
+
+use std::collections::BTreeMap;
+
+use chiton_types::{Ino, Time};
+
+use crate::model::{Model, Node, TIME_UNKNOWN, is_unknown};
+use crate::tree::{self, Tree};
+
+/// The first difference between what should be and what was found, with its path; `None` if there is none.
+/// Inode numbers and times that the model does not know may be any.
+pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
+    let mut pairs: BTreeMap<Ino, Ino> = BTreeMap::new();
+    let mut inverse: BTreeMap<Ino, Ino> = BTreeMap::new();
+    let mut paths = 0;
+    let mut to_do = vec![(String::new(), Ino::ROOT)];
+    while let Some((path, ino)) = to_do.pop() {
+        let shown = if path.is_empty() { "/" } else { &path };
+        let Some(is) = found.nodes.get(shown) else { return Some(format!("{shown} is missing")) };
+        paths += 1;
+        let here = is.ino;
+        if !is_unknown(ino) && ino != here {
+            return Some(format!("{shown} is inode {here}, its maker was told {ino}"));
+        }
+        if let Some(other) = pairs.insert(ino, here).filter(|other| *other != here) {
+            return Some(format!("{shown} is inode {here}, another name of the same file is inode {other}"));
+        }
+        if inverse.insert(here, ino).is_some_and(|other| other != ino) {
+            return Some(format!("{shown} is a name of inode {here}, which should be another file"));
+        }
+        let node = expected.node(ino).expect("the model's entries lead somewhere");
+        if let Some(what) = node_difference(node, expected.nlink(ino), is) {
+            return Some(format!("{shown}: {what}"));
+        }
+        to_do.extend(node.entries.iter().map(|(name, child)| (format!("{path}/{name}"), *child)));
+    }
+    // All paths of the model are there: if there are more, one is the model's of nothing.
+    let surplus = || found.nodes.keys().find(|path| expected.find(path).is_none());
+    if paths < found.nodes.len() {
+        surplus().map(|path| format!("{path} is there, it should not"))
+    } else {
+        None
+    }
+}
+
+fn node_difference(node: &Node, nlink: u32, is: &tree::Node) -> Option<String> {
+    macro_rules! same {
+        ($what:literal, $should:expr, $is:expr) => {
+            if $should != $is {
+                return Some(format!("{} is {:?}, should be {:?}", $what, $is, $should));
+            }
+        };
+    }
+    same!("the type", node.kind, is.kind);
+    same!("the size", node.size(), is.size);
+    if let Some(at) = first_difference(&node.content, &is.content) {
+        return Some(at);
+    }
+    same!("the link count", nlink, is.nlink);
+    same!("the mode", node.mode, is.mode);
+    let times =
+        [("mtime", node.mtime, is.mtime), ("ctime", node.ctime, is.ctime), ("atime", node.atime, is.atime)];
+    for (what, Time(should), Time(is)) in times {
+        if should != is && Time(should) != TIME_UNKNOWN {
+            return Some(format!("the {what} is {is}, should be {should}"));
+        }
+    }
+    for name in node.xattrs.keys().chain(is.xattrs.keys()) {
+        match (node.xattrs.get(name), is.xattrs.get(name)) {
+            (Some(_), None) => return Some(format!("the attribute {name:?} is missing")),
+            (None, Some(_)) => return Some(format!("the attribute {name:?} is there, it should not")),
+            (a, b) if a != b => return Some(format!("the attribute {name:?} has another value")),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn first_difference(should: &[u8], is: &[u8]) -> Option<String> {
+    if should == is {
+        return None;
+    }
+    let at = should.iter().zip(is.iter()).take_while(|(a, b)| a == b).count();
+    let byte = |bytes: &[u8]| bytes.get(at).map_or("the end".to_owned(), |byte| format!("{byte:#04x}"));
+    Some(format!("the content differs from byte {at} on: {}, should be {}", byte(is), byte(should)))
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::Name;
+
+    use super::*;
+    use crate::model::{Change, What, unknown};
+
+    fn sample() -> Model {
+        let mut model = Model::new(Time(1));
+        let make = |ino, parent, name: &str, what| Change::Make {
+            parent,
+            name: Name::try_from(name).unwrap(),
+            ino,
+            what,
+            mode: 0o644,
+        };
+        let link = Change::Link { ino: Ino(3), parent: Ino::ROOT, name: Name::try_from("l").unwrap() };
+        let xattr = Change::Xattr { ino: Ino(3), name: "user.a".to_owned(), value: Some(b"1".to_vec()) };
+        for change in [
+            make(Ino(2), Ino::ROOT, "d", What::Dir),
+            make(Ino(3), Ino(2), "f", What::File(b"abc".to_vec())),
+            make(unknown(0), Ino(2), "u", What::Symlink(b"f".to_vec())),
+            link,
+            xattr,
+        ] {
+            model.apply(&change, Time(2)).unwrap();
+        }
+        model
+            .apply(&Change::Set { ino: unknown(0), mode: None, atime: None, mtime: None }, TIME_UNKNOWN)
+            .unwrap();
+        model
+    }
+
+    fn found() -> Tree {
+        let mut found = sample().to_tree();
+        // What nobody was told the number and the time of has some.
+        let unknown = found.nodes.get_mut("/d/u").unwrap();
+        (unknown.ino, unknown.ctime) = (Ino(77), Time(99));
+        found
+    }
+
+    #[test]
+    fn equal_trees_have_no_difference() {
+        assert_eq!(difference(&sample(), &found()), None);
+    }
+
+    type Breach = fn(&mut Tree);
+
+    #[test]
+    fn every_kind_of_difference_is_seen() {
+        fn at<'a>(tree: &'a mut Tree, path: &str) -> &'a mut tree::Node {
+            tree.nodes.get_mut(path).unwrap()
+        }
+        let cases: [(&str, Breach); 13] = [
+            ("/l is missing", |f| drop(f.nodes.remove("/l"))),
+            ("/x is there", |f| {
+                let copy = f.nodes["/l"].clone();
+                f.nodes.insert("/x".to_owned(), copy);
+            }),
+            ("its maker was told 3", |f| at(f, "/d/f").ino = Ino(9)),
+            ("which should be another file", |f| at(f, "/d/u").ino = Ino(3)),
+            ("the content differs from byte 1", |f| at(f, "/d/f").content = b"aXc".to_vec()),
+            ("the size", |f| at(f, "/d/f").size = 4),
+            ("the link count", |f| at(f, "/d/f").nlink = 1),
+            ("the mode", |f| at(f, "/d").mode = 0),
+            ("the mtime", |f| at(f, "/").mtime = Time(9)),
+            ("the ctime", |f| at(f, "/d").ctime = Time(9)),
+            ("the atime", |f| at(f, "/d").atime = Time(9)),
+            ("is missing", |f| at(f, "/l").xattrs.clear()),
+            ("has another value", |f| drop(at(f, "/l").xattrs.insert("user.a".to_owned(), b"2".to_vec()))),
+        ];
+        for (expect, breach) in cases {
+            let mut found = found();
+            breach(&mut found);
+            let said = difference(&sample(), &found).unwrap_or_else(|| panic!("{expect} was not seen"));
+            assert!(said.contains(expect), "{said:?} does not say {expect:?}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The crash oracle: after a crash the tree, with content, links, attributes and times, equals a prefix of what was
+//! answered, in one order for the whole realm, no shorter than the last fsync, fsyncdir, sync or write that is durable
+//! when answered (S18 to S27).
+//!
+//! ```text
+//!   entries:   act   act   buffered   act   pushed   durable   act   act │ crash
+//!                                                       ▲                 ▲
+//!                       accepted: the states from here ─┴──── to here ────┘
+//! ```
+//!
+//! Invariants:
+//! - An action stands in the history from the moment when it begins: what was under way may be there or not.
+//! - What a client has buffered (written, not closed, fsynced or pushed) may be there from when it was written, must be
+//!   from when it was pushed, and is lost with the client before that (S27).
+
+use std::collections::BTreeSet;
+
+use chiton_types::{Ino, Time};
+
+use crate::checkers::compare::difference;
+use crate::checkers::violation;
+use crate::history::Violation;
+use crate::model::{Change, Model};
+use crate::tree::Tree;
+
+/// One thing that happened, in the order in which it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// An action that takes effect when it is answered.
+    Act(Change, Time),
+    /// A change of a file's content that is answered, and stays with its client for now.
+    Buffered(Ino, Change, Time),
+    /// What was buffered of this file, or of all, takes effect here.
+    Pushed(Option<Ino>),
+    /// Everything before this was promised to be durable.
+    Durable,
+}
+
+/// What happened since a known state.
+#[derive(Clone, Debug)]
+pub struct History {
+    start: Model,
+    entries: Vec<Entry>,
+}
+
+/// Most files with buffered changes at a crash: each may be there or not.
+const BUFFERED_FILES_MAX: usize = 10;
+
+impl History {
+    /// Nothing happened yet; the state is durable.
+    pub fn new(start: Model) -> History {
+        History { start, entries: Vec::new() }
+    }
+
+    /// Something happens next.
+    pub fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
+    /// How many entries there are: what [`History::judge`] takes for a crash at this moment.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if nothing happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What happened.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Least number of entries whose effects a crash after `begun` of them must leave.
+    pub fn floor(&self, begun: usize) -> usize {
+        self.entries[..begun].iter().rposition(|entry| *entry == Entry::Durable).map_or(0, |at| at + 1)
+    }
+
+    /// Judges what was found after a crash of everybody, when the first `begun` entries had begun. Returns how many
+    /// entries' effects are there.
+    ///
+    /// # Errors
+    /// The tree is none of those that it may be: with the difference to each of them.
+    ///
+    /// # Panics
+    /// If an action of the history is refused by the model: whoever recorded it was told that it was carried out.
+    pub fn judge(&self, begun: usize, found: &Tree) -> Result<usize, Violation> {
+        let floor = self.floor(begun);
+        let mut replay = Replay::new(&self.start);
+        let mut differences = Vec::new();
+        for n in 0..=begun {
+            if n >= floor && (n == floor || self.entries[n - 1] != Entry::Durable) {
+                match replay.fits(found) {
+                    None => return Ok(n),
+                    Some(difference) => differences.push((n, difference)),
+                }
+            }
+            if n < begun {
+                replay.step(&self.entries[n]);
+            }
+        }
+        let mut said = format!("the tree equals no state from entry {floor} (durable) to {begun} (begun):");
+        for (n, difference) in differences {
+            said.push_str(&format!("\n  after {n}: {difference}"));
+        }
+        Err(violation("crash oracle", said))
+    }
+}
+
+/// The model on its way through a history.
+struct Replay {
+    model: Model,
+    buffered: Vec<(Ino, Change, Time)>,
+}
+
+impl Replay {
+    fn new(start: &Model) -> Replay {
+        Replay { model: start.clone(), buffered: Vec::new() }
+    }
+
+    fn step(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Act(action, time) => {
+                let done = self.model.apply(action, *time);
+                assert_eq!(done, Ok(()), "the model refuses {action:?}, which was carried out");
+            }
+            Entry::Buffered(ino, action, time) => self.buffered.push((*ino, action.clone(), *time)),
+            Entry::Pushed(which) => {
+                let (due, rest) = std::mem::take(&mut self.buffered)
+                    .into_iter()
+                    .partition(|(ino, ..)| which.is_none_or(|which| which == *ino));
+                self.buffered = rest;
+                apply_buffered(&mut self.model, &due);
+            }
+            Entry::Durable => {}
+        }
+    }
+
+    /// The difference to the state with nothing of what is buffered, unless some choice of it fits.
+    fn fits(&self, found: &Tree) -> Option<String> {
+        let mut closed = self.model.clone();
+        closed.close_all();
+        let plain = difference(&closed, found)?;
+        let files: BTreeSet<Ino> = self.buffered.iter().map(|(ino, ..)| *ino).collect();
+        assert!(files.len() <= BUFFERED_FILES_MAX, "{} files with buffered changes", files.len());
+        for chosen in 1..1u32 << files.len() {
+            let is_chosen =
+                |ino: &Ino| files.iter().position(|file| file == ino).is_some_and(|n| chosen & (1 << n) != 0);
+            let early: Vec<_> = self.buffered.iter().filter(|(ino, ..)| is_chosen(ino)).cloned().collect();
+            // A push takes all that is buffered at its time: of each file, some of the oldest.
+            for count in (1..=early.len()).rev() {
+                let mut model = self.model.clone();
+                apply_buffered(&mut model, &early[..count]);
+                model.close_all();
+                difference(&model, found)?;
+            }
+        }
+        Some(plain)
+    }
+}
+
+/// Applies what was buffered; of files that are gone nothing is left to change.
+fn apply_buffered(model: &mut Model, buffered: &[(Ino, Change, Time)]) {
+    for (ino, action, time) in buffered {
+        if model.node(*ino).is_some() {
+            let done = model.apply(action, *time);
+            assert_eq!(done, Ok(()), "the model refuses {action:?}, which was buffered");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::Name;
+
+    use super::*;
+    use crate::model::What;
+
+    fn make(name: &str, ino: u64, content: &[u8]) -> Entry {
+        let name = Name::try_from(name).unwrap();
+        let what = What::File(content.to_vec());
+        let action = Change::Make { parent: Ino::ROOT, name, ino: Ino(ino), what, mode: 0o644 };
+        Entry::Act(action, Time(ino as i64))
+    }
+
+    fn write(ino: u64, bytes: &[u8]) -> Change {
+        Change::Write { ino: Ino(ino), pieces: vec![(0, bytes.to_vec())], size: 0 }
+    }
+
+    fn start() -> Model {
+        Model::new(Time(0))
+    }
+
+    /// What a crash leaves that loses all entries from `n` on.
+    fn after(entries: &[Entry], n: usize) -> Tree {
+        let mut replay = Replay::new(&start());
+        entries[..n].iter().for_each(|entry| replay.step(entry));
+        replay.model.close_all();
+        replay.model.to_tree()
+    }
+
+    fn history(entries: &[Entry]) -> History {
+        History { start: start(), entries: entries.to_vec() }
+    }
+
+    #[test]
+    fn every_prefix_from_the_last_promise_on_is_right_and_no_shorter_one() {
+        let entries =
+            [make("a", 2, b""), make("b", 3, b""), Entry::Durable, make("c", 4, b""), make("d", 5, b"")];
+        let history = history(&entries);
+        for n in 0..=entries.len() {
+            let judged = history.judge(entries.len(), &after(&entries, n));
+            assert_eq!(judged.is_ok(), n >= 2, "a prefix of {n} entries: {judged:?}");
+        }
+        // Before the promise was made, anything goes.
+        assert_eq!(history.judge(2, &after(&entries, 0)), Ok(0));
+        // What had not begun cannot be there.
+        assert!(history.judge(3, &after(&entries, 4)).is_err());
+    }
+
+    #[test]
+    fn holes_in_the_order_half_actions_and_changed_times_are_seen() {
+        let entries = [make("a", 2, b"one"), make("b", 3, b"two"), make("c", 4, b"three")];
+        let history = history(&entries);
+        let all = after(&entries, 3);
+        assert_eq!(history.judge(3, &all), Ok(3));
+        let without_b = after(&[entries[0].clone(), entries[2].clone()], 2);
+        assert!(history.judge(3, &without_b).is_err(), "the second is missing, the third is there");
+        let mut half = all.clone();
+        half.nodes.get_mut("/c").unwrap().content = b"thr".to_vec();
+        half.nodes.get_mut("/c").unwrap().size = 3;
+        assert!(history.judge(3, &half).is_err(), "half of the content");
+        let mut late = all.clone();
+        late.nodes.get_mut("/").unwrap().mtime = Time(99);
+        let said = history.judge(3, &late).unwrap_err().what;
+        assert!(said.contains("after 3: /: the mtime is"), "{said}");
+    }
+
+    #[test]
+    fn what_is_buffered_may_be_there_early_and_must_be_once_it_was_pushed() {
+        let buffered = Entry::Buffered(Ino(2), write(2, b"xyz"), Time(7));
+        let entries = [
+            make("a", 2, b"abc"),
+            Entry::Durable,
+            buffered,
+            make("b", 3, b""),
+            Entry::Pushed(None),
+            Entry::Durable,
+        ];
+        let history = history(&entries);
+        // Lost with the client, though what was asked for later is there.
+        assert_eq!(history.judge(4, &after(&entries, 4)), Ok(4));
+        // Pushed by itself.
+        let early = [entries[0].clone(), Entry::Act(write(2, b"xyz"), Time(7))];
+        assert_eq!(history.judge(3, &after(&early, 2)), Ok(3));
+        assert!(history.judge(2, &after(&early, 2)).is_err(), "before it was written");
+        // After the promise it must be there.
+        assert!(history.judge(6, &after(&entries, 4)).is_err());
+        assert_eq!(history.judge(6, &after(&entries, 6)), Ok(6));
+    }
+}

@@ -1,0 +1,179 @@
+//! Exactly-once: a job that runs on while its server is killed and started again misses nothing that it was answered,
+//! and nothing happens twice (S26).
+//!
+//! A deed is an operation with an effect of its own that can be counted afterwards: a file that nobody else makes, a
+//! record that nobody else appends. Its fate is what its caller was told.
+//!
+//! | told | seen afterwards |
+//! |---|---|
+//! | done | once |
+//! | refused | never: nobody else does it, so a refusal means that it was carried out before, or that it was lost |
+//! | nothing (its client died first) | at most once |
+//! | (nobody asked) | never |
+//!
+//! And what one caller did one after the other is there in that order.
+
+use std::collections::BTreeMap;
+
+use chiton_types::Refusal;
+
+use crate::checkers::violation;
+use crate::history::Violation;
+
+const CHECKER: &str = "exactly-once";
+
+/// What a caller was told of a deed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was carried out.
+    Done,
+    /// It was not, and why.
+    Refused(Refusal),
+    /// The caller did not live to be told.
+    Untold,
+}
+
+/// A deed: whose, which, what became of it. In the order in which each caller began them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deed {
+    /// Caller.
+    pub by: u32,
+    /// What can be found of it afterwards: unique.
+    pub token: String,
+    /// What its caller was told.
+    pub fate: Fate,
+}
+
+/// Compares what was told with what is there.
+///
+/// # Errors
+/// The first deed that is missing, there twice, there against its refusal, or out of order.
+///
+/// # Panics
+/// If two deeds have one token.
+pub fn check(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
+    let by_token: BTreeMap<&str, (usize, &Deed)> =
+        deeds.iter().enumerate().map(|(n, deed)| (deed.token.as_str(), (n, deed))).collect();
+    assert_eq!(by_token.len(), deeds.len(), "tokens of deeds are unique");
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for token in found {
+        *counts.entry(token).or_default() += 1;
+    }
+    for (token, count) in &counts {
+        let Some((_, deed)) = by_token.get(token) else {
+            return Err(violation(CHECKER, format!("{token:?} is there, nobody asked for it")));
+        };
+        let who = deed.by;
+        match deed.fate {
+            _ if *count > 1 => {
+                return Err(violation(CHECKER, format!("{token:?} of caller {who} is there {count} times")));
+            }
+            Fate::Refused(refusal) => {
+                return Err(violation(
+                    CHECKER,
+                    format!("{token:?} is there, caller {who} was told: {refusal}"),
+                ));
+            }
+            Fate::Done | Fate::Untold => {}
+        }
+    }
+    for deed in deeds {
+        match deed.fate {
+            Fate::Done if !counts.contains_key(deed.token.as_str()) => {
+                return Err(violation(
+                    CHECKER,
+                    format!("{:?} is missing, caller {} was told that it was done", deed.token, deed.by),
+                ));
+            }
+            // Nobody else does it: nothing but an earlier try of its own can have stood in its way.
+            Fate::Refused(Refusal::Exists) => {
+                return Err(violation(
+                    CHECKER,
+                    format!(
+                        "{:?} of caller {} was refused because it was done before: it was carried out twice",
+                        deed.token, deed.by
+                    ),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that what was found lies in the order in which each caller did it (records of a log).
+///
+/// # Errors
+/// The first record that stands before an earlier one of its caller.
+pub fn check_order(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
+    let by_token: BTreeMap<&str, (usize, &Deed)> =
+        deeds.iter().enumerate().map(|(n, deed)| (deed.token.as_str(), (n, deed))).collect();
+    let mut last: BTreeMap<u32, (usize, &str)> = BTreeMap::new();
+    for token in found {
+        let Some((n, deed)) = by_token.get(token.as_str()) else { continue };
+        if let Some((before, other)) = last.insert(deed.by, (*n, token))
+            && before > *n
+        {
+            return Err(violation(
+                CHECKER,
+                format!("caller {} did {token:?} before {other:?}, it lies after it", deed.by),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deed(by: u32, token: &str, fate: Fate) -> Deed {
+        Deed { by, token: token.to_owned(), fate }
+    }
+
+    fn found(tokens: &[&str]) -> Vec<String> {
+        tokens.iter().map(|token| (*token).to_owned()).collect()
+    }
+
+    fn deeds() -> Vec<Deed> {
+        vec![
+            deed(1, "a", Fate::Done),
+            deed(2, "b", Fate::Done),
+            deed(1, "c", Fate::Refused(Refusal::NoSpace)),
+            deed(1, "d", Fate::Untold),
+        ]
+    }
+
+    #[test]
+    fn right_results_pass() {
+        for tokens in [&["a", "b"][..], &["b", "a"], &["a", "b", "d"]] {
+            assert_eq!(check(&deeds(), &found(tokens)), Ok(()), "{tokens:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_results_are_named() {
+        let cases: [(&[&str], &str); 5] = [
+            (&["a"], "\"b\" is missing"),
+            (&["a", "b", "b"], "\"b\" of caller 2 is there 2 times"),
+            (&["a", "b", "c"], "\"c\" is there, caller 1 was told: no space left"),
+            (&["a", "b", "d", "d"], "\"d\" of caller 1 is there 2 times"),
+            (&["a", "b", "x"], "nobody asked"),
+        ];
+        for (tokens, expect) in cases {
+            let said = check(&deeds(), &found(tokens)).expect_err(expect).what;
+            assert!(said.contains(expect), "{said:?} does not say {expect:?}");
+        }
+        // The answer of the first try was lost, and the second was carried out anew.
+        let twice = [deed(1, "a", Fate::Refused(Refusal::Exists))];
+        assert!(check(&twice, &[]).unwrap_err().what.contains("carried out twice"));
+    }
+
+    #[test]
+    fn the_order_of_each_caller_counts() {
+        let deeds = [deed(1, "a", Fate::Done), deed(2, "x", Fate::Done), deed(1, "b", Fate::Done)];
+        assert_eq!(check_order(&deeds, &found(&["x", "a", "b"])), Ok(()));
+        assert_eq!(check_order(&deeds, &found(&["a", "b", "x"])), Ok(()));
+        assert!(check_order(&deeds, &found(&["b", "x", "a"])).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! Linearizability: what concurrent callers saw fits one order of their calls, in which each takes effect at one moment
+//! between its beginning and its answer (Herlihy and Wing 1990).
+//!
+//! The search is Wing and Gong's (1993) with Lowe's memory (2017): pick any call that no answered call precedes, try it
+//! on the state, go on; configurations (calls taken, state) that were seen before are not tried again.
+//!
+//! ```text
+//!   A  ├── create x: done ──┤
+//!   B       ├── lookup x: absent ──┤          B, A, C fits
+//!   C                  ├── lookup x: found ─┤
+//! ```
+//!
+//! Invariants:
+//! - A call without an answer (its client died, or the run ended) may have taken effect at any time, or never.
+//! - The search is bounded: a history that needs more is undecided, never "right".
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use crate::checkers::violation;
+use crate::history::Violation;
+
+const CHECKER: &str = "linearizability";
+
+/// What calls do, one at a time.
+pub trait Spec {
+    /// The state.
+    type State: Clone + Eq + Hash;
+    /// What is asked.
+    type Call: Debug;
+    /// What is answered.
+    type Answer: Debug + PartialEq;
+
+    /// The state afterwards and the answer.
+    fn step(&self, state: &Self::State, call: &Self::Call) -> (Self::State, Self::Answer);
+}
+
+/// A call as it was seen.
+#[derive(Clone, Debug)]
+pub struct Seen<C, A> {
+    /// Who asked.
+    pub by: u32,
+    /// What.
+    pub call: C,
+    /// When it began; moments are unique.
+    pub begun: u64,
+    /// When it was answered, and what; `None` if it was not.
+    pub ended: Option<(u64, A)>,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is an order: the calls by their place in the history.
+    Linearizable(Vec<usize>),
+    /// There is none.
+    Not(Violation),
+    /// More configurations than the limit.
+    Undecided,
+}
+
+/// Looks for an order, in at most `configurations_max` steps.
+pub fn check<S: Spec>(
+    spec: &S,
+    start: &S::State,
+    history: &[Seen<S::Call, S::Answer>],
+    configurations_max: usize,
+) -> Verdict {
+    let mut search =
+        Search { spec, history, seen: HashSet::new(), left: configurations_max, best: Vec::new() };
+    let mut order = Vec::new();
+    let mut taken = vec![0u64; history.len().div_ceil(64)];
+    match search.go_on(start, &mut taken, &mut order) {
+        Some(true) => Verdict::Linearizable(order),
+        Some(false) => Verdict::Not(search.explain(start)),
+        None => Verdict::Undecided,
+    }
+}
+
+struct Search<'a, S: Spec> {
+    spec: &'a S,
+    history: &'a [Seen<S::Call, S::Answer>],
+    seen: HashSet<(Vec<u64>, S::State)>,
+    left: usize,
+    /// The longest order so far.
+    best: Vec<usize>,
+}
+
+fn has(taken: &[u64], n: usize) -> bool {
+    taken[n / 64] & (1 << (n % 64)) != 0
+}
+
+impl<S: Spec> Search<'_, S> {
+    /// True if the rest can be ordered from here; `None` if the limit is reached.
+    fn go_on(&mut self, state: &S::State, taken: &mut [u64], order: &mut Vec<usize>) -> Option<bool> {
+        if order.len() > self.best.len() {
+            self.best.clone_from(order);
+        }
+        // Before the first answer that is not yet explained, any call that had begun may take effect.
+        let open = |n: &usize| !has(taken, *n);
+        let ends = (0..self.history.len()).filter(open).filter_map(|n| self.history[n].ended.as_ref());
+        let Some(horizon) = ends.map(|(end, _)| *end).min() else { return Some(true) };
+        let candidates: Vec<usize> =
+            (0..self.history.len()).filter(open).filter(|n| self.history[*n].begun < horizon).collect();
+        for n in candidates {
+            let call = &self.history[n];
+            let (next, answer) = self.spec.step(state, &call.call);
+            if call.ended.as_ref().is_some_and(|(_, told)| *told != answer) {
+                continue;
+            }
+            taken[n / 64] |= 1 << (n % 64);
+            if self.seen.insert((taken.to_vec(), next.clone())) {
+                self.left = self.left.checked_sub(1)?;
+                order.push(n);
+                if self.go_on(&next, taken, order)? {
+                    return Some(true);
+                }
+                order.pop();
+            }
+            taken[n / 64] &= !(1 << (n % 64));
+        }
+        Some(false)
+    }
+
+    /// The longest order, and what each next call should have been answered after it.
+    fn explain(&self, start: &S::State) -> Violation {
+        let mut said = String::from("no order of these calls explains their answers. The longest that does:");
+        let mut state = start.clone();
+        let mut taken = vec![0u64; self.history.len().div_ceil(64)];
+        for &n in &self.best {
+            state = self.spec.step(&state, &self.history[n].call).0;
+            taken[n / 64] |= 1 << (n % 64);
+            said.push_str(&format!("\n  {}", self.line(n)));
+        }
+        said.push_str("\nNone of these can be next:");
+        for n in (0..self.history.len()).filter(|n| !has(&taken, *n)) {
+            let answer = self.spec.step(&state, &self.history[n].call).1;
+            said.push_str(&format!("\n  {} (would be {answer:?})", self.line(n)));
+        }
+        violation(CHECKER, said)
+    }
+
+    fn line(&self, n: usize) -> String {
+        let Seen { by, call, begun, ended } = &self.history[n];
+        match ended {
+            Some((end, answer)) => format!("{by}: {call:?} -> {answer:?} from {begun} to {end}"),
+            None => format!("{by}: {call:?} from {begun}, not answered"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

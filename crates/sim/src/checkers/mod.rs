@@ -1,0 +1,26 @@
+//! One checker per promise. Each takes what was seen, as plain values, and says what is wrong with it in words; none
+//! knows how it was seen (in simulation, in the exhaustive small worlds, on real processes).
+//!
+//! | checker | promise |
+//! |---|---|
+//! | [`crash`] | after a crash the tree is a prefix of what was answered, no shorter than what was durable (S18 to S27) |
+//! | [`exactly_once`] | over retries and restarts nothing answered is missed, nothing happens twice (S26) |
+//! | [`inodes`] | no inode number is used twice (S12) |
+//! | [`linear`] | what concurrent callers saw fits one order (S1, S2, S13, S14) |
+//! | [`leases`] | no stale read after a recall, no two that exclude each other (S2, S4) |
+//! | [`fencing`] | nothing is acknowledged by a writer that was replaced |
+
+pub mod compare;
+pub mod crash;
+pub mod exactly_once;
+pub mod fencing;
+pub mod inodes;
+pub mod leases;
+pub mod linear;
+
+use crate::history::Violation;
+
+/// A violation of one checker.
+fn violation(checker: &'static str, what: impl Into<String>) -> Violation {
+    Violation { checker, what: what.into() }
+}

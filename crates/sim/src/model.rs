@@ -1,0 +1,540 @@
+//! A naive tree: what a file system is, without anything that makes one fast or durable. Changes that real engines
+//! answered are applied to it, and what real engines hold afterwards is compared with it.
+//!
+//! Invariants:
+//! - Nothing derived is kept: link counts and sizes are counted when somebody asks, so no bookkeeping can be wrong.
+//! - Content is whole bytes in memory, holes are zeros. Files of simulated worlds are small.
+//! - A refused change changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chiton_namespace::RenameHow;
+use chiton_types::{Ino, Kind, Name, Refusal, Time};
+
+use crate::tree::{self, Tree};
+
+/// Largest file of a simulated world, in bytes.
+pub const CONTENT_BYTES_MAX: u64 = 256 << 20;
+
+/// One change of the tree, as whoever asked for it understands it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A new inode under a new name.
+    Make {
+        /// Directory.
+        parent: Ino,
+        /// Name in it.
+        name: Name,
+        /// The number that was answered, or [`unknown`].
+        ino: Ino,
+        /// What is made.
+        what: What,
+        /// Permissions.
+        mode: u16,
+    },
+    /// A further name.
+    Link {
+        /// File.
+        ino: Ino,
+        /// Directory of the new name.
+        parent: Ino,
+        /// New name.
+        name: Name,
+    },
+    /// A name less.
+    Unlink {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Name,
+    },
+    /// An empty directory less.
+    Rmdir {
+        /// Directory that holds it.
+        parent: Ino,
+        /// Name.
+        name: Name,
+    },
+    /// A name moves.
+    Rename {
+        /// Old directory.
+        from: Ino,
+        /// Old name.
+        from_name: Name,
+        /// New directory.
+        to: Ino,
+        /// New name.
+        to_name: Name,
+        /// What happens to what bears the new name.
+        how: RenameHow,
+    },
+    /// Ranges of a file get new bytes; it is `size` long afterwards, at least.
+    Write {
+        /// File.
+        ino: Ino,
+        /// Offsets and bytes.
+        pieces: Vec<(u64, Vec<u8>)>,
+        /// Least size afterwards.
+        size: u64,
+    },
+    /// A range reads as zeros, as far as the file goes.
+    Punch {
+        /// File.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Bytes of one file become bytes of another (or elsewhere in the same).
+    Copy {
+        /// Source.
+        from: Ino,
+        /// First byte in it.
+        from_offset: u64,
+        /// Destination.
+        to: Ino,
+        /// First byte in it.
+        to_offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A new size.
+    Truncate {
+        /// File.
+        ino: Ino,
+        /// Size.
+        size: u64,
+    },
+    /// Mode, times.
+    Set {
+        /// Inode.
+        ino: Ino,
+        /// Permissions.
+        mode: Option<u16>,
+        /// Last access.
+        atime: Option<Time>,
+        /// Last change of content.
+        mtime: Option<Time>,
+    },
+    /// An extended attribute gets a value, or is removed.
+    Xattr {
+        /// Inode.
+        ino: Ino,
+        /// Full name.
+        name: String,
+        /// Value; `None` removes.
+        value: Option<Vec<u8>>,
+    },
+    /// Somebody holds the inode open, once more.
+    Open {
+        /// Inode.
+        ino: Ino,
+    },
+    /// Somebody holds it open once less.
+    Close {
+        /// Inode.
+        ino: Ino,
+    },
+}
+
+/// What [`Change::Make`] makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A file with its content.
+    File(Vec<u8>),
+    /// A directory.
+    Dir,
+    /// A symbolic link with its target.
+    Symlink(Vec<u8>),
+}
+
+/// The time of a change whose asker was not told it. Compared trees may have any there.
+pub const TIME_UNKNOWN: Time = Time(i64::MAX);
+
+/// The later of two times; not known if one of them is not.
+fn later(a: Time, b: Time) -> Time {
+    a.max(b)
+}
+
+/// The number of an inode that was made without its maker being told which it is. Compared trees may have any there.
+pub fn unknown(n: u64) -> Ino {
+    Ino(u64::MAX - n)
+}
+
+/// True for what [`unknown`] gives.
+pub fn is_unknown(ino: Ino) -> bool {
+    ino.0 > u64::MAX - (1 << 32)
+}
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// Type.
+    pub kind: Kind,
+    /// Permissions.
+    pub mode: u16,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of attributes.
+    pub ctime: Time,
+    /// Of a file, all its bytes; of a symbolic link, its target.
+    pub content: Arc<Vec<u8>>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// Of a directory, what is in it.
+    pub entries: BTreeMap<Name, Ino>,
+}
+
+/// A tree with open files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Model {
+    nodes: BTreeMap<Ino, Node>,
+    opens: BTreeMap<Ino, u32>,
+}
+
+impl Model {
+    /// A root directory, made at `now`.
+    pub fn new(now: Time) -> Model {
+        let root = Node::new(&What::Dir, 0o755, now);
+        Model { nodes: BTreeMap::from([(Ino::ROOT, root)]), opens: BTreeMap::new() }
+    }
+
+    /// An inode, with or without names.
+    pub fn node(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino)
+    }
+
+    /// Every inode.
+    pub fn nodes(&self) -> impl Iterator<Item = (Ino, &Node)> {
+        self.nodes.iter().map(|(ino, node)| (*ino, node))
+    }
+
+    /// Where a path leads; symbolic links are not followed.
+    pub fn find(&self, path: &str) -> Option<Ino> {
+        path.split('/').filter(|part| !part.is_empty()).try_fold(Ino::ROOT, |at, part| {
+            self.nodes.get(&at)?.entries.get(&Name::try_from(part).ok()?).copied()
+        })
+    }
+
+    /// The directory of a path's last component, and that component.
+    pub fn find_parent(&self, path: &str) -> Option<(Ino, Name)> {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Some((self.find(dir)?, Name::try_from(name).ok()?))
+    }
+
+    /// Names of an inode, anywhere (the root has none).
+    pub fn names(&self, ino: Ino) -> u32 {
+        self.nodes.values().flat_map(|node| node.entries.values()).filter(|i| **i == ino).count() as u32
+    }
+
+    /// Link count: names; of a directory 2 and its subdirectories (S9).
+    pub fn nlink(&self, ino: Ino) -> u32 {
+        let node = &self.nodes[&ino];
+        if node.kind != Kind::Dir {
+            return self.names(ino);
+        }
+        if ino != Ino::ROOT && self.names(ino) == 0 {
+            return 0;
+        }
+        2 + node.entries.values().filter(|child| self.nodes[child].kind == Kind::Dir).count() as u32
+    }
+
+    /// Size as stat shows it.
+    pub fn size(&self, ino: Ino) -> u64 {
+        self.nodes[&ino].size()
+    }
+
+    /// What a reader would find.
+    pub fn to_tree(&self) -> Tree {
+        let mut tree = Tree::default();
+        let mut to_do = vec![(String::new(), Ino::ROOT)];
+        while let Some((path, ino)) = to_do.pop() {
+            let node = &self.nodes[&ino];
+            to_do.extend(node.entries.iter().map(|(name, child)| (format!("{path}/{name}"), *child)));
+            let found = tree::Node {
+                ino,
+                kind: node.kind,
+                mode: node.mode,
+                nlink: self.nlink(ino),
+                size: node.size(),
+                atime: node.atime,
+                mtime: node.mtime,
+                ctime: node.ctime,
+                content: node.content.to_vec(),
+                xattrs: node.xattrs.clone(),
+            };
+            tree.nodes.insert(if path.is_empty() { "/".to_owned() } else { path }, found);
+        }
+        tree
+    }
+
+    /// Nobody has anything open any more (all clients died): what has no name is gone.
+    pub fn close_all(&mut self) {
+        let open = std::mem::take(&mut self.opens);
+        open.into_keys().for_each(|ino| self.end_if_unnamed(ino));
+    }
+
+    /// Carries a change out at a time.
+    ///
+    /// # Errors
+    /// Why the state forbids it. Permissions are not the model's matter.
+    pub fn apply(&mut self, action: &Change, now: Time) -> Result<(), Refusal> {
+        match action {
+            Change::Make { parent, name, ino, what, mode } => {
+                self.vacant(*parent, name)?;
+                assert!(!self.nodes.contains_key(ino), "inode {ino} is made twice");
+                self.nodes.insert(*ino, Node::new(what, *mode, now));
+                self.enter(*parent, name, *ino, now);
+            }
+            Change::Link { ino, parent, name } => {
+                self.vacant(*parent, name)?;
+                let node = self.nodes.get(ino).ok_or(Refusal::Stale)?;
+                if node.kind == Kind::Dir {
+                    return Err(Refusal::NotPermitted);
+                }
+                if self.names(*ino) == 0 {
+                    return Err(Refusal::NotFound);
+                }
+                self.get(*ino).ctime = now;
+                self.enter(*parent, name, *ino, now);
+            }
+            Change::Unlink { parent, name } => {
+                let ino = self.entry(*parent, name)?;
+                if self.nodes[&ino].kind == Kind::Dir {
+                    return Err(Refusal::IsDir);
+                }
+                self.leave(*parent, name, now);
+            }
+            Change::Rmdir { parent, name } => {
+                let dir = &self.nodes[&self.entry(*parent, name)?];
+                if dir.kind != Kind::Dir {
+                    return Err(Refusal::NotDir);
+                }
+                if !dir.entries.is_empty() {
+                    return Err(Refusal::NotEmpty);
+                }
+                self.leave(*parent, name, now);
+            }
+            Change::Rename { from, from_name, to, to_name, how } => {
+                self.rename((*from, from_name), (*to, to_name), *how, now)?;
+            }
+            Change::Write { ino, pieces, size } => {
+                let content = self.content(*ino)?;
+                let end = pieces.iter().map(|(at, bytes)| at + bytes.len() as u64).max().unwrap_or(0);
+                resize(content, end.max(*size).max(content.len() as u64));
+                for (at, bytes) in pieces {
+                    content[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
+                }
+                self.get(*ino).written(now);
+            }
+            Change::Punch { ino, offset, len } => {
+                let content = self.content(*ino)?;
+                let size = content.len() as u64;
+                if *offset >= size {
+                    return Ok(());
+                }
+                content[*offset as usize..size.min(offset + len) as usize].fill(0);
+                self.get(*ino).written(now);
+            }
+            Change::Copy { from, from_offset, to, to_offset, len } => {
+                let source = self.content(*from)?.clone();
+                let end = (*from_offset + len).min(source.len() as u64);
+                let bytes = source.get(*from_offset as usize..end as usize).unwrap_or_default().to_vec();
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+                let write = Change::Write { ino: *to, pieces: vec![(*to_offset, bytes)], size: 0 };
+                return self.apply(&write, now);
+            }
+            Change::Truncate { ino, size } => {
+                resize(self.content(*ino)?, *size);
+                let node = self.get(*ino);
+                node.mtime = now;
+                node.ctime = later(node.ctime, now);
+            }
+            Change::Set { ino, mode, atime, mtime } => {
+                let node = self.nodes.get_mut(ino).ok_or(Refusal::Stale)?;
+                node.mode = mode.unwrap_or(node.mode);
+                node.atime = atime.unwrap_or(node.atime);
+                node.mtime = mtime.unwrap_or(node.mtime);
+                node.ctime = later(node.ctime, now);
+            }
+            Change::Xattr { ino, name, value } => {
+                let node = self.nodes.get_mut(ino).ok_or(Refusal::Stale)?;
+                match value {
+                    Some(value) => drop(node.xattrs.insert(name.clone(), value.clone())),
+                    None => drop(node.xattrs.remove(name).ok_or(Refusal::NoXattr)?),
+                }
+                node.ctime = later(node.ctime, now);
+            }
+            Change::Open { ino } => {
+                self.nodes.get(ino).ok_or(Refusal::Stale)?;
+                *self.opens.entry(*ino).or_default() += 1;
+            }
+            Change::Close { ino } => {
+                let count = self.opens.get_mut(ino).ok_or(Refusal::BadHandle)?;
+                *count -= 1;
+                if *count == 0 {
+                    self.opens.remove(ino);
+                    self.end_if_unnamed(*ino);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(
+        &mut self,
+        (from, from_name): (Ino, &Name),
+        (to, to_name): (Ino, &Name),
+        how: RenameHow,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        let ino = self.entry(from, from_name)?;
+        let over = match self.entry(to, to_name) {
+            Ok(over) => Some(over),
+            Err(Refusal::NotFound) => None,
+            Err(refusal) => return Err(refusal),
+        };
+        match (how, over) {
+            (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists),
+            (RenameHow::Exchange, None) => return Err(Refusal::NotFound),
+            _ => {}
+        }
+        let exchange = how == RenameHow::Exchange;
+        if self.is_within(to, ino) {
+            return Err(Refusal::Invalid);
+        }
+        if over.is_some_and(|over| self.is_within(from, over)) {
+            return Err(if exchange { Refusal::Invalid } else { Refusal::NotEmpty });
+        }
+        if over == Some(ino) {
+            return Ok(());
+        }
+        let is_dir = |ino: Ino| self.nodes[&ino].kind == Kind::Dir;
+        if let Some(over) = over.filter(|_| !exchange) {
+            match (is_dir(ino), is_dir(over)) {
+                (true, false) => return Err(Refusal::NotDir),
+                (false, true) => return Err(Refusal::IsDir),
+                _ if !self.nodes[&over].entries.is_empty() => return Err(Refusal::NotEmpty),
+                _ => {}
+            }
+            self.leave(to, to_name, now);
+        }
+        self.get(from).entries.remove(from_name);
+        self.get(from).changed(now);
+        self.get(to).entries.insert(to_name.clone(), ino);
+        self.get(to).changed(now);
+        self.get(ino).ctime = now;
+        if let Some(over) = over.filter(|_| exchange) {
+            self.get(from).entries.insert(from_name.clone(), over);
+            self.get(over).ctime = now;
+        }
+        Ok(())
+    }
+
+    /// True if `below` is the directory `above` or lies under it.
+    fn is_within(&self, below: Ino, above: Ino) -> bool {
+        below == above
+            || self.nodes[&above]
+                .entries
+                .values()
+                .any(|&child| self.nodes[&child].kind == Kind::Dir && self.is_within(below, child))
+    }
+
+    fn dir(&self, ino: Ino) -> Result<&Node, Refusal> {
+        let node = self.nodes.get(&ino).ok_or(Refusal::Stale)?;
+        if node.kind == Kind::Dir { Ok(node) } else { Err(Refusal::NotDir) }
+    }
+
+    fn entry(&self, dir: Ino, name: &Name) -> Result<Ino, Refusal> {
+        self.dir(dir)?.entries.get(name).copied().ok_or(Refusal::NotFound)
+    }
+
+    fn vacant(&self, dir: Ino, name: &Name) -> Result<(), Refusal> {
+        if self.dir(dir)?.entries.contains_key(name) {
+            return Err(Refusal::Exists);
+        }
+        if dir != Ino::ROOT && self.names(dir) == 0 {
+            return Err(Refusal::NotFound);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, ino: Ino) -> &mut Node {
+        self.nodes.get_mut(&ino).expect("it was looked up before")
+    }
+
+    fn content(&mut self, ino: Ino) -> Result<&mut Vec<u8>, Refusal> {
+        let node = self.nodes.get_mut(&ino).ok_or(Refusal::Stale)?;
+        match node.kind {
+            Kind::File => Ok(Arc::make_mut(&mut node.content)),
+            Kind::Dir => Err(Refusal::IsDir),
+            _ => Err(Refusal::Invalid),
+        }
+    }
+
+    fn enter(&mut self, dir: Ino, name: &Name, ino: Ino, now: Time) {
+        self.get(dir).entries.insert(name.clone(), ino);
+        self.get(dir).changed(now);
+    }
+
+    fn leave(&mut self, dir: Ino, name: &Name, now: Time) {
+        let ino = self.get(dir).entries.remove(name).expect("it was looked up before");
+        self.get(dir).changed(now);
+        self.get(ino).ctime = now;
+        self.end_if_unnamed(ino);
+    }
+
+    fn end_if_unnamed(&mut self, ino: Ino) {
+        if ino != Ino::ROOT && self.names(ino) == 0 && !self.opens.contains_key(&ino) {
+            self.nodes.remove(&ino);
+        }
+    }
+}
+
+impl Node {
+    fn new(what: &What, mode: u16, now: Time) -> Node {
+        let (kind, content) = match what {
+            What::File(bytes) => (Kind::File, bytes.clone()),
+            What::Dir => (Kind::Dir, Vec::new()),
+            What::Symlink(target) => (Kind::Symlink, target.clone()),
+        };
+        Node {
+            kind,
+            mode: if kind == Kind::Symlink { 0o777 } else { mode },
+            atime: now,
+            mtime: now,
+            ctime: now,
+            content: Arc::new(content),
+            xattrs: BTreeMap::new(),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Size as stat shows it (S9 for directories).
+    pub fn size(&self) -> u64 {
+        if self.kind == Kind::Dir { self.entries.len() as u64 * 32 } else { self.content.len() as u64 }
+    }
+
+    fn changed(&mut self, now: Time) {
+        (self.mtime, self.ctime) = (now, now);
+    }
+
+    fn written(&mut self, now: Time) {
+        self.mtime = now;
+        self.ctime = later(self.ctime, now);
+    }
+}
+
+fn resize(content: &mut Vec<u8>, size: u64) {
+    assert!(size <= CONTENT_BYTES_MAX, "a file of {size} bytes in a simulated world");
+    content.resize(size as usize, 0);
+}
+
+#[cfg(test)]
+mod tests;
