@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::policy::PolicyArgs;
 use crate::size;
 
 const EXAMPLES: &str = "\
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Top(Top),
     /// Make everything that was answered so far durable.
     Flush(Target),
+    /// Say what subtrees ask for: consistency, durability and more.
+    Policy(PolicyArgs),
     /// Measure, beside baselines in the same run.
     Bench(Bench),
     /// Print a completion script for a shell.

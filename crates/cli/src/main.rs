@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Df(args) => commands::df::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Flush(args) => commands::flush::run(&args),
+        Command::Policy(args) => commands::policy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

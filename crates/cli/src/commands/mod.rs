@@ -5,6 +5,7 @@ pub(crate) mod df;
 pub(crate) mod flush;
 pub(crate) mod format;
 pub(crate) mod mount;
+pub(crate) mod policy;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod top;

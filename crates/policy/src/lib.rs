@@ -1,0 +1,44 @@
+//! Policies: what a subtree asks for, as files, and what they mean.
+//!
+//! ```text
+//!   YAML ── document ──▶ PolicyFile ── resolve (with the parent's Policy) ──▶ Policy ── explain ──▶ text, JSON
+//!                          │ language: `append_client_journal + local_persist || volatile_apply`
+//!                          └ sense: every composition is sensible, or refused with the nearest sensible one
+//! ```
+//!
+//! Invariants:
+//! - Pure: no clock, no disk, no socket. Presets are embedded.
+//! - Hostile input ends in a [`Fault`] with line, column and reason; never in a panic, and never in more memory than
+//!   a small multiple of [`FILE_BYTES_MAX`].
+//! - A [`Policy`] always holds a sensible composition in normal form.
+//! - Mechanisms, levels and what survives which failure are tables (`mechanism`, `level`, `survival`).
+
+mod composition;
+mod document;
+mod explain;
+mod fault;
+mod file;
+mod language;
+mod level;
+mod mechanism;
+mod policy;
+mod preset;
+mod sense;
+mod support;
+mod survival;
+mod values;
+
+pub use composition::Composition;
+pub use document::FILE_BYTES_MAX;
+pub use explain::{Explanation, StepExplained};
+pub use fault::{Fault, Place};
+pub use file::{Half, PolicyFile};
+pub use language::{COMPOSITION_STEPS_MAX, parse_composition};
+pub use level::{CELLS, Cell, Consistency, Durability, compose};
+pub use mechanism::{End, Mechanism};
+pub use policy::Policy;
+pub use preset::{PRESETS, Preset, preset};
+pub use sense::{Senseless, judge};
+pub use support::Support;
+pub use survival::{Failed, Kept, survival};
+pub use values::{Acknowledge, Data, Interfere, LeasePolicy, OnConflict, Placement, Span};

@@ -1,0 +1,106 @@
+//! What of the language a server can carry out. The rest is refused when a policy is set, never silently accepted.
+
+use crate::fault::{Fault, Place};
+use crate::file::PolicyFile;
+use crate::mechanism::Mechanism;
+use crate::policy::Policy;
+use crate::values::{LeasePolicy, OnConflict, Placement};
+
+/// Mechanisms that a server carries out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// These.
+    pub mechanisms: &'static [Mechanism],
+}
+
+impl Support {
+    /// A server that keeps its journal on a local disk beside its object store, which is a local directory: there
+    /// `stream` is as durable as the object store when the journal is on that disk.
+    pub const LOCAL: Support =
+        Support { mechanisms: &[Mechanism::Rpcs, Mechanism::Stream, Mechanism::LocalPersist] };
+
+    /// Refuses what `file`, resolved to `policy`, asks for and cannot have.
+    pub fn check(&self, file: &PolicyFile, policy: &Policy) -> Result<(), Fault> {
+        let composed = [
+            file.composition.as_ref().map(|at| at.place),
+            file.consistency.as_ref().map(|at| at.place),
+            file.durability.as_ref().map(|at| at.place),
+        ];
+        let place = composed.into_iter().flatten().next().unwrap_or(Place::START);
+        for mechanism in policy.composition.mechanisms() {
+            if !self.mechanisms.contains(&mechanism) {
+                let there: Vec<&str> = self.mechanisms.iter().map(|m| m.name()).collect();
+                let reason = format!(
+                    "this version of Chiton does not carry out {} yet, only {}",
+                    mechanism.name(),
+                    there.join(", ")
+                );
+                return Err(Fault::new(place, reason).or_rather("durability: none | local | global"));
+            }
+        }
+        let keys = [
+            (
+                file.on_conflict.as_ref().filter(|at| at.value != OnConflict::DEFAULT).map(|at| at.place),
+                "on_conflict",
+            ),
+            (
+                file.placement.as_ref().filter(|at| at.value != Placement::Spread).map(|at| at.place),
+                "placement",
+            ),
+            (file.lease.as_ref().filter(|at| at.value != LeasePolicy::DEFAULT).map(|at| at.place), "lease"),
+            (
+                file.huge_threshold
+                    .as_ref()
+                    .filter(|at| at.value != Policy::default().huge_threshold)
+                    .map(|at| at.place),
+                "huge_threshold",
+            ),
+            (file.retain.as_ref().filter(|at| at.value.ms() > 0).map(|at| at.place), "retain"),
+        ];
+        match keys.into_iter().find_map(|(place, key)| Some((place?, key))) {
+            None => Ok(()),
+            Some((place, key)) => {
+                let reason =
+                    format!("this version of Chiton does not carry out `{key}` yet: leave the key out");
+                Err(Fault::new(place, reason))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_carried_out_is_named() {
+        for (text, named) in [
+            ("composition: append_client_journal", Some("append_client_journal")),
+            (
+                "composition: append_client_journal + local_persist + volatile_apply",
+                Some("append_client_journal"),
+            ),
+            ("durability: geo", Some("replicate")),
+            ("retain: 7d", Some("`retain`")),
+            ("on_conflict: abort", Some("`on_conflict`")),
+            ("placement: near", Some("`placement`")),
+            ("lease: quota", Some("`lease`")),
+            ("huge_threshold: 0", Some("`huge_threshold`")),
+            ("durability: none", None),
+            ("durability: local\ninterfere_policy: block\nallocated_inodes: 5", None),
+            (
+                "composition: rpcs + stream\ndata: lazy\nacknowledge: durable\nflush_interval: 10s\nlease: best_effort",
+                None,
+            ),
+            ("", None),
+        ] {
+            let file = PolicyFile::parse(text).expect(text);
+            let policy = Policy::resolve(&file, &Policy::default()).expect(text);
+            match (Support::LOCAL.check(&file, &policy), named) {
+                (Ok(()), None) => {}
+                (Err(fault), Some(named)) => assert!(fault.reason.contains(named), "{text}: {fault}"),
+                (got, _) => panic!("{text}: {got:?}"),
+            }
+        }
+    }
+}

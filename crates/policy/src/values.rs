@@ -1,0 +1,232 @@
+//! Values of the keys, each with its words in a table.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::mechanism::fold;
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident, default $default:ident {
+        $($(#[$vdoc:meta])* $variant:ident = $word:literal $(| $alias:literal)*, $means:literal;)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant,)* }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+            /// What holds where no policy says anything.
+            pub const DEFAULT: $name = $name::$default;
+
+            /// As it is written in a policy.
+            pub fn word(self) -> &'static str {
+                match self { $($name::$variant => $word,)* }
+            }
+
+            /// What it means, for people.
+            pub fn means(self) -> &'static str {
+                match self { $($name::$variant => $means,)* }
+            }
+
+            /// By its word or an alias.
+            pub fn by_word(word: &str) -> Option<$name> {
+                match fold(word).as_str() { $($word $(| $alias)* => Some($name::$variant),)* _ => None }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    };
+}
+
+words! {
+    /// What happens to others while a client holds the subtree decoupled.
+    Interfere, default Allow {
+        /// They act on the global namespace; the decoupled side wins at the merge.
+        Allow = "allow" | "overwrite", "others act on the global namespace; at a merge the decoupled side wins";
+        /// Any request is refused.
+        Block = "block", "any request of others is refused with EBUSY (\"Device or resource busy\")";
+        /// Others may look.
+        BlockWrites = "block_writes", "others may look; what changes something is refused with EBUSY";
+    }
+}
+
+words! {
+    /// How consistent file content is between clients.
+    Data, default Linearizable {
+        /// As on one machine.
+        Linearizable = "linearizable", "a read sees every write that was answered before it began";
+        /// Whoever opens a file sees what was closed before.
+        CloseToOpen = "close_to_open", "an open sees what was closed before it";
+        /// Files open for writing can be read.
+        Lazy = "lazy", "files that are being written can be read; a reader sees a prefix";
+    }
+}
+
+words! {
+    /// What an operation's answer waits for.
+    Acknowledge, default Applied {
+        /// The state is changed; fsync makes durable.
+        Applied = "applied", "an operation is answered when it is carried out; fsync waits for the level";
+        /// The level of durability holds.
+        Durable = "durable", "an operation is answered when it is durable at the level";
+    }
+}
+
+words! {
+    /// Who wins when two sides changed the same thing.
+    OnConflict, default Overwrite {
+        /// The decoupled side.
+        Overwrite = "overwrite", "the decoupled side wins";
+        /// Nobody: nothing is merged.
+        Abort = "abort", "nothing is merged as long as there is a conflict";
+        /// Both, under two names.
+        KeepBoth = "keep_both", "both stay, under two names";
+    }
+}
+
+words! {
+    /// How a lease is given up when another client comes.
+    LeasePolicy, default BestEffort {
+        /// At once.
+        BestEffort = "best_effort", "a lease is given up as soon as another client asks";
+        /// After a time.
+        Delay = "delay", "a lease is kept for a time before it is given up";
+        /// After a number of operations.
+        Quota = "quota", "a lease is kept for a number of operations";
+        /// Every request goes to the server.
+        RoundTrip = "round_trip", "nothing is leased: every operation goes to the server";
+    }
+}
+
+/// Where directories are born.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// Over all servers.
+    Spread,
+    /// Beside their parent.
+    Near,
+    /// Over these servers.
+    Servers(Vec<String>),
+}
+
+impl Placement {
+    /// Most servers in a list, and most bytes of a name.
+    const SERVERS_MAX: usize = 256;
+
+    /// `spread`, `near` or `servers=[a, b]`.
+    pub fn by_word(text: &str) -> Option<Placement> {
+        match fold(text).as_str() {
+            "spread" => return Some(Placement::Spread),
+            "near" => return Some(Placement::Near),
+            _ => {}
+        }
+        let list = text.trim().strip_prefix("servers")?.trim_start().strip_prefix('=')?.trim_start();
+        let list = list.strip_prefix('[')?.strip_suffix(']')?;
+        let names: Vec<String> = list.split(',').map(|n| n.trim().to_owned()).collect();
+        let good = |n: &String| {
+            !n.is_empty()
+                && n.len() <= 255
+                && n.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+        };
+        (names.len() <= Self::SERVERS_MAX && names.iter().all(good)).then_some(Placement::Servers(names))
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placement::Spread => f.write_str("spread"),
+            Placement::Near => f.write_str("near"),
+            Placement::Servers(names) => write!(f, "servers=[{}]", names.join(", ")),
+        }
+    }
+}
+
+/// A length of time, at most a hundred years, in whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    ms: u64,
+}
+
+const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const SPAN_MS_MAX: u64 = 100 * 366 * 86_400_000;
+
+impl Span {
+    /// So many milliseconds.
+    pub const fn from_ms(ms: u64) -> Span {
+        Span { ms: if ms > SPAN_MS_MAX { SPAN_MS_MAX } else { ms } }
+    }
+
+    /// In milliseconds.
+    pub const fn ms(self) -> u64 {
+        self.ms
+    }
+
+    /// As the standard library has it.
+    pub const fn duration(self) -> Duration {
+        Duration::from_millis(self.ms)
+    }
+
+    /// `500ms`, `2s`, `1.5h`, `7d`; a number alone is seconds.
+    pub fn parse(text: &str) -> Option<Span> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = match unit.trim() {
+            "" => 1_000,
+            unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
+        };
+        let number: f64 = number.parse().ok()?;
+        let ms = (number * unit as f64).round();
+        (ms >= 0.0 && ms <= SPAN_MS_MAX as f64).then_some(Span { ms: ms as u64 })
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = |&&(_, unit): &&(&str, u64)| self.ms >= unit && self.ms.is_multiple_of(unit);
+        match UNITS.iter().rev().find(whole) {
+            Some((name, unit)) => write!(f, "{}{name}", self.ms / unit),
+            None => f.write_str("0s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_and_written() {
+        for (text, ms, shown) in [
+            ("500ms", 500, "500ms"),
+            ("2", 2_000, "2s"),
+            ("1.5h", 5_400_000, "90m"),
+            ("7d", 604_800_000, "7d"),
+            ("0", 0, "0s"),
+            ("1 s", 1_000, "1s"),
+        ] {
+            let span = Span::parse(text).expect(text);
+            assert_eq!((span.ms(), span.to_string().as_str()), (ms, shown));
+            assert_eq!(Span::parse(&span.to_string()), Some(span));
+        }
+        for text in ["", "s", "-1s", "1y", "1e9s", "1..2s", "inf", "nan", "99999999999999999999d", "1s2"] {
+            assert_eq!(Span::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn placements_are_read() {
+        for text in ["spread", "near", "servers=[a, b-1.example:7117]"] {
+            assert_eq!(Placement::by_word(text).expect(text).to_string(), text);
+        }
+        for text in ["servers=[]", "servers=a", "servers=[a b]", "servers=[a,,b]", "far"] {
+            assert_eq!(Placement::by_word(text), None, "{text}");
+        }
+    }
+}
