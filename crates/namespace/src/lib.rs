@@ -30,6 +30,7 @@ mod plan;
 mod query;
 mod row;
 mod side;
+mod stored;
 mod validate;
 mod values;
 
@@ -42,4 +43,5 @@ pub use op::{
     SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
 };
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
+pub use stored::{StoredInode, StoredRow, entry_row_key, inode_row_key};
 pub use validate::Inconsistency;

@@ -302,7 +302,7 @@ impl Namespace {
     }
 }
 
-fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
+pub(crate) fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
     let mut v = Take::new(value);
     let chunk = Chunk::decode(&mut v)?;
     v.finish()?;
@@ -312,7 +312,7 @@ fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
     }
 }
 
-fn block_of(key: &[u8]) -> Option<BlockId> {
+pub(crate) fn block_of(key: &[u8]) -> Option<BlockId> {
     let (writer, number) = key.get(1..)?.split_first_chunk::<8>()?;
     Some(BlockId { writer: u64::from_be_bytes(*writer), number: u64::from_be_bytes(number.try_into().ok()?) })
 }

@@ -34,15 +34,18 @@ pub fn encoded_bytes(payload_bytes: u64) -> u64 {
     payload_bytes + 4 * payload_bytes.div_ceil(CHUNK_BYTES) + TAIL_BYTES
 }
 
-/// The inverse of [`encoded_bytes`].
-fn payload_bytes(key: &str, object_bytes: u64) -> Result<u64, ObjectError> {
+/// The inverse of [`encoded_bytes`]; `None` if no block's object has this length.
+pub fn payload_bytes_of(object_bytes: u64) -> Option<u64> {
     let body = object_bytes.saturating_sub(TAIL_BYTES);
     let chunks = body.div_ceil(CHUNK_BYTES + 4);
     let payload = body.saturating_sub(4 * chunks);
-    match payload {
-        1..=BLOCK_BYTES_MAX if encoded_bytes(payload) == object_bytes => Ok(payload),
-        _ => Err(ObjectError::corrupt(key, format!("{object_bytes} bytes are no length of a block"))),
-    }
+    let fits = (1..=BLOCK_BYTES_MAX).contains(&payload) && encoded_bytes(payload) == object_bytes;
+    fits.then_some(payload)
+}
+
+fn payload_bytes(key: &str, object_bytes: u64) -> Result<u64, ObjectError> {
+    payload_bytes_of(object_bytes)
+        .ok_or_else(|| ObjectError::corrupt(key, format!("{object_bytes} bytes are no length of a block")))
 }
 
 /// The object of a block whose payload is `parts` one after the other. Panics unless they have 1 byte to 16 MiB.

@@ -44,7 +44,8 @@ pub(crate) use counters::Counters;
 pub(crate) use lifecycle::Opened;
 pub use parked::{Task, Ticket};
 pub(crate) use replay::ReplayFault;
-pub(crate) use rows::{OwnRows, POSITION_KEY, mark_key, position_value};
+pub use rows::OwnRow;
+pub(crate) use rows::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value, swept_key};
 
 use inodes::Inodes;
 use leases::Leases;

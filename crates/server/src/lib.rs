@@ -17,6 +17,7 @@ pub mod engine;
 
 mod runtime;
 
+pub use engine::OwnRow;
 pub use runtime::{
     DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold, OpenMeta, Server,
     ServerOptions, StartError, Stores,

@@ -1,2 +1,4 @@
 //! What administrators use beside a server: checking and repair, journals, dumps. Libraries; the command line is in
 //! `cli`.
+
+pub mod fsck;

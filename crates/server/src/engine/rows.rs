@@ -4,6 +4,7 @@
 //!   \0position          → u64      the events up to here are in the rows
 //!   R shard             → u64      inode counters below may have been given out
 //!   S session           → secret, identity, duplicate window
+//!   W writer            → empty    all its blocks are named or deleted
 //! ```
 //!
 //! Integers in keys are big-endian, in values little-endian.
@@ -16,6 +17,8 @@ use crate::engine::{Engine, malformed};
 
 /// Key of the row that says up to which position events are in the rows.
 pub(crate) const POSITION_KEY: &[u8] = b"\0position";
+/// Row of the session ids: those below may have been given out.
+pub(crate) const SESSION_MARK_KEY: &[u8] = b"\0sessions";
 
 /// Value of the row of [`POSITION_KEY`].
 pub(crate) fn position_value(position: Position) -> Vec<u8> {
@@ -31,6 +34,69 @@ pub(crate) fn mark_key(shard: ShardId) -> Vec<u8> {
 fn session_key(session: SessionId) -> Vec<u8> {
     let mut key = vec![b'S'];
     key.extend_from_slice(&session.0.to_be_bytes());
+    key
+}
+
+/// One of the server's own rows, for tools that look at a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnRow {
+    /// Events up to here are in the rows.
+    Position(Position),
+    /// Session ids below may have been given out.
+    SessionMark(u64),
+    /// Inode counters of the shard below may have been given out.
+    InodeMark(ShardId, u64),
+    /// A session that is not over.
+    Session(SessionId),
+    /// All blocks of this writer, whose session is over, are named or deleted.
+    Swept(u64),
+}
+
+impl OwnRow {
+    /// Reads a row; `None` if it is not one of the server's.
+    ///
+    /// # Errors
+    /// If it is, but not what the format says.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Option<OwnRow>, Malformed> {
+        let id = |rest: &[u8], what| rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed(what));
+        Ok(Some(match key {
+            POSITION_KEY => OwnRow::Position(Position(number(value)?)),
+            SESSION_MARK_KEY => OwnRow::SessionMark(number(value)?),
+            [b'R', shard @ ..] => {
+                let shard =
+                    shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
+                let mark = number(value)?;
+                if mark >= 1 << 48 {
+                    return Err(malformed("an inode counter of 48 bits"));
+                }
+                OwnRow::InodeMark(ShardId(shard), mark)
+            }
+            [b'S', session @ ..] => {
+                decode_row(value)?;
+                OwnRow::Session(SessionId(id(session, "a session's key")?))
+            }
+            [b'W', writer @ ..] if value.is_empty() => OwnRow::Swept(id(writer, "a writer's key")?),
+            [b'W', ..] => return Err(malformed("an empty value")),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The row that says so; `None` for sessions, which only the server writes.
+    pub fn encode(self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some(match self {
+            OwnRow::Position(position) => (POSITION_KEY.to_vec(), position_value(position)),
+            OwnRow::SessionMark(mark) => (SESSION_MARK_KEY.to_vec(), mark.to_le_bytes().to_vec()),
+            OwnRow::InodeMark(shard, mark) => (mark_key(shard), mark.to_le_bytes().to_vec()),
+            OwnRow::Session(_) => return None,
+            OwnRow::Swept(writer) => (swept_key(writer), Vec::new()),
+        })
+    }
+}
+
+/// `W` writer → nothing: all its blocks are named or deleted.
+pub(crate) fn swept_key(writer: u64) -> Vec<u8> {
+    let mut key = vec![b'W'];
+    key.extend_from_slice(&writer.to_be_bytes());
     key
 }
 

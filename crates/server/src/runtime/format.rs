@@ -17,7 +17,7 @@ use chiton_types::{Epoch, Ino, Position, SHARDS_DEFAULT, ShardId};
 use chiton_world::World;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{POSITION_KEY, mark_key, position_value};
+use crate::engine::{POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value};
 use crate::runtime::address::DataAddress;
 use crate::runtime::error::{FormatError, StartError};
 use crate::runtime::stores::Stores;
@@ -25,8 +25,6 @@ use crate::runtime::stores::Stores;
 /// The one version of the data directory so far.
 const VERSION: u32 = 1;
 const INFO_FILE: &str = "chiton.json";
-/// Row of the session ids: those below may have been given out.
-pub(crate) const SESSION_MARK_KEY: &[u8] = b"\0sessions";
 
 /// What is chosen when storage is formatted, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

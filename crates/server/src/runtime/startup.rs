@@ -9,9 +9,11 @@ use chiton_namespace::{Namespace, OpenError};
 use chiton_types::{Epoch, SessionId};
 use chiton_world::SharedWorld;
 
-use crate::engine::{Engine, Moment, OwnRows, POSITION_KEY, ReplayFault, Settings, mark_key};
+use crate::engine::{
+    Engine, Moment, OwnRows, POSITION_KEY, ReplayFault, SESSION_MARK_KEY, Settings, mark_key,
+};
 use crate::runtime::error::StartError;
-use crate::runtime::format::{FilesystemInfo, SESSION_MARK_KEY};
+use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
 use crate::runtime::severable::Severable;
 use crate::runtime::shared::{Parts, Shared, install};

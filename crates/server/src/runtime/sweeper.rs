@@ -14,18 +14,12 @@ use chiton_namespace::chunk::Chunk;
 use chiton_types::{BlockId, Position, SessionId, Take};
 use hashbrown::{HashMap, HashSet};
 
+use crate::engine::swept_key;
 use crate::runtime::shared::Shared;
 
 /// Garbage blocks deleted for one event.
 const GARBAGE_BLOCKS: usize = 1_000;
 const PAGE: usize = 4_096;
-
-/// `W` writer → nothing: all its blocks are named or deleted.
-fn swept_key(writer: u64) -> Vec<u8> {
-    let mut key = vec![b'W'];
-    key.extend_from_slice(&writer.to_be_bytes());
-    key
-}
 
 impl Shared {
     /// Deletes the blocks that the namespace has dropped.

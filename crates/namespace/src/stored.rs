@@ -1,0 +1,235 @@
+//! Rows as values, for tools that look at a store without a namespace in memory: one decoder for all of them.
+//!
+//! Invariants:
+//! - Every kind of row of the namespace decodes here or is refused with its key; nothing panics, whatever the bytes.
+//! - `encode` gives back the key and the value that were decoded, if they were made by a namespace.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use chiton_types::codec::{Malformed, Take};
+use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
+
+use crate::chunk::Chunk;
+use crate::inode::{INLINE, Inode, MAPPED, XATTRS};
+use crate::paging::{CorruptRow, block_of, decode_chunk};
+use crate::row;
+use crate::side::SideValue;
+use crate::values::Xattrs;
+
+/// An inode as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredInode {
+    /// Its number.
+    pub ino: Ino,
+    /// Type.
+    pub kind: Kind,
+    /// Permissions.
+    pub mode: Mode,
+    /// The directory that holds its (latest) entry.
+    pub parent: Ino,
+    /// Position of its last change.
+    pub position: Position,
+    /// Names; directories: 2 and one for each directory within.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of devices.
+    pub rdev: u32,
+    /// Of files and symbolic links.
+    pub size: u64,
+    /// Files and symbolic links: bytes of content. Directories: entries.
+    pub extra: u64,
+    /// Birth.
+    pub btime: Time,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change.
+    pub ctime: Time,
+    /// There is a row of content.
+    pub inline: bool,
+    /// There may be rows of a map.
+    pub mapped: bool,
+    /// There is a row of extended attributes.
+    pub xattrs: bool,
+}
+
+/// One row of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredRow {
+    /// `I`.
+    Inode(StoredInode),
+    /// `E`.
+    Entry {
+        /// Directory.
+        dir: Ino,
+        /// Name.
+        name: Name,
+        /// What bears it.
+        ino: Ino,
+        /// Its type.
+        kind: Kind,
+        /// Position of the last change.
+        position: Position,
+    },
+    /// `C`.
+    Content(Ino, Vec<u8>),
+    /// `M`: file, number of the chunk, chunk.
+    Chunk(Ino, u32, Chunk),
+    /// `X`.
+    Xattrs(Ino, BTreeMap<Vec<u8>, Vec<u8>>),
+    /// `B`: references of a shared block.
+    References(BlockId, u32),
+    /// `G`.
+    Garbage(BlockId),
+    /// `O`.
+    Orphan(Ino),
+    /// `N`.
+    InodeCount(u64),
+}
+
+impl StoredRow {
+    /// Reads a row; `None` if it is not one of the namespace's.
+    ///
+    /// # Errors
+    /// If it is, but not what the format says.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Option<StoredRow>, CorruptRow> {
+        let corrupt = |cause| CorruptRow { key: key.to_vec(), cause };
+        StoredRow::read(key, value).map_err(corrupt)
+    }
+
+    fn read(key: &[u8], value: &[u8]) -> Result<Option<StoredRow>, Malformed> {
+        let bad = |expected| Malformed { expected };
+        let number =
+            |rest: &[u8]| rest.try_into().map(u64::from_be_bytes).map_err(|_| bad("an inode number"));
+        let empty = || if value.is_empty() { Ok(()) } else { Err(bad("an empty value")) };
+        let row = match key {
+            [b'I', ino @ ..] => StoredRow::Inode(Inode::decode(Ino(number(ino)?), value)?.into()),
+            [b'E', ..] => {
+                let dir = Ino(number(key.get(1..9).unwrap_or_default())?);
+                let (_, name, ino, kind, position) = row::decode_entry(key, value)?;
+                StoredRow::Entry { dir, name, ino, kind, position }
+            }
+            [b'C', ino @ ..] => StoredRow::Content(Ino(number(ino)?), value.to_vec()),
+            [b'M', rest @ ..] => {
+                let (ino, n) = rest.split_at_checked(8).ok_or(bad("an inode number"))?;
+                let n = n.try_into().map(u32::from_be_bytes).map_err(|_| bad("the number of a chunk"))?;
+                StoredRow::Chunk(Ino(number(ino)?), n, decode_chunk(value, n)?)
+            }
+            [b'X', ino @ ..] => StoredRow::Xattrs(Ino(number(ino)?), Xattrs::decode(value)?.0),
+            [b'B', ..] => {
+                let mut v = Take::new(value);
+                let count = u32::try_from(v.varint()?).map_err(|_| bad("a count of references"))?;
+                v.finish()?;
+                StoredRow::References(block_of(key).ok_or(bad("a block's name"))?, count)
+            }
+            [b'G', ..] => {
+                empty()?;
+                StoredRow::Garbage(block_of(key).ok_or(bad("a block's name"))?)
+            }
+            [b'O', ino @ ..] => {
+                empty()?;
+                StoredRow::Orphan(Ino(number(ino)?))
+            }
+            [b'N'] => {
+                let count = value.try_into().map_err(|_| bad("the number of inodes in 8 bytes"))?;
+                StoredRow::InodeCount(u64::from_le_bytes(count))
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(row))
+    }
+
+    /// Its key.
+    pub fn key(&self) -> Vec<u8> {
+        match self {
+            StoredRow::Inode(inode) => row::inode_key(inode.ino),
+            StoredRow::Entry { dir, name, .. } => row::entry_key(*dir, name.hash64(), name.as_bytes()),
+            StoredRow::Content(ino, _) => row::content_key(*ino),
+            StoredRow::Chunk(ino, n, _) => row::chunk_key(*ino, *n),
+            StoredRow::Xattrs(ino, _) => row::xattrs_key(*ino),
+            StoredRow::References(block, _) => row::block_key(*block),
+            StoredRow::Garbage(block) => row::garbage_key(*block),
+            StoredRow::Orphan(ino) => row::orphan_key(*ino),
+            StoredRow::InodeCount(_) => row::COUNT_KEY.to_vec(),
+        }
+    }
+
+    /// Its value.
+    pub fn value(&self) -> Vec<u8> {
+        match self {
+            StoredRow::Inode(inode) => Inode::from(inode).encode(),
+            StoredRow::Entry { ino, kind, position, .. } => row::encode_entry(*ino, *kind, *position),
+            StoredRow::Content(_, bytes) => bytes.clone(),
+            StoredRow::Chunk(_, _, chunk) => SideValue::encode(chunk),
+            StoredRow::Xattrs(_, all) => Xattrs(all.clone()).encode(),
+            StoredRow::References(_, count) => count.encode(),
+            StoredRow::Garbage(_) | StoredRow::Orphan(_) => Vec::new(),
+            StoredRow::InodeCount(count) => count.to_le_bytes().to_vec(),
+        }
+    }
+}
+
+/// Key of an inode's row.
+pub fn inode_row_key(ino: Ino) -> Vec<u8> {
+    row::inode_key(ino)
+}
+
+/// Key of the row of an entry.
+pub fn entry_row_key(dir: Ino, name: &Name) -> Vec<u8> {
+    row::entry_key(dir, name.hash64(), name.as_bytes())
+}
+
+impl From<Inode> for StoredInode {
+    fn from(i: Inode) -> StoredInode {
+        StoredInode {
+            ino: i.ino,
+            kind: i.kind,
+            mode: i.mode,
+            parent: i.parent,
+            position: i.position,
+            nlink: i.nlink,
+            uid: i.uid,
+            gid: i.gid,
+            rdev: i.rdev,
+            size: i.size,
+            extra: i.extra,
+            btime: i.btime,
+            atime: i.atime,
+            mtime: i.mtime,
+            ctime: i.ctime,
+            inline: i.has(INLINE),
+            mapped: i.has(MAPPED),
+            xattrs: i.has(XATTRS),
+        }
+    }
+}
+
+impl From<&StoredInode> for Inode {
+    fn from(i: &StoredInode) -> Inode {
+        let flag = |on, bit| if on { bit } else { 0 };
+        Inode {
+            ino: i.ino,
+            parent: i.parent,
+            position: i.position,
+            size: i.size,
+            extra: i.extra,
+            atime: i.atime,
+            mtime: i.mtime,
+            ctime: i.ctime,
+            btime: i.btime,
+            uid: i.uid,
+            gid: i.gid,
+            nlink: i.nlink,
+            rdev: i.rdev,
+            mode: i.mode,
+            kind: i.kind,
+            flags: flag(i.inline, INLINE) | flag(i.mapped, MAPPED) | flag(i.xattrs, XATTRS),
+            marks: Cell::new(0),
+        }
+    }
+}

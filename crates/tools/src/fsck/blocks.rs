@@ -1,0 +1,192 @@
+//! The last pass: what maps name, what is counted, what is to be deleted, and what the object store holds; merged by
+//! block.
+
+use chiton_objects::{ObjectError, block, read_block};
+use chiton_types::{BlockId, Ino};
+
+use crate::fsck::census::ByBlock;
+use crate::fsck::cursor::Cursor;
+use crate::fsck::sorter::{Sorter, packed, u32_at, u64_at};
+use crate::fsck::{CheckError, Problem, Run};
+
+const PAGE: usize = 1_000;
+/// Extents that should be marked as shared, of one block, that are told in one check.
+const UNSHARED_MAX: usize = 1_000;
+
+/// What names a block.
+#[derive(Default)]
+struct Named {
+    extents: u32,
+    /// The first extent: file, chunk.
+    by: (u64, u32),
+    /// How much of the block is needed.
+    end: u32,
+    /// Files and chunks of extents that say they are the only one.
+    unshared: Vec<(u64, u32)>,
+}
+
+struct Cursors {
+    extents: Cursor<33>,
+    references: Cursor<20>,
+    garbage: Cursor<16>,
+    objects: Cursor<24>,
+    sessions: Cursor<8>,
+    swept: Cursor<8>,
+}
+
+pub(crate) fn check(run: &mut Run<'_>, sorted: ByBlock) -> Result<(), CheckError> {
+    let ByBlock { extents, references, garbage, sessions, swept, session_mark, maps_whole } = sorted;
+    let objects = list(run)?;
+    let total = objects.len();
+    let mut c = Cursors {
+        extents: Cursor::new(extents)?,
+        references: Cursor::new(references)?,
+        garbage: Cursor::new(garbage)?,
+        objects: Cursor::new(objects)?,
+        sessions: Cursor::new(sessions)?,
+        swept: Cursor::new(swept)?,
+    };
+    let mut done = 0;
+    while let Some(pair) = c.lowest() {
+        let block = BlockId { writer: pair.0, number: pair.1 };
+        let named = c.named(pair)?;
+        let mut says = None;
+        while let Some(r) = c.references.take_pair(pair)? {
+            says = Some(u32_at(&r, 16));
+        }
+        let mut garbage = false;
+        while c.garbage.take_pair(pair)?.is_some() {
+            garbage = true;
+        }
+        let mut object = None;
+        while let Some(r) = c.objects.take_pair(pair)? {
+            object = Some(u64_at(&r, 16));
+            done += 1;
+            run.tell("blocks", done, total);
+        }
+        if maps_whole {
+            check_references(run, block, &named, says)?;
+        }
+        if named.extents > 0 {
+            if garbage {
+                run.report(Problem::GarbageInUse { block, ino: Ino(named.by.0) })?;
+            }
+            check_object(run, block, &named, object)?;
+        } else if let Some(bytes) = object.filter(|_| !garbage && says.is_none() && maps_whole) {
+            let held = c.sessions.seek(block.writer)?;
+            let swept = c.swept.seek(block.writer)?;
+            let unknown = block.writer >= session_mark && !run.options.live;
+            if held {
+                run.summary.blocks_of_sessions += 1;
+            } else if swept || unknown {
+                run.report(Problem::LeakedBlock { block, bytes })?;
+            } else {
+                run.summary.blocks_to_sweep += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Cursors {
+    fn lowest(&mut self) -> Option<(u64, u64)> {
+        let heads = [
+            self.extents.head_pair(),
+            self.references.head_pair(),
+            self.garbage.head_pair(),
+            self.objects.head_pair(),
+        ];
+        heads.into_iter().flatten().min()
+    }
+
+    fn named(&mut self, pair: (u64, u64)) -> Result<Named, CheckError> {
+        let mut named = Named::default();
+        while let Some(r) = self.extents.take_pair(pair)? {
+            let by = (u64_at(&r, 16), u32_at(&r, 24));
+            if named.extents == 0 {
+                named.by = by;
+            }
+            named.extents = named.extents.saturating_add(1);
+            named.end = named.end.max(u32_at(&r, 29));
+            if r[28] == 0 && named.unshared.len() < UNSHARED_MAX {
+                named.unshared.push(by);
+            }
+        }
+        Ok(named)
+    }
+}
+
+/// All objects of blocks: writer, number, bytes.
+fn list(run: &mut Run<'_>) -> Result<Sorter<24>, CheckError> {
+    let mut sorter = run.sorter();
+    let mut after: Option<String> = None;
+    loop {
+        let page = run.objects.list("blocks/", after.as_deref(), PAGE)?;
+        let Some(last) = page.last() else { return Ok(sorter) };
+        after = Some(last.key.clone());
+        for object in page {
+            // Other files there are none of ours.
+            let Some(block) = BlockId::parse_key(&object.key) else { continue };
+            run.summary.blocks += 1;
+            run.summary.block_bytes += object.bytes;
+            sorter.push(packed![block.writer, block.number, object.bytes])?;
+            run.tell("objects", run.summary.blocks, 0);
+        }
+    }
+}
+
+fn check_references(
+    run: &mut Run<'_>,
+    block: BlockId,
+    named: &Named,
+    says: Option<u32>,
+) -> Result<(), CheckError> {
+    let alone = named.extents == 1 && named.unshared.len() == 1;
+    if !alone {
+        for &(ino, chunk) in &named.unshared {
+            let (ino, references) = (Ino(ino), named.extents);
+            run.report(Problem::UnsharedExtent { block, ino, chunk, references })?;
+        }
+    }
+    let is = (named.extents > 0 && !alone).then_some(named.extents);
+    if says != is {
+        run.report(Problem::WrongReferenceCount { block, says, is })?;
+    }
+    Ok(())
+}
+
+fn check_object(
+    run: &mut Run<'_>,
+    block: BlockId,
+    named: &Named,
+    listed: Option<u64>,
+) -> Result<(), CheckError> {
+    let (ino, chunk) = (Ino(named.by.0), named.by.1);
+    let key = block.key();
+    // It may have been put after the list was read.
+    let bytes = match listed.map_or_else(|| run.objects.size(&key), Ok) {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => {
+            return run.report(Problem::MissingBlock { block, ino, chunk });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let corrupt = |cause| Problem::CorruptBlock { block, ino, cause };
+    match block::payload_bytes_of(bytes) {
+        None => return run.report(corrupt(format!("{bytes} bytes are no length of a block"))),
+        Some(payload) if payload < u64::from(named.end) => {
+            let cause = format!("it has {payload} bytes, and {} are needed", named.end);
+            return run.report(corrupt(cause));
+        }
+        Some(_) => {}
+    }
+    if !run.options.content {
+        return Ok(());
+    }
+    match read_block(run.objects, &key, None) {
+        Ok(_) => Ok(()),
+        Err(ObjectError::Corrupt { cause, .. } | ObjectError::Io { cause, .. }) => run.report(corrupt(cause)),
+        Err(error) if error.is_not_found() => run.report(Problem::MissingBlock { block, ino, chunk }),
+        Err(error) => Err(error.into()),
+    }
+}

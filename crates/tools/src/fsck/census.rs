@@ -1,0 +1,266 @@
+//! The first pass: every row is decoded once, and what later passes join is sorted by what they join it with.
+
+use std::collections::BTreeMap;
+
+use chiton_namespace::{StoredInode, StoredRow};
+use chiton_server::OwnRow;
+use chiton_types::{Ino, Kind, Position, ShardId};
+
+use crate::fsck::rows::each_row;
+use crate::fsck::sorter::{Sorter, packed, u64_at};
+use crate::fsck::{CheckError, Problem, Run};
+
+/// The kind of an inode whose row does not decode.
+pub(crate) const KIND_BAD: u8 = 0;
+pub(crate) const INLINE: u8 = 1;
+pub(crate) const MAPPED: u8 = 2;
+pub(crate) const XATTRS: u8 = 4;
+
+/// What the pass over inodes merges. Every record begins with an inode number.
+pub(crate) struct ByInode {
+    /// ino, kind u8, flags u8, nlink u32, size, extra, parent.
+    pub(crate) inodes: Sorter<38>,
+    /// What is named, directory, hash, kind u8.
+    pub(crate) names: Sorter<25>,
+    /// Directory, how many entries, how many of them bad.
+    pub(crate) entries: Sorter<24>,
+    /// ino, bytes.
+    pub(crate) contents: Sorter<16>,
+    /// ino, bytes mapped, end, chunk u32.
+    pub(crate) chunks: Sorter<28>,
+    /// ino.
+    pub(crate) xattrs: Sorter<8>,
+    /// ino.
+    pub(crate) orphans: Sorter<8>,
+}
+
+/// What the pass over blocks merges. Every record begins with a writer; all but the last two with writer and number.
+pub(crate) struct ByBlock {
+    /// writer, number, ino, chunk u32, shared u8, end within the block u32.
+    pub(crate) extents: Sorter<33>,
+    /// writer, number, count u32.
+    pub(crate) references: Sorter<20>,
+    /// writer, number.
+    pub(crate) garbage: Sorter<16>,
+    /// writer.
+    pub(crate) sessions: Sorter<8>,
+    /// writer.
+    pub(crate) swept: Sorter<8>,
+    /// Session ids below may have been given out.
+    pub(crate) session_mark: u64,
+    /// Every map could be read, so that a block that none names is needed by nobody.
+    pub(crate) maps_whole: bool,
+}
+
+pub(crate) struct Census {
+    by_inode: ByInode,
+    by_block: ByBlock,
+    marks: BTreeMap<ShardId, u64>,
+    /// One past the highest counter in use.
+    needed: BTreeMap<ShardId, u64>,
+    /// The highest id of a session that is there or wrote a block that is needed.
+    session_last: u64,
+    position: bool,
+    inode_count: Option<u64>,
+    /// Directory whose entries are being counted, entries, bad ones.
+    counting: (u64, u64, u64),
+    bad_inodes: u64,
+}
+
+/// Decodes all rows.
+pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
+    let mut census = Census {
+        by_inode: ByInode {
+            inodes: run.sorter(),
+            names: run.sorter(),
+            entries: run.sorter(),
+            contents: run.sorter(),
+            chunks: run.sorter(),
+            xattrs: run.sorter(),
+            orphans: run.sorter(),
+        },
+        by_block: ByBlock {
+            extents: run.sorter(),
+            references: run.sorter(),
+            garbage: run.sorter(),
+            sessions: run.sorter(),
+            swept: run.sorter(),
+            session_mark: 0,
+            maps_whole: true,
+        },
+        marks: BTreeMap::new(),
+        needed: BTreeMap::new(),
+        session_last: 0,
+        position: false,
+        inode_count: None,
+        counting: (0, 0, 0),
+        bad_inodes: 0,
+    };
+    let total = run.store.stats()?.rows_approx;
+    let store = run.store;
+    each_row(store, &[], None, |(key, value)| {
+        run.summary.rows += 1;
+        run.tell("rows", run.summary.rows, total);
+        census.row(run, &key, &value)?;
+        Ok::<_, CheckError>(true)
+    })?;
+    census.entry_of(None, 0)?;
+    census.counters(run)?;
+    Ok(census)
+}
+
+impl Census {
+    pub(crate) fn part(self) -> (ByInode, ByBlock) {
+        (self.by_inode, self.by_block)
+    }
+
+    fn row(&mut self, run: &mut Run<'_>, key: &[u8], value: &[u8]) -> Result<(), CheckError> {
+        let row = match StoredRow::decode(key, value) {
+            Ok(Some(row)) => row,
+            Ok(None) => return self.own_row(run, key, value),
+            Err(corrupt) => return self.bad_row(run, key, &corrupt.cause),
+        };
+        match row {
+            StoredRow::Inode(inode) => self.inode(run, &inode)?,
+            StoredRow::Entry { dir, name, ino, kind, .. } => {
+                run.summary.entries += 1;
+                self.entry_of(Some(dir.0), 0)?;
+                self.by_inode.names.push(packed![ino.0, dir.0, name.hash64(), (kind as u8)])?;
+            }
+            StoredRow::Content(ino, bytes) => {
+                self.by_inode.contents.push(packed![ino.0, (bytes.len() as u64)])?;
+            }
+            StoredRow::Chunk(ino, n, chunk) => {
+                let end = chunk.extents().last().map_or(0, |e| e.end());
+                self.by_inode.chunks.push(packed![ino.0, chunk.allocated(), end, n])?;
+                for e in chunk.extents() {
+                    let (block, end) = (e.block, e.block_offset + e.len);
+                    let shared = u8::from(e.shared);
+                    self.session_last = self.session_last.max(block.writer);
+                    self.by_block.extents.push(packed![block.writer, block.number, ino.0, n, shared, end])?;
+                }
+            }
+            StoredRow::Xattrs(ino, _) => self.by_inode.xattrs.push(packed![ino.0])?,
+            StoredRow::References(block, count) => {
+                self.by_block.references.push(packed![block.writer, block.number, count])?;
+            }
+            StoredRow::Garbage(block) => self.by_block.garbage.push(packed![block.writer, block.number])?,
+            StoredRow::Orphan(ino) => self.by_inode.orphans.push(packed![ino.0])?,
+            StoredRow::InodeCount(count) => self.inode_count = Some(count),
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, run: &mut Run<'_>, i: &StoredInode) -> Result<(), CheckError> {
+        run.summary.inodes += 1;
+        run.summary.directories += u64::from(i.kind == Kind::Dir);
+        self.use_number(i.ino);
+        let flag = |on, bit| if on { bit } else { 0u8 };
+        let flags = flag(i.inline, INLINE) | flag(i.mapped, MAPPED) | flag(i.xattrs, XATTRS);
+        let record = packed![i.ino.0, (i.kind as u8), flags, i.nlink, i.size, i.extra, i.parent.0];
+        Ok(self.by_inode.inodes.push(record)?)
+    }
+
+    fn own_row(&mut self, run: &mut Run<'_>, key: &[u8], value: &[u8]) -> Result<(), CheckError> {
+        match OwnRow::decode(key, value) {
+            Ok(Some(OwnRow::InodeMark(shard, mark))) => {
+                self.marks.insert(shard, mark);
+            }
+            Ok(Some(OwnRow::SessionMark(mark))) => self.by_block.session_mark = mark,
+            Ok(Some(OwnRow::Session(session))) => {
+                self.session_last = self.session_last.max(session.0);
+                self.by_block.sessions.push(packed![session.0])?;
+            }
+            Ok(Some(OwnRow::Swept(writer))) => self.by_block.swept.push(packed![writer])?,
+            Ok(Some(OwnRow::Position(_))) => self.position = true,
+            Ok(None) => {
+                let cause = "a kind of row that this version does not know".to_owned();
+                run.report(Problem::BadRow { key: key.to_vec(), cause })?;
+            }
+            Err(cause) => {
+                self.position |= key.starts_with(b"\0p");
+                if let [b'S', session @ ..] = key
+                    && let Ok(session) = session.try_into()
+                {
+                    // Its blocks are not taken for leaked.
+                    self.by_block.sessions.push(session)?;
+                }
+                run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A row that does not decode still says that something is there.
+    fn bad_row(
+        &mut self,
+        run: &mut Run<'_>,
+        key: &[u8],
+        cause: &chiton_types::Malformed,
+    ) -> Result<(), CheckError> {
+        let id = key.get(1..9).map(|id| u64_at(id, 0));
+        match (key[0], id) {
+            (b'I', Some(ino)) if key.len() == 9 => {
+                self.bad_inodes += 1;
+                self.use_number(Ino(ino));
+                self.by_inode.inodes.push(packed![ino, KIND_BAD, 0u8, 0u32, 0u64, 0u64, 0u64])?;
+            }
+            (b'E', Some(dir)) => self.entry_of(Some(dir), 1)?,
+            // A map that cannot be read may name any block.
+            (b'M', id) => {
+                self.by_block.maps_whole = false;
+                if let Some(ino) = id {
+                    self.by_inode.chunks.push(packed![ino, u64::MAX, 0u64, 0u32])?;
+                }
+            }
+            (b'C', Some(ino)) if key.len() == 9 => self.by_inode.contents.push(packed![ino, u64::MAX])?,
+            (b'X', Some(ino)) if key.len() == 9 => self.by_inode.xattrs.push(packed![ino])?,
+            _ => {}
+        }
+        run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string() })
+    }
+
+    /// Counts an entry of `dir`; `None`: there are no more. Rows come in the order of directories.
+    fn entry_of(&mut self, dir: Option<u64>, bad: u64) -> Result<(), CheckError> {
+        let (counted, entries, bad_entries) = self.counting;
+        if dir != Some(counted) {
+            if entries > 0 {
+                self.by_inode.entries.push(packed![counted, entries, bad_entries])?;
+            }
+            self.counting = (dir.unwrap_or(0), 0, 0);
+        }
+        self.counting.1 += 1;
+        self.counting.2 += bad;
+        Ok(())
+    }
+
+    fn use_number(&mut self, ino: Ino) {
+        let needed = self.needed.entry(ino.shard()).or_default();
+        // The last number of a shard is never given out: its successor could not be noted.
+        *needed = (*needed).max((ino.counter() + 1).min((1 << 48) - 1));
+    }
+
+    fn counters(&mut self, run: &mut Run<'_>) -> Result<(), CheckError> {
+        let shards = self.marks.keys().next_back().map_or(0, |last| last.0 + 1);
+        for shard in (0..run.options.shards.unwrap_or(shards)).map(ShardId) {
+            let says = self.marks.get(&shard).copied().unwrap_or(0);
+            let needs = self.needed.get(&shard).copied().unwrap_or(1);
+            if says < needs {
+                run.report(Problem::LowInodeCounter { shard, says, needs })?;
+            }
+        }
+        if !self.position {
+            let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row of the server");
+            run.report(Problem::BadRow { key, cause: "it is missing".to_owned() })?;
+        }
+        let (says, needs) = (self.by_block.session_mark, self.session_last.saturating_add(1));
+        if says < needs {
+            run.report(Problem::LowSessionCounter { says, needs })?;
+        }
+        let is = run.summary.inodes + self.bad_inodes;
+        if self.inode_count != Some(is) {
+            run.report(Problem::WrongInodeCount { says: self.inode_count, is })?;
+        }
+        Ok(())
+    }
+}

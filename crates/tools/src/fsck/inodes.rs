@@ -1,0 +1,366 @@
+//! The second pass: what belongs to one inode, merged by its number.
+
+use chiton_types::{Ino, Kind};
+
+use crate::fsck::census::{ByInode, INLINE, KIND_BAD, MAPPED, XATTRS};
+use crate::fsck::cursor::Cursor;
+use crate::fsck::rows::names_in;
+use crate::fsck::sorter::{Sorter, packed, u32_at, u64_at};
+use crate::fsck::tree::Tree;
+use crate::fsck::{CheckError, Problem, Run};
+
+/// An inode's row, or that there is none.
+#[derive(Clone, Copy)]
+struct Record {
+    ino: Ino,
+    /// [`KIND_BAD`]: the row does not decode.
+    kind: u8,
+    flags: u8,
+    nlink: u32,
+    size: u64,
+    extra: u64,
+    parent: Ino,
+}
+
+impl Record {
+    fn read(r: &[u8; 38]) -> Record {
+        Record {
+            ino: Ino(u64_at(r, 0)),
+            kind: r[8],
+            flags: r[9],
+            nlink: u32_at(r, 10),
+            size: u64_at(r, 14),
+            extra: u64_at(r, 22),
+            parent: Ino(u64_at(r, 30)),
+        }
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn is(&self, kind: Kind) -> bool {
+        self.kind == kind as u8
+    }
+}
+
+/// What was found beside the row.
+#[derive(Default)]
+struct Found {
+    content: Option<u64>,
+    chunks: Option<Chunks>,
+    xattrs: bool,
+    orphan: bool,
+    /// Entries in it, bad ones among them.
+    entries: (u64, u64),
+    names: u32,
+    /// Directories: the directory of the entry that counts.
+    placed_in: Option<Ino>,
+}
+
+/// A map, summed up.
+struct Chunks {
+    allocated: u64,
+    end: u64,
+    first: u32,
+}
+
+struct Cursors {
+    inodes: Cursor<38>,
+    names: Cursor<25>,
+    entries: Cursor<24>,
+    contents: Cursor<16>,
+    chunks: Cursor<28>,
+    xattrs: Cursor<8>,
+    orphans: Cursor<8>,
+}
+
+/// Checks every inode, and everything that says it belongs to one.
+pub(crate) fn check(run: &mut Run<'_>, sorted: ByInode) -> Result<Tree, CheckError> {
+    let mut tree = Tree::new(run);
+    let total = sorted.inodes.len();
+    let mut c = Cursors {
+        inodes: Cursor::new(sorted.inodes)?,
+        names: Cursor::new(sorted.names)?,
+        entries: Cursor::new(sorted.entries)?,
+        contents: Cursor::new(sorted.contents)?,
+        chunks: Cursor::new(sorted.chunks)?,
+        xattrs: Cursor::new(sorted.xattrs)?,
+        orphans: Cursor::new(sorted.orphans)?,
+    };
+    let (mut done, mut root) = (0, false);
+    while let Some(ino) = c.lowest() {
+        let record = c.inodes.take(ino)?.map(|r| Record::read(&r));
+        let found = c.found(ino)?;
+        match record {
+            None => check_nothing(run, Ino(ino), &found, &mut c)?,
+            Some(record) => {
+                done += 1;
+                root |= record.ino == Ino::ROOT && (record.is(Kind::Dir) || record.kind == KIND_BAD);
+                run.tell("inodes", done, total);
+                check_one(run, &record, found, &mut c, &mut tree)?;
+            }
+        }
+    }
+    if !root {
+        run.report(Problem::MissingRoot)?;
+    }
+    Ok(tree)
+}
+
+impl Cursors {
+    fn lowest(&mut self) -> Option<u64> {
+        let heads = [
+            self.inodes.head(),
+            self.names.head(),
+            self.entries.head(),
+            self.contents.head(),
+            self.chunks.head(),
+            self.xattrs.head(),
+            self.orphans.head(),
+        ];
+        heads.into_iter().flatten().min()
+    }
+
+    /// Everything but the row and the names.
+    fn found(&mut self, ino: u64) -> Result<Found, CheckError> {
+        let mut found = Found::default();
+        while let Some(record) = self.contents.take(ino)? {
+            found.content = Some(u64_at(&record, 8));
+        }
+        while let Some(r) = self.chunks.take(ino)? {
+            let (allocated, end, n) = (u64_at(&r, 8), u64_at(&r, 16), u32_at(&r, 24));
+            let chunks = found.chunks.get_or_insert(Chunks { allocated: 0, end: 0, first: n });
+            chunks.allocated = chunks.allocated.saturating_add(allocated);
+            chunks.end = chunks.end.max(end);
+            chunks.first = chunks.first.min(n);
+        }
+        found.xattrs = self.xattrs.take(ino)?.is_some();
+        found.orphan = self.orphans.take(ino)?.is_some();
+        while let Some(r) = self.entries.take(ino)? {
+            found.entries = (found.entries.0 + u64_at(&r, 8), found.entries.1 + u64_at(&r, 16));
+        }
+        Ok(found)
+    }
+}
+
+/// Rows that belong to an inode that does not exist.
+fn check_nothing(run: &mut Run<'_>, ino: Ino, found: &Found, c: &mut Cursors) -> Result<(), CheckError> {
+    let remains = found.content.is_some() || found.chunks.is_some() || found.xattrs || found.entries.0 > 0;
+    while let Some(r) = c.names.take(ino.0)? {
+        let (dir, hash) = (Ino(u64_at(&r, 8)), u64_at(&r, 16));
+        for name in names_in(run.store, dir, Some(hash), ino)? {
+            run.report(Problem::DanglingEntry { dir, name, ino, remains })?;
+        }
+        skip_same(c, &r)?;
+    }
+    if found.entries.0 > 0 {
+        run.report(Problem::EntriesOutsideDirectory { dir: ino, entries: found.entries.0 })?;
+    }
+    if found.orphan {
+        run.report(Problem::WrongOrphanRow { ino, named: false })?;
+    }
+    strays(run, ino, found, (true, true, true))
+}
+
+/// Names of one inode whose hashes in one directory are equal were all told at once.
+fn skip_same(c: &mut Cursors, record: &[u8; 25]) -> Result<(), CheckError> {
+    while c.names.peek_is(|next| next[..24] == record[..24]) {
+        c.names.next()?;
+    }
+    Ok(())
+}
+
+/// Reports content, map and extended attributes that should not be there.
+fn strays(
+    run: &mut Run<'_>,
+    ino: Ino,
+    found: &Found,
+    (content, chunks, xattrs): (bool, bool, bool),
+) -> Result<(), CheckError> {
+    let key = |tag: u8, rest: &[u8]| [&[tag], &ino.0.to_be_bytes()[..], rest].concat();
+    if found.content.is_some() && content {
+        run.report(Problem::StrayRow { key: key(b'C', &[]), ino, adoptable: false })?;
+    }
+    if let Some(map) = found.chunks.as_ref().filter(|_| chunks) {
+        let key = key(b'M', &map.first.to_be_bytes());
+        run.report(Problem::StrayRow { key, ino, adoptable: false })?;
+    }
+    if found.xattrs && xattrs {
+        // Where the rest is missing too, nobody can take them up.
+        let adoptable = !(content && chunks);
+        run.report(Problem::StrayRow { key: key(b'X', &[]), ino, adoptable })?;
+    }
+    Ok(())
+}
+
+fn check_one(
+    run: &mut Run<'_>,
+    i: &Record,
+    mut found: Found,
+    c: &mut Cursors,
+    tree: &mut Tree,
+) -> Result<(), CheckError> {
+    check_names(run, i, &mut found, c, tree)?;
+    if i.kind == KIND_BAD {
+        return Ok(());
+    }
+    if i.is(Kind::Dir) {
+        check_dir(run, i, &found, tree)?;
+    } else {
+        check_links(run, i, &found)?;
+        if found.entries.0 > 0 {
+            run.report(Problem::EntriesOutsideDirectory { dir: i.ino, entries: found.entries.0 })?;
+        }
+    }
+    check_content(run, i, &found)
+}
+
+fn check_names(
+    run: &mut Run<'_>,
+    i: &Record,
+    found: &mut Found,
+    c: &mut Cursors,
+    tree: &mut Tree,
+) -> Result<(), CheckError> {
+    let ino = i.ino;
+    // Directory and hash of the entry that a directory keeps, and of those too many.
+    let mut kept: Option<(Ino, u64)> = None;
+    let mut extra: Vec<(Ino, u64)> = Vec::new();
+    while let Some(r) = c.names.take(ino.0)? {
+        let (dir, hash, kind) = (Ino(u64_at(&r, 8)), u64_at(&r, 16), r[24]);
+        found.names = found.names.saturating_add(1);
+        let directory = i.is(Kind::Dir) || (i.kind == KIND_BAD && kind == Kind::Dir as u8);
+        if let Some(is) = Kind::from_u8(i.kind).filter(|is| *is as u8 != kind) {
+            for name in names_in(run.store, dir, Some(hash), ino)? {
+                run.report(Problem::WrongEntryType { dir, name, ino, is })?;
+            }
+        }
+        if !directory {
+            continue;
+        }
+        tree.subdirectory(dir)?;
+        match kept {
+            _ if ino == Ino::ROOT => extra.push((dir, hash)),
+            None => kept = Some((dir, hash)),
+            Some(other) if dir == i.parent && other.0 != i.parent => {
+                extra.push(other);
+                kept = Some((dir, hash));
+            }
+            Some(_) => extra.push((dir, hash)),
+        }
+    }
+    found.placed_in = kept.map(|(dir, _)| dir);
+    for (dir, hash) in extra {
+        let names = names_in(run.store, dir, Some(hash), ino)?;
+        // Two names of one hash in one directory: the first stays.
+        let keeps = usize::from(kept == Some((dir, hash)));
+        for name in names.into_iter().skip(keeps) {
+            run.report(Problem::ExtraDirectoryEntry { dir, name, ino })?;
+        }
+    }
+    if i.kind == KIND_BAD
+        && let Some(parent) = found.placed_in
+    {
+        tree.unreadable(ino, parent)?;
+    }
+    Ok(())
+}
+
+fn check_dir(run: &mut Run<'_>, i: &Record, found: &Found, tree: &mut Tree) -> Result<(), CheckError> {
+    let ino = i.ino;
+    if found.entries.0 != i.extra {
+        run.report(Problem::WrongEntryCount { ino, says: i.extra, is: found.entries.0 })?;
+    }
+    let removed = ino != Ino::ROOT && found.names == 0 && found.orphan;
+    match found.placed_in {
+        _ if ino == Ino::ROOT => {
+            if i.parent != Ino::ROOT {
+                run.report(Problem::WrongParent { ino, says: i.parent, is: Ino::ROOT })?;
+            }
+        }
+        Some(parent) if parent != i.parent => {
+            run.report(Problem::WrongParent { ino, says: i.parent, is: parent })?;
+        }
+        Some(_) => {}
+        None if removed => {
+            run.summary.removed_but_open += 1;
+            if i.nlink != 0 {
+                run.report(Problem::WrongLinkCount { ino, says: i.nlink, is: 0 })?;
+            }
+            return Ok(());
+        }
+        None => run.report(Problem::UnreachableDirectory { ino })?,
+    }
+    if found.orphan {
+        run.report(Problem::WrongOrphanRow { ino, named: true })?;
+    }
+    let parent = if ino == Ino::ROOT { Ino::ROOT } else { found.placed_in.unwrap_or(Ino(0)) };
+    tree.directory(ino, parent, i.nlink, found.entries.1 > 0)
+}
+
+fn check_links(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), CheckError> {
+    let ino = i.ino;
+    if found.names == 0 && !found.orphan {
+        return run.report(Problem::Orphan { ino });
+    }
+    if found.orphan && found.names > 0 {
+        run.report(Problem::WrongOrphanRow { ino, named: true })?;
+    }
+    run.summary.removed_but_open += u64::from(found.names == 0);
+    if i.nlink != found.names {
+        run.report(Problem::WrongLinkCount { ino, says: i.nlink, is: found.names })?;
+    }
+    Ok(())
+}
+
+fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), CheckError> {
+    let ino = i.ino;
+    let holds = i.is(Kind::File) || i.is(Kind::Symlink);
+    strays(run, ino, found, (!(i.has(INLINE) && holds), !i.has(MAPPED), false))?;
+    if found.xattrs && !i.has(XATTRS) {
+        let key = [b"X", &ino.0.to_be_bytes()[..]].concat();
+        run.report(Problem::StrayRow { key, ino, adoptable: true })?;
+    }
+    if i.has(XATTRS) && !found.xattrs {
+        run.report(Problem::MissingContent { ino, xattrs: true })?;
+    }
+    if !holds {
+        return Ok(());
+    }
+    if found.chunks.as_ref().is_some_and(|map| map.allocated == u64::MAX) {
+        // One of them does not decode, which was told.
+        return Ok(());
+    }
+    let (is, end) = if i.has(MAPPED) {
+        found.chunks.as_ref().map_or((0, 0), |map| (map.allocated, map.end))
+    } else if i.has(INLINE) {
+        match found.content {
+            // It is there, and was told to be bad.
+            Some(u64::MAX) => return Ok(()),
+            Some(bytes) => (bytes, bytes),
+            None => return run.report(Problem::MissingContent { ino, xattrs: false }),
+        }
+    } else if i.is(Kind::Symlink) {
+        return run.report(Problem::MissingContent { ino, xattrs: false });
+    } else {
+        (0, 0)
+    };
+    if is < i.extra {
+        run.report(Problem::SizeWithoutBlocks { ino, says: i.extra, is })?;
+    } else if is > i.extra {
+        run.report(Problem::WrongAllocation { ino, says: i.extra, is })?;
+    }
+    if end > i.size {
+        run.report(Problem::ContentPastEnd { ino, says: i.size, is: end })?;
+    }
+    Ok(())
+}
+
+/// The sorter of directories, for the tree.
+pub(crate) type Dirs = Sorter<21>;
+
+/// A directory's record.
+pub(crate) fn dir_record(ino: Ino, parent: Ino, nlink: u32, unsure: bool) -> [u8; 21] {
+    packed![ino.0, parent.0, nlink, u8::from(unsure)]
+}
