@@ -8,6 +8,10 @@
 //! Invariants:
 //! - Everything that happens follows from the seed: the same seed gives the same trace.
 
+pub mod clock;
+pub mod random;
+pub mod turns;
+
 pub mod history;
 pub mod model;
 pub mod tree;

@@ -1,0 +1,593 @@
+//! Many threads in one: each has a stack of its own, runs until it waits, and the seed says who is next.
+//!
+//! ```text
+//!   ready ──(drawn at random)──▶ runs ──▶ waits for a key or a time ──▶ ready      nobody is ready: the clock moves on
+//! ```
+//!
+//! Invariants:
+//! - One thread runs at a time, and only waiting ends its turn.
+//! - Nothing depends on addresses, real time or the operating system: the same seed, the same turns.
+//! - A thread belongs to a party (a machine). The threads of a paused party get no turn.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_world::schedule::{Installed, Schedule, install};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::clock::{PartyWorld, TrueTime};
+use crate::random::Random;
+
+/// A machine of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Party(pub u32);
+
+impl Party {
+    /// The simulation itself: right clock, never paused.
+    pub const OUTSIDE: Party = Party(0);
+}
+
+const STACK_BYTES: usize = 1 << 20;
+/// Stacks kept for the next threads.
+const STACKS_MAX: usize = 256;
+/// What a turn takes, in nanoseconds: so that nobody waits for himself for ever.
+const TURN_NS: u64 = 500;
+
+type Fiber = Coroutine<(), (), (), DefaultStack>;
+
+struct Thread {
+    name: String,
+    party: Party,
+    /// `None` while it runs.
+    fiber: Option<Fiber>,
+    /// Counts its waits, so that a late alarm wakes nobody.
+    waits: u64,
+    waits_for: Option<usize>,
+    timed_out: bool,
+    yielder: *const Yielder<(), ()>,
+    joiners: Vec<u64>,
+}
+
+enum Alarm {
+    Wake { thread: u64, waits: u64 },
+    Call(Box<dyn FnOnce()>),
+}
+
+struct PartyState {
+    world: Arc<PartyWorld>,
+    paused: bool,
+    /// Ready, but for the pause.
+    held: Vec<u64>,
+}
+
+struct State {
+    random: Random,
+    threads: HashMap<u64, Thread>,
+    next_thread: u64,
+    ready: Vec<u64>,
+    current: u64,
+    /// Alarms by time, then by number.
+    alarms: BinaryHeap<Reverse<(Duration, u64)>>,
+    alarm: HashMap<u64, Alarm>,
+    next_alarm: u64,
+    waiting: HashMap<usize, VecDeque<u64>>,
+    parties: BTreeMap<Party, PartyState>,
+    stacks: Vec<DefaultStack>,
+    panic: Option<String>,
+}
+
+/// The threads of a run.
+pub struct Turns {
+    time: Arc<TrueTime>,
+    state: RefCell<State>,
+    turns: Cell<u64>,
+    /// Mixes in each turn: two runs with the same fingerprint went the same way.
+    fingerprint: Cell<u64>,
+}
+
+thread_local! {
+    static TURNS: RefCell<Option<Rc<Turns>>> = const { RefCell::new(None) };
+}
+
+/// The turns of this thread until dropped.
+pub struct Running {
+    turns: Rc<Turns>,
+    installed: Option<Installed>,
+}
+
+impl std::ops::Deref for Running {
+    type Target = Rc<Turns>;
+    fn deref(&self) -> &Rc<Turns> {
+        &self.turns
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.turns.let_go();
+        TURNS.with_borrow_mut(|now| *now = None);
+        self.installed.take();
+    }
+}
+
+/// Why a run did not get where it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// A thread panicked.
+    Panicked(String),
+    /// Nobody is ready and no alarm is set: they wait for each other.
+    Deadlock(String),
+    /// It takes longer than it may.
+    TooLong(String),
+}
+
+impl Turns {
+    /// Begins: from now on, threads started on this thread of the operating system run by turns drawn from `seed`.
+    pub fn begin(seed: u64) -> Running {
+        let time = Arc::new(TrueTime::default());
+        let state = State {
+            random: Random::new(seed, 1),
+            threads: HashMap::new(),
+            next_thread: 1,
+            ready: Vec::new(),
+            current: 0,
+            alarms: BinaryHeap::new(),
+            alarm: HashMap::new(),
+            next_alarm: 0,
+            waiting: HashMap::new(),
+            parties: BTreeMap::new(),
+            stacks: Vec::new(),
+            panic: None,
+        };
+        let turns = Rc::new(Turns {
+            time,
+            state: RefCell::new(state),
+            turns: Cell::new(0),
+            fingerprint: Cell::new(seed),
+        });
+        turns.add_party(Party::OUTSIDE, 0, seed);
+        TURNS.with_borrow_mut(|now| *now = Some(turns.clone()));
+        let installed = Some(install(turns.clone()));
+        Running { turns, installed }
+    }
+
+    /// A new machine with a clock of its own.
+    pub fn add_party(&self, party: Party, drift_ppm: i64, seed: u64) -> Arc<PartyWorld> {
+        let world = Arc::new(PartyWorld::new(self.time.clone(), drift_ppm, seed));
+        let state = PartyState { world: world.clone(), paused: false, held: Vec::new() };
+        self.state.borrow_mut().parties.insert(party, state);
+        world
+    }
+
+    /// True time.
+    pub fn now(&self) -> Duration {
+        self.time.now()
+    }
+
+    /// Turns taken so far.
+    pub fn count(&self) -> u64 {
+        self.turns.get()
+    }
+
+    /// Says which way the run went.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint.get()
+    }
+
+    /// Mixes something that happened into the fingerprint.
+    pub fn mix(&self, what: u64) {
+        let mixed = (self.fingerprint.get() ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.fingerprint.set(mixed ^ (mixed >> 29));
+    }
+
+    /// Draws from the stream that also draws turns.
+    pub fn draw<R>(&self, draw: impl FnOnce(&mut Random) -> R) -> R {
+        draw(&mut self.state.borrow_mut().random)
+    }
+
+    /// Starts a thread of a party.
+    pub fn spawn_in(&self, party: Party, name: &str, body: impl FnOnce() + 'static) -> u64 {
+        self.start(party, name, Box::new(body))
+    }
+
+    /// Lets the threads of a party stand still, or go on.
+    pub fn pause(&self, party: Party, paused: bool) {
+        let mut state = self.state.borrow_mut();
+        let p = state.parties.get_mut(&party).expect("a party of this run");
+        p.paused = paused;
+        if !paused {
+            let held = std::mem::take(&mut p.held);
+            state.ready.extend(held);
+        }
+    }
+
+    /// Calls `what` after `delay` of true time. It must not wait.
+    pub fn after(&self, delay: Duration, what: impl FnOnce() + 'static) {
+        let at = self.now() + delay;
+        self.state.borrow_mut().set_alarm(at, Alarm::Call(Box::new(what)));
+    }
+
+    /// Runs until `done`, at most until `deadline`.
+    ///
+    /// # Errors
+    /// See [`Stuck`].
+    pub fn run(&self, deadline: Duration, mut done: impl FnMut() -> bool) -> Result<(), Stuck> {
+        loop {
+            if let Some(panic) = self.state.borrow_mut().panic.take() {
+                return Err(Stuck::Panicked(panic));
+            }
+            if done() {
+                return Ok(());
+            }
+            if self.now() >= deadline {
+                return Err(Stuck::TooLong(self.who_waits()));
+            }
+            match self.next_ready() {
+                Some(thread) => self.turn(thread),
+                None if self.ring() => {}
+                None => return Err(Stuck::Deadlock(self.who_waits())),
+            }
+        }
+    }
+
+    fn next_ready(&self) -> Option<u64> {
+        let state = &mut *self.state.borrow_mut();
+        loop {
+            if state.ready.is_empty() {
+                return None;
+            }
+            let at = state.random.below(state.ready.len() as u64) as usize;
+            let thread = state.ready.swap_remove(at);
+            let Some(party) = state.threads.get(&thread).map(|thread| thread.party) else { continue };
+            let party = state.parties.get_mut(&party).expect("a thread's party is known");
+            if party.paused {
+                party.held.push(thread);
+                continue;
+            }
+            return Some(thread);
+        }
+    }
+
+    fn turn(&self, number: u64) {
+        self.time.set(self.now() + Duration::from_nanos(TURN_NS));
+        self.turns.set(self.turns.get() + 1);
+        self.mix(number ^ (self.now().as_nanos() as u64) << 8);
+        let mut fiber = {
+            let state = &mut *self.state.borrow_mut();
+            state.current = number;
+            let thread = state.threads.get_mut(&number).expect("a ready thread is there");
+            thread.fiber.take().expect("a ready thread does not run")
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| fiber.resume(())));
+        let state = &mut *self.state.borrow_mut();
+        state.current = 0;
+        match result {
+            Ok(CoroutineResult::Yield(())) => {
+                state.threads.get_mut(&number).expect("it has just run").fiber = Some(fiber);
+            }
+            ended => {
+                let thread = state.threads.remove(&number).expect("it has just run");
+                if state.stacks.len() < STACKS_MAX {
+                    state.stacks.push(fiber.into_stack());
+                }
+                state.ready.extend(thread.joiners);
+                if let Err(panic) = ended {
+                    state.panic = Some(format!("{} panicked: {}", thread.name, words(&*panic)));
+                }
+            }
+        }
+    }
+
+    /// Moves the clock to the next alarm; false if there is none.
+    fn ring(&self) -> bool {
+        let call = {
+            let state = &mut *self.state.borrow_mut();
+            let Some(Reverse((at, number))) = state.alarms.pop() else { return false };
+            if at > self.now() {
+                self.time.set(at);
+            }
+            match state.alarm.remove(&number).expect("an alarm that is set is known") {
+                Alarm::Call(call) => call,
+                Alarm::Wake { thread, waits } => {
+                    state.time_out(thread, waits);
+                    return true;
+                }
+            }
+        };
+        call();
+        true
+    }
+
+    /// Names the threads that are left, and what they wait for.
+    pub fn who_waits(&self) -> String {
+        let state = self.state.borrow();
+        let mut names: Vec<String> = state
+            .threads
+            .iter()
+            .map(|(number, thread)| format!("{}#{number} of party {}", thread.name, thread.party.0))
+            .collect();
+        names.sort();
+        names.join(", ")
+    }
+
+    /// Threads that have not ended, of a party.
+    pub fn threads_of(&self, party: Party) -> usize {
+        self.state.borrow().threads.values().filter(|thread| thread.party == party).count()
+    }
+
+    fn start(&self, party: Party, name: &str, body: Box<dyn FnOnce()>) -> u64 {
+        let state = &mut *self.state.borrow_mut();
+        let number = state.next_thread;
+        state.next_thread += 1;
+        let stack = state
+            .stacks
+            .pop()
+            .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("there is address space for a stack"));
+        let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            TURNS.with_borrow(|turns| {
+                let turns = turns.as_ref().expect("threads run within their run");
+                let mut state = turns.state.borrow_mut();
+                state.threads.get_mut(&number).expect("it runs").yielder = yielder;
+            });
+            body();
+        });
+        let thread = Thread {
+            name: name.to_owned(),
+            party,
+            fiber: Some(fiber),
+            waits: 0,
+            waits_for: None,
+            timed_out: false,
+            yielder: std::ptr::null(),
+            joiners: Vec::new(),
+        };
+        state.threads.insert(number, thread);
+        state.ready.push(number);
+        number
+    }
+
+    /// Ends the turn of the thread that runs; returns when it has its next.
+    fn suspend(&self) {
+        let yielder = {
+            let state = self.state.borrow();
+            state.threads.get(&state.current).expect("only threads wait").yielder
+        };
+        // SAFETY: the yielder lives on the stack of the thread that runs, below this frame, as long as the thread does.
+        unsafe { (*yielder).suspend(()) };
+    }
+
+    /// Prepares a wait of the thread that runs.
+    fn prepare(&self, key: Option<usize>, at_most: Option<Duration>) {
+        let state = &mut *self.state.borrow_mut();
+        let number = state.current;
+        let thread = state.threads.get_mut(&number).expect("only threads wait: alarms and `done` must not");
+        thread.waits += 1;
+        thread.timed_out = false;
+        thread.waits_for = key;
+        let (waits, party) = (thread.waits, thread.party);
+        if let Some(key) = key {
+            state.waiting.entry(key).or_default().push_back(number);
+        }
+        if let Some(local) = at_most {
+            let span = state.parties.get(&party).expect("a thread's party is known").world.true_span(local);
+            state.set_alarm(self.now().saturating_add(span), Alarm::Wake { thread: number, waits });
+        }
+    }
+
+    /// Forgets all threads. Those that have not ended leave behind what they had.
+    fn let_go(&self) {
+        let state = &mut *self.state.borrow_mut();
+        for thread in state.threads.values_mut() {
+            if let Some(fiber) = &mut thread.fiber {
+                // SAFETY: nothing of this stack is used again. What it owned is leaked; borrows of what is on other
+                // stacks end with it.
+                unsafe { fiber.force_reset() };
+            }
+        }
+        state.threads.clear();
+        state.alarm.clear();
+        state.alarms.clear();
+    }
+}
+
+impl State {
+    fn set_alarm(&mut self, at: Duration, alarm: Alarm) {
+        let number = self.next_alarm;
+        self.next_alarm += 1;
+        self.alarms.push(Reverse((at, number)));
+        self.alarm.insert(number, alarm);
+    }
+
+    fn time_out(&mut self, number: u64, waits: u64) {
+        let Some(thread) = self.threads.get_mut(&number).filter(|thread| thread.waits == waits) else {
+            return;
+        };
+        // Woken already, its turn has not come.
+        if thread.timed_out || (thread.waits_for == Some(WOKEN)) {
+            return;
+        }
+        thread.timed_out = true;
+        if let Some(key) = thread.waits_for.take()
+            && let Some(queue) = self.waiting.get_mut(&key)
+        {
+            queue.retain(|waiting| *waiting != number);
+            if queue.is_empty() {
+                self.waiting.remove(&key);
+            }
+        }
+        self.ready.push(number);
+    }
+}
+
+/// In place of a key: was woken. No condition has this address.
+const WOKEN: usize = usize::MAX;
+
+impl Schedule for Turns {
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce()>) -> u64 {
+        let party = {
+            let state = self.state.borrow();
+            state.threads.get(&state.current).map_or(Party::OUTSIDE, |thread| thread.party)
+        };
+        self.start(party, name, body)
+    }
+
+    fn current(&self) -> u64 {
+        self.state.borrow().current
+    }
+
+    fn join(&self, thread: u64) {
+        {
+            let state = &mut *self.state.borrow_mut();
+            let current = state.current;
+            match state.threads.get_mut(&thread) {
+                Some(thread) => thread.joiners.push(current),
+                None => return,
+            }
+        }
+        self.prepare(Some(WOKEN), None);
+        // The key is no condition's: only the end of the thread makes it ready.
+        self.state.borrow_mut().waiting.remove(&WOKEN);
+        self.suspend();
+    }
+
+    fn wait(&self, key: usize, at_most: Option<Duration>) -> bool {
+        self.prepare(Some(key), at_most);
+        self.suspend();
+        let state = self.state.borrow();
+        !state.threads[&state.current].timed_out
+    }
+
+    fn wake(&self, key: usize, all: bool) {
+        let state = &mut *self.state.borrow_mut();
+        let Some(queue) = state.waiting.get_mut(&key) else { return };
+        let count = if all { queue.len() } else { 1 };
+        for number in queue.drain(..count) {
+            state.threads.get_mut(&number).expect("who waits is there").waits_for = Some(WOKEN);
+            state.ready.push(number);
+        }
+        if queue.is_empty() {
+            state.waiting.remove(&key);
+        }
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.prepare(None, Some(time));
+        self.suspend();
+    }
+}
+
+/// The turns of this thread.
+///
+/// # Panics
+/// If there are none.
+pub fn turns() -> Rc<Turns> {
+    TURNS.with_borrow(|turns| turns.clone().expect("within a run"))
+}
+
+/// What a panic says.
+pub fn words(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "without words".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use chiton_world::sync::{Condvar, Mutex};
+    use chiton_world::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(1_000);
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn threads_wait_for_locks_conditions_times_and_each_other() {
+        let turns = Turns::begin(3);
+        let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+        let done = Arc::new(Mutex::new(false));
+        let (s, d) = (shared.clone(), done.clone());
+        turns.spawn_in(Party::OUTSIDE, "main", move || {
+            let (s2, s3) = (s.clone(), s.clone());
+            let holder = thread::spawn("holder", move || {
+                let mut list = s2.0.lock();
+                thread::sleep(ms(100));
+                list.push("held");
+                while list.len() < 2 {
+                    s2.1.wait(&mut list);
+                }
+                list.push("woken");
+            });
+            thread::sleep(ms(50));
+            let other = thread::spawn("other", move || {
+                s3.0.lock().push("second");
+                s3.1.notify_all();
+            });
+            other.expect("starts").join().expect("ends");
+            holder.expect("starts").join().expect("ends");
+            let mut list = s.0.lock();
+            assert!(s.1.wait_for(&mut list, ms(5_000)).timed_out());
+            *d.lock() = true;
+        });
+        turns.run(LONG, || *done.lock()).expect("it ends");
+        assert_eq!(*shared.0.lock(), ["held", "second", "woken"]);
+        assert!(turns.now() > ms(5_050) && turns.now() < ms(5_200), "{:?}", turns.now());
+    }
+
+    #[test]
+    fn who_waits_for_ever_is_named_and_panics_are_told() {
+        let turns = Turns::begin(1);
+        turns.spawn_in(Party::OUTSIDE, "waiter", || {
+            let (lock, never) = (Mutex::new(()), Condvar::new());
+            never.wait(&mut lock.lock());
+        });
+        let stuck = turns.run(LONG, || false);
+        assert!(matches!(&stuck, Err(Stuck::Deadlock(who)) if who.contains("waiter")), "{stuck:?}");
+        turns.spawn_in(Party::OUTSIDE, "breaker", || panic!("broken {}", 1));
+        let stuck = turns.run(LONG, || false);
+        assert_eq!(stuck, Err(Stuck::Panicked("breaker panicked: broken 1".to_owned())));
+    }
+
+    #[test]
+    fn a_paused_party_stands_still_and_a_seed_repeats() {
+        let life = |seed| {
+            let turns = Turns::begin(seed);
+            turns.add_party(Party(7), 1_000, 5);
+            let log = Arc::new(Mutex::new(Vec::new()));
+            for n in 0..4 {
+                let log = log.clone();
+                turns.spawn_in(Party(7), "worker", move || {
+                    for _ in 0..3 {
+                        thread::sleep(ms(10));
+                        log.lock().push(n);
+                    }
+                });
+            }
+            turns.run(LONG, || log.lock().len() == 4).expect("a round");
+            turns.pause(Party(7), true);
+            assert!(matches!(turns.run(ms(500), || false), Err(Stuck::Deadlock(_) | Stuck::TooLong(_))));
+            assert_eq!(log.lock().len(), 4);
+            turns.pause(Party(7), false);
+            turns.run(LONG, || turns.threads_of(Party(7)) == 0).expect("they end");
+            let log = log.lock().clone();
+            (log, turns.fingerprint())
+        };
+        assert_eq!(life(1), life(1));
+        let orders: std::collections::BTreeSet<_> = (0..20).map(|seed| life(seed).0).collect();
+        assert!(orders.len() > 5, "seeds differ");
+    }
+}
