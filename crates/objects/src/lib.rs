@@ -1,7 +1,7 @@
 //! Named bytes that are written whole: file data, journals in the object store, checkpoints.
 //!
 //! ```text
-//!    Retry ─▶ Metered ─▶ MemoryObjects | LocalObjects | (S3, RADOS)
+//!    Retry ─▶ Metered ─▶ MemoryObjects | LocalObjects | S3Objects
 //!    block: payload ‖ crc32c per 64 KiB ‖ tail, stored as one object
 //! ```
 //!
@@ -33,5 +33,5 @@ pub use local::LocalObjects;
 pub use memory::{Fault, MemoryObjects};
 pub use metered::{Counters, Metered};
 pub use retry::{Retry, RetryOptions, Sleeper};
-pub use s3::S3Location;
+pub use s3::{S3Config, S3Location, S3Objects, block_on, probe_conditional_put, runtime};
 pub use store::{ObjectInfo, Objects};
