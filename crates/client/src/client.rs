@@ -407,11 +407,14 @@ impl Client {
         self.service.commit(Position(0))
     }
 
-    /// Waits until all that was answered is durable: fsync(2) of a directory.
+    /// Pushes what is dirty here and waits until all that was answered is durable: fsync(2) of a directory (S18). What a
+    /// file cannot push is told to its handles (S23).
     ///
     /// # Errors
     /// [`Refusal::Io`] if something of it was lost.
     pub fn fsyncdir(&self) -> Result<(), Refusal> {
+        // A failure is kept for those who have that file open.
+        let _ = self.files.sync();
         self.service.commit(Position(0))
     }
 

@@ -17,3 +17,5 @@ pub mod model;
 pub mod tree;
 
 pub mod checkers;
+
+pub mod ace;

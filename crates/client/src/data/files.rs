@@ -175,13 +175,17 @@ impl Files {
         self.tell(&open, result)
     }
 
-    /// Pushes what is dirty in this file and waits until everything that was answered so far is durable.
+    /// Pushes what is dirty here, in this file and all others, and waits until everything that was answered so far is
+    /// durable (S18). What another file cannot push is told to its own handles (S23).
     ///
     /// # Errors
     /// As [`Files::flush`], and those of [`Service::commit`].
     pub fn fsync(&self, fh: u64, _data_only: bool) -> Result<(), Refusal> {
         let open = self.handle(fh)?;
-        let result = self.push(&open.file, Scope::All).and_then(|()| self.service.commit(Position(0)));
+        let pushed = self.push(&open.file, Scope::All);
+        // A failure is kept for those who have that file open.
+        let _ = self.push_dirty(Scope::All, || true);
+        let result = pushed.and_then(|()| self.service.commit(Position(0)));
         self.tell(&open, result)
     }
 

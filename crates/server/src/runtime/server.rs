@@ -183,6 +183,18 @@ impl Server {
         self.shared.checkpoint_now()
     }
 
+    /// Does at once what is else done by and by: frees what has no name and is not open any more, writes a checkpoint,
+    /// deletes blocks that nothing names. For tests and simulation, in which nothing happens by itself.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn tidy(&self) -> Result<(), String> {
+        while self.shared.pump_once() {}
+        self.shared.checkpoint_now()?;
+        self.shared.sweep_writers();
+        Ok(())
+    }
+
     /// Ends in order: closes connections, makes everything durable, writes a checkpoint, closes the stores.
     /// Sessions of clients go on after the next start.
     ///

@@ -57,6 +57,14 @@ impl History {
         self.entries.push(entry);
     }
 
+    /// What began last is known better now.
+    ///
+    /// # Panics
+    /// If nothing has begun.
+    pub fn replace_last(&mut self, entry: Entry) {
+        *self.entries.last_mut().expect("something has begun") = entry;
+    }
+
     /// How many entries there are: what [`History::judge`] takes for a crash at this moment.
     pub fn len(&self) -> usize {
         self.entries.len()

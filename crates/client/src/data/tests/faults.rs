@@ -31,6 +31,27 @@ fn a_full_store_is_told_at_flush_and_the_data_wait_for_room() {
     assert_eq!(second.all(fh), data);
 }
 
+/// S18: "everything that was answered before, of the whole client, is durable: content, names, attributes."
+#[test]
+fn fsync_of_one_file_takes_what_was_written_to_others_along() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let ((_, fh), (other_ino, other)) = (member.create(), member.create());
+    member.write(other, 0, b"written, not closed");
+    member.files.fsync(fh, false).expect("fsync");
+    let second = rig.member(tiny());
+    assert_eq!(member.files.dirty_bytes(), 0, "nothing waits to be stored");
+    let seen = second.open(other_ino, OpenFlags::READ);
+    assert_eq!(second.all(seen), b"written, not closed");
+    // What another file cannot store is its own handles' matter.
+    rig.objects.set_full(true);
+    member.write(other, 0, &[7; 100]);
+    assert_eq!(member.files.fsync(fh, false), Ok(()));
+    assert_eq!(member.files.flush(other), Err(Refusal::NoSpace));
+    rig.objects.set_full(false);
+    assert_eq!(member.files.fsync(other, false), Ok(()));
+}
+
 #[test]
 fn a_writer_without_memory_gets_the_reason() {
     let rig = Rig::new();

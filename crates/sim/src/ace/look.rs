@@ -1,0 +1,105 @@
+//! The whole tree as a server shows it.
+
+use chiton_namespace::Extent;
+use chiton_objects::Objects;
+use chiton_objects::block::read_block;
+use chiton_proto::{Answer, Call, Content, Query};
+use chiton_server::{EmbeddedSession, Server};
+use chiton_types::{Cred, Ino, Kind};
+
+use crate::tree::{Node, Tree};
+
+/// Reads everything.
+///
+/// # Errors
+/// What cannot be read, with its path.
+pub(crate) fn look(server: &Server) -> Result<Tree, String> {
+    let session = server.session_embedded("look", Box::new(|_| {}))?;
+    let objects = server.objects();
+    let mut tree = Tree::default();
+    let mut to_do = vec![(String::new(), Ino::ROOT)];
+    while let Some((path, ino)) = to_do.pop() {
+        let node = node(&session, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
+        if node.kind == Kind::Dir {
+            let query = Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false };
+            match ask(&session, query)? {
+                Answer::Entries { entries, end: true, .. } => {
+                    to_do.extend(
+                        entries.into_iter().map(|entry| (format!("{path}/{}", entry.name), entry.ino)),
+                    );
+                }
+                other => return Err(format!("{path}/ cannot be listed: {other:?}")),
+            }
+        }
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        tree.nodes.insert(path, node);
+    }
+    Ok(tree)
+}
+
+fn ask(session: &EmbeddedSession, query: Query) -> Result<Answer, String> {
+    let shown = format!("{query:?}");
+    session.ask(&Cred::ROOT, Call::Query(query)).map_err(|failure| format!("{shown}: {failure:?}"))
+}
+
+fn node(session: &EmbeddedSession, objects: &dyn Objects, ino: Ino) -> Result<Node, String> {
+    let Answer::Attr { attr, .. } = ask(session, Query::GetAttr { ino })? else {
+        return Err("no attributes".to_owned());
+    };
+    let content = match attr.kind {
+        Kind::File => content(session, objects, ino, attr.size)?,
+        Kind::Symlink => bytes(session, Query::ReadLink { ino })?,
+        _ => Vec::new(),
+    };
+    let names = bytes(session, Query::ListXattr { ino })?;
+    let mut xattrs = std::collections::BTreeMap::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let value = bytes(session, Query::GetXattr { ino, name: name.to_vec() })?;
+        xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
+    }
+    Ok(Node {
+        ino,
+        kind: attr.kind,
+        mode: attr.mode.0,
+        nlink: attr.nlink,
+        size: attr.size,
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        content,
+        xattrs,
+    })
+}
+
+fn bytes(session: &EmbeddedSession, query: Query) -> Result<Vec<u8>, String> {
+    match ask(session, query)? {
+        Answer::Bytes(bytes) => Ok(bytes),
+        other => Err(format!("no bytes: {other:?}")),
+    }
+}
+
+fn content(session: &EmbeddedSession, objects: &dyn Objects, ino: Ino, size: u64) -> Result<Vec<u8>, String> {
+    let Answer::Map { content, .. } = ask(session, Query::Map { ino, offset: 0, len: size.max(1) })? else {
+        return Err("no map".to_owned());
+    };
+    let mut bytes = vec![0; size as usize];
+    match content {
+        Content::Inline(inline) => {
+            if inline.len() > bytes.len() {
+                return Err(format!("{} bytes are in an inode of size {size}", inline.len()));
+            }
+            bytes[..inline.len()].copy_from_slice(&inline);
+        }
+        Content::Extents { extents, .. } => {
+            for Extent { offset, len, block, block_offset, .. } in extents {
+                let range = u64::from(block_offset)..u64::from(block_offset) + u64::from(len);
+                let part = read_block(objects, &block.key(), Some(range)).map_err(|e| e.to_string())?;
+                let at = offset as usize;
+                let into = bytes.get_mut(at..at + part.len());
+                into.ok_or_else(|| format!("an extent at {offset} ends past size {size}"))?
+                    .copy_from_slice(&part);
+            }
+        }
+    }
+    Ok(bytes)
+}

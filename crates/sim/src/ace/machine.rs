@@ -1,0 +1,510 @@
+//! One machine: a real server and a real client in one process, on a simulated disk. It carries steps out and keeps the
+//! history of them, and it can be started on what a crash left.
+//!
+//! Invariants:
+//! - Nothing happens by itself: no commit, no push, no checkpoint but those that a step asks for. (Threads of the server
+//!   may still free orphans and sweep when they like: nobody can see it.)
+//! - Every call has a time of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::data::FilesOptions;
+use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
+use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
+use chiton_types::{Ino, Mode, Name, Refusal, Time};
+use chiton_world::{SeededWorld, World};
+
+use super::disk::{Disk, LiveDisk};
+use super::step::Step;
+use crate::checkers::crash::{Entry, History};
+use crate::model::{Change, Model, What, unknown};
+
+const SHARDS: u16 = 2;
+/// Payload of a block, in bytes: files of the vocabulary have several.
+const BLOCK_BYTES: usize = 16 << 10;
+const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
+const LONG: Duration = Duration::from_secs(3600);
+/// Between two calls.
+const TICK: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub(crate) struct Machine {
+    pub(crate) live: LiveDisk,
+    server: Arc<Server>,
+    client: Client,
+    world: Arc<SeededWorld>,
+    /// What the client sees, or should.
+    model: Model,
+    pub(crate) history: History,
+    /// Inodes made so far, for numbers that are not known yet.
+    made: u64,
+    /// Steps so far: each writes bytes of its own.
+    steps: u8,
+    held: Vec<u64>,
+}
+
+/// A machine that is off: what is on its disk, and what that means.
+#[derive(Clone)]
+pub(crate) struct Base {
+    pub(crate) disk: Disk,
+    pub(crate) info: FilesystemInfo,
+    pub(crate) model: Model,
+}
+
+/// Settings under which nothing happens by itself.
+fn server_options() -> ServerOptions {
+    let journal = chiton_journal::Options { flush_interval: LONG, ..chiton_journal::Options::default() };
+    ServerOptions {
+        checkpoint_rows: usize::MAX,
+        checkpoint_age: LONG,
+        journal,
+        log: Arc::new(|_| {}),
+        ..ServerOptions::default()
+    }
+}
+
+/// A world whose clock begins so late.
+fn world(seed: u64, second: u64) -> Arc<SeededWorld> {
+    let world = SeededWorld::new(seed);
+    world.advance(Duration::from_secs(second));
+    Arc::new(world)
+}
+
+/// Starts a server on a disk.
+///
+/// # Errors
+/// Why it does not start.
+pub(crate) fn start_server(
+    live: &LiveDisk,
+    info: &FilesystemInfo,
+    second: u64,
+) -> Result<Arc<Server>, String> {
+    let world = world(second, second);
+    Server::start_with(info, live.stores(), server_options(), world).map_err(|e| e.to_string())
+}
+
+/// What a step did not do as the model has it, in words.
+type Outcome = Result<(), String>;
+
+impl Base {
+    /// The tree of the vocabulary: half of it in a checkpoint, the rest in the journal.
+    pub(crate) fn new() -> Result<Base, String> {
+        let live = LiveDisk::default();
+        let world = world(1, 1);
+        let shared: chiton_world::SharedWorld = world.clone();
+        let options = FormatOptions { shards: SHARDS, ..FormatOptions::default() };
+        let info = Server::format_with(&live.stores(), &options, &shared).map_err(|e| e.to_string())?;
+        let empty = Base { disk: live.disk(), info, model: Model::new(world.now()) };
+        let mut machine = Machine::start(&empty, 10)?;
+        let first = [
+            Step::Mkdir("/a"),
+            Step::Mkdir("/b"),
+            Step::Create("/a/s", 100),
+            Step::Create("/a/l", 30_000),
+            Step::SetXattr("/a/s"),
+            Step::Checkpoint,
+        ];
+        let then = [
+            Step::Mkdir("/a/d"),
+            Step::Mkdir("/b/e"),
+            Step::Link("/a/s", "/b/h"),
+            Step::Write { path: "/a/l", offset: 30_000, bytes: 10_000 },
+            Step::Sync,
+        ];
+        for step in first.iter().chain(&then) {
+            machine.run(step)?;
+        }
+        let mut model = machine.model.clone();
+        model.close_all();
+        let disk = machine.live.disk().after(super::disk::Crash::Kept);
+        let base = Base { disk, info: empty.info, model };
+        machine.power_off();
+        Ok(base)
+    }
+}
+
+impl Machine {
+    /// Starts a server and a client on a disk.
+    ///
+    /// # Errors
+    /// Why they do not start.
+    pub(crate) fn start(base: &Base, second: u64) -> Result<Machine, String> {
+        let live = LiveDisk::new(base.disk.clone());
+        let world = world(second, second);
+        let server = Server::start_with(&base.info, live.stores(), server_options(), world.clone())
+            .map_err(|e| e.to_string())?;
+        let files =
+            FilesOptions { block_bytes: BLOCK_BYTES, flush_interval: LONG, ..FilesOptions::default() };
+        let options = ClientOptions {
+            identity: "ace".to_owned(),
+            user: Some((0, 0, Vec::new())),
+            files,
+            world: world.clone(),
+            ..ClientOptions::default()
+        };
+        let client = Client::embedded(server.clone(), options).map_err(|e| e.to_string())?;
+        let (model, history) = (base.model.clone(), History::new(base.model.clone()));
+        Ok(Machine { live, server, client, world, model, history, made: 0, steps: 0, held: Vec::new() })
+    }
+
+    /// The server, for a look at the tree.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// What the client should see.
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Everybody dies.
+    pub(crate) fn power_off(self) {
+        self.server.abandon();
+        drop(self.client);
+    }
+
+    /// Carries a step out.
+    ///
+    /// # Errors
+    /// If it was answered otherwise than the model has it.
+    pub(crate) fn run(&mut self, step: &Step) -> Outcome {
+        self.steps += 1;
+        let said = match *step {
+            Step::Create(path, bytes) => self.create(path, bytes),
+            Step::Write { path, offset, bytes } => self.write(path, OpenFlags::WRITE, Some(offset), bytes),
+            Step::WriteSync { path, offset, bytes } => {
+                self.write(path, OpenFlags { sync: true, ..OpenFlags::WRITE }, Some(offset), bytes)
+            }
+            Step::Append(path, bytes) => {
+                self.write(path, OpenFlags { append: true, ..OpenFlags::WRITE }, None, bytes)
+            }
+            Step::Hold { path, offset, bytes } => self.hold(path, offset, bytes),
+            Step::Punch { path, offset, bytes } => self.punch(path, offset, bytes),
+            Step::Copy(from, to) => self.copy(from, to),
+            Step::Truncate(path, size) => self.truncate(path, size),
+            Step::Rename(from, to) => self.rename(from, to, RenameHow::Replace),
+            Step::Exchange(from, to) => self.rename(from, to, RenameHow::Exchange),
+            Step::Link(from, to) => self.link(from, to),
+            Step::Unlink(path) => self.unlink(path),
+            Step::UnlinkOpen(path) => self.unlink_open(path),
+            Step::Mkdir(path) => self.make(path, What::Dir, |client, parent, name| {
+                client.mkdir(&client.caller(), parent, name, Mode(0o755)).map(|entry| entry.attr.ino)
+            }),
+            Step::Rmdir(path) => match self.at(path) {
+                None => self.absent(path),
+                Some((parent, name)) => {
+                    let change = Change::Rmdir { parent, name: name.clone() };
+                    self.change(change, |client| client.rmdir(&client.caller(), parent, name.as_bytes()))
+                }
+            },
+            Step::Symlink(target, path) => {
+                let what = What::Symlink(target.as_bytes().to_vec());
+                self.make(path, what, |client, parent, name| {
+                    let made = client.symlink(&client.caller(), parent, name, target.as_bytes());
+                    made.map(|entry| entry.attr.ino)
+                })
+            }
+            Step::SetXattr(path) => self.xattr(path, Some(vec![self.steps; 40])),
+            Step::RemoveXattr(path) => self.xattr(path, None),
+            Step::Chmod(path, mode) => {
+                let set = AttrChange { mode: Some(Mode(mode)), ..AttrChange::default() };
+                self.set(path, Some(mode), None, set)
+            }
+            Step::Times(path) => {
+                let time = Time(i64::from(self.steps) * 1_000_003);
+                let set = AttrChange {
+                    atime: Some(SetTime::At(time)),
+                    mtime: Some(SetTime::At(time)),
+                    ..AttrChange::default()
+                };
+                self.set(path, None, Some(time), set)
+            }
+            Step::Fsync(path) => self.fsync(path),
+            Step::FsyncDir => self.durable(|client| client.fsyncdir()),
+            Step::Sync => self.durable(|client| client.sync()),
+            Step::Checkpoint => self.server.tidy(),
+        };
+        said.map_err(|what| format!("{step}: {what}"))
+    }
+
+    // ---- what a call means ------------------------------------------------------------------------------
+
+    /// Notes what begins; writes from now on come after its beginning.
+    fn begin(&mut self, entry: Entry) {
+        self.history.push(entry);
+        self.live.set_begun(self.history.len());
+    }
+
+    fn now(&self) -> Time {
+        self.world.now()
+    }
+
+    fn tick(&self) {
+        self.world.advance(TICK);
+    }
+
+    /// A change that takes effect when it is answered.
+    fn change(&mut self, change: Change, call: impl FnOnce(&Client) -> Result<(), Refusal>) -> Outcome {
+        self.tick();
+        let now = self.now();
+        let expected = self.model.clone().apply(&change, now);
+        if expected.is_ok() {
+            self.model.apply(&change, now).expect("just tried");
+            self.begin(Entry::Act(change, now));
+        }
+        same(call(&self.client), expected)
+    }
+
+    /// The same for one that makes an inode.
+    fn make(
+        &mut self,
+        path: &str,
+        what: What,
+        call: impl FnOnce(&Client, Ino, &[u8]) -> Result<Ino, Refusal>,
+    ) -> Outcome {
+        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
+        self.tick();
+        let now = self.now();
+        self.made += 1;
+        let mode = if what == What::Dir { 0o755 } else { 0o644 };
+        let make = |ino| Change::Make { parent, name: name.clone(), ino, what: what.clone(), mode };
+        let expected = self.model.clone().apply(&make(unknown(self.made)), now);
+        if expected.is_ok() {
+            self.begin(Entry::Act(make(unknown(self.made)), now));
+        }
+        let answer = call(&self.client, parent, name.as_bytes());
+        if let (Ok(ino), Ok(())) = (&answer, &expected) {
+            self.model.apply(&make(*ino), now).expect("just tried");
+            self.history.replace_last(Entry::Act(make(*ino), now));
+        }
+        same(answer.map(drop), expected)
+    }
+
+    /// A change of content that stays with the client until it is pushed.
+    fn buffer(&mut self, ino: Ino, change: Change) {
+        let now = self.now();
+        // An unlinked file that is still open is nobody's to see after a crash, and none of the model's.
+        if self.model.node(ino).is_some() {
+            self.model.apply(&change, now).expect("content of a file that is there");
+        }
+        self.begin(Entry::Buffered(ino, change, now));
+    }
+
+    fn push(&mut self, which: Option<Ino>) {
+        self.begin(Entry::Pushed(which));
+    }
+
+    /// A promise of durability for everything that was answered.
+    fn durable(&mut self, call: impl FnOnce(&Client) -> Result<(), Refusal>) -> Outcome {
+        self.tick();
+        self.push(None);
+        same(call(&self.client), Ok(()))?;
+        self.begin(Entry::Durable);
+        Ok(())
+    }
+
+    fn at(&self, path: &str) -> Option<(Ino, Name)> {
+        self.model.find_parent(path)
+    }
+
+    /// Nothing is at this path, or not even its directory: the client must say so, too.
+    fn absent(&self, path: &str) -> Outcome {
+        match self.client.lstat(path) {
+            Err(Refusal::NotFound | Refusal::NotDir) => Ok(()),
+            answer => Err(format!("{path} should not be there: {answer:?}")),
+        }
+    }
+
+    /// The inode of a path that is one of a file.
+    fn file(&self, path: &str) -> Option<Ino> {
+        self.model.find(path)
+    }
+
+    /// Opens a file; `None` if the model has none there, or a directory.
+    fn open(&mut self, path: &str, flags: OpenFlags) -> Result<Option<(Ino, u64)>, String> {
+        let expected = match self.file(path).map(|ino| (ino, self.model.node(ino).expect("found").kind)) {
+            Some((ino, chiton_types::Kind::File)) => Ok(ino),
+            Some((_, chiton_types::Kind::Dir)) => Err(Refusal::IsDir),
+            Some(_) => Err(Refusal::Invalid),
+            None => Err(Refusal::NotFound),
+        };
+        match (self.client.open_path(path, flags), expected) {
+            (Ok(fh), Ok(ino)) => Ok(Some((ino, fh))),
+            (Err(said), Err(should)) if said == should || is_missing(said) && is_missing(should) => Ok(None),
+            (said, should) => Err(format!("open says {said:?}, should say {should:?}")),
+        }
+    }
+
+    /// Ends a handle: what was written is pushed.
+    fn close(&mut self, ino: Ino, fh: u64) -> Outcome {
+        self.push(Some(ino));
+        same(self.client.release(fh), Ok(()))
+    }
+
+    // ---- the steps --------------------------------------------------------------------------------------
+
+    fn create(&mut self, path: &str, bytes: usize) -> Outcome {
+        let content = vec![self.steps; bytes];
+        if bytes <= chiton_namespace::INLINE_BYTES_MAX {
+            let path = path.to_owned();
+            return self.make(&path.clone(), What::File(content.clone()), |client, _, _| {
+                client.create_file(&path, &content).map(|attr| attr.ino)
+            });
+        }
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+        let mut opened = None;
+        self.make(path, What::File(Vec::new()), |client, parent, name| {
+            let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
+            opened = Some((entry.attr.ino, fh));
+            Ok(entry.attr.ino)
+        })?;
+        let Some((ino, fh)) = opened else { return Ok(()) };
+        self.write_to(ino, fh, 0, content)?;
+        self.close(ino, fh)
+    }
+
+    fn write_to(&mut self, ino: Ino, fh: u64, offset: u64, content: Vec<u8>) -> Outcome {
+        self.tick();
+        self.buffer(ino, Change::Write { ino, pieces: vec![(offset, content.clone())], size: 0 });
+        let written = self.client.write(&self.client.caller(), fh, offset, &content);
+        same(written.map(drop), Ok(()))
+    }
+
+    /// Open, write (at the end without an offset), close.
+    fn write(&mut self, path: &str, flags: OpenFlags, offset: Option<u64>, bytes: usize) -> Outcome {
+        let Some((ino, fh)) = self.open(path, flags)? else { return Ok(()) };
+        let offset = offset.unwrap_or_else(|| self.model.size(ino));
+        if flags.sync {
+            self.tick();
+            let content = vec![self.steps; bytes];
+            self.buffer(ino, Change::Write { ino, pieces: vec![(offset, content.clone())], size: 0 });
+            self.push(Some(ino));
+            same(self.client.write(&self.client.caller(), fh, offset, &content).map(drop), Ok(()))?;
+            self.begin(Entry::Durable);
+        } else {
+            self.write_to(ino, fh, offset, vec![self.steps; bytes])?;
+        }
+        self.close(ino, fh)
+    }
+
+    fn hold(&mut self, path: &str, offset: u64, bytes: usize) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.held.push(fh);
+        self.write_to(ino, fh, offset, vec![self.steps; bytes])
+    }
+
+    fn punch(&mut self, path: &str, offset: u64, len: u64) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.tick();
+        self.buffer(ino, Change::Punch { ino, offset, len });
+        let client = &self.client;
+        same(client.fallocate(&client.caller(), fh, PUNCH_HOLE_KEEP_SIZE, offset, len), Ok(()))?;
+        self.close(ino, fh)
+    }
+
+    fn copy(&mut self, from: &str, to: &str) -> Outcome {
+        let Some((source, source_fh)) = self.open(from, OpenFlags::READ)? else { return Ok(()) };
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+        let mut opened = None;
+        self.make(to, What::File(Vec::new()), |client, parent, name| {
+            let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
+            opened = Some((entry.attr.ino, fh));
+            Ok(entry.attr.ino)
+        })?;
+        if let Some((ino, fh)) = opened {
+            self.tick();
+            let len = self.model.size(source);
+            // What was written to the source goes first.
+            self.push(Some(source));
+            // Shared or copied byte by byte: then it is buffered.
+            self.buffer(ino, Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len });
+            let client = &self.client;
+            let copied = client.copy_range(&client.caller(), source_fh, 0, fh, 0, len);
+            if copied != Ok(len) {
+                return Err(format!("copied {copied:?} of {len} bytes"));
+            }
+            self.close(ino, fh)?;
+        }
+        self.close(source, source_fh)
+    }
+
+    fn truncate(&mut self, path: &str, size: u64) -> Outcome {
+        let Some(ino) = self.file(path) else { return self.absent(path) };
+        self.push(Some(ino));
+        let set = AttrChange { size: Some(size), ..AttrChange::default() };
+        self.change(Change::Truncate { ino, size }, |client| {
+            client.setattr(&client.caller(), ino, set, None).map(drop)
+        })
+    }
+
+    fn rename(&mut self, from: &str, to: &str, how: RenameHow) -> Outcome {
+        let Some((from_dir, from_name)) = self.at(from) else { return self.absent(from) };
+        let Some((to_dir, to_name)) = self.at(to) else { return self.absent(to) };
+        let change = Change::Rename {
+            from: from_dir,
+            from_name: from_name.clone(),
+            to: to_dir,
+            to_name: to_name.clone(),
+            how,
+        };
+        self.change(change, |client| {
+            client.rename(&client.caller(), from_dir, from_name.as_bytes(), to_dir, to_name.as_bytes(), how)
+        })
+    }
+
+    fn link(&mut self, from: &str, to: &str) -> Outcome {
+        let Some(ino) = self.file(from) else { return self.absent(from) };
+        let Some((parent, name)) = self.at(to) else { return self.absent(to) };
+        self.change(Change::Link { ino, parent, name: name.clone() }, |client| {
+            client.link(&client.caller(), ino, parent, name.as_bytes()).map(drop)
+        })
+    }
+
+    fn unlink(&mut self, path: &str) -> Outcome {
+        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
+        self.change(Change::Unlink { parent, name: name.clone() }, |client| {
+            client.unlink(&client.caller(), parent, name.as_bytes())
+        })
+    }
+
+    fn unlink_open(&mut self, path: &str) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.held.push(fh);
+        self.unlink(path)?;
+        self.write_to(ino, fh, 5_000, vec![self.steps; 9_000])
+    }
+
+    fn xattr(&mut self, path: &str, value: Option<Vec<u8>>) -> Outcome {
+        let Some(ino) = self.file(path) else { return self.absent(path) };
+        let change = Change::Xattr { ino, name: "trusted.ace".to_owned(), value: value.clone() };
+        self.change(change, |client| match &value {
+            Some(value) => client.setxattr(&client.caller(), ino, b"trusted.ace", value, XattrHow::Set),
+            None => client.removexattr(&client.caller(), ino, b"trusted.ace"),
+        })
+    }
+
+    fn set(&mut self, path: &str, mode: Option<u16>, time: Option<Time>, set: AttrChange) -> Outcome {
+        let Some(ino) = self.file(path) else { return self.absent(path) };
+        self.push(Some(ino));
+        self.change(Change::Set { ino, mode, atime: time, mtime: time }, |client| {
+            client.setattr(&client.caller(), ino, set, None).map(drop)
+        })
+    }
+
+    fn fsync(&mut self, path: &str) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.durable(|client| client.fsync(fh, false))?;
+        self.close(ino, fh)
+    }
+}
+
+/// Compares an answer with the model's.
+fn same(answer: Result<(), Refusal>, expected: Result<(), Refusal>) -> Outcome {
+    if answer == expected { Ok(()) } else { Err(format!("answered {answer:?}, should be {expected:?}")) }
+}
+
+fn is_missing(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::NotFound | Refusal::NotDir)
+}

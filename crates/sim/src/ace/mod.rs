@@ -1,0 +1,174 @@
+//! Exhaustive small worlds, after CrashMonkey and ACE (Mohan et al., OSDI 2018): every sequence of a few operations of
+//! a vocabulary on a small tree, a crash at every write to the disk, in every way in which a crash may end there, and
+//! the real server started on what is left. Each result is judged by the crash oracle.
+//!
+//! ```text
+//!   steps ─▶ machine: real client, real server ─▶ log of writes ─▶ for each: crash, in several ways
+//!                                     history ─▶ judge ◀─ tree ◀─ real server, recovering
+//! ```
+//!
+//! Invariants:
+//! - A workload ends with a sync and a checkpoint, so that all it did comes to the disk, write by write.
+//! - Of a workload only the crashes from its last step on are judged: those before belong to a shorter one.
+
+mod disk;
+mod look;
+mod machine;
+mod step;
+mod workload;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use chiton_world::{RealWorld, World};
+use parking_lot::Mutex;
+
+use machine::Base;
+use step::VOCABULARY;
+use workload::{Done, Workload};
+
+pub use workload::Failure;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Sequences of up to so many steps.
+    pub length: usize,
+    /// Of the sequences of each length, every so many-th; 1: all. One entry for each length, the last for all longer.
+    pub strides: Vec<u64>,
+    /// Threads.
+    pub threads: usize,
+    /// No more workloads are begun after so many failures.
+    pub failures_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { length: 3, strides: vec![1], threads: 1, failures_max: 20 }
+    }
+}
+
+/// What was run, and what was found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Sequences of steps.
+    pub workloads: u64,
+    /// Writes at which a crash was tried.
+    pub crash_points: u64,
+    /// Crashes that were judged: points times ways.
+    pub crashes: u64,
+    /// Different disks that a server was started on.
+    pub recoveries: u64,
+    /// What was found wrong.
+    pub failures: Vec<Failure>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// How far a run is: workloads done, and all.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// Steps of the vocabulary.
+pub fn vocabulary_len() -> usize {
+    VOCABULARY.len()
+}
+
+/// A workload in words: its steps by their place in the vocabulary.
+pub fn describe(steps: &[usize]) -> String {
+    let words: Vec<String> = steps.iter().map(|&n| VOCABULARY[n].to_string()).collect();
+    words.join("; ")
+}
+
+/// Runs one workload, given by places in the vocabulary.
+///
+/// # Errors
+/// In words, if the small tree cannot be made, or a place is none.
+pub fn run_one(steps: &[usize]) -> Result<Report, String> {
+    if let Some(n) = steps.iter().find(|n| **n >= VOCABULARY.len()) {
+        return Err(format!("step {n}: the vocabulary has 0 to {}", VOCABULARY.len() - 1));
+    }
+    let base = Base::new()?;
+    let clock = RealWorld;
+    let begun = clock.monotonic();
+    let mut report = Report::default();
+    report.add(Workload::new(&base, steps).run());
+    report.elapsed = clock.monotonic() - begun;
+    Ok(report)
+}
+
+/// Runs all workloads of the options.
+///
+/// # Errors
+/// In words, if the small tree cannot be made.
+pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report, String> {
+    let base = Base::new()?;
+    let clock = RealWorld;
+    let begun = clock.monotonic();
+    let total: u64 = (1..=options.length).map(|length| options.count(length)).sum();
+    let next = AtomicU64::new(0);
+    let report = Mutex::new(Report::default());
+    let work = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= total || report.lock().failures.len() >= options.failures_max {
+                return;
+            }
+            let done = Workload::new(&base, &options.nth(n)).run();
+            let mut report = report.lock();
+            report.add(done);
+            progress(report.workloads, total);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut report = report.into_inner();
+    report.elapsed = clock.monotonic() - begun;
+    Ok(report)
+}
+
+impl Options {
+    fn stride(&self, length: usize) -> u64 {
+        let last = self.strides.last().copied().unwrap_or(1);
+        self.strides.get(length - 1).copied().unwrap_or(last).max(1)
+    }
+
+    /// Workloads of a length.
+    fn count(&self, length: usize) -> u64 {
+        (VOCABULARY.len() as u64).pow(length as u32).div_ceil(self.stride(length))
+    }
+
+    /// The n-th workload: shorter ones first, so that the shortest failure is the first.
+    fn nth(&self, mut n: u64) -> Vec<usize> {
+        let mut length = 1;
+        while n >= self.count(length) {
+            n -= self.count(length);
+            length += 1;
+        }
+        let mut code = n * self.stride(length);
+        let steps = VOCABULARY.len() as u64;
+        (0..length)
+            .map(|_| {
+                let step = code % steps;
+                code /= steps;
+                step as usize
+            })
+            .collect()
+    }
+}
+
+impl Report {
+    fn add(&mut self, done: Done) {
+        self.workloads += 1;
+        self.crash_points += done.crash_points;
+        self.crashes += done.crashes;
+        self.recoveries += done.recoveries;
+        self.failures.extend(done.failure);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! The vocabulary: operations with fixed arguments on a small tree.
+//!
+//! ```text
+//!   /a/s    100 bytes, in its inode          /a/d/      empty
+//!   /a/l    40,000 bytes, in blocks          /b/h       another name of /a/s
+//!   /b/e/   empty                            /n, /b/n   not there: new names
+//! ```
+
+use std::fmt;
+
+/// One step of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A new file with content, in one operation.
+    Create(&'static str, usize),
+    /// Open, write, close.
+    Write {
+        path: &'static str,
+        offset: u64,
+        bytes: usize,
+    },
+    /// The same with O_SYNC: durable when it is answered.
+    WriteSync {
+        path: &'static str,
+        offset: u64,
+        bytes: usize,
+    },
+    /// Open, write, and leave it open: the client keeps what was written.
+    Hold {
+        path: &'static str,
+        offset: u64,
+        bytes: usize,
+    },
+    /// Open with O_APPEND, write, close.
+    Append(&'static str, usize),
+    /// Open, punch a hole, close.
+    Punch {
+        path: &'static str,
+        offset: u64,
+        bytes: u64,
+    },
+    /// copy_file_range of a whole file into a new one.
+    Copy(&'static str, &'static str),
+    Truncate(&'static str, u64),
+    Rename(&'static str, &'static str),
+    Exchange(&'static str, &'static str),
+    Link(&'static str, &'static str),
+    Unlink(&'static str),
+    /// Open, unlink, write, and leave it open.
+    UnlinkOpen(&'static str),
+    Mkdir(&'static str),
+    Rmdir(&'static str),
+    Symlink(&'static str, &'static str),
+    SetXattr(&'static str),
+    RemoveXattr(&'static str),
+    Chmod(&'static str, u16),
+    Times(&'static str),
+    /// Open, fsync, close.
+    Fsync(&'static str),
+    FsyncDir,
+    Sync,
+    /// What the server does by itself now and then: orphans are freed, a checkpoint is written, the journal trimmed,
+    /// garbage swept.
+    Checkpoint,
+}
+
+/// Everything that workloads are made of.
+pub(crate) const VOCABULARY: &[Step] = &[
+    Step::Create("/n", 0),
+    Step::Create("/b/n", 3_000),
+    Step::Create("/b/n", 30_000),
+    Step::Write { path: "/a/s", offset: 20, bytes: 50 },
+    Step::Write { path: "/a/s", offset: 50, bytes: 20_000 },
+    Step::Write { path: "/a/l", offset: 10_000, bytes: 20_000 },
+    Step::WriteSync { path: "/a/s", offset: 0, bytes: 10 },
+    Step::WriteSync { path: "/a/l", offset: 39_000, bytes: 9_000 },
+    Step::Hold { path: "/a/s", offset: 90, bytes: 40 },
+    Step::Hold { path: "/a/l", offset: 0, bytes: 20_000 },
+    Step::Append("/a/s", 30),
+    Step::Append("/a/l", 10_000),
+    Step::Punch { path: "/a/s", offset: 10, bytes: 40 },
+    Step::Punch { path: "/a/l", offset: 5_000, bytes: 15_000 },
+    Step::Copy("/a/l", "/b/n"),
+    Step::Truncate("/a/s", 10),
+    Step::Truncate("/a/s", 20_000),
+    Step::Truncate("/a/l", 10_000),
+    Step::Truncate("/a/l", 70_000),
+    Step::Truncate("/a/l", 0),
+    Step::Rename("/a/s", "/b/n"),
+    Step::Rename("/a/s", "/a/l"),
+    Step::Rename("/a/l", "/b/h"),
+    Step::Rename("/b/n", "/a/s"),
+    Step::Rename("/a", "/b/e"),
+    Step::Rename("/a/d", "/b/e"),
+    Step::Exchange("/a/s", "/a/l"),
+    Step::Exchange("/a/d", "/a/l"),
+    Step::Link("/a/l", "/b/n"),
+    Step::Link("/a/s", "/n"),
+    Step::Unlink("/a/s"),
+    Step::Unlink("/a/l"),
+    Step::Unlink("/b/n"),
+    Step::UnlinkOpen("/a/l"),
+    Step::UnlinkOpen("/a/s"),
+    Step::Mkdir("/b/n"),
+    Step::Rmdir("/b/e"),
+    Step::Symlink("a/s", "/n"),
+    Step::SetXattr("/a/l"),
+    Step::SetXattr("/a"),
+    Step::RemoveXattr("/a/s"),
+    Step::Chmod("/a/l", 0o600),
+    Step::Times("/a/s"),
+    Step::Fsync("/a/s"),
+    Step::Fsync("/a/l"),
+    Step::FsyncDir,
+    Step::Sync,
+    Step::Checkpoint,
+];
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Step::Create(path, bytes) => write!(f, "create {path} with {bytes} bytes"),
+            Step::Write { path, offset, bytes } => write!(f, "write {bytes} bytes at {offset} of {path}"),
+            Step::WriteSync { path, offset, bytes } => {
+                write!(f, "write {bytes} bytes at {offset} of {path} with O_SYNC")
+            }
+            Step::Hold { path, offset, bytes } => {
+                write!(f, "write {bytes} bytes at {offset} of {path} and keep it open")
+            }
+            Step::Append(path, bytes) => write!(f, "append {bytes} bytes to {path}"),
+            Step::Punch { path, offset, bytes } => write!(f, "punch {bytes} bytes at {offset} of {path}"),
+            Step::Copy(from, to) => write!(f, "copy_file_range {from} to {to}"),
+            Step::Truncate(path, size) => write!(f, "truncate {path} to {size}"),
+            Step::Rename(from, to) => write!(f, "rename {from} to {to}"),
+            Step::Exchange(from, to) => write!(f, "exchange {from} and {to}"),
+            Step::Link(from, to) => write!(f, "link {from} as {to}"),
+            Step::Unlink(path) => write!(f, "unlink {path}"),
+            Step::UnlinkOpen(path) => write!(f, "unlink {path} while it is open and written to"),
+            Step::Mkdir(path) => write!(f, "mkdir {path}"),
+            Step::Rmdir(path) => write!(f, "rmdir {path}"),
+            Step::Symlink(target, path) => write!(f, "symlink {path} to {target}"),
+            Step::SetXattr(path) => write!(f, "setxattr of {path}"),
+            Step::RemoveXattr(path) => write!(f, "removexattr of {path}"),
+            Step::Chmod(path, mode) => write!(f, "chmod {path} to {mode:o}"),
+            Step::Times(path) => write!(f, "set the times of {path}"),
+            Step::Fsync(path) => write!(f, "fsync {path}"),
+            Step::FsyncDir => write!(f, "fsync a directory"),
+            Step::Sync => write!(f, "sync"),
+            Step::Checkpoint => write!(f, "checkpoint"),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One workload: carried out once, then crashed at each of its writes.
+
+use std::collections::HashMap;
+
+use chiton_server::FilesystemInfo;
+
+use super::describe;
+use super::disk::{Crash, Disk, LiveDisk, Logged};
+use super::look::look;
+use super::machine::{Base, Machine, start_server};
+use super::step::{Step, VOCABULARY};
+use crate::checkers::compare::difference;
+use crate::checkers::crash::History;
+use crate::tree::Tree;
+
+/// Clock of a workload, and of the servers that recover, in seconds.
+const WORKLOAD_SECOND: u64 = 100;
+const RECOVERY_SECOND: u64 = 1000;
+const AGAIN_SECOND: u64 = 2000;
+/// Of so many recoveries one is itself crashed at each of its writes.
+const AGAIN_ONE_IN: u64 = 32;
+
+/// What was found wrong, with all that is needed to see it again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The steps by their place in the vocabulary.
+    pub steps: Vec<usize>,
+    /// In words: the steps, where it crashed and how, what is wrong.
+    pub what: String,
+}
+
+/// What became of one workload.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) crash_points: u64,
+    pub(crate) crashes: u64,
+    pub(crate) recoveries: u64,
+    pub(crate) failure: Option<Failure>,
+}
+
+pub(crate) struct Workload<'a> {
+    base: &'a Base,
+    steps: &'a [usize],
+    done: Done,
+    /// What a server made of each disk.
+    recovered: HashMap<u64, Result<Tree, String>>,
+}
+
+impl<'a> Workload<'a> {
+    pub(crate) fn new(base: &'a Base, steps: &'a [usize]) -> Workload<'a> {
+        Workload { base, steps, done: Done::default(), recovered: HashMap::new() }
+    }
+
+    /// Carries it out and judges every crash.
+    pub(crate) fn run(mut self) -> Done {
+        if let Err(what) = self.try_run() {
+            let what = format!("{}\n  {what}", describe(self.steps));
+            self.done.failure = Some(Failure { steps: self.steps.to_vec(), what });
+        }
+        self.done
+    }
+
+    fn try_run(&mut self) -> Result<(), String> {
+        let mut machine = Machine::start(self.base, WORKLOAD_SECOND)?;
+        let judged =
+            self.carry_out(&mut machine).map(|from| (from, machine.live.log(), machine.history.clone()));
+        machine.power_off();
+        let (from, log, history) = judged?;
+        let mut disk = self.base.disk.clone();
+        for at in 0..=log.len() {
+            if at >= from {
+                let begun = log.get(at).map_or(history.len(), |logged| logged.begun);
+                self.crash(&disk, &history, begun).map_err(|what| {
+                    let written: Vec<String> =
+                        log[..at].iter().map(|l| format!("\n    {}", l.write.shown())).collect();
+                    format!(
+                        "crash after write {at} of {}: {what}\n  the writes before it:{}",
+                        log.len(),
+                        written.concat()
+                    )
+                })?;
+            }
+            if let Some(Logged { write, .. }) = log.get(at) {
+                disk.apply(write);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of writes before the last step.
+    fn carry_out(&self, machine: &mut Machine) -> Result<usize, String> {
+        let mut from = 0;
+        for step in self.steps {
+            from = machine.live.log_len();
+            machine.run(&VOCABULARY[*step])?;
+        }
+        machine.run(&Step::Sync)?;
+        machine.run(&Step::Checkpoint)?;
+        match difference(machine.model(), &look(machine.server())?) {
+            Some(what) => Err(format!("without a crash: {what}")),
+            None => Ok(from),
+        }
+    }
+
+    /// Judges all ways in which a crash can end.
+    fn crash(&mut self, disk: &Disk, history: &History, begun: usize) -> Result<(), String> {
+        self.done.crash_points += 1;
+        for crash in disk.crashes() {
+            self.done.crashes += 1;
+            let left = disk.after(crash);
+            let recovered = self.recover(&left).map_err(|what| format!("{crash:?}: {what}"))?;
+            history.judge(begun, recovered).map_err(|violation| format!("{crash:?}: {}", violation.what))?;
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self, left: &Disk) -> Result<&Tree, String> {
+        let fingerprint = left.fingerprint();
+        if !self.recovered.contains_key(&fingerprint) {
+            self.done.recoveries += 1;
+            let mut result = recover(left, &self.base.info, RECOVERY_SECOND).map(|(tree, _)| tree);
+            if let Ok(tree) = &result
+                && fingerprint.is_multiple_of(AGAIN_ONE_IN)
+                && let Err(what) = self.recover_again(left, tree)
+            {
+                result = Err(what);
+            }
+            self.recovered.insert(fingerprint, result);
+        }
+        self.recovered[&fingerprint].as_ref().map_err(Clone::clone)
+    }
+
+    /// Crashes the recovery, too, at each of its writes: the next one finds the same.
+    fn recover_again(&mut self, left: &Disk, tree: &Tree) -> Result<(), String> {
+        let (_, log) = recover(left, &self.base.info, RECOVERY_SECOND)?;
+        let mut disk = left.clone();
+        for (n, Logged { write, .. }) in log.iter().enumerate() {
+            disk.apply(write);
+            for crash in [Crash::Kept, Crash::Forgotten] {
+                self.done.crashes += 1;
+                self.done.recoveries += 1;
+                let (again, _) =
+                    recover(&disk.after(crash), &self.base.info, AGAIN_SECOND).map_err(|what| {
+                        format!("and a crash after write {n} of the recovery, {crash:?}: {what}")
+                    })?;
+                if again != *tree {
+                    return Err(format!(
+                        "a crash after write {n} of the recovery, {crash:?}, changes the tree"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts a server on a disk and reads the tree, before and after what is done in the background. Returns what it
+/// wrote, too.
+fn recover(left: &Disk, info: &FilesystemInfo, second: u64) -> Result<(Tree, Vec<Logged>), String> {
+    let live = LiveDisk::new(left.clone());
+    let server =
+        start_server(&live, info, second).map_err(|what| format!("the server does not start: {what}"))?;
+    let looked = look(&server).and_then(|tree| {
+        server.tidy()?;
+        let after = look(&server)?;
+        match tree == after {
+            true => Ok((tree, live.log())),
+            false => Err("the tree changes with the first checkpoint".to_owned()),
+        }
+    });
+    server.abandon();
+    looked
+}
