@@ -11,6 +11,7 @@ use super::machine::{Base, Machine, start_server};
 use super::step::{Step, VOCABULARY};
 use crate::checkers::compare::difference;
 use crate::checkers::crash::History;
+use crate::checkers::structure;
 use crate::tree::Tree;
 
 /// Clock of a workload, and of the servers that recover, in seconds.
@@ -163,6 +164,8 @@ fn recover(left: &Disk, info: &FilesystemInfo, second: u64) -> Result<(Tree, Vec
     let looked = look(&server).and_then(|tree| {
         server.tidy()?;
         let after = look(&server)?;
+        let rows = LiveDisk::new(live.disk());
+        structure::check(&rows, &rows).map_err(|violation| violation.what)?;
         match tree == after {
             true => Ok((tree, live.log())),
             false => Err("the tree changes with the first checkpoint".to_owned()),

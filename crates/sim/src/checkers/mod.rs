@@ -8,6 +8,7 @@
 //! | [`inodes`] | no inode number is used twice (S12) |
 //! | [`linear`] | what concurrent callers saw fits one order (S1, S2, S13, S14) |
 //! | [`leases`] | no stale read after a recall, no two that exclude each other (S2, S4) |
+//! | [`structure`] | none of the inconsistencies that `fsck` knows |
 //! | [`fencing`] | nothing is acknowledged by a writer that was replaced |
 
 pub mod compare;
@@ -17,6 +18,7 @@ pub mod fencing;
 pub mod inodes;
 pub mod leases;
 pub mod linear;
+pub mod structure;
 
 use crate::history::Violation;
 

@@ -1,0 +1,65 @@
+//! Structural consistency: none of the named inconsistencies that `chiton fsck` knows (dangling entry, wrong link count,
+//! orphan, leaked or missing block, directory loop, size without blocks, wrong parent …).
+
+use chiton_metastore::Metastore;
+use chiton_objects::Objects;
+use chiton_tools::fsck::{Options, check as fsck};
+
+use crate::checkers::violation;
+use crate::history::Violation;
+
+/// Findings that are told; the others are counted.
+const TOLD_MAX: usize = 5;
+
+/// Checks rows, maps and blocks of a file system whose rows hold everything: after a checkpoint, while nothing happens.
+/// Reads all content.
+///
+/// # Errors
+/// What `fsck` finds, or why it cannot look.
+pub fn check(store: &dyn Metastore, objects: &dyn Objects) -> Result<(), Violation> {
+    let mut findings = Vec::new();
+    let options = Options { content: true, ..Options::default() };
+    let looked = fsck(store, objects, &options, &mut |finding| findings.push(finding), &mut |_| {});
+    if let Err(error) = looked {
+        return Err(violation("structure", format!("cannot be checked: {error:?}")));
+    }
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<String> = findings.iter().take(TOLD_MAX).map(|finding| format!("\n  {finding}")).collect();
+    Err(violation("structure", format!("{} inconsistencies:{}", findings.len(), told.concat())))
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_metastore::{Batch, MemoryMetastore};
+    use chiton_objects::MemoryObjects;
+    use chiton_server::{FormatOptions, Server, Stores};
+    use chiton_world::SeededWorld;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_system_is_consistent_and_one_with_a_row_less_is_not() {
+        let (store, objects) = (Arc::new(MemoryMetastore::new()), Arc::new(MemoryObjects::new()));
+        let opened: Arc<dyn Metastore> = store.clone();
+        let stores = Stores {
+            objects: objects.clone(),
+            open_meta: Box::new(move || Ok(opened.clone())),
+            place: Arc::new(chiton_journal::MemoryPlace::new(chiton_journal::Shape::Grows)),
+            objects_address: String::new(),
+        };
+        let world: chiton_world::SharedWorld = Arc::new(SeededWorld::new(1));
+        Server::format_with(&stores, &FormatOptions { shards: 2, ..FormatOptions::default() }, &world)
+            .unwrap();
+        assert_eq!(check(&*store, &*objects), Ok(()));
+        let rows = store.scan(std::ops::Bound::Unbounded, None, 100).unwrap();
+        let (root, _) = rows.iter().find(|(key, _)| key[0] == b'I').expect("an inode's row");
+        let mut batch = Batch::new();
+        batch.delete(root.clone());
+        store.commit(batch).unwrap();
+        let said = check(&*store, &*objects).unwrap_err();
+        assert!(said.what.contains("missing-root") || said.what.contains("root"), "{}", said.what);
+    }
+}
