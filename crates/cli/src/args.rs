@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use crate::size;
 
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Flush(Target),
     /// Say what subtrees ask for: consistency, durability and more.
     Policy(PolicyArgs),
+    /// Look at a journal, take it out, put it back, change it.
+    Journal(JournalArgs),
     /// Measure, beside baselines in the same run.
     Bench(Bench),
     /// Print a completion script for a shell.

@@ -5,6 +5,7 @@ mod background;
 mod bench;
 mod commands;
 mod failure;
+mod progress;
 mod size;
 mod target;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(&args),
         Command::Flush(args) => commands::flush::run(&args),
         Command::Policy(args) => commands::policy::run(&args),
+        Command::Journal(args) => commands::journal::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

@@ -16,6 +16,8 @@ use std::mem;
 use chiton_types::{Malformed, Seq, SessionId, ShardId, Take};
 use crc32c::{crc32c, crc32c_append};
 
+use crate::damage::Cause;
+
 /// Bytes before a frame's body: length and checksum.
 pub const PREFIX_BYTES: usize = 8;
 /// Longest body of a frame, in bytes.
@@ -128,6 +130,29 @@ fn write_varint(to: &mut [u8], mut at: usize, mut v: u64) -> usize {
     }
     to[at] = v as u8;
     at + 1
+}
+
+/// Reads a frame that is all of `bytes`, for those who keep frames elsewhere than in segments.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode_frame(bytes: &[u8]) -> Result<(FrameHeader, &[u8]), Cause> {
+    let short = |expected: usize| Cause::Short { expected: expected as u64, found: bytes.len() as u64 };
+    let prefix = bytes.first_chunk::<PREFIX_BYTES>().ok_or(short(PREFIX_BYTES))?;
+    let length = u32::from_le_bytes([prefix[0], prefix[1], prefix[2], prefix[3]]);
+    let expected = u32::from_le_bytes([prefix[4], prefix[5], prefix[6], prefix[7]]);
+    if length as usize > FRAME_BODY_BYTES_MAX {
+        return Err(Cause::Length { expected_max: FRAME_BODY_BYTES_MAX as u64, found: u64::from(length) });
+    }
+    let body = &bytes[PREFIX_BYTES..];
+    if body.len() != length as usize {
+        return Err(short(PREFIX_BYTES + length as usize));
+    }
+    let found = checksum(length, body);
+    if expected != found {
+        return Err(Cause::Checksum { expected, found });
+    }
+    parse_body(body).map_err(|m| Cause::Malformed { expected: m.expected })
 }
 
 /// Splits a body whose checksum was right into its fields and its payload.

@@ -25,6 +25,9 @@ use crate::replay::Progress;
 use crate::segment::SegmentHeader;
 use crate::survey::{Found, SegmentNote, SegmentState, Survey, survey};
 
+/// Asked about a frame: the payload that it shall have instead, if another.
+pub type Change<'a, E> = &'a mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>;
+
 /// Throws all events away: an empty journal whose next event has the position `first`. What is there may be damaged.
 ///
 /// # Errors
@@ -118,7 +121,7 @@ pub fn trim_before(place: &dyn Place, first: Position) -> Result<usize, JournalE
 pub fn rewrite<E: From<JournalError>>(
     place: &dyn Place,
     identity: Identity,
-    change: &mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>,
+    change: Change<'_, E>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<u64, E> {
     let (mut first_changed, mut changed) = (None, 0);
@@ -173,7 +176,7 @@ fn copy<E: From<JournalError>>(
     place: &dyn Place,
     note: &SegmentNote,
     new: &SegmentHeader,
-    change: &mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>,
+    change: Change<'_, E>,
 ) -> Result<Vec<u8>, E> {
     let bytes = place.read(note.number, u64::MAX).map_err(JournalError::from)?;
     let reader = SegmentReader::new(note.number, &bytes).map_err(JournalError::from)?;

@@ -9,7 +9,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, SessionId, ShardId, Time};
 
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
-use crate::op::Body;
+use crate::op::{Body, FILE_BYTES_MAX};
 
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -414,25 +414,25 @@ impl Event {
                     mode: if has(0) { Some(Mode(from.u16()?)) } else { None },
                     uid: if has(1) { Some(from.u32()?) } else { None },
                     gid: if has(2) { Some(from.u32()?) } else { None },
-                    size: if has(3) { Some(from.u64()?) } else { None },
+                    size: if has(3) { Some(file_bytes(from.u64()?)?) } else { None },
                     atime: if has(4) { Some(Time(from.i64()?)) } else { None },
                     mtime: if has(5) { Some(Time(from.i64()?)) } else { None },
                 }
             }
             6 => {
                 let has_mode = flag(from.u8()?)?;
-                let (ino, size, mtime) = (Ino(from.u64()?), from.varint()?, Time(from.i64()?));
+                let (ino, size, mtime) = (Ino(from.u64()?), file_bytes(from.varint()?)?, Time(from.i64()?));
                 let mode = if has_mode { Some(Mode(from.u16()?)) } else { None };
                 Event::Write { ino, size, mode, mtime, body: take_body(from)? }
             }
-            7 => Event::Clone {
-                from: Ino(from.u64()?),
-                to: Ino(from.u64()?),
-                from_offset: from.varint()?,
-                to_offset: from.varint()?,
-                len: from.varint()?,
-                time: Time(from.i64()?),
-            },
+            7 => {
+                let (source, to) = (Ino(from.u64()?), Ino(from.u64()?));
+                let (from_offset, to_offset, len) = (from.varint()?, from.varint()?, from.varint()?);
+                for offset in [from_offset, to_offset] {
+                    file_bytes(offset.saturating_add(len))?;
+                }
+                Event::Clone { from: source, to, from_offset, to_offset, len, time: Time(from.i64()?) }
+            }
             8 => Event::Remap { ino: Ino(from.u64()?), extents: take_extents(from)? },
             9 => {
                 let has_value = flag(from.u8()?)?;
@@ -502,6 +502,11 @@ pub fn take_extents(from: &mut Take<'_>) -> Result<Vec<Extent>, Malformed> {
         extents.push(e);
     }
     Ok(extents)
+}
+
+/// A size, or the end of a range, of a file.
+fn file_bytes(n: u64) -> Result<u64, Malformed> {
+    if n <= FILE_BYTES_MAX { Ok(n) } else { Err(Malformed { expected: "a size within the largest file" }) }
 }
 
 /// Reads a checked name.

@@ -34,6 +34,7 @@ mod stored;
 mod validate;
 mod values;
 
+pub use apply::Misfit;
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, Extent};
 pub use fault::{Fault, Need};

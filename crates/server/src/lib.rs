@@ -19,6 +19,6 @@ mod runtime;
 
 pub use engine::OwnRow;
 pub use runtime::{
-    DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold, OpenMeta, Server,
-    ServerOptions, StartError, Stores,
+    Applied, Apply, DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold, Offline,
+    OpenMeta, Server, ServerOptions, StartError, Stores,
 };

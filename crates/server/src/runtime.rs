@@ -9,6 +9,7 @@ mod severable;
 mod stores;
 
 mod error;
+mod offline;
 mod startup;
 
 mod bell;
@@ -34,6 +35,7 @@ pub use embed::EmbeddedSession;
 pub use error::{FormatError, StartError};
 pub use format::{FilesystemInfo, FormatOptions};
 pub use hold::Hold;
+pub use offline::{Applied, Apply, Offline};
 pub use options::ServerOptions;
 pub use server::Server;
 pub use stores::{OpenMeta, Stores};

@@ -2,3 +2,4 @@
 //! `cli`.
 
 pub mod fsck;
+pub mod journal;

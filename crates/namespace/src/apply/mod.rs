@@ -4,6 +4,9 @@
 //! Invariant: applying the same events to the same state gives the same state, on any machine.
 
 mod content;
+mod fit;
+
+pub use fit::Misfit;
 
 use std::cell::Cell;
 

@@ -88,6 +88,7 @@ impl Subject {
         })?;
         for event in &events {
             assert_eq!(self.ns.needs(event), [], "after its plan, {event:?} needs rows");
+            assert_eq!(self.ns.fit(event), Ok(()), "{event:?} after its plan");
             self.apply(event);
         }
         Ok((self.ns.outcome(planned), events))
@@ -115,6 +116,7 @@ impl Subject {
             rounds += 1;
             assert!(rounds < ROUNDS_MAX, "{event:?} still needs {needs:?}");
         }
+        assert_eq!(self.ns.fit(&event), Ok(()), "replaying {event:?}");
         self.ns.apply(&event, position);
     }
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use chiton_journal::FrameHeader;
-use chiton_namespace::{Event, Gone, Namespace, Need, Over};
+use chiton_namespace::{Event, Gone, Misfit, Namespace, Need, Over};
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
 
 use crate::engine::rows::OwnRows;
@@ -24,6 +24,8 @@ pub(crate) enum ReplayFault {
     Missing(Vec<Need>),
     /// The frame's payload is not what the format says.
     Malformed(Malformed),
+    /// An event does not fit the state: journal and metadata store do not belong together, or a tool changed one.
+    Misfit(Position, Misfit),
 }
 
 impl From<Malformed> for ReplayFault {
@@ -98,6 +100,7 @@ impl Engine {
                 if position != self.position.next() {
                     return Err(malformed("the event after the last one").into());
                 }
+                self.ns.fit(&event).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
                 self.ns.apply(&event, position);
                 self.position = position;

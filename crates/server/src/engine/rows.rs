@@ -142,6 +142,16 @@ impl OwnRows {
 }
 
 impl Engine {
+    /// The same where only [`Engine::replay`] was called: nothing is reserved beyond what the journal says.
+    pub(crate) fn own_rows_unserved(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let marks = self.marks_at_start.iter().enumerate();
+        let marks =
+            marks.map(|(shard, mark)| (mark_key(ShardId(shard as u16)), Some(mark.to_le_bytes().to_vec())));
+        let mut rows: Vec<_> = marks.collect();
+        rows.extend(self.own_rows());
+        rows
+    }
+
     /// The server's own rows of a checkpoint that begins now.
     pub(crate) fn own_rows(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut rows = vec![(POSITION_KEY.to_vec(), Some(position_value(self.position)))];

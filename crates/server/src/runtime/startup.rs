@@ -147,6 +147,12 @@ fn replay_frame(
                 let at = frame.first;
                 return Err(StartError::Corrupt(format!("the journal's frame at position {at}: {cause}")));
             }
+            Err(ReplayFault::Misfit(at, misfit)) => {
+                return Err(StartError::Corrupt(format!(
+                    "the journal's event at position {at} does not fit the metadata store: {misfit}. Do the two belong \
+                     together? `chiton journal event recover` passes over what does not fit"
+                )));
+            }
             Err(ReplayFault::Missing(needs)) => needs,
         };
         let generation = engine.namespace().generation();
@@ -156,7 +162,7 @@ fn replay_frame(
     }
 }
 
-fn own_rows(store: &dyn Metastore, shards: u16) -> Result<OwnRows, StartError> {
+pub(crate) fn own_rows(store: &dyn Metastore, shards: u16) -> Result<OwnRows, StartError> {
     let mut rows = OwnRows { marks: vec![0; usize::from(shards)], ..OwnRows::default() };
     let corrupt = |key: &[u8], cause: &dyn std::fmt::Display| {
         StartError::Corrupt(format!("row {:?}: {cause}", String::from_utf8_lossy(key)))
@@ -201,7 +207,7 @@ pub(crate) fn reserve_sessions(store: &dyn Metastore, mark: u64) -> Result<u64, 
     Ok(mark + SESSION_IDS)
 }
 
-fn store_error(error: &StoreError) -> StartError {
+pub(crate) fn store_error(error: &StoreError) -> StartError {
     match error {
         StoreError::Corrupt { .. } => StartError::Corrupt(error.to_string()),
         _ => StartError::Failed(error.to_string()),

@@ -1,0 +1,266 @@
+//! The words of `chiton journal`.
+
+use std::path::PathBuf;
+
+use chiton_server::DataAddress;
+use chiton_tools::journal::{Filter, Output, Pointer, Range, TYPE_NAMES};
+use chiton_types::{Ino, SessionId};
+use clap::{Args, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  chiton journal inspect /srv/chiton                       is it whole? (also while it is in use)
+  chiton journal export /srv/chiton journal.bin            everything that is whole, into a file
+  chiton journal event get /srv/chiton list --type unlink --name report.txt
+  chiton journal event get /srv/chiton summary --range 1000..2000
+  chiton journal header get /srv/chiton                    pointers, and what must hold between them
+  chiton journal event recover /srv/chiton --journal server --yes
+
+What only reads is allowed while a server is at work. What writes is refused then; it names the journal
+(--journal server), and does nothing but say what it would do until it is given --yes.";
+
+/// Options of `chiton journal`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct JournalArgs {
+    #[command(subcommand)]
+    pub(crate) command: JournalCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JournalCommand {
+    /// Say whether it is whole, and what is not.
+    Inspect(Inspect),
+    /// Write everything that is whole to a file.
+    Export(Export),
+    /// Put an export back into a journal that was reset.
+    Import(Import),
+    /// Throw all events away that the metadata store lacks.
+    Reset(Reset),
+    /// The pointers: what is trimmed, stored, written.
+    Header {
+        #[command(subcommand)]
+        command: HeaderCommand,
+    },
+    /// The events.
+    Event {
+        #[command(subcommand)]
+        command: EventCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HeaderCommand {
+    /// Show all pointers, and check what must hold between them.
+    Get(HeaderGet),
+    /// Move one.
+    Set(HeaderSet),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventCommand {
+    /// Show events.
+    Get(EventGet),
+    /// Erase events: each becomes one that does nothing.
+    Splice(EventChange),
+    /// Apply events to the metadata store, in order; ends at one that does not fit.
+    Apply(EventChange),
+    /// Apply events that are newer than every row of the metadata store; passes over what does not fit.
+    Recover(EventChange),
+}
+
+/// Where, and how to say it.
+#[derive(Debug, Args)]
+pub(crate) struct Source {
+    /// The data directory, or s3://BUCKET/PREFIX.
+    pub(crate) data: DataAddress,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What a command that writes asks for.
+#[derive(Debug, Args)]
+pub(crate) struct Consent {
+    /// The journal that is to be changed: `server`.
+    #[arg(long)]
+    pub(crate) journal: Option<String>,
+    /// Do it. Without, it is only said what would be done.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// Which events; all that is given must hold.
+#[derive(Debug, Args)]
+pub(crate) struct FilterArgs {
+    /// Positions: 5..9, 5.., ..9 or 7.
+    #[arg(long)]
+    pub(crate) range: Option<Range>,
+    /// Events that touch what is at or below this path: /a/b.
+    #[arg(long)]
+    pub(crate) path: Option<String>,
+    /// Events that touch this inode.
+    #[arg(long)]
+    pub(crate) inode: Option<u64>,
+    /// Events of this type; may be repeated.
+    #[arg(long = "type", value_parser = TYPE_NAMES)]
+    pub(crate) types: Vec<String>,
+    /// Events about this name.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Events of this client: the number of its session.
+    #[arg(long)]
+    pub(crate) client: Option<u64>,
+}
+
+impl FilterArgs {
+    pub(crate) fn filter(&self) -> Filter {
+        Filter {
+            range: self.range,
+            inode: self.inode.map(Ino),
+            path: self.path.clone(),
+            types: self.types.clone(),
+            name: self.name.as_ref().map(|name| name.as_bytes().to_vec()),
+            client: self.client.map(SessionId),
+        }
+    }
+}
+
+/// Options of `inspect`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal inspect /srv/chiton\n  chiton journal inspect /srv/chiton --json\n\nExit code 1 if it is damaged."
+)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    pub(crate) source: Source,
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal export /srv/chiton journal.bin\n\nExit code 1 if something is lost; the file holds the rest."
+)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// The file to make.
+    pub(crate) file: PathBuf,
+}
+
+/// Options of `import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal reset /srv/chiton --journal server --yes\n  chiton journal import /srv/chiton journal.bin --journal server --yes"
+)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// The export.
+    pub(crate) file: PathBuf,
+    /// Where events are lost, put events that do nothing.
+    #[arg(long, conflicts_with = "stop_at_gap")]
+    pub(crate) fill_gaps: bool,
+    /// Where events are lost, end.
+    #[arg(long)]
+    pub(crate) stop_at_gap: bool,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+/// Options of `reset`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal export /srv/chiton journal.bin\n  chiton journal reset /srv/chiton --journal server --yes"
+)]
+pub(crate) struct Reset {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+/// Options of `header get`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal header get /srv/chiton\n  chiton journal header get /srv/chiton --rows --json\n\nExit code 1 if something does not hold."
+)]
+pub(crate) struct HeaderGet {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// Look also at every row of the metadata store.
+    #[arg(long)]
+    pub(crate) rows: bool,
+}
+
+/// Options of `header set`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal header set /srv/chiton write_pos 5001 --journal server --yes    drop what comes after position 5000\n  chiton journal header set /srv/chiton expire_pos 4001 --journal server --yes   the store holds all up to 4000"
+)]
+pub(crate) struct HeaderSet {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// trimmed_pos, expire_pos or write_pos.
+    pub(crate) pointer: Pointer,
+    /// The first position that is not trimmed, stored, written.
+    pub(crate) position: u64,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+/// In which form events are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// A line for each.
+    List,
+    /// An object for each, one a line.
+    Json,
+    /// Counts.
+    Summary,
+    /// An export of the operations that they belong to; needs --to.
+    Binary,
+}
+
+impl Form {
+    pub(crate) fn output(self) -> Output {
+        match self {
+            Form::List => Output::List,
+            Form::Json => Output::Json,
+            Form::Summary => Output::Summary,
+            Form::Binary => Output::Binary,
+        }
+    }
+}
+
+/// Options of `event get`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal event get /srv/chiton list --range 100..200\n  chiton journal event get /srv/chiton json --path /build --type make --type unlink\n  chiton journal event get /srv/chiton summary --client 17\n  chiton journal event get /srv/chiton binary --inode 281474976710658 --to events.bin"
+)]
+pub(crate) struct EventGet {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    /// In which form.
+    #[arg(value_enum, default_value_t = Form::List)]
+    pub(crate) form: Form,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Write to this file instead of standard output.
+    #[arg(long)]
+    pub(crate) to: Option<PathBuf>,
+}
+
+/// Options of `event splice`, `apply` and `recover`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton journal event splice /srv/chiton --range 17..19 --journal server --yes\n  chiton journal event apply /srv/chiton --range ..5000 --journal server --yes\n  chiton journal event recover /srv/chiton --journal server --yes"
+)]
+pub(crate) struct EventChange {
+    #[command(flatten)]
+    pub(crate) source: Source,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}

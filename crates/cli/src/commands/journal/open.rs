@@ -1,0 +1,104 @@
+//! From a data address to its journal: held, to be changed, or in use by a server, to be read.
+
+use std::sync::Arc;
+
+use chiton_journal::Place;
+use chiton_server::{DataAddress, Offline, Server, StartError, Stores};
+use chiton_types::Position;
+use chiton_world::RealWorld;
+
+use super::SERVER;
+use super::args::Consent;
+use crate::failure::{Class, Failure, Outcome};
+use crate::target;
+
+/// A journal that can be read.
+pub(super) enum Journal {
+    /// Nobody else has it.
+    Ours(Offline),
+    /// A server does.
+    Live {
+        /// Its segments.
+        place: Arc<dyn Place>,
+        /// Up to where its metadata store holds the events, if it tells.
+        stored: Option<Position>,
+    },
+}
+
+impl Journal {
+    pub(super) fn place(&self) -> Arc<dyn Place> {
+        match self {
+            Journal::Ours(offline) => offline.place(),
+            Journal::Live { place, .. } => place.clone(),
+        }
+    }
+
+    pub(super) fn stored(&self) -> Outcome<Option<Position>> {
+        match self {
+            Journal::Ours(offline) => Ok(Some(offline.stored()?)),
+            Journal::Live { stored, .. } => Ok(*stored),
+        }
+    }
+
+    pub(super) fn offline(&self) -> Option<&Offline> {
+        match self {
+            Journal::Ours(offline) => Some(offline),
+            Journal::Live { .. } => None,
+        }
+    }
+}
+
+/// The segments alone: nothing is held, nobody is disturbed.
+pub(super) fn segments(data: &DataAddress) -> Outcome<Arc<dyn Place>> {
+    Server::info(data)?;
+    Ok(Stores::open(data)?.place)
+}
+
+/// To read, with the metadata store if nobody has it.
+pub(super) fn to_read(data: &DataAddress) -> Outcome<Journal> {
+    match Offline::open(data, Arc::new(RealWorld)) {
+        Ok(offline) => Ok(Journal::Ours(offline)),
+        Err(StartError::Held { .. }) => Ok(Journal::Live { place: segments(data)?, stored: asked(data) }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the server of a file system says of its metadata store.
+fn asked(data: &DataAddress) -> Option<Position> {
+    let client = target::client(&data.to_string()).ok()?;
+    let status = target::admin(&client, "status").ok()?;
+    status["checkpoint"]["position"].as_u64().map(Position)
+}
+
+/// To change: the right journal is named, and nobody uses it.
+pub(super) fn to_change(data: &DataAddress, consent: &Consent) -> Outcome<Offline> {
+    match consent.journal.as_deref() {
+        Some(SERVER) => {}
+        Some(other) => {
+            return Err(Failure::absent(format!("there is no journal {other:?} here, only {SERVER:?}")));
+        }
+        None => {
+            return Err(Failure::failed(format!(
+                "name the journal that is to be changed: --journal {SERVER}"
+            )));
+        }
+    }
+    Offline::open(data, Arc::new(RealWorld)).map_err(|error| match error {
+        StartError::Held { holder, .. } => Failure::new(
+            Class::Busy,
+            format!(
+                "the journal is live: {data} is in use by {holder}. Stop it first (chiton umount, or end chiton serve); \
+                 what only reads is allowed: inspect, export, header get, event get"
+            ),
+        ),
+        error => error.into(),
+    })
+}
+
+/// True if it shall be done; else says what would be.
+pub(super) fn agreed(consent: &Consent, would: &str) -> Outcome {
+    if consent.yes {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("nothing was changed. This would {would}. Give --yes to do it")))
+}

@@ -1,0 +1,133 @@
+//! Whether an event fits the state: for replay, where journal and store may disagree (a tool erased events, a directory
+//! was mixed up). What [`Namespace::apply`] would panic at, or make a directory lie by, is named instead.
+
+use std::fmt;
+
+use chiton_types::{Ino, Kind, Name};
+
+use crate::event::{Event, Over};
+use crate::inode::Inode;
+use crate::namespace::Namespace;
+
+/// Why an event does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// An inode that it changes does not exist.
+    Absent(Ino),
+    /// An inode that it makes exists.
+    Present(Ino),
+    /// An inode is of another type, or has other names, than the event presumes.
+    Wrong(Ino),
+    /// A name in this directory does not bear what the event presumes.
+    Entry(Ino, Name),
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Misfit::Absent(ino) => write!(f, "inode {ino} does not exist"),
+            Misfit::Present(ino) => write!(f, "inode {ino} exists already"),
+            Misfit::Wrong(ino) => write!(f, "inode {ino} is not what the event presumes"),
+            Misfit::Entry(dir, name) => {
+                write!(f, "the name {name:?} in directory {dir} does not bear what the event presumes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+impl Namespace {
+    /// Whether `event` can be applied, as far as what is in memory tells. To be asked when [`Namespace::needs`] is
+    /// empty.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn fit(&self, event: &Event) -> Result<(), Misfit> {
+        match event {
+            Event::Make { parent, name, ino, .. } => {
+                self.existing_dir(*parent)?;
+                if self.inodes.get(*ino).is_some() {
+                    return Err(Misfit::Present(*ino));
+                }
+                self.bears(*parent, name, None)
+            }
+            Event::Link { parent, name, ino, .. } => {
+                self.existing_dir(*parent)?;
+                require(*ino, self.existing(*ino)?.kind != Kind::Dir)?;
+                self.bears(*parent, name, None)
+            }
+            Event::Unlink { parent, name, ino, .. } => {
+                let dir = self.existing_dir(*parent)?;
+                self.can_lose(dir, *ino)?;
+                self.bears(*parent, name, Some(*ino))
+            }
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                let (from_dir, to_dir) = (self.existing_dir(*from)?, self.existing_dir(*to)?);
+                self.can_lose(from_dir, *ino)?;
+                match over {
+                    Over::Nothing => {}
+                    Over::Replaced { ino: other, .. } => {
+                        require(*other, other != ino)?;
+                        self.can_lose(to_dir, *other)?;
+                    }
+                    Over::Exchanged { ino: other } => {
+                        require(*other, other != ino)?;
+                        self.can_lose(to_dir, *other)?;
+                    }
+                }
+                self.bears(*from, from_name, Some(*ino))?;
+                self.bears(*to, to_name, over.ino())
+            }
+            Event::SetAttr { ino, size, .. } => {
+                let inode = self.existing(*ino)?;
+                require(*ino, size.is_none() || inode.kind == Kind::File)
+            }
+            Event::Write { ino, .. } | Event::Remap { ino, .. } => {
+                require(*ino, self.existing(*ino)?.kind == Kind::File)
+            }
+            Event::Clone { from, to, .. } => {
+                require(*from, self.existing(*from)?.kind == Kind::File)?;
+                require(*to, self.existing(*to)?.kind == Kind::File)
+            }
+            Event::Xattr { ino, .. } => self.existing(*ino).map(drop),
+            Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino)?.nlink == 0),
+            Event::Swept { .. }
+            | Event::Reserve { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::Noop => Ok(()),
+        }
+    }
+
+    fn existing(&self, ino: Ino) -> Result<&Inode, Misfit> {
+        self.inodes.get(ino).ok_or(Misfit::Absent(ino))
+    }
+
+    fn existing_dir(&self, ino: Ino) -> Result<&Inode, Misfit> {
+        let inode = self.existing(ino)?;
+        require(ino, inode.kind == Kind::Dir)?;
+        Ok(inode)
+    }
+
+    /// The directory can lose a name of the inode.
+    fn can_lose(&self, dir: &Inode, ino: Ino) -> Result<(), Misfit> {
+        let inode = self.existing(ino)?;
+        require(ino, inode.nlink > 0 && ino != dir.ino)?;
+        let links_left = if inode.kind == Kind::Dir { dir.nlink > 2 } else { true };
+        require(dir.ino, dir.extra > 0 && links_left)
+    }
+
+    /// A name bears `expected`, if what it bears is in memory.
+    fn bears(&self, dir: Ino, name: &Name, expected: Option<Ino>) -> Result<(), Misfit> {
+        let slot = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
+        match slot {
+            Some(slot) if slot.kind().map(|_| slot.ino) != expected => Err(Misfit::Entry(dir, name.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn require(ino: Ino, holds: bool) -> Result<(), Misfit> {
+    if holds { Ok(()) } else { Err(Misfit::Wrong(ino)) }
+}

@@ -1,0 +1,62 @@
+//! The journal tool: look at a journal, take it out, put it back, change it.
+//!
+//! ```text
+//!   place ── survey ──▶ filter ──▶ list | json | summary | binary
+//!                   └─▶ inspection (whole or not, and what is lost)
+//!                   └─▶ export file ── import ──▶ an empty journal
+//! ```
+//!
+//! Invariants:
+//! - Frames and events are read by the journal's and the namespace's own code; there is no second decoder.
+//! - Bytes of a journal or an export are hostile until checked: nothing here panics on them.
+//! - Memory is bounded by a segment or a frame, whatever the journal's length; `--path` alone remembers parents.
+//! - What writes is handed a place that its caller holds: whether somebody uses it is the caller's matter.
+
+mod describe;
+mod error;
+mod fields;
+mod filter;
+mod under;
+
+mod events;
+mod export;
+mod export_file;
+mod import;
+mod inspect;
+mod pointers;
+mod splice;
+
+pub use describe::{describe, utc};
+pub use error::JournalToolError;
+pub use events::{Output, Tally, get};
+pub use export::{Exported, export};
+pub use export_file::{ExportHeader, ExportReader, ExportWriter, Record};
+pub use fields::{fields, type_name};
+pub use filter::{Filter, Range, Seen, TYPE_NAMES};
+pub use import::{Gaps, Imported, import};
+pub use inspect::{Inspection, inspect};
+pub use pointers::{Check, Pointer, Pointers, set_trimmed, set_write};
+pub use splice::{Spliced, splice};
+pub use under::Under;
+
+use chiton_journal::{Frame, Progress};
+use chiton_namespace::Event;
+use chiton_types::{Malformed, Take};
+
+/// Told how far a long work is.
+pub type Tell<'a> = &'a mut dyn FnMut(Progress);
+
+/// The events of a frame.
+///
+/// # Errors
+/// If its payload is not so many events.
+pub fn events_of(frame: &Frame<'_>) -> Result<Vec<Event>, Malformed> {
+    let mut from = Take::new(frame.payload);
+    // Not allocated by a count that nothing has checked.
+    let mut events = Vec::new();
+    for _ in 0..frame.header.event_count {
+        events.push(Event::decode(&mut from)?);
+    }
+    from.finish()?;
+    Ok(events)
+}

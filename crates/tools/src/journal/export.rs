@@ -1,0 +1,72 @@
+//! Taking a journal out into a file: everything that is whole, and a note of what is not.
+
+use std::io::Write;
+
+use chiton_journal::{Found, Place, survey};
+use chiton_types::Position;
+use serde::Serialize;
+
+use crate::journal::error::JournalToolError;
+use crate::journal::export_file::{ExportHeader, ExportWriter};
+use crate::journal::inspect::Lost;
+use crate::journal::{Tell, events_of};
+
+/// What was exported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Exported {
+    /// Frames.
+    pub frames: u64,
+    /// Their events.
+    pub events: u64,
+    /// Position of the first event.
+    pub first: u64,
+    /// Position of the last.
+    pub last: u64,
+    /// What is not whole.
+    pub lost: Vec<Lost>,
+}
+
+impl Exported {
+    /// True if everything that was durable is in the export.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty()
+    }
+}
+
+/// Writes all whole frames of a journal to `to`. `stored` is what the metadata store holds, if that is known.
+///
+/// # Errors
+/// The writer's; the journal's, if it cannot be read at all.
+pub fn export(
+    place: &dyn Place,
+    stored: Option<Position>,
+    to: impl Write,
+    progress: Tell<'_>,
+) -> Result<Exported, JournalToolError> {
+    // Once to know what the header says, without keeping anything.
+    let shape = survey::<JournalToolError>(place, &mut |_| Ok(()), &mut |_| {})?;
+    let header =
+        ExportHeader { journal: shape.journal.unwrap_or(0), epoch: shape.epoch, stored, first: shape.first };
+    let mut writer = ExportWriter::new(to, &header)?;
+    let mut lost = Vec::new();
+    let mut visit = |found: Found<'_>| -> Result<(), JournalToolError> {
+        let note = match found {
+            Found::Frame(frame) => match events_of(&frame) {
+                Ok(_) => {
+                    writer.frame(frame.first, &frame.header, frame.payload)?;
+                    return Ok(());
+                }
+                Err(malformed) => Lost::malformed(&frame, &malformed),
+            },
+            Found::Flaw(flaw) => Lost::of(flaw),
+        };
+        if let Some(first) = note.first {
+            writer.lost(Position(first), note.last.map(Position), &note.what)?;
+        }
+        lost.push(note);
+        Ok(())
+    };
+    let end = survey(place, &mut visit, progress)?;
+    writer.finish()?;
+    Ok(Exported { frames: end.frames, events: end.events, first: end.first.0, last: end.last.0, lost })
+}

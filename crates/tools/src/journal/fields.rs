@@ -1,0 +1,136 @@
+//! An event as JSON: every field under its name.
+
+use chiton_namespace::{Body, Event, Extent, Over};
+use chiton_types::{Kind, Name, Time};
+use serde_json::{Value, json};
+
+/// The name of an event's type.
+pub fn type_name(event: &Event) -> &'static str {
+    match event {
+        Event::Make { .. } => "make",
+        Event::Link { .. } => "link",
+        Event::Unlink { .. } => "unlink",
+        Event::Rename { .. } => "rename",
+        Event::SetAttr { .. } => "setattr",
+        Event::Write { .. } => "write",
+        Event::Clone { .. } => "clone",
+        Event::Remap { .. } => "remap",
+        Event::Xattr { .. } => "xattr",
+        Event::Reclaim { .. } => "reclaim",
+        Event::Swept { .. } => "swept",
+        Event::Reserve { .. } => "reserve",
+        Event::SessionOpened { .. } => "session-opened",
+        Event::SessionClosed { .. } => "session-closed",
+        Event::Noop => "noop",
+    }
+}
+
+/// The name of a type of inode.
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Dir => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "fifo",
+        Kind::Socket => "socket",
+        Kind::Char => "character device",
+        Kind::Block => "block device",
+    }
+}
+
+/// The event's fields.
+pub fn fields(event: &Event) -> Value {
+    let mut value = match event {
+        Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } => json!({
+            "parent": parent.0, "name": text(name), "inode": ino.0, "kind": kind_name(*kind), "mode": octal(mode.0),
+            "uid": uid, "gid": gid, "rdev": rdev, "time_ns": time.0, "content_bytes": content.len(),
+        }),
+        Event::Link { parent, name, ino, time } => {
+            json!({ "parent": parent.0, "name": text(name), "inode": ino.0, "time_ns": time.0 })
+        }
+        Event::Unlink { parent, name, ino, orphan, time } => json!({
+            "parent": parent.0, "name": text(name), "inode": ino.0, "orphan": orphan, "time_ns": time.0,
+        }),
+        Event::Rename { from, from_name, to, to_name, ino, over, time } => json!({
+            "from": from.0, "from_name": text(from_name), "to": to.0, "to_name": text(to_name), "inode": ino.0,
+            "over": match over {
+                Over::Nothing => Value::Null,
+                Over::Replaced { ino, orphan } => json!({ "replaced": ino.0, "orphan": orphan }),
+                Over::Exchanged { ino } => json!({ "exchanged": ino.0 }),
+            },
+            "time_ns": time.0,
+        }),
+        Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => json!({
+            "inode": ino.0, "mode": mode.map(|m| octal(m.0)), "uid": uid, "gid": gid, "size": size,
+            "atime_ns": atime.map(|t| t.0), "mtime_ns": mtime.map(|t| t.0), "time_ns": ctime.0,
+        }),
+        Event::Write { ino, body, size, mode, mtime } => json!({
+            "inode": ino.0, "size": size, "mode": mode.map(|m| octal(m.0)), "time_ns": mtime.0,
+            "content": match body {
+                Body::Inline(bytes) => json!({ "inline_bytes": bytes.len() }),
+                Body::Extents(list) => json!({ "extents": extents(list) }),
+            },
+        }),
+        Event::Clone { from, from_offset, to, to_offset, len, time } => json!({
+            "from": from.0, "from_offset": from_offset, "inode": to.0, "to_offset": to_offset, "bytes": len,
+            "time_ns": time.0,
+        }),
+        Event::Remap { ino, extents: list } => json!({ "inode": ino.0, "extents": extents(list) }),
+        Event::Xattr { ino, name, value, ctime } => json!({
+            "inode": ino.0, "name": String::from_utf8_lossy(name), "value_bytes": value.as_ref().map(Vec::len),
+            "time_ns": ctime.0,
+        }),
+        Event::Reclaim { ino, from_chunk } => json!({ "inode": ino.0, "from_chunk": from_chunk }),
+        Event::Swept { blocks } => {
+            let blocks: Vec<Value> =
+                blocks.iter().map(|b| json!({ "writer": b.writer, "number": b.number })).collect();
+            json!({ "blocks": blocks })
+        }
+        Event::Reserve { shard, counter_end } => json!({ "shard": shard.0, "counter_end": counter_end }),
+        Event::SessionOpened { session, .. } | Event::SessionClosed { session } => {
+            json!({ "session": session.0 })
+        }
+        Event::Noop => json!({}),
+    };
+    value["type"] = json!(type_name(event));
+    value
+}
+
+/// When an event happened, if it says so.
+pub(crate) fn time_of(event: &Event) -> Option<Time> {
+    match event {
+        Event::Make { time, .. }
+        | Event::Link { time, .. }
+        | Event::Unlink { time, .. }
+        | Event::Rename { time, .. }
+        | Event::Clone { time, .. } => Some(*time),
+        Event::SetAttr { ctime, .. } | Event::Xattr { ctime, .. } => Some(*ctime),
+        Event::Write { mtime, .. } => Some(*mtime),
+        _ => None,
+    }
+}
+
+/// A name as text: what is not UTF-8 as `\xNN`, so that different names stay different.
+pub(crate) fn text(name: &Name) -> String {
+    let mut out = String::new();
+    for chunk in name.as_bytes().utf8_chunks() {
+        out.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+    }
+    out
+}
+
+pub(crate) fn octal(mode: u16) -> String {
+    format!("{mode:04o}")
+}
+
+fn extents(list: &[Extent]) -> Value {
+    let one = |e: &Extent| match e.block.is_hole() {
+        true => json!({ "offset": e.offset, "bytes": e.len, "hole": true }),
+        false => json!({
+            "offset": e.offset, "bytes": e.len, "writer": e.block.writer, "number": e.block.number,
+            "block_offset": e.block_offset, "shared": e.shared,
+        }),
+    };
+    list.iter().map(one).collect()
+}

@@ -1,0 +1,191 @@
+//! Which events are meant. All conditions must hold.
+
+use std::str::FromStr;
+
+use chiton_journal::FrameHeader;
+use chiton_metastore::{Metastore, StoreError};
+use chiton_namespace::Event;
+use chiton_types::{Ino, Position, SessionId};
+
+use crate::journal::fields::type_name;
+use crate::journal::under::Under;
+
+/// The names that `--type` takes.
+pub const TYPE_NAMES: [&str; 15] = [
+    "make",
+    "link",
+    "unlink",
+    "rename",
+    "setattr",
+    "write",
+    "clone",
+    "remap",
+    "xattr",
+    "reclaim",
+    "swept",
+    "reserve",
+    "session-opened",
+    "session-closed",
+    "noop",
+];
+
+/// Positions from the first to the last, both included: `5..9`, `5..`, `..9`, `7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first.
+    pub first: Position,
+    /// The last.
+    pub last: Position,
+}
+
+impl Range {
+    /// All positions.
+    pub const ALL: Range = Range { first: Position(1), last: Position(u64::MAX) };
+
+    /// True if a position is in it.
+    pub fn contains(&self, position: Position) -> bool {
+        (self.first..=self.last).contains(&position)
+    }
+}
+
+impl FromStr for Range {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Range, String> {
+        let number = |part: &str, default: u64| match part {
+            "" => Ok(Position(default)),
+            part => part.parse().map(Position).map_err(|_| format!("{part:?} is not a position")),
+        };
+        let (first, last) = match text.split_once("..") {
+            Some((first, last)) => (number(first, 1)?, number(last, u64::MAX)?),
+            None if text.is_empty() => return Err("name positions, as in 5..9".to_owned()),
+            None => (number(text, 1)?, number(text, 1)?),
+        };
+        if first == Position(0) || first > last {
+            return Err(format!("{text:?} holds no position: they count from 1, the smaller comes first"));
+        }
+        Ok(Range { first, last })
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Positions.
+    pub range: Option<Range>,
+    /// Events that touch this inode.
+    pub inode: Option<Ino>,
+    /// Events that touch what is at or below this path, from the root: `/a/b`.
+    pub path: Option<String>,
+    /// Events of these types.
+    pub types: Vec<String>,
+    /// Events about an entry of this name, or an extended attribute.
+    pub name: Option<Vec<u8>>,
+    /// Events of this session.
+    pub client: Option<SessionId>,
+}
+
+/// A filter at work.
+pub struct Seen<'a> {
+    filter: &'a Filter,
+    under: Option<Under<'a>>,
+}
+
+impl Filter {
+    /// True if every event is meant.
+    pub fn is_all(&self) -> bool {
+        *self == Filter::default()
+    }
+
+    /// Begins to look at events. `store` helps to find out where inodes are that the journal does not tell.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    pub fn begin<'a>(&'a self, store: Option<&'a dyn Metastore>) -> Result<Seen<'a>, StoreError> {
+        let under = self.path.as_deref().map(|path| Under::new(path, store)).transpose()?;
+        Ok(Seen { filter: self, under })
+    }
+}
+
+impl Seen<'_> {
+    /// Whether this event, which comes after all that were asked about, is meant.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn matches(
+        &mut self,
+        position: Position,
+        header: &FrameHeader,
+        event: &Event,
+    ) -> Result<bool, StoreError> {
+        let f = self.filter;
+        let under = match &mut self.under {
+            // Asked always: it learns from each event.
+            Some(under) => under.takes(event)?,
+            None => true,
+        };
+        Ok(under
+            && f.range.is_none_or(|range| range.contains(position))
+            && f.inode.is_none_or(|ino| touched(event).contains(&ino))
+            && (f.types.is_empty() || f.types.iter().any(|name| name == type_name(event)))
+            && f.name.as_deref().is_none_or(|name| bears(event, name))
+            && f.client.is_none_or(|client| header.session == client || is_about(event, client)))
+    }
+}
+
+/// The inodes that an event touches, directories first.
+pub(crate) fn touched(event: &Event) -> Vec<Ino> {
+    match event {
+        Event::Make { parent, ino, .. }
+        | Event::Link { parent, ino, .. }
+        | Event::Unlink { parent, ino, .. } => vec![*parent, *ino],
+        Event::Rename { from, to, ino, over, .. } => {
+            [*from, *to, *ino].into_iter().chain(over.ino()).collect()
+        }
+        Event::SetAttr { ino, .. }
+        | Event::Write { ino, .. }
+        | Event::Remap { ino, .. }
+        | Event::Xattr { ino, .. }
+        | Event::Reclaim { ino, .. } => vec![*ino],
+        Event::Clone { from, to, .. } => vec![*from, *to],
+        _ => Vec::new(),
+    }
+}
+
+fn bears(event: &Event, wanted: &[u8]) -> bool {
+    match event {
+        Event::Make { name, .. } | Event::Link { name, .. } | Event::Unlink { name, .. } => {
+            name.as_bytes() == wanted
+        }
+        Event::Rename { from_name, to_name, .. } => {
+            from_name.as_bytes() == wanted || to_name.as_bytes() == wanted
+        }
+        Event::Xattr { name, .. } => name == wanted,
+        _ => false,
+    }
+}
+
+fn is_about(event: &Event, client: SessionId) -> bool {
+    matches!(event, Event::SessionOpened { session, .. } | Event::SessionClosed { session } if *session == client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        let check = |text: &str, expect: Option<(u64, u64)>| {
+            let range = text.parse::<Range>().ok().map(|range| (range.first.0, range.last.0));
+            assert_eq!(range, expect, "{text}");
+        };
+        check("5..9", Some((5, 9)));
+        check("5..", Some((5, u64::MAX)));
+        check("..9", Some((1, 9)));
+        check("..", Some((1, u64::MAX)));
+        check("7", Some((7, 7)));
+        for bad in ["", "9..5", "0..4", "a..", "-1", "1...2"] {
+            check(bad, None);
+        }
+    }
+}

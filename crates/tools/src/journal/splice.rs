@@ -1,0 +1,93 @@
+//! Erasing events: each becomes one that does nothing, so that all positions stay.
+
+use chiton_journal::{Frame, Identity, Place, rewrite};
+use chiton_metastore::Metastore;
+use chiton_namespace::Event;
+use chiton_types::Position;
+use serde::Serialize;
+
+use crate::journal::error::JournalToolError;
+use crate::journal::filter::Filter;
+use crate::journal::{Tell, events_of};
+
+/// What was erased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Spliced {
+    /// Events.
+    pub events: u64,
+    /// Operations that they belonged to.
+    pub frames: u64,
+}
+
+/// Erases the events that `filter` means; with `dry`, only counts them. `store` is for its path.
+///
+/// # Errors
+/// [`JournalToolError::Refused`] if the filter names nothing; the journal's: a damaged one is not rewritten.
+pub fn splice(
+    place: &dyn Place,
+    identity: Identity,
+    filter: &Filter,
+    store: Option<&dyn Metastore>,
+    dry: bool,
+    progress: Tell<'_>,
+) -> Result<Spliced, JournalToolError> {
+    if filter.is_all() {
+        return Err(JournalToolError::Refused(
+            "name the events to erase, as in --range 17..19 or --inode 42; to erase all, reset the journal"
+                .to_owned(),
+        ));
+    }
+    // Twice over the journal: what a path means depends on what came before, so first it is decided, then done.
+    let mut doomed = Doomed::default();
+    let mut seen = filter.begin(store)?;
+    let mut done = Spliced::default();
+    let mut decide = |frame: &Frame<'_>| -> Result<Option<Vec<u8>>, JournalToolError> {
+        let events = events_of(frame)
+            .map_err(|e| JournalToolError::Refused(format!("the frame at position {}: {e}", frame.first)))?;
+        let mut hit = false;
+        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
+            if seen.matches(position, &frame.header, event)? && *event != Event::Noop {
+                doomed.push(position);
+                (hit, done.events) = (true, done.events + 1);
+            }
+        }
+        done.frames += u64::from(hit);
+        Ok(None)
+    };
+    rewrite(place, identity, &mut decide, progress)?;
+    if dry || done.events == 0 {
+        return Ok(done);
+    }
+    let mut change = |frame: &Frame<'_>| -> Result<Option<Vec<u8>>, JournalToolError> {
+        if !doomed.any_in(frame.first, frame.last()) {
+            return Ok(None);
+        }
+        let events = events_of(frame).map_err(|e| JournalToolError::Refused(e.to_string()))?;
+        let mut payload = Vec::with_capacity(frame.payload.len());
+        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
+            let event = if doomed.any_in(position, position) { &Event::Noop } else { event };
+            event.encode(&mut payload);
+        }
+        Ok(Some(payload))
+    };
+    rewrite(place, identity, &mut change, progress)?;
+    Ok(done)
+}
+
+/// Positions, as ranges: what is erased is seldom scattered.
+#[derive(Default)]
+struct Doomed(Vec<(Position, Position)>);
+
+impl Doomed {
+    fn push(&mut self, position: Position) {
+        match self.0.last_mut().filter(|(_, last)| last.next() == position) {
+            Some((_, last)) => *last = position,
+            None => self.0.push((position, position)),
+        }
+    }
+
+    fn any_in(&self, first: Position, last: Position) -> bool {
+        let at = self.0.partition_point(|(_, end)| *end < first);
+        self.0.get(at).is_some_and(|(start, _)| *start <= last)
+    }
+}

@@ -1,0 +1,186 @@
+//! Which events touch what is at or below a path: parents are learned from the events, else from the metadata store.
+//!
+//! The path is what it is at each event. What the journal does not tell is taken from the store, which is as the last
+//! checkpoint left it; without a store it is not known, and does not match.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use chiton_metastore::{Metastore, StoreError};
+use chiton_namespace::{Event, Fault, Namespace, Need, Over, RowSource, Rows};
+use chiton_types::{Cred, Ino, Name};
+
+use crate::journal::filter::touched;
+
+/// Directories above one another that are looked through.
+const DEPTH_MAX: usize = 4096;
+
+/// See the module.
+pub struct Under<'a> {
+    /// The path's names.
+    names: Vec<Name>,
+    /// The inode at each step: first the root's.
+    bound: Vec<Option<Ino>>,
+    parents: BTreeMap<Ino, Ino>,
+    store: Option<&'a dyn Metastore>,
+    /// A name of the path that no entry can have: nothing matches.
+    hopeless: bool,
+}
+
+impl<'a> Under<'a> {
+    /// Begins with the state of the store.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn new(path: &str, store: Option<&'a dyn Metastore>) -> Result<Under<'a>, StoreError> {
+        let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
+        let names: Result<Vec<Name>, _> = parts.map(Name::try_from).collect();
+        let hopeless = names.is_err();
+        let names = names.unwrap_or_default();
+        let mut bound = vec![None; names.len() + 1];
+        bound[0] = Some(Ino::ROOT);
+        let mut under = Under { names, bound, parents: BTreeMap::new(), store, hopeless };
+        under.resolve_from(0)?;
+        Ok(under)
+    }
+
+    /// Whether the event touches what is at or below the path, before or after it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn takes(&mut self, event: &Event) -> Result<bool, StoreError> {
+        let before = self.touches(event)?;
+        self.learn(event)?;
+        Ok(!self.hopeless && (before || self.touches(event)?))
+    }
+
+    fn touches(&mut self, event: &Event) -> Result<bool, StoreError> {
+        let Some(target) = *self.bound.last().expect("the root is always there") else { return Ok(false) };
+        for ino in touched(event) {
+            if self.is_below(ino, target)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_below(&mut self, mut ino: Ino, target: Ino) -> Result<bool, StoreError> {
+        for _ in 0..DEPTH_MAX {
+            if ino == target {
+                return Ok(true);
+            }
+            if ino == Ino::ROOT {
+                return Ok(false);
+            }
+            let parent = match self.parents.get(&ino) {
+                Some(parent) => *parent,
+                None => match self.stored_parent(ino)? {
+                    Some(parent) => {
+                        self.parents.insert(ino, parent);
+                        parent
+                    }
+                    None => return Ok(false),
+                },
+            };
+            ino = parent;
+        }
+        Ok(false)
+    }
+
+    fn learn(&mut self, event: &Event) -> Result<(), StoreError> {
+        match event {
+            Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } => {
+                self.parents.insert(*ino, *parent);
+                self.bind(*parent, name, Some(*ino))
+            }
+            Event::Unlink { parent, name, .. } => self.bind(*parent, name, None),
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                self.parents.insert(*ino, *to);
+                let back = match over {
+                    Over::Exchanged { ino: other } => {
+                        self.parents.insert(*other, *from);
+                        Some(*other)
+                    }
+                    _ => None,
+                };
+                self.bind(*from, from_name, back)?;
+                self.bind(*to, to_name, Some(*ino))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A name has a new target: that may move the path.
+    fn bind(&mut self, dir: Ino, name: &Name, target: Option<Ino>) -> Result<(), StoreError> {
+        for step in 0..self.names.len() {
+            if self.bound[step] == Some(dir) && self.names[step] == *name {
+                self.bound[step + 1] = target;
+                return self.resolve_from(step + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the inodes past a step that is known, as far as the store knows them.
+    fn resolve_from(&mut self, step: usize) -> Result<(), StoreError> {
+        for step in step..self.names.len() {
+            self.bound[step + 1] = match (self.bound[step], self.store) {
+                (Some(dir), Some(store)) => lookup(store, dir, &self.names[step])?,
+                _ => None,
+            };
+        }
+        Ok(())
+    }
+
+    fn stored_parent(&self, ino: Ino) -> Result<Option<Ino>, StoreError> {
+        let Some(store) = self.store else { return Ok(None) };
+        ask(store, |ns| ns.attr(ino).map(|attr| attr.parent))
+    }
+}
+
+fn lookup(store: &dyn Metastore, dir: Ino, name: &Name) -> Result<Option<Ino>, StoreError> {
+    ask(store, |ns| ns.lookup(&Cred::ROOT, dir, name)).map(Option::flatten)
+}
+
+/// Answers a question from the store's rows; `None` if it has no answer there.
+fn ask<R>(
+    store: &dyn Metastore,
+    question: impl Fn(&Namespace) -> Result<R, Fault>,
+) -> Result<Option<R>, StoreError> {
+    let mut ns = Namespace::new();
+    for _ in 0..8 {
+        let needs = match question(&ns) {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(Fault::Missing(needs)) => needs,
+            Err(_) => return Ok(None),
+        };
+        for need in needs {
+            // One entry is enough: the directory need not be read whole.
+            let fetched = Namespace::fetch(&StoreRows(store), &need)?;
+            let generation = ns.generation();
+            if ns.install(fetched, generation).is_err() {
+                return Ok(None);
+            }
+            if let Need::Inode(ino) = need
+                && ns.attr(ino).is_err()
+            {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(None)
+}
+
+struct StoreRows<'a>(&'a dyn Metastore);
+
+impl RowSource for StoreRows<'_> {
+    type Error = StoreError;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, StoreError> {
+        self.0.scan(Bound::Included(start), Some(end), limit)
+    }
+}
