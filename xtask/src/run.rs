@@ -59,8 +59,9 @@ pub(crate) fn programs(build: Build) -> Result<PathBuf> {
             Ok(target().join("release"))
         }
         Build::Dev => {
-            // Of the whole workspace: with fewer packages cargo chooses other features and builds much again.
-            shown(&mut cargo(&["build", "--quiet", "--workspace", "--bins"]))?;
+            // The tests' build has them. Any other choice of packages and targets has other features, with which
+            // cargo builds the libraries again.
+            shown(&mut cargo(&["test", "--quiet", "--workspace", "--no-run"]))?;
             Ok(target().join("debug"))
         }
     }
