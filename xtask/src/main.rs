@@ -2,6 +2,7 @@
 //!
 //! Built without dependencies, so that it is there in seconds.
 
+mod ace;
 mod bench;
 mod demo;
 mod fix;
@@ -19,6 +20,7 @@ Usage: ./x COMMAND [OPTIONS]
   demo [--small]    a mount on a local directory, real input through it, kill -9 in the middle, a table of what it did
   test              installs what is missing and runs every check: format, clippy, tests, POSIX suites, demo
   bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
+  ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
   suites            only the POSIX suites (pjdfstest, fsx) on a mount
   fix               writes what can be fixed by machine: format, clippy's suggestions
 ";
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" | "verify" => verify::run(),
         "bench" => bench::run(rest),
+        "ace" => ace::run(rest),
         "suites" => suites::run().map(|_| ()),
         "fix" => fix::run(),
         "help" | "--help" | "-h" => {

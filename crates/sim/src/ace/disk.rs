@@ -90,6 +90,32 @@ pub(crate) enum Crash {
     Reappeared,
 }
 
+/// A rule that the disk breaks: to see that the oracle notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// Syncs of segments do nothing.
+    SegmentsNotSynced,
+    /// Syncs of objects do nothing.
+    ObjectsNotSynced,
+    /// Of a commit of rows the second half is missing.
+    HalfCommits,
+    /// Commits of rows are forgotten.
+    CommitsForgotten,
+    /// A byte of each object is another one after a crash.
+    RottenObjects,
+}
+
+impl Canary {
+    /// All, with the names by which they are asked for.
+    pub const ALL: [(&str, Canary); 5] = [
+        ("segments-not-synced", Canary::SegmentsNotSynced),
+        ("objects-not-synced", Canary::ObjectsNotSynced),
+        ("half-commits", Canary::HalfCommits),
+        ("commits-forgotten", Canary::CommitsForgotten),
+        ("rotten-objects", Canary::RottenObjects),
+    ];
+}
+
 #[derive(Clone, Debug)]
 struct Segment {
     bytes: Arc<Vec<u8>>,
@@ -107,11 +133,35 @@ pub(crate) struct Disk {
     unsynced: BTreeMap<String, Option<Arc<[u8]>>>,
     rows: Arc<BTreeMap<Vec<u8>, Vec<u8>>>,
     commits: u64,
+    canary: Option<Canary>,
 }
 
 impl Disk {
+    /// The same disk, but from now on it breaks a rule.
+    pub(crate) fn with_canary(mut self, canary: Option<Canary>) -> Disk {
+        self.canary = canary;
+        self
+    }
+
     /// Carries a write out.
     pub(crate) fn apply(&mut self, write: &Write) {
+        match (self.canary, write) {
+            (Some(Canary::SegmentsNotSynced), Write::SyncSegment { .. })
+            | (Some(Canary::ObjectsNotSynced), Write::SyncObjects)
+            | (Some(Canary::CommitsForgotten), Write::Commit(_)) => {}
+            (Some(Canary::HalfCommits), Write::Commit(batch)) => {
+                let half = batch.rows[..batch.rows.len() / 2].to_vec();
+                self.carry_out(&Write::Commit(Arc::new(Batch { rows: half })));
+            }
+            (Some(Canary::RottenObjects), Write::Put { key, bytes }) => {
+                let rotten = bytes.iter().enumerate().map(|(n, byte)| byte ^ u8::from(n == 7)).collect();
+                self.carry_out(&Write::Put { key: key.clone(), bytes: rotten });
+            }
+            _ => self.carry_out(write),
+        }
+    }
+
+    fn carry_out(&mut self, write: &Write) {
         match write {
             Write::Create { segment, bytes } => {
                 let made = Segment { bytes: Arc::new(bytes.to_vec()), synced: None };

@@ -28,6 +28,7 @@ use machine::Base;
 use step::VOCABULARY;
 use workload::{Done, Workload};
 
+pub use disk::Canary;
 pub use workload::Failure;
 
 /// What to run.
@@ -41,11 +42,13 @@ pub struct Options {
     pub threads: usize,
     /// No more workloads are begun after so many failures.
     pub failures_max: usize,
+    /// The disk breaks this rule.
+    pub canary: Option<Canary>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { length: 3, strides: vec![1], threads: 1, failures_max: 20 }
+        Options { length: 3, strides: vec![1], threads: 1, failures_max: 20, canary: None }
     }
 }
 
@@ -80,11 +83,11 @@ pub fn describe(steps: &[usize]) -> String {
     words.join("; ")
 }
 
-/// Runs one workload, given by places in the vocabulary.
+/// Runs one workload, given by places in the vocabulary, on a disk that may break a rule.
 ///
 /// # Errors
 /// In words, if the small tree cannot be made, or a place is none.
-pub fn run_one(steps: &[usize]) -> Result<Report, String> {
+pub fn run_one(steps: &[usize], canary: Option<Canary>) -> Result<Report, String> {
     if let Some(n) = steps.iter().find(|n| **n >= VOCABULARY.len()) {
         return Err(format!("step {n}: the vocabulary has 0 to {}", VOCABULARY.len() - 1));
     }
@@ -92,7 +95,7 @@ pub fn run_one(steps: &[usize]) -> Result<Report, String> {
     let clock = RealWorld;
     let begun = clock.monotonic();
     let mut report = Report::default();
-    report.add(Workload::new(&base, steps).run());
+    report.add(Workload::new(&base, steps, canary).run());
     report.elapsed = clock.monotonic() - begun;
     Ok(report)
 }
@@ -114,7 +117,7 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report, String> 
             if n >= total || report.lock().failures.len() >= options.failures_max {
                 return;
             }
-            let done = Workload::new(&base, &options.nth(n)).run();
+            let done = Workload::new(&base, &options.nth(n), options.canary).run();
             let mut report = report.lock();
             report.add(done);
             progress(report.workloads, total);

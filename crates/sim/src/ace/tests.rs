@@ -1,3 +1,4 @@
+use super::step::Step;
 use super::*;
 
 fn check(options: &Options) -> Report {
@@ -16,8 +17,8 @@ fn every_operation_alone_survives_every_crash() {
 
 #[test]
 fn a_sample_of_longer_workloads_survives_every_crash() {
-    let report = check(&Options { strides: vec![u64::MAX, 31, 2_801], ..Options::default() });
-    assert!(report.workloads > 100 && report.recoveries > 500, "{report:?}");
+    let report = check(&Options { strides: vec![u64::MAX, 11, 1_009], ..Options::default() });
+    assert!(report.workloads > 300 && report.recoveries > 2_000, "{report:?}");
 }
 
 #[test]
@@ -30,4 +31,27 @@ fn workloads_are_counted_shortest_first_and_each_once() {
     let all: std::collections::BTreeSet<Vec<usize>> =
         (0..options.count(1) + options.count(2)).map(|at| options.nth(at)).collect();
     assert_eq!(all.len(), n + n * n);
+}
+
+#[test]
+fn canaries_broken_rules_are_noticed() {
+    let write = Step::Write { path: "/a/l", offset: 10_000, bytes: 20_000 };
+    let cases: [(Canary, [Step; 2], &str); 5] = [
+        (Canary::SegmentsNotSynced, [Step::Create("/n", 0), Step::Fsync("/a/s")], "corrupt journal"),
+        (Canary::ObjectsNotSynced, [write, Step::Sync], "not found"),
+        (Canary::HalfCommits, [Step::Rename("/a", "/b/e"), Step::Checkpoint], ""),
+        (Canary::CommitsForgotten, [Step::Mkdir("/b/n"), Step::Checkpoint], ""),
+        (Canary::RottenObjects, [write, Step::Sync], "checksum"),
+    ];
+    assert!(Canary::ALL.iter().all(|(_, canary)| cases.iter().any(|(case, ..)| case == canary)));
+    let base = Base::new().expect("the small tree is made");
+    let place = |step: &Step| VOCABULARY.iter().position(|known| known == step).expect("of the vocabulary");
+    for (canary, steps, expect) in cases {
+        let steps: Vec<usize> = steps.iter().map(place).collect();
+        let honest = Workload::new(&base, &steps, None).run();
+        assert!(honest.failure.is_none(), "{:?}", honest.failure);
+        let failure = Workload::new(&base, &steps, Some(canary)).run().failure;
+        let said = failure.unwrap_or_else(|| panic!("{canary:?} was not noticed")).what;
+        assert!(said.contains(expect), "{canary:?} is not told by {expect:?}: {said}");
+    }
 }

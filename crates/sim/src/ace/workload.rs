@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use chiton_server::FilesystemInfo;
 
 use super::describe;
-use super::disk::{Crash, Disk, LiveDisk, Logged};
+use super::disk::{Canary, Crash, Disk, LiveDisk, Logged};
 use super::look::look;
 use super::machine::{Base, Machine, start_server};
 use super::step::{Step, VOCABULARY};
@@ -43,13 +43,15 @@ pub(crate) struct Workload<'a> {
     base: &'a Base,
     steps: &'a [usize],
     done: Done,
+    canary: Option<Canary>,
     /// What a server made of each disk.
     recovered: HashMap<u64, Result<Tree, String>>,
 }
 
 impl<'a> Workload<'a> {
-    pub(crate) fn new(base: &'a Base, steps: &'a [usize]) -> Workload<'a> {
-        Workload { base, steps, done: Done::default(), recovered: HashMap::new() }
+    /// These steps, on a disk that breaks a rule.
+    pub(crate) fn new(base: &'a Base, steps: &'a [usize], canary: Option<Canary>) -> Workload<'a> {
+        Workload { base, steps, done: Done::default(), canary, recovered: HashMap::new() }
     }
 
     /// Carries it out and judges every crash.
@@ -67,7 +69,7 @@ impl<'a> Workload<'a> {
             self.carry_out(&mut machine).map(|from| (from, machine.live.log(), machine.history.clone()));
         machine.power_off();
         let (from, log, history) = judged?;
-        let mut disk = self.base.disk.clone();
+        let mut disk = self.base.disk.clone().with_canary(self.canary);
         for at in 0..=log.len() {
             if at >= from {
                 let begun = log.get(at).map_or(history.len(), |logged| logged.begun);

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use chiton_sim::ace::{self, Options, Report};
+use chiton_sim::ace::{self, Canary, Options, Report};
 
 const HELP: &str = "\
 Every sequence of up to 3 operations on a small tree, a crash at every write to the disk, the real server started on
@@ -15,12 +15,15 @@ Usage: cargo xtask ace [OPTIONS]
   --threads N      how many at a time (default: one for each processor)
   --stride N       of the longest sequences only every N-th
   --only A,B,C     one workload, by its steps (what a failure prints)
+  --canary NAME    the disk breaks a rule, to see that it is noticed: segments-not-synced, objects-not-synced,
+                   half-commits, commits-forgotten, rotten-objects
   --list           the steps, with their numbers
   --json           the result as JSON, on standard output
 
 Examples:
   cargo xtask ace --length 2
   cargo xtask ace --only 9,45,10
+  cargo xtask ace --length 1 --canary objects-not-synced
 
 Exit code: 0 if every result was right, 1 if not, 2 if the options are wrong.
 ";
@@ -70,6 +73,11 @@ impl Asked {
                         .map(|n| n.trim().parse().map_err(|_| format!("{n:?} is no step")));
                     asked.only = Some(steps.collect::<Result<_, String>>()?);
                 }
+                "--canary" => {
+                    let name = value()?;
+                    let known = Canary::ALL.iter().find(|(known, _)| known == name);
+                    asked.options.canary = Some(known.ok_or(format!("unknown canary {name:?}"))?.1);
+                }
                 "--json" => asked.json = true,
                 "--list" => asked.list = true,
                 "--help" | "-h" => asked.help = true,
@@ -93,7 +101,7 @@ impl Asked {
             return ExitCode::SUCCESS;
         }
         let report = match &self.only {
-            Some(steps) => ace::run_one(steps),
+            Some(steps) => ace::run_one(steps, self.options.canary),
             None => ace::run(&self.options, &show_progress),
         };
         match report {
