@@ -17,7 +17,7 @@ use chiton_types::{Epoch, Position};
 
 use crate::damage::{Cause, Damage, DamageKind};
 use crate::error::JournalError;
-use crate::place::{Place, SegmentInfo};
+use crate::place::{Place, SegmentInfo, Shape};
 use crate::reader::{Frame, SegmentReader, read_header};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -26,6 +26,8 @@ use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 pub(crate) struct Chain {
     /// Those that may belong to the journal, ascending.
     pub(crate) links: Vec<Link>,
+    /// Numbers of claims whose writers' segments are trimmed: they stay to keep older writers out.
+    pub(crate) claims: Vec<u64>,
     /// Numbers of those that a newer epoch made void.
     pub(crate) voids: Vec<u64>,
     /// Those whose header is damaged, ascending.
@@ -41,6 +43,13 @@ pub(crate) struct Chain {
 pub(crate) struct Link {
     pub(crate) header: SegmentHeader,
     pub(crate) bytes: u64,
+}
+
+impl Link {
+    /// True for a header alone: a writer's first segment where segments are whole.
+    pub(crate) fn is_claim(&self) -> bool {
+        self.bytes == SEGMENT_HEADER_BYTES as u64
+    }
 }
 
 /// Where the journal ends.
@@ -62,6 +71,7 @@ impl Chain {
     pub(crate) fn load(place: &dyn Place) -> Result<Chain, JournalError> {
         let mut chain = Chain {
             links: Vec::new(),
+            claims: Vec::new(),
             voids: Vec::new(),
             headless: Vec::new(),
             epoch: Epoch(0),
@@ -73,6 +83,9 @@ impl Chain {
                 Ok(header) => chain.push(Link { header, bytes }),
                 Err(damage) => chain.headless.push(damage),
             }
+        }
+        if place.shape() == Shape::Whole {
+            chain.part_with_claims();
         }
         if let Some(first) = chain.links.first() {
             let journal = first.header.journal;
@@ -87,6 +100,26 @@ impl Chain {
     /// Highest position that a header witnesses to be durable.
     pub(crate) fn witnessed(&self) -> Position {
         self.witnessed
+    }
+
+    /// Claims at the front that what is left of the journal does not follow. (A writer's first segment lands before
+    /// its others are put: only a trim leaves a claim without it.)
+    fn part_with_claims(&mut self) {
+        let claims = self.links.iter().take_while(|link| link.is_claim()).count();
+        let follows = |i: &usize| {
+            let next = self.links.get(i + 1);
+            next.is_some_and(|next| next.header.first > self.links[*i].header.first)
+        };
+        if let Some(last) = (0..claims).rev().find(follows) {
+            self.claims = self.links.drain(..=last).map(|link| link.header.segment).collect();
+        }
+    }
+
+    /// The highest number of all.
+    pub(crate) fn highest(&self) -> u64 {
+        let links = self.links.iter().map(|link| link.header.segment);
+        let others = self.headless.iter().map(|damage| damage.segment).chain(self.voids.iter().copied());
+        links.chain(others).chain(self.claims.iter().copied()).max().unwrap_or(0)
     }
 
     /// Refuses another journal than `journal`.

@@ -6,6 +6,7 @@
 //!
 //! Invariants:
 //! - A mark is written only when all before it was synced, a new segment only when the one before it was.
+//! - Between a sync and its confirmation it is looked whether a newer writer has come.
 //! - What failed for want of space is written again from the same offset, then synced again: nothing that an earlier
 //!   sync may have dropped is relied on. After any other error nothing is written again.
 
@@ -109,8 +110,25 @@ impl Committer {
         let at = self.mark()?;
         self.place.append(self.header.segment, at, &frames[..bytes])?;
         self.place.sync(self.header.segment)?;
+        self.look_for_newer()?;
         self.offset = at + bytes as u64;
         Ok((bytes, position))
+    }
+
+    /// After the sync and before anybody is told: a newer writer begins the segment after ours.
+    fn look_for_newer(&self) -> Result<(), JournalError> {
+        let segment = self.header.segment + 1;
+        match self.place.read(segment, SEGMENT_HEADER_BYTES as u64) {
+            Err(PlaceError::Missing) => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(head) => match SegmentHeader::decode(&head) {
+                Ok(header) if header.epoch > self.header.epoch => {
+                    Err(JournalError::Fenced { by: header.epoch })
+                }
+                // What a crash left, or an older writer, is in nobody's way yet.
+                _ => Ok(()),
+            },
+        }
     }
 
     /// Writes a mark if frames lie before it; returns the offset after it.
@@ -134,13 +152,9 @@ impl Committer {
     }
 }
 
-/// Creates a segment. One of an older epoch with its number is void, since this writer's epoch stands before it,
-/// and makes room.
-pub(crate) fn create_past_void(
-    place: &dyn Place,
-    header: &SegmentHeader,
-    bytes: &[u8],
-) -> Result<(), JournalError> {
+/// Creates a segment that grows. One of an older epoch with its number is void, since this writer's epoch stands
+/// before it, and makes room: nobody else has the place's lock.
+fn create_past_void(place: &dyn Place, header: &SegmentHeader, bytes: &[u8]) -> Result<(), JournalError> {
     loop {
         match place.create(header.segment, bytes) {
             Err(PlaceError::Exists) => {}

@@ -9,6 +9,8 @@
 //!
 //! Invariants:
 //! - Only contiguous numbers are confirmed.
+//! - The first object of a writer is put alone: what follows a claim without it was trimmed, not lost.
+//! - Nothing is ever removed to make room: the number may be a newer writer's by the time the removal happens.
 //! - Memory is bounded by dispatch_size times (segment_bytes or one frame), and by pending_bytes_max.
 //! - What is tried again is the same bytes under the same number, so a put that landed unseen is recognised.
 
@@ -19,10 +21,10 @@ use chiton_types::Position;
 use chiton_world::sync::{Condvar, Mutex};
 use chiton_world::thread;
 
-use crate::committer::create_past_void;
 use crate::error::JournalError;
 use crate::frame;
-use crate::place::Place;
+use crate::place::{Place, PlaceError};
+use crate::reader::read_header;
 use crate::segment::{MARK_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::Tail;
 use crate::trim::Catalog;
@@ -107,7 +109,8 @@ fn dispatch(
     dispatched: &mut Position,
     rest: &mut Rest,
 ) -> Result<(), JournalError> {
-    let mut confirmed = header.segment;
+    let claimed = header.segment;
+    let mut confirmed = claimed;
     let mut interval_passed = false;
     loop {
         while let Some(landing) = lane.landed(confirmed + 1) {
@@ -115,7 +118,8 @@ fn dispatch(
             catalog.add(confirmed, landing.first);
             tail.confirm(landing.last, landing.frames_bytes, None);
         }
-        let has_slot = lane.out_count() < tail.options.dispatch_size;
+        let slots = if confirmed == claimed { 1 } else { tail.options.dispatch_size };
+        let has_slot = lane.out_count() < slots;
         if has_slot && rest.from < rest.frames.len() {
             lane.push(rest.next_put(tail, header, dispatched));
             continue;
@@ -160,6 +164,23 @@ impl Rest {
         }
         Put { header: *header, bytes, landing: Landing { first, last: *dispatched, frames_bytes } }
     }
+}
+
+/// Puts a segment as a whole.
+fn put_whole(place: &dyn Place, header: &SegmentHeader, bytes: &[u8]) -> Result<(), JournalError> {
+    match place.create(header.segment, bytes) {
+        Err(PlaceError::Exists) => {}
+        result => return Ok(result?),
+    }
+    let there = read_header(header.segment, &place.read(header.segment, SEGMENT_HEADER_BYTES as u64)?)?;
+    if there.journal != header.journal || there.epoch >= header.epoch {
+        return Err(JournalError::Fenced { by: there.epoch });
+    }
+    // Numbers of older writers end before those of this one begin: somebody has changed the place by hand.
+    Err(JournalError::Failed(format!(
+        "segment {} is taken by epoch {}, which ended before epoch {}",
+        header.segment, there.epoch, header.epoch
+    )))
 }
 
 /// Ends the putting threads also when a hook panics.
@@ -212,7 +233,7 @@ impl Lane {
     fn put_all(&self, tail: &Tail, place: &dyn Place) {
         while let Some(put) = self.next() {
             loop {
-                match create_past_void(place, &put.header, &put.bytes) {
+                match put_whole(place, &put.header, &put.bytes) {
                     Ok(()) => break,
                     Err(_) if self.state.lock().ended => return,
                     Err(error) if error.may_heal() && !tail.lock().closing => {

@@ -53,6 +53,6 @@ pub use place::{Place, PlaceError, SegmentInfo, Shape};
 pub use reader::{Frame, SegmentReader};
 pub use replay::{Progress, ReplayError, Replayed, replay};
 pub use rewrite::{Change, cut, reset, rewrite, trim_before};
-pub use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
+pub use segment::{FENCE_NUMBERS, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
 pub use survey::{Flaw, Found, SegmentNote, SegmentState, Survey, survey};
 pub use writer::{Journal, Recovered};

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use chiton_types::Epoch;
 
+use crate::segment::FENCE_NUMBERS;
+
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -47,8 +49,8 @@ impl Options {
     pub(crate) fn check(&self) {
         assert!(self.segment_bytes >= 1, "segment_bytes is 0");
         assert!(
-            (1..=1024).contains(&self.dispatch_size),
-            "dispatch_size {} is not 1 to 1024",
+            (1..=FENCE_NUMBERS as usize).contains(&self.dispatch_size),
+            "dispatch_size {} is not 1 to {FENCE_NUMBERS}",
             self.dispatch_size
         );
         assert!(

@@ -19,10 +19,10 @@ use crate::damage::{Cause, Damage, DamageKind};
 use crate::error::JournalError;
 use crate::frame::encode_frame;
 use crate::options::Identity;
-use crate::place::Place;
+use crate::place::{Place, Shape};
 use crate::reader::{Frame, SegmentReader};
 use crate::replay::Progress;
-use crate::segment::SegmentHeader;
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::survey::{Found, SegmentNote, SegmentState, Survey, survey};
 
 /// Asked about a frame: the payload that it shall have instead, if another.
@@ -107,8 +107,11 @@ pub fn trim_before(place: &dyn Place, first: Position) -> Result<usize, JournalE
         if pair[1].header.is_none_or(|next| next.first > first) {
             break;
         }
-        place.remove(pair[0].number)?;
-        removed += 1;
+        // A claim keeps older writers out for good.
+        if place.shape() == Shape::Grows || pair[0].bytes != SEGMENT_HEADER_BYTES as u64 {
+            place.remove(pair[0].number)?;
+            removed += 1;
+        }
     }
     Ok(removed)
 }

@@ -21,6 +21,10 @@ use crate::damage::Cause;
 
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
+/// Where segments are whole, so many numbers after the first segment of a writer (its claim, a header alone) are never
+/// used: puts of the writer before, which may land at any later time, find their number taken by the claim, or land
+/// in between, where an older epoch is void. More than any `dispatch_size`.
+pub const FENCE_NUMBERS: u64 = 1024;
 /// The one version of the format so far.
 pub const VERSION: u32 = 1;
 

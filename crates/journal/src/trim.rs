@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - The segment that is being written stays: only what has a successor is removed.
+//! - Where segments are whole, claims stay for good.
 //! - Oldest first, after what is void: a trim that is cut short leaves a whole journal.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use chiton_types::Position;
 use chiton_world::sync::Mutex;
 
 use crate::chain::{Chain, Link};
-use crate::place::{Place, PlaceError};
+use crate::place::{Place, PlaceError, Shape};
 
 /// The journal's segments by number.
 #[derive(Debug)]
@@ -20,19 +21,29 @@ pub(crate) struct Catalog(Mutex<Segments>);
 struct Segments {
     /// First position of each segment of the journal.
     live: BTreeMap<u64, Position>,
+    /// Those of them that are claims of an object place.
+    claims: BTreeSet<u64>,
     /// Those that are no part of it.
     void: BTreeSet<u64>,
 }
 
 impl Catalog {
-    /// Of a journal that is the links up to index `end` of `chain`.
-    pub(crate) fn new(chain: &Chain, end: usize) -> Catalog {
+    /// Of a journal of this shape that is the links up to index `end` of `chain`.
+    pub(crate) fn new(chain: &Chain, end: usize, shape: Shape) -> Catalog {
         let numbers = |links: &[Link]| links.iter().map(|link| link.header.segment).collect::<Vec<_>>();
         let live = chain.links[..=end].iter().map(|link| (link.header.segment, link.header.first)).collect();
+        let claims = chain.links[..=end].iter().filter(|link| shape == Shape::Whole && link.is_claim());
+        let claims = claims.map(|link| link.header.segment).collect();
         let mut void: BTreeSet<u64> = chain.voids.iter().copied().collect();
         void.extend(chain.headless.iter().map(|damage| damage.segment));
         void.extend(numbers(&chain.links[end + 1..]));
-        Catalog(Mutex::new(Segments { live, void }))
+        Catalog(Mutex::new(Segments { live, claims, void }))
+    }
+
+    /// A writer's first segment joins the journal; it stays for good.
+    pub(crate) fn add_claim(&self, number: u64, first: Position) {
+        self.0.lock().claims.insert(number);
+        self.add(number, first);
     }
 
     /// A segment joins the journal.
@@ -68,7 +79,9 @@ impl Catalog {
             (void, live)
         };
         for &number in void.iter().chain(&live) {
-            place.remove(number)?;
+            if !self.0.lock().claims.contains(&number) {
+                place.remove(number)?;
+            }
             let mut segments = self.0.lock();
             segments.void.remove(&number);
             segments.live.remove(&number);

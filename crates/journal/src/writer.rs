@@ -20,7 +20,7 @@ use crate::error::JournalError;
 use crate::frame;
 use crate::options::{Identity, Options};
 use crate::place::{Place, PlaceError, Shape};
-use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{FENCE_NUMBERS, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::Tail;
 use crate::trim::Catalog;
 
@@ -79,7 +79,8 @@ impl Journal {
         let mut links = chain;
         links.headless.clear();
         links.links.push(Link { header, bytes: SEGMENT_HEADER_BYTES as u64 });
-        Ok(Journal::start(place, header, Catalog::new(&links, 0), options))
+        let catalog = Catalog::new(&links, 0, place.shape());
+        Ok(Journal::start(place, header, catalog, options))
     }
 
     /// Opens a journal, reads its end and goes on after it.
@@ -100,22 +101,36 @@ impl Journal {
                 chain.walk(&*place, chain.unsure(), &mut |_| Ok::<(), JournalError>(()), &mut |_| {})?;
             let after =
                 |n: u64| n.checked_add(1).ok_or(JournalError::Failed("numbers are used up".to_owned()));
+            let is_whole = place.shape() == Shape::Whole;
+            let catalog = Catalog::new(&chain, link, place.shape());
+            let next = match &chain.links[link] {
+                // Exactly the number that the writer before would use next, so that it cannot go on.
+                claim if is_whole && claim.is_claim() => after_claim(claim.header.segment)?,
+                last => after(last.header.segment)?,
+            };
             let header = SegmentHeader {
                 journal: identity.journal,
                 nonce: identity.nonce,
                 epoch: identity.epoch.max(Epoch(after(chain.epoch.0)?)),
-                segment: after(chain.links[link].header.segment)?,
+                segment: match catalog.is_void(next) {
+                    // Whatever took the number keeps the writer before from going on, too.
+                    true if is_whole => after(chain.highest())?,
+                    _ => next,
+                },
                 first: last.next(),
                 durable: last,
             };
             let recovered = Recovered { first_position: first.header.first, last_position: last, torn };
-            let catalog = Catalog::new(&chain, link);
             if catalog.is_void(header.segment) {
                 place.remove(header.segment)?;
             }
             // If someone took the number meanwhile, the end is another one: look again.
             if claim(&*place, &header)? {
-                catalog.add(header.segment, header.first);
+                if is_whole {
+                    catalog.add_claim(header.segment, header.first);
+                } else {
+                    catalog.add(header.segment, header.first);
+                }
                 return Ok((Journal::start(place, header, catalog, options), recovered));
             }
         }
@@ -134,6 +149,8 @@ impl Journal {
             Shape::Whole => {
                 let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
                 let dispatched = header.durable;
+                let segment = header.segment.checked_add(FENCE_NUMBERS).expect("numbers below 2^64");
+                let header = SegmentHeader { segment, ..header };
                 let dispatcher =
                     Dispatcher { tail, place, catalog, header, dispatched, rest: Rest::default() };
                 Box::new(|| dispatcher.run())
@@ -264,6 +281,12 @@ fn check_frames(frames: &[u8], event_count: u64) {
     }
     assert!(at > 0 && at == frames.len(), "{} bytes appended are not whole frames", frames.len());
     assert_eq!(events, event_count, "events of the frames appended");
+}
+
+/// Number of the first segment after a claim.
+fn after_claim(claim: u64) -> Result<u64, JournalError> {
+    let used_up = || JournalError::Failed("numbers are used up".to_owned());
+    claim.checked_add(FENCE_NUMBERS + 1).ok_or_else(used_up)
 }
 
 /// Makes an empty segment of this header, durable; false if the number is taken.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chiton_journal::{
-    FilePlace, Journal, JournalError, MemoryPlace, ObjectPlace, Place, PlaceError, Shape, conformance,
+    FENCE_NUMBERS, FilePlace, Identity, Journal, JournalError, MemoryPlace, ObjectPlace, Place, PlaceError,
+    SegmentHeader, SegmentInfo, Shape, conformance,
 };
-use chiton_journal::{Identity, SegmentInfo};
 use chiton_objects::{Fault, MemoryObjects, Objects};
 use chiton_types::{Epoch, Position};
 use parking_lot::{Condvar, Mutex};
@@ -84,6 +84,48 @@ fn a_newer_writer_fences_the_older() {
     assert_eq!(read(&*place, Position(0)).0, [1, 4]);
 }
 
+/// Number of a first writer's first segment with frames.
+const FIRST: u64 = 2 + FENCE_NUMBERS;
+
+/// A writer is paused amid its puts, another takes over, writes much and trims; then the first goes on. Whatever of it
+/// lands, and whenever: it confirms nothing, is told why, and nothing of it is ever read.
+#[test]
+fn late_puts_of_a_fenced_writer_are_void_for_ever() {
+    let (place, older) = create(Shape::Whole, options(100));
+    let kept = commit(&older, 0..3);
+    let segment = place.list().expect("list").last().expect("a segment").number;
+    // What it would still put: the bytes of its next segments.
+    let twin = Arc::new(place.crash(&mut |_, _| 0));
+    let (stale, durable) = (older, kept);
+    let (newer, recovered) = Journal::open(place.clone(), identity(2), options(100)).expect("open");
+    assert_eq!(recovered.last_position, durable);
+    let last = commit(&newer, 10..40);
+    newer.trim(last).expect("trim");
+    assert!(place.list().expect("list").len() <= 3, "only claims and the last segment stay");
+    for number in segment + 2..segment + 10 {
+        let bytes = twin.read(segment, u64::MAX).expect("a segment of the older writer");
+        let mut header = SegmentHeader::decode(&bytes).expect("its header");
+        header.segment = number;
+        header.first = durable.next();
+        header.durable = durable;
+        place
+            .create(number, &[header.encode(), bytes[64..].to_vec()].concat())
+            .expect("nobody has the number");
+    }
+    let position = append(&stale, [90]);
+    assert!(matches!(stale.wait_durable(position), Err(JournalError::Fenced { .. })));
+    assert_eq!(stale.durable(), durable);
+    let after = commit(&newer, [40]);
+    assert_eq!(read(&*place, last).0, [40]);
+    drop(newer);
+    let (third, recovered) = Journal::open(place.clone(), identity(3), options(100)).expect("open");
+    assert_eq!(recovered.last_position, after);
+    commit(&third, [41]);
+    assert_eq!(read(&*place, last).0, [40, 41]);
+    third.trim(after).expect("trim");
+    assert_eq!(read(&*place, after).0, [41]);
+}
+
 /// Lets a put of one number land only when told.
 struct HeldPlace {
     inner: MemoryPlace,
@@ -147,7 +189,7 @@ fn only_contiguous_objects_are_confirmed() {
     let place = Arc::new(held);
     let journal = Journal::create(place.clone(), identity(1), options(1 << 20)).expect("create");
     let first = commit(&journal, [0]);
-    place.hold(Some(3));
+    place.hold(Some(FIRST + 1));
     append(&journal, [1]);
     journal.request_commit();
     while !place.holds.load(Ordering::Relaxed) {
@@ -159,17 +201,21 @@ fn only_contiguous_objects_are_confirmed() {
         last = append(&journal, [n]);
         journal.request_commit();
     }
-    place.until_there(4);
+    place.until_there(FIRST + 2);
     assert_eq!(journal.durable(), first);
     // … and void for whoever opens after a crash now. The older writer's late puts change nothing.
     let crashed = Arc::new(place.inner.crash(&mut |_, _| 0));
-    let late: Vec<u8> = crashed.read(4, u64::MAX).expect("read");
+    let late: Vec<u8> = crashed.read(FIRST + 2, u64::MAX).expect("read");
     let (next, recovered) = Journal::open(crashed.clone(), identity(2), options(1 << 20)).expect("open");
     assert_eq!(recovered.last_position, first);
     assert!(recovered.torn.is_some());
     commit(&next, [7]);
     commit(&next, [8]);
-    assert!(crashed.create(4, &late).is_err(), "the newer writer has the number");
+    let later = [&[0u8][..], &late].concat();
+    for number in FIRST + 1..FIRST + 1 + FENCE_NUMBERS {
+        // Lands, or is refused: whatever it does, it is void.
+        let _ = crashed.create(number, &later);
+    }
     assert_eq!(read(&*crashed, Position(0)).0, [0, 7, 8]);
     // Without a crash, all is confirmed once the gap is closed.
     place.hold(None);

@@ -166,7 +166,8 @@ fn trim_removes_what_lies_wholly_below() {
             Err(JournalError::Trimmed { asked: Position(1), .. })
         ));
         journal.trim(Position(u64::MAX)).expect("trim");
-        assert_eq!(place.list().expect("list").len(), 1, "the last one stays");
+        let claims = usize::from(shape == Shape::Whole);
+        assert_eq!(place.list().expect("list").len(), 1 + claims, "the last one stays");
         drop(journal);
         let (journal, recovered) = Journal::open(place.clone(), identity(2), options(100)).expect("open");
         assert_eq!(recovered.last_position, ends[29]);

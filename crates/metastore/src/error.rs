@@ -23,6 +23,11 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
+    /// A newer writer has the store: stop.
+    Fenced {
+        /// The store.
+        path: PathBuf,
+    },
     /// It failed, and whether a commit landed is not known: open the store anew.
     Io {
         /// The store.
@@ -42,6 +47,7 @@ impl fmt::Display for StoreError {
         let (StoreError::NoSpace { path }
         | StoreError::Corrupt { path, .. }
         | StoreError::Busy { path }
+        | StoreError::Fenced { path }
         | StoreError::Io { path, .. }
         | StoreError::Closed { path }) = self;
         write!(f, "metadata store {}: ", path.display())?;
@@ -49,6 +55,7 @@ impl fmt::Display for StoreError {
             StoreError::NoSpace { .. } => f.write_str("no space left on its disk"),
             StoreError::Corrupt { cause, .. } => write!(f, "corrupt: {cause}"),
             StoreError::Busy { .. } => f.write_str("in use by another process"),
+            StoreError::Fenced { .. } => f.write_str("was taken over by another server"),
             StoreError::Io { cause, .. } => write!(f, "input/output error: {cause}"),
             StoreError::Closed { .. } => f.write_str("is closed"),
         }

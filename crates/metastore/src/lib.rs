@@ -16,6 +16,7 @@ mod store;
 
 mod fjall_store;
 mod memory;
+mod slate_store;
 
 pub mod conformance;
 
@@ -23,4 +24,5 @@ pub use batch::Batch;
 pub use error::StoreError;
 pub use fjall_store::{FjallMetastore, FjallOptions};
 pub use memory::{Fault, MemoryMetastore};
+pub use slate_store::{SlateMetastore, SlateOptions};
 pub use store::{KEY_BYTES_MAX, Metastore, Row, StoreStats, VALUE_BYTES_MAX, prefix_end};

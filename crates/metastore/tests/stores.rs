@@ -4,7 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use chiton_metastore::conformance::{Subject, suite};
-use chiton_metastore::{FjallMetastore, FjallOptions, MemoryMetastore, Metastore};
+use chiton_metastore::{
+    Batch, FjallMetastore, FjallOptions, MemoryMetastore, Metastore, SlateMetastore, SlateOptions, StoreError,
+};
+use chiton_moto::Moto;
+use chiton_objects::{S3Config, S3Location, S3Objects};
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
 
 #[test]
 fn memory() {
@@ -35,4 +41,61 @@ fn fjall() {
         };
         Subject { store, reopen: Box::new(reopen) }
     });
+}
+
+fn open_slate(objects: &Arc<dyn ObjectStore>) -> Arc<dyn Metastore> {
+    let options = SlateOptions { memtable_bytes: 1 << 20, ..SlateOptions::default() };
+    let store = SlateMetastore::open(objects.clone(), "fs/meta", "the store", options);
+    Arc::new(store.expect("open"))
+}
+
+/// Reopening does not close first, as after a crash: the one before is fenced.
+fn slate_subject(objects: Arc<dyn ObjectStore>) -> Subject {
+    let store = open_slate(&objects);
+    Subject { store, reopen: Box::new(move |_before| open_slate(&objects)) }
+}
+
+#[test]
+fn slate_in_memory() {
+    suite(&|| slate_subject(Arc::new(InMemory::new())));
+}
+
+#[test]
+fn slate_on_s3() {
+    let moto = Moto::shared();
+    suite(&|| slate_subject(client(moto, &moto.bucket())));
+}
+
+fn client(moto: &Moto, bucket: &str) -> Arc<dyn ObjectStore> {
+    let (key, secret) = chiton_moto::CREDENTIALS;
+    let config = S3Config {
+        endpoint: Some(moto.endpoint()),
+        region: "us-east-1".to_owned(),
+        is_virtual: false,
+        keys: Some((key.to_owned(), secret.to_owned(), None)),
+        ca_bundle: None,
+    };
+    let location: S3Location = format!("s3://{bucket}").parse().expect("a location");
+    S3Objects::open_with(&location, &config).expect("settings fit").library_client()
+}
+
+#[test]
+fn a_store_that_was_taken_over_says_so_and_changes_nothing() {
+    let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let put = |store: &dyn Metastore, value: &str| {
+        let mut batch = Batch::new();
+        batch.put("k", value);
+        store.commit(batch)
+    };
+    let first = open_slate(&objects);
+    put(&*first, "1").expect("commit");
+    let second = open_slate(&objects);
+    assert_eq!(second.get(b"k"), Ok(Some(b"1".to_vec())));
+    let refused = put(&*first, "stale");
+    assert!(matches!(refused, Err(StoreError::Fenced { .. })), "{refused:?}");
+    put(&*second, "2").expect("commit");
+    assert!(matches!(put(&*first, "stale"), Err(StoreError::Fenced { .. })));
+    first.close().expect("the fenced one closes");
+    assert_eq!(second.get(b"k"), Ok(Some(b"2".to_vec())));
+    assert_eq!(open_slate(&objects).get(b"k"), Ok(Some(b"2".to_vec())));
 }

@@ -40,11 +40,14 @@ pub use runtime::{block_on, runtime};
 const PUT_BYTES_MAX: usize = 32 << 20;
 /// … of so many.
 const PART_BYTES: usize = 16 << 20;
+/// How often a library's request is tried again.
+const LIBRARY_RETRIES: usize = 6;
 
 /// Objects below a prefix of a bucket.
 #[derive(Debug)]
 pub struct S3Objects {
     client: Arc<AmazonS3>,
+    library_client: Arc<AmazonS3>,
     location: S3Location,
     hint: String,
 }
@@ -64,7 +67,8 @@ impl S3Objects {
     /// # Errors
     /// In words, if the settings do not fit.
     pub fn open_with(location: &S3Location, config: &S3Config) -> Result<S3Objects, String> {
-        let client = runtime().block_on(async { config.client(location) })?;
+        let client = |retries| runtime().block_on(async { config.client(location, retries).map(Arc::new) });
+        let (client, library_client) = (client(0)?, client(LIBRARY_RETRIES)?);
         let service = config.endpoint.clone().unwrap_or_else(|| format!("AWS, region {}", config.region));
         let keys = if config.lacks_keys() {
             "; no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -72,12 +76,13 @@ impl S3Objects {
             ""
         };
         let hint = format!("{service}{keys}");
-        Ok(S3Objects { client: Arc::new(client), location: location.clone(), hint })
+        Ok(S3Objects { client, library_client, location: location.clone(), hint })
     }
 
-    /// The client below, for libraries that bring their own store (keys without the prefix of the location).
-    pub fn client(&self) -> Arc<dyn ObjectStore> {
-        self.client.clone()
+    /// A client of the bucket for libraries that bring their own keys, which begin without the location's prefix. It
+    /// tries again by itself what the service failed to do.
+    pub fn library_client(&self) -> Arc<dyn ObjectStore> {
+        self.library_client.clone()
     }
 
     /// Where they are.

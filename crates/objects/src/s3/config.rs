@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The environment goes before the profile. `AWS_ENDPOINT_URL_S3` goes before `AWS_ENDPOINT_URL`.
 //! - Without TLS only where the endpoint says `http://`.
-//! - The client itself tries nothing again: whether a conditional put may be repeated only we know.
+//! - Our own client tries nothing again: whether a conditional put may be repeated only we know.
 
 use std::time::Duration;
 
@@ -83,12 +83,12 @@ impl S3Config {
     }
 
     /// True if no key was found: the service may still know this machine or container.
-    pub(crate) fn lacks_keys(&self) -> bool {
+    pub(super) fn lacks_keys(&self) -> bool {
         self.keys.is_none()
     }
 
-    /// The client of a bucket.
-    pub(crate) fn client(&self, location: &S3Location) -> Result<AmazonS3, String> {
+    /// A client of a bucket that tries again so often.
+    pub(super) fn client(&self, location: &S3Location, retries: usize) -> Result<AmazonS3, String> {
         let mut options = ClientOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
             .with_read_timeout(SILENCE)
@@ -104,7 +104,7 @@ impl S3Config {
         let is_virtual = self.is_virtual && (self.endpoint.is_some() || !location.bucket.contains('.'));
         let mut builder = AmazonS3Builder::from_env()
             .with_client_options(options)
-            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+            .with_retry(RetryConfig { max_retries: retries, ..RetryConfig::default() })
             .with_bucket_name(&location.bucket)
             .with_region(&self.region)
             .with_virtual_hosted_style_request(is_virtual);

@@ -1,0 +1,270 @@
+//! Rows in SlateDB's LSM tree, on an object store.
+//!
+//! ```text
+//!   PREFIX/manifest/  PREFIX/wal/  PREFIX/compacted/  …     SlateDB's own objects
+//!   commit: write batch ─▶ log (one object, put if absent) ─▶ snapshot for readers
+//! ```
+//!
+//! Invariants:
+//! - Opening fences the writer before: its next commit fails with [`StoreError::Fenced`], whatever it still holds.
+//! - A commit is durable when the object of the log that holds its batch is; the batch is in one object.
+//! - All reads go through one snapshot, taken anew after each commit: nobody sees what is not durable yet.
+//! - Waiting happens on the caller's thread, never on one of the runtime.
+
+mod cache;
+
+use std::future::Future;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_objects::block_on;
+use futures_util::TryStreamExt;
+use futures_util::future::try_join_all;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use parking_lot::{Mutex, RwLock};
+use slatedb::config::{CloseOptions, CompressionCodec, FlushType, ScanOptions, Settings};
+use slatedb::{CloseReason, Db, DbSnapshot, ErrorKind, WriteBatch};
+
+use crate::store::is_empty_range;
+use crate::{Batch, Metastore, Row, StoreError, StoreStats};
+use cache::BlockCache;
+
+/// First key that is no caller's, as in other stores.
+const OWN_KEYS: &[u8] = &[0xff];
+/// How long opening and closing may take before the object store is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Keys that are fetched side by side.
+const FETCHES: usize = 32;
+/// A scan for more rows than this reads ahead.
+const SMALL_SCAN: usize = 64;
+const READ_AHEAD_BYTES: usize = 1 << 20;
+/// What a row takes in the tables, about: for the guess at their number.
+const ROW_BYTES: u64 = 48;
+
+/// Settings of a [`SlateMetastore`].
+#[derive(Clone, Copy, Debug)]
+pub struct SlateOptions {
+    /// Bytes of blocks and indexes cached in memory.
+    pub cache_bytes: usize,
+    /// Bytes of rows in memory before they become a table.
+    pub memtable_bytes: usize,
+}
+
+impl Default for SlateOptions {
+    fn default() -> SlateOptions {
+        SlateOptions { cache_bytes: 128 << 20, memtable_bytes: 64 << 20 }
+    }
+}
+
+struct Open {
+    db: Db,
+    view: RwLock<Arc<DbSnapshot>>,
+}
+
+/// A metadata store on an object store.
+pub struct SlateMetastore {
+    name: PathBuf,
+    prefix: Path,
+    objects: Arc<dyn ObjectStore>,
+    open: RwLock<Option<Arc<Open>>>,
+    /// Held during a commit.
+    writer: Mutex<()>,
+}
+
+fn settings(options: SlateOptions) -> Settings {
+    // Reasons and figures: docs/decisions/2026-11-22-metadata-store-on-objects.md.
+    Settings {
+        flush_interval: None,
+        manifest_poll_interval: Duration::from_secs(5),
+        l0_sst_size_bytes: options.memtable_bytes,
+        max_unflushed_bytes: options.memtable_bytes.saturating_mul(8),
+        compression_codec: Some(CompressionCodec::Lz4),
+        ..Settings::default()
+    }
+}
+
+impl SlateMetastore {
+    /// Opens the store below `prefix`; makes it if there is none. Takes it over from a writer that has it open.
+    /// `name` stands in errors.
+    ///
+    /// `Io` if the object store cannot be used or does not answer for a minute.
+    pub fn open(
+        objects: Arc<dyn ObjectStore>,
+        prefix: &str,
+        name: &str,
+        options: SlateOptions,
+    ) -> Result<SlateMetastore, StoreError> {
+        let prefix = Path::from(prefix);
+        let builder = Db::builder(prefix.clone(), objects.clone())
+            .with_settings(settings(options))
+            .with_db_cache(Arc::new(BlockCache::new(options.cache_bytes)), 0);
+        let store = SlateMetastore {
+            name: name.into(),
+            prefix,
+            objects,
+            open: RwLock::new(None),
+            writer: Mutex::new(()),
+        };
+        let db = store.within_patience(builder.build())?;
+        let view = RwLock::new(db.snapshot().map_err(|e| store.sort(&e))?);
+        *store.open.write() = Some(Arc::new(Open { db, view }));
+        Ok(store)
+    }
+
+    fn within_patience<T>(
+        &self,
+        op: impl Future<Output = Result<T, slatedb::Error>>,
+    ) -> Result<T, StoreError> {
+        block_on(async {
+            match tokio::time::timeout(PATIENCE, op).await {
+                Ok(result) => result.map_err(|e| self.sort(&e)),
+                Err(_) => {
+                    let cause = format!("the object store did not answer for {} s", PATIENCE.as_secs());
+                    Err(StoreError::Io { path: self.name.clone(), cause })
+                }
+            }
+        })
+    }
+
+    fn opened(&self) -> Result<Arc<Open>, StoreError> {
+        self.open.read().clone().ok_or_else(|| StoreError::Closed { path: self.name.clone() })
+    }
+
+    /// The state after the last commit.
+    fn view(&self) -> Result<Arc<DbSnapshot>, StoreError> {
+        Ok(self.opened()?.view.read().clone())
+    }
+
+    fn sort(&self, error: &slatedb::Error) -> StoreError {
+        let path = self.name.clone();
+        match error.kind() {
+            ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced { path },
+            ErrorKind::Data => StoreError::Corrupt { path, cause: words(error) },
+            _ => StoreError::Io { path, cause: words(error) },
+        }
+    }
+}
+
+/// The whole chain of causes, in one line.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+fn is_callers(key: &[u8]) -> bool {
+    !key.is_empty() && !key.starts_with(OWN_KEYS)
+}
+
+impl Metastore for SlateMetastore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let view = self.view()?;
+        if !is_callers(key) {
+            return Ok(None);
+        }
+        let value = block_on(view.get(key)).map_err(|e| self.sort(&e))?;
+        Ok(value.map(Vec::from))
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let view = self.view()?;
+        let one = async |key: &[u8]| match is_callers(key) {
+            true => view.get(key).await,
+            false => Ok(None),
+        };
+        let mut values = Vec::with_capacity(keys.len());
+        for some in keys.chunks(FETCHES) {
+            let got = block_on(try_join_all(some.iter().map(|key| one(key)))).map_err(|e| self.sort(&e))?;
+            values.extend(got.into_iter().map(|value| value.map(Vec::from)));
+        }
+        Ok(values)
+    }
+
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        let view = self.view()?;
+        let end = end.unwrap_or(OWN_KEYS).min(OWN_KEYS);
+        if limit == 0 || is_empty_range(start, Some(end)) {
+            return Ok(Vec::new());
+        }
+        let mut options = ScanOptions::default();
+        if limit > SMALL_SCAN {
+            options.read_ahead_bytes = READ_AHEAD_BYTES;
+            options.max_fetch_tasks = 2;
+        }
+        let range = (start.map(<[u8]>::to_vec), Bound::Excluded(end.to_vec()));
+        let rows = block_on(async {
+            let mut rows = Vec::new();
+            let mut all = view.scan_with_options(range, &options).await?;
+            while rows.len() < limit
+                && let Some(row) = all.next().await?
+            {
+                rows.push((row.key.to_vec(), row.value.to_vec()));
+            }
+            Ok(rows)
+        });
+        rows.map_err(|e: slatedb::Error| self.sort(&e))
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        let rows = batch.into_sorted_rows();
+        let _one_at_a_time = self.writer.lock();
+        let open = self.opened()?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut batch = WriteBatch::new();
+        for (key, value) in rows {
+            match value {
+                Some(value) => batch.put_bytes(key.into(), value.into()),
+                None => batch.delete(key),
+            }
+        }
+        let committed = block_on(async {
+            let handle = open.db.write(batch).await?;
+            open.db.flush().await?;
+            handle.await_durable().await?;
+            open.db.snapshot()
+        });
+        *open.view.write() = committed.map_err(|e| self.sort(&e))?;
+        Ok(())
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        let open = self.opened()?;
+        let failed =
+            |e: object_store::Error| StoreError::Io { path: self.name.clone(), cause: e.to_string() };
+        let all = self.objects.list(Some(&self.prefix));
+        let disk_bytes =
+            block_on(all.try_fold(0, async |sum, object| Ok(sum + object.size))).map_err(failed)?;
+        let manifest = open.db.manifest();
+        let tables: u64 = manifest.all_sst_views().map(|table| table.estimate_size()).sum();
+        Ok(StoreStats { disk_bytes, rows_approx: tables / ROW_BYTES })
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        // A commit under way ends first.
+        let _no_commit = self.writer.lock();
+        let Some(open) = self.open.write().take() else { return Ok(()) };
+        // Every commit is in the log already: nothing is written that the next opening needs.
+        let options = CloseOptions { flush_type: Some(FlushType::Wal) };
+        match self.within_patience(open.db.close_with_options(options)) {
+            // Whose it is now does not matter any more.
+            Err(StoreError::Fenced { .. }) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl Drop for SlateMetastore {
+    fn drop(&mut self) {
+        // What is committed is durable already; there is nobody left to tell.
+        let _ = self.close();
+    }
+}
