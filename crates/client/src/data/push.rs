@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{AttrChange, Body, CHUNK_BYTES, Extent, Op};
+use chiton_namespace::{Body, CHUNK_BYTES, Extent, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_proto::{Answer, Call};
 use chiton_types::{Cred, Refusal, Time};
@@ -222,14 +222,7 @@ impl Files {
                 }
             }
         }
-        if size <= size_told {
-            return Ok(());
-        }
-        // Grown, and nothing written in the new room.
-        let change = AttrChange { size: Some(size), size_by_handle: true, ..AttrChange::default() };
-        let op = Op::SetAttr { ino: file.ino, change };
-        let answer = self.call(&stamp.cred, Call::Op { op, open: false });
-        file.lock().sent(answer)
+        Ok(())
     }
 
     /// Sends the whole of a small file.
@@ -279,7 +272,7 @@ impl Files {
 /// from one operation alone whether a block is shared.
 fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
     if extents.len() <= EXTENTS_MAX {
-        return if extents.is_empty() { Vec::new() } else { vec![extents] };
+        return vec![extents];
     }
     extents.sort_by_key(|e| e.block);
     let mut parts: Vec<Vec<Extent>> = vec![Vec::new()];

@@ -196,3 +196,31 @@ fn batches_answer_each_name_in_order() {
         assert_eq!(client.list(&dir).expect("listed").len(), 0);
     }
 }
+
+/// S37: "mtime and ctime of a written file are those of the last write", also of one that leaves nothing but holes.
+#[test]
+fn a_change_that_leaves_nothing_to_store_still_sets_the_times_and_the_size() {
+    const PUNCH: i32 = 3;
+    let site = Site::new();
+    for (n, client) in [site.embedded(), site.connected()].into_iter().enumerate() {
+        let path = format!("holes-{n}");
+        client.create_file(&path, b"").expect("made");
+        let size = AttrChange { size: Some(70_000), ..AttrChange::default() };
+        let before = client.set_attr_path(&path, size).expect("truncated");
+        for (mode, offset, len, expect) in [(PUNCH, 5_000, 15_000, 70_000), (0, 90_000, 10_000, 100_000)] {
+            let fh = client.open_path(&path, OpenFlags::READ_WRITE).expect("open");
+            client.fallocate(&client.caller(), fh, mode, offset, len).expect("a hole");
+            let shown = client.stat(&path).expect("seen");
+            client.release(fh).expect("closed");
+            // What the server says, asked by somebody who knows nothing.
+            let after = site.connected().stat(&path).expect("seen");
+            assert!(
+                after.mtime > before.mtime,
+                "mode {mode}: {:?} is not after {:?}",
+                after.mtime,
+                before.mtime
+            );
+            assert_eq!((after.size, after.mtime), (expect, shown.mtime), "mode {mode}");
+        }
+    }
+}
