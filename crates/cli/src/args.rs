@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     /// Look at a journal, take it out, put it back, change it.
     Journal(JournalArgs),
+    /// Check a file system that nobody serves, and repair it.
+    Fsck(Fsck),
     /// Measure, beside baselines in the same run.
     Bench(Bench),
     /// Print a completion script for a shell.
@@ -176,6 +178,31 @@ pub(crate) struct Target {
     /// A mount point, a data directory in use, or a server's address.
     pub(crate) target: String,
     /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton fsck`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --repair --yes /srv/chiton"
+)]
+pub(crate) struct Fsck {
+    /// A data directory, or s3://BUCKET/PREFIX.
+    pub(crate) target: String,
+    /// Repair what can be repaired without guessing.
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Yes, change the file system.
+    #[arg(long, requires = "repair")]
+    pub(crate) yes: bool,
+    /// Read all content and verify its checksums.
+    #[arg(long)]
+    pub(crate) content: bool,
+    /// Memory for sorting; what does not fit goes to temporary files (TMPDIR).
+    #[arg(long, default_value = "256M", value_parser = size::parse)]
+    pub(crate) memory: u64,
+    /// Print JSON: a line for each finding, then a summary.
     #[arg(long)]
     pub(crate) json: bool,
 }

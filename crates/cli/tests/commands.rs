@@ -165,3 +165,25 @@ fn completions_are_there_for_every_shell() {
         assert!(done(&["completions", shell]).contains("umount"), "{shell}");
     }
 }
+
+#[test]
+fn fsck_says_what_it_found_by_its_exit_code() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    done(&["format", text(&data)]);
+    assert!(done(&["fsck", text(&data)]).contains("clean"));
+    refused(&["fsck", "--repair", text(&data)], 8, "--repair --yes");
+    refused(&["fsck", text(dir.path())], 8, "file system");
+    let stray = data.join("objects/blocks/00ff000000000000/01");
+    fs::create_dir_all(&stray).expect("a folder");
+    fs::write(stray.join("0000000000000001"), [0; 21]).expect("a stray block");
+    let out = chiton(&["fsck", "--json", text(&data)]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(out.status.code(), Some(4), "{said}");
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines[0]["problem"], "leaked-block");
+    assert_eq!(lines[1]["left"], 1);
+    let out = chiton(&["fsck", "--repair", "--yes", text(&data)]);
+    assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stdout));
+    assert!(done(&["fsck", text(&data)]).contains("clean"));
+}

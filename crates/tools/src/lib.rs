@@ -1,5 +1,10 @@
 //! What administrators use beside a server: checking and repair, journals, dumps. Libraries; the command line is in
 //! `cli`.
 
+pub mod dump;
 pub mod fsck;
 pub mod journal;
+
+mod overlay;
+
+pub use overlay::Overlay;

@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod df;
 pub(crate) mod flush;
 pub(crate) mod format;
+pub(crate) mod fsck;
 pub(crate) mod journal;
 pub(crate) mod mount;
 pub(crate) mod policy;

@@ -17,6 +17,7 @@ mod blocks;
 mod census;
 mod cursor;
 mod inodes;
+mod offline;
 mod problem;
 mod repair;
 mod rows;
@@ -29,6 +30,7 @@ use chiton_metastore::{Metastore, StoreError};
 use chiton_objects::{ObjectError, Objects};
 use serde::Serialize;
 
+pub use offline::Offline;
 pub use problem::Problem;
 pub use repair::{Repaired, repair};
 

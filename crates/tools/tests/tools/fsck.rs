@@ -1,9 +1,8 @@
 //! Every named inconsistency: made, found, and repaired where fsck says so; and no findings where nothing is wrong.
 
-mod rig;
-
 use std::collections::BTreeSet;
 
+use crate::rig::{Hand, Rig, name};
 use chiton_metastore::Metastore;
 use chiton_namespace::{Op, StoredRow, inode_row_key};
 use chiton_objects::Objects;
@@ -11,7 +10,6 @@ use chiton_server::OwnRow;
 use chiton_tools::fsck::{Finding, Options, Problem, check, findings, repair};
 use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
 use proptest::prelude::*;
-use rig::{Hand, Rig, name};
 
 fn names(found: &[Finding]) -> BTreeSet<&'static str> {
     found.iter().map(|f| f.problem.name()).collect()

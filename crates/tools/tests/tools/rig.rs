@@ -6,10 +6,10 @@ use std::time::Duration;
 use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore};
 use chiton_namespace::{Body, Extent, Make, Op, StoredInode, StoredRow, XattrHow, inode_row_key};
-use chiton_objects::{MemoryObjects, Objects, encode_block};
-use chiton_proto::{Answer, Call};
+use chiton_objects::{MemoryObjects, encode_block};
+use chiton_proto::{Answer, Call, Query};
 use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
-use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, Time};
+use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, Position, Time};
 use chiton_world::{RealWorld, SharedWorld};
 
 pub(crate) struct Rig {
@@ -53,7 +53,7 @@ impl Rig {
     }
 
     /// Lets a server run for as long as `f` does, and ends it in order.
-    pub(crate) fn serve<T>(&self, f: impl FnOnce(&Server) -> T) -> T {
+    pub(crate) fn serve<T>(&self, f: impl FnOnce(&Arc<Server>) -> T) -> T {
         let options = ServerOptions {
             checkpoint_rows: usize::MAX,
             checkpoint_age: Duration::from_secs(3600),
@@ -71,29 +71,7 @@ impl Rig {
     /// A tree with some of everything.
     pub(crate) fn populated() -> Rig {
         let rig = Rig::new();
-        rig.serve(|server| {
-            let s = Hand::new(server);
-            let docs = s.dir(Ino::ROOT, "docs");
-            let deep = s.dir(docs, "deep");
-            s.dir(deep, "deeper");
-            s.file(docs, "inline", b"a few bytes");
-            s.file(docs, "empty", b"");
-            let linked = s.file(docs, "linked", b"x");
-            s.op(Op::Link { ino: linked, parent: deep, name: name("second name") });
-            s.make(docs, "symlink", Make::Symlink { target: b"../docs/inline".to_vec() });
-            s.make(deep, "fifo", Make::Node { kind: Kind::Fifo, rdev: 0 });
-            let big = s.file(docs, "big", b"");
-            s.write(big, &[(0, 100_000, 1), (200_000, 50_000, 2)], 300_000);
-            let copy = s.file(deep, "copy", b"");
-            s.write(copy, &[(0, 1_000, 3)], 1_000);
-            s.op(Op::Clone { from: big, from_offset: 0, to: copy, to_offset: 4_096, len: 150_000 });
-            s.op(Op::SetXattr {
-                ino: big,
-                name: b"user.colour".to_vec(),
-                value: b"green".to_vec(),
-                how: XattrHow::Set,
-            });
-        });
+        rig.serve(|server| populate(server));
         rig
     }
 
@@ -143,6 +121,31 @@ impl Rig {
     }
 }
 
+/// Makes some of everything.
+pub(crate) fn populate(server: &Server) {
+    let s = Hand::new(server);
+    let docs = s.dir(Ino::ROOT, "docs");
+    let deep = s.dir(docs, "deep");
+    s.dir(deep, "deeper");
+    s.file(docs, "inline", b"a few bytes");
+    s.file(docs, "empty", b"");
+    let linked = s.file(docs, "linked", b"x");
+    s.op(Op::Link { ino: linked, parent: deep, name: name("second name") });
+    s.make(docs, "symlink", Make::Symlink { target: b"../docs/inline".to_vec() });
+    s.make(deep, "fifo", Make::Node { kind: Kind::Fifo, rdev: 0 });
+    let big = s.file(docs, "big", b"");
+    s.write(big, &[(0, 100_000, 1), (200_000, 50_000, 2)], 300_000);
+    let copy = s.file(deep, "copy", b"");
+    s.write(copy, &[(0, 1_000, 3)], 1_000);
+    s.op(Op::Clone { from: big, from_offset: 0, to: copy, to_offset: 4_096, len: 150_000 });
+    s.op(Op::SetXattr {
+        ino: big,
+        name: b"user.colour".to_vec(),
+        value: b"green".to_vec(),
+        how: XattrHow::Set,
+    });
+}
+
 /// A session, in short words.
 pub(crate) struct Hand {
     session: EmbeddedSession,
@@ -156,6 +159,19 @@ impl Hand {
     pub(crate) fn op(&self, op: Op) -> Ino {
         match self.session.ask(&Cred::ROOT, Call::Op { op, open: false }) {
             Ok(Answer::Op { outcome, .. }) => outcome.attr.map_or(Ino(0), |attr| attr.ino),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn sync(&self) {
+        let answer = self.session.ask(&Cred::ROOT, Call::Commit { upto: Position(0) });
+        assert_eq!(answer, Ok(Answer::Done));
+    }
+
+    pub(crate) fn names(&self, dir: Ino) -> Vec<String> {
+        let query = Query::ReadDir { dir, cookie: 0, entries_max: 1000, plus: false };
+        match self.session.ask(&Cred::ROOT, Call::Query(query)) {
+            Ok(Answer::Entries { entries, .. }) => entries.iter().map(|e| e.name.to_string()).collect(),
             other => panic!("{other:?}"),
         }
     }

@@ -1,0 +1,135 @@
+//! `chiton fsck`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use chiton_server::{DataAddress, StartError};
+use chiton_tools::fsck::{Finding, Offline, Options, Progress, Summary};
+use chiton_world::{RealWorld, World};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use crate::args::Fsck;
+
+/// Exit codes, after those of e2fsck.
+const CLEAN: u8 = 0;
+const REPAIRED: u8 = 1;
+const LEFT: u8 = 4;
+const FAILED: u8 = 8;
+
+pub(crate) fn run(args: &Fsck) -> ExitCode {
+    match fsck(args) {
+        Ok(code) => ExitCode::from(code),
+        Err(message) => {
+            eprintln!("chiton: {message}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn fsck(args: &Fsck) -> Result<u8, String> {
+    if args.repair && !args.yes {
+        return Err(
+            "--repair changes the metadata store: look at what it would do without it first, then say \
+                    --repair --yes"
+                .to_owned(),
+        );
+    }
+    let data: DataAddress = args.target.parse()?;
+    let bar = bar();
+    let mut replaying = |done, total| show(&bar, Progress { pass: "journal", done, total });
+    let mut offline = match Offline::open(&data, Arc::new(RealWorld), &mut replaying) {
+        Ok(offline) => offline,
+        Err(error @ StartError::Held { .. }) => {
+            return Err(format!(
+                "{error}; a file system is checked when nobody serves it: unmount it or end its server, then run \
+                 chiton fsck {} again",
+                args.target
+            ));
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let options = Options { content: args.content, memory_bytes: memory(args), ..Options::default() };
+    let (mut repaired, left, summary);
+    repaired = 0;
+    if args.repair {
+        if let Some(cause) = offline.journal_damage() {
+            bar.suspend(|| eprintln!("chiton: nothing is repaired while the journal is damaged: {cause}"));
+        }
+        let mut tell = |finding: &Finding, done: bool| {
+            repaired += u64::from(done);
+            bar.suspend(|| print(args, finding, done));
+        };
+        let done = offline.repair(&options, RealWorld.now(), &mut tell, &mut |p| show(&bar, p));
+        let done = done.map_err(|e| e.to_string())?;
+        (left, summary) = (done.left, done.summary);
+    } else {
+        let mut tell = |finding: Finding| bar.suspend(|| print(args, &finding, false));
+        summary = offline.check(&options, &mut tell, &mut |p| show(&bar, p)).map_err(|e| e.to_string())?;
+        left = summary.findings;
+    }
+    bar.finish_and_clear();
+    conclude(args, repaired, left, &summary);
+    Ok(match (left, repaired) {
+        (0, 0) => CLEAN,
+        (0, _) => REPAIRED,
+        _ => LEFT,
+    })
+}
+
+fn memory(args: &Fsck) -> usize {
+    usize::try_from(args.memory).unwrap_or(usize::MAX).max(1 << 20)
+}
+
+fn print(args: &Fsck, finding: &Finding, repaired: bool) {
+    if args.json {
+        let mut line = finding.to_json();
+        line["repaired"] = json!(repaired);
+        println!("{line}");
+    } else if repaired {
+        println!("repaired {finding}");
+    } else {
+        println!("{finding}");
+    }
+}
+
+fn conclude(args: &Fsck, repaired: u64, left: u64, summary: &Summary) {
+    if args.json {
+        println!("{}", json!({ "summary": summary, "repaired": repaired, "left": left }));
+        return;
+    }
+    let Summary { inodes, directories, entries, blocks, .. } = summary;
+    println!("{inodes} inodes ({directories} directories), {entries} entries, {blocks} blocks");
+    for (count, what) in [
+        (summary.removed_but_open, "inodes were removed while open; the server frees them"),
+        (summary.blocks_of_sessions, "blocks without a name belong to sessions that are not over"),
+        (summary.blocks_to_sweep, "blocks of ended sessions are deleted at the server's next start"),
+    ] {
+        if count > 0 {
+            println!("{count} {what}");
+        }
+    }
+    match (left, repaired) {
+        (0, 0) => println!("clean"),
+        (0, _) => println!("{repaired} repaired, clean"),
+        (_, 0) if !args.repair && summary.repairable > 0 => println!(
+            "{left} found; chiton fsck --repair --yes {} repairs {} of them",
+            args.target, summary.repairable
+        ),
+        _ => println!("{repaired} repaired, {left} left"),
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.set_style(
+        ProgressStyle::with_template("{msg:10} {bar:30} {human_pos}/{human_len}").expect("a valid template"),
+    );
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_message(progress.pass);
+    bar.set_length(progress.total);
+    bar.set_position(progress.done);
+}

@@ -1,0 +1,182 @@
+//! Checking and repairing a file system that nobody serves.
+//!
+//! The metadata store is as of the last checkpoint; what the journal holds beyond it is replayed in memory by the
+//! server's own recovery and laid over the store. A check writes nothing. A repair first commits what was replayed, as a
+//! checkpoint would, so that the journal is never replayed over what was repaired.
+//!
+//! Invariants:
+//! - The hold is taken before anything is opened, and kept: nobody else changes the stores meanwhile.
+//! - A file system whose journal is damaged is not repaired: what it lost may be what the rows lack.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chiton_journal::{Place, ReplayError, replay};
+use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
+use chiton_objects::Objects;
+use chiton_server::{Apply, DataAddress, FilesystemInfo, Hold, OwnRow, Server, StartError, Stores};
+use chiton_types::{Position, Time};
+use chiton_world::SharedWorld;
+
+use crate::Overlay;
+use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, repair};
+
+/// A file system in one's own hands.
+pub struct Offline {
+    _hold: Hold,
+    world: SharedWorld,
+    info: FilesystemInfo,
+    store: Arc<dyn Metastore>,
+    objects: Arc<dyn Objects>,
+    place: Arc<dyn Place>,
+    /// The store and what the journal holds beyond it.
+    view: Arc<Overlay>,
+    damage: Option<String>,
+}
+
+impl Offline {
+    /// Takes it. `progress` is told bytes of the journal: done, total.
+    ///
+    /// # Errors
+    /// [`StartError::Held`] if somebody serves it; others as a server's start.
+    pub fn open(
+        data: &DataAddress,
+        world: SharedWorld,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Offline, StartError> {
+        let info = Server::info(data)?;
+        let hold = Hold::take(data, false, &*world)?;
+        let Stores { objects, open_meta, place, .. } = Stores::open(data)?;
+        let store = open_meta().map_err(|e| StartError::Failed(e.to_string()))?;
+        let view = Arc::new(Overlay::new(store.clone()));
+        let mut offline = Offline { _hold: hold, world, info, store, objects, place, view, damage: None };
+        offline.damage = match offline.replay(offline.view.clone(), progress) {
+            Ok(()) => None,
+            Err(StartError::Corrupt(cause)) => Some(cause),
+            Err(error) => return Err(error),
+        };
+        Ok(offline)
+    }
+
+    /// Brings a store to the end of the journal, as the start of a server would.
+    fn replay(
+        &self,
+        store: Arc<dyn Metastore>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), StartError> {
+        let failed = |e: StoreError| StartError::Failed(e.to_string());
+        let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row of the server");
+        let value = store.get(&key).map_err(failed)?;
+        let Some(Ok(Some(OwnRow::Position(stored)))) = value.map(|value| OwnRow::decode(&key, &value)) else {
+            return Err(StartError::Corrupt(
+                "from where to replay it, the metadata store does not say".to_owned(),
+            ));
+        };
+        // After an end in order there is nothing to replay, and a store in which recovery would fail is looked at.
+        match replay(&*self.place, stored, &mut |_| Err(()), &mut |_| {}) {
+            Ok(end) if end.last < stored => {
+                return Err(StartError::Corrupt(format!(
+                    "it ends at position {}, the metadata store holds all up to {stored}",
+                    end.last
+                )));
+            }
+            Ok(_) => return Ok(()),
+            Err(ReplayError::Visitor(())) => {}
+            Err(ReplayError::Journal(error)) => return Err(StartError::Corrupt(error.to_string())),
+        }
+        let stores = Stores {
+            objects: self.objects.clone(),
+            open_meta: Box::new(move || Ok(store.clone())),
+            place: self.place.clone(),
+            objects_address: String::new(),
+        };
+        let offline = chiton_server::Offline::open_with(&self.info, &stores, self.world.clone())?;
+        let select = &mut |_: Position, _: &_, _: &_| true;
+        let all = Apply { after: Position(0), upto: Position(u64::MAX), select, skip_misfits: false };
+        offline.apply(all, &mut |p| progress(p.bytes_done, p.bytes_total)).map(drop)
+    }
+
+    /// What is wrong with the journal, if something is.
+    pub fn journal_damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    fn options(&self, options: &Options) -> Options {
+        Options { shards: Some(self.info.shards), live: false, ..options.clone() }
+    }
+
+    /// As [`check`].
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub fn check(
+        &self,
+        options: &Options,
+        found: &mut dyn FnMut(Finding),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Summary, CheckError> {
+        if let Some(cause) = self.journal_damage() {
+            found(Finding { problem: Problem::JournalDamage { cause: cause.to_owned() }, path: None });
+        }
+        let mut summary = check(&*self.view, &*self.objects, &self.options(options), found, progress)?;
+        summary.findings += u64::from(self.journal_damage().is_some());
+        Ok(summary)
+    }
+
+    /// As [`repair`]; nothing is changed while [`Offline::journal_damage`] says something.
+    ///
+    /// # Errors
+    /// As [`repair`].
+    pub fn repair(
+        &mut self,
+        options: &Options,
+        now: Time,
+        tell: &mut dyn FnMut(&Finding, bool),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Repaired, CheckError> {
+        if self.journal_damage().is_some() {
+            let mut left = Vec::new();
+            let summary = self.check(options, &mut |finding| left.push(finding), progress)?;
+            left.iter().for_each(|finding| tell(finding, false));
+            return Ok(Repaired { repaired: 0, left: summary.findings, summary });
+        }
+        self.view = Arc::new(Overlay::new(self.store.clone()));
+        self.replay(Arc::new(Open(self.store.clone())), &mut |_, _| {}).map_err(|e| {
+            CheckError::Store(StoreError::Io { path: Default::default(), cause: e.to_string() })
+        })?;
+        let done = repair(&*self.store, &*self.objects, &self.options(options), now, tell, progress)?;
+        self.objects.sync()?;
+        Ok(done)
+    }
+}
+
+/// The store, which stays open when who replays into it is done.
+struct Open(Arc<dyn Metastore>);
+
+impl Metastore for Open {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(key)
+    }
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.0.get_many(keys)
+    }
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.0.scan(start, end, limit)
+    }
+    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        self.0.commit(batch)
+    }
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.0.stats()
+    }
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        // Every commit was durable when it returned.
+        let _ = self.store.close();
+    }
+}

@@ -1,0 +1,116 @@
+//! fsck on a data directory: what only the journal holds counts, a check writes nothing, and nobody else is let in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::rig::{Hand, populate};
+use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
+use chiton_tools::fsck::{Finding, Offline, Options};
+use chiton_types::{Ino, Time};
+use chiton_world::{RealWorld, SharedWorld};
+
+fn start(dir: &Path) -> Arc<Server> {
+    let world: SharedWorld = Arc::new(RealWorld);
+    let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
+    Server::start(dir, options, world).expect("starts")
+}
+
+fn format(dir: &Path) {
+    let world: SharedWorld = Arc::new(RealWorld);
+    Server::format(dir, &FormatOptions::default(), &world).expect("formats");
+}
+
+/// Every file with its content, but for what names the holder.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type().expect("a type").is_dir() {
+            all.extend(
+                files(&entry.path()).into_iter().map(|(path, bytes)| (format!("{name}/{path}"), bytes)),
+            );
+        } else if name != "lock" {
+            all.insert(name, std::fs::read(entry.path()).expect("reads"));
+        }
+    }
+    all
+}
+
+fn check(dir: &Path) -> Vec<Finding> {
+    let offline = Offline::open(&DataAddress::from(dir), Arc::new(RealWorld), &mut |_, _| {}).expect("opens");
+    let mut found = Vec::new();
+    let options = Options { content: true, ..Options::default() };
+    offline.check(&options, &mut |f| found.push(f), &mut |_| {}).expect("checks");
+    found
+}
+
+#[test]
+fn what_only_the_journal_holds_is_checked_and_repair_keeps_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    format(dir.path());
+    let server = start(dir.path());
+    populate(&server);
+    // A crash: everything durable is in the journal, the store is as it was formatted.
+    Hand::new(&server).sync();
+    server.abandon();
+    drop(server);
+    let before = files(dir.path());
+    assert_eq!(check(dir.path()), []);
+    let changed: Vec<_> =
+        files(dir.path()).into_iter().filter(|(path, bytes)| before.get(path) != Some(bytes)).collect();
+    let theirs = |path: &str| path.starts_with("meta/");
+    assert!(changed.iter().all(|(path, _)| theirs(path)), "a check wrote {:?}", changed.iter().map(|c| &c.0));
+    // Damage to an object: found, although only the journal names it; what is left after a repair is the same.
+    let block = before.keys().find(|path| path.starts_with("objects/blocks/")).expect("a block");
+    std::fs::remove_file(dir.path().join(block)).expect("removed");
+    let found = check(dir.path());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].problem.name(), "missing-block");
+    assert_eq!(found[0].path.as_deref(), Some("/docs/big"));
+    let mut offline =
+        Offline::open(&DataAddress::from(dir.path()), Arc::new(RealWorld), &mut |_, _| {}).expect("opens");
+    let done = offline.repair(&Options::default(), Time(1), &mut |_, _| {}, &mut |_| {}).expect("repairs");
+    assert_eq!((done.repaired, done.left), (0, 1));
+    drop(offline);
+    let server = start(dir.path());
+    let names = Hand::new(&server).names(Ino::ROOT);
+    assert_eq!(names, ["docs"]);
+    server.shutdown().expect("ends");
+}
+
+#[test]
+fn who_serves_keeps_others_out_and_a_damaged_journal_is_named_and_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    format(dir.path());
+    let server = start(dir.path());
+    let held = Offline::open(&DataAddress::from(dir.path()), Arc::new(RealWorld), &mut |_, _| {});
+    assert!(matches!(held.err(), Some(StartError::Held { .. })));
+    populate(&server);
+    Hand::new(&server).sync();
+    Hand::new(&server).dir(Ino::ROOT, "later");
+    Hand::new(&server).sync();
+    server.abandon();
+    drop(server);
+    let journal = dir.path().join("journal");
+    let segments = files(&journal);
+    let (name, bytes) = segments.iter().next_back().expect("a segment");
+    let mut bad = bytes.clone();
+    bad[64 + 20] ^= 0x10;
+    std::fs::write(journal.join(name), &bad).expect("written");
+    let found = check(dir.path());
+    assert_eq!(found[0].problem.name(), "journal-damage", "{found:?}");
+    let before = files(dir.path());
+    let mut offline =
+        Offline::open(&DataAddress::from(dir.path()), Arc::new(RealWorld), &mut |_, _| {}).expect("opens");
+    let mut told = Vec::new();
+    let tell = &mut |f: &Finding, repaired: bool| told.push((f.problem.name(), repaired));
+    let done = offline.repair(&Options::default(), Time(1), tell, &mut |_| {}).expect("looks");
+    assert_eq!((done.repaired, told[0]), (0, ("journal-damage", false)));
+    drop(offline);
+    let journal_of = |files: BTreeMap<String, Vec<u8>>| -> Vec<_> {
+        files.into_iter().filter(|(path, _)| path.starts_with("journal/")).collect()
+    };
+    assert_eq!(journal_of(files(dir.path())), journal_of(before));
+}
