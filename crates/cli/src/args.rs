@@ -52,6 +52,10 @@ pub(crate) enum Command {
     Journal(JournalArgs),
     /// Check a file system that nobody serves, and repair it.
     Fsck(Fsck),
+    /// Write a whole tree as text.
+    Dump(Dump),
+    /// Make the tree of a dump.
+    Load(Load),
     /// Measure, beside baselines in the same run.
     Bench(Bench),
     /// Print a completion script for a shell.
@@ -205,6 +209,49 @@ pub(crate) struct Fsck {
     /// Print JSON: a line for each finding, then a summary.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `chiton dump`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "TARGET is a mount point, a data directory (served or not), s3://BUCKET/PREFIX, or a server's address. Beside a running server each inode is told as it is when it is read. docs/formats.md has the format.\n\nExamples:\n  chiton dump /srv/chiton -o backup.chiton\n  chiton dump tcp:server:7117 | zstd > backup.chiton.zst\n  chiton dump /mnt/chiton --root /docs --no-content"
+)]
+pub(crate) struct Dump {
+    /// A mount point, a data directory, or a server's address.
+    pub(crate) target: String,
+    /// A new file for the dump (default: standard output).
+    #[arg(long, short)]
+    pub(crate) output: Option<PathBuf>,
+    /// The directory to dump, with all below it.
+    #[arg(long, default_value = "/")]
+    pub(crate) root: String,
+    /// Names and attributes only.
+    #[arg(long)]
+    pub(crate) no_content: bool,
+}
+
+/// Options of `chiton load`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Nothing that is there is changed: a name that is taken ends the load with the number of the line. With --resume, what is there and has the type, size and time of the dump is passed over.\n\nExamples:\n  chiton load /srv/new backup.chiton\n  zstd -d < backup.chiton.zst | chiton load tcp:server:7117 --into /restored\n  chiton load /srv/new backup.chiton --resume"
+)]
+pub(crate) struct Load {
+    /// A mount point, a data directory, or a server's address.
+    pub(crate) target: String,
+    /// The dump (default: standard input).
+    pub(crate) file: Option<PathBuf>,
+    /// The directory that becomes the root of the dump; it must be there.
+    #[arg(long, default_value = "/")]
+    pub(crate) into: String,
+    /// Go on with a load that was cut off.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Load a dump without content: files of the right size, all zeros.
+    #[arg(long)]
+    pub(crate) no_content: bool,
+    /// Everything belongs to who loads.
+    #[arg(long)]
+    pub(crate) no_owner: bool,
 }
 
 /// Options of `chiton top`.

@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         Command::Flush(args) => commands::flush::run(&args),
         Command::Policy(args) => commands::policy::run(&args),
         Command::Journal(args) => commands::journal::run(&args),
+        Command::Dump(args) => commands::dump::run_dump(&args),
+        Command::Load(args) => commands::dump::run_load(&args),
         Command::Fsck(args) => return commands::fsck::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => commands::completions::run(&args),

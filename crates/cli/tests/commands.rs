@@ -187,3 +187,24 @@ fn fsck_says_what_it_found_by_its_exit_code() {
     assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stdout));
     assert!(done(&["fsck", text(&data)]).contains("clean"));
 }
+
+#[test]
+fn a_dump_of_one_file_system_becomes_another() {
+    let mounted = Mounted::start();
+    fs::create_dir(mounted.file("dir")).expect("a folder");
+    fs::write(mounted.file("dir/a"), [5; 100_000]).expect("a write");
+    fs::hard_link(mounted.file("dir/a"), mounted.file("b")).expect("a link");
+    let served = done(&["dump", &mounted.mnt()]);
+    done(&["umount", &mounted.mnt()]);
+    let file = text(&mounted.dir.path().join("dump")).to_string();
+    done(&["dump", &mounted.data(), "-o", &file]);
+    assert_eq!(fs::read_to_string(&file).expect("text"), served);
+    refused(&["dump", &mounted.data(), "-o", &file], 1, "a new file");
+    let other = text(&mounted.dir.path().join("other")).to_string();
+    done(&["format", &other]);
+    done(&["load", &other, &file]);
+    assert_eq!(done(&["dump", &other]), served);
+    refused(&["load", &other, &file], 1, "line 3");
+    done(&["load", &other, &file, "--resume"]);
+    assert!(done(&["fsck", "--content", &other]).contains("clean"));
+}

@@ -61,10 +61,24 @@ pub struct CorruptRow {
 
 impl fmt::Display for CorruptRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.key.first() {
+            Some(b'I') => "an inode",
+            Some(b'E') => "an entry of a directory",
+            Some(b'C') => "the content of a file",
+            Some(b'M') => "the map of a file",
+            Some(b'X') => "extended attributes",
+            Some(b'B') => "the references of a block",
+            Some(b'G') => "a block to be deleted",
+            Some(b'O') => "an inode to be removed",
+            Some(b'N') => "the number of inodes",
+            _ => "an unknown kind",
+        };
+        let of = self.key.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+        let of = of.map(|id| format!(", of {id}")).unwrap_or_default();
         write!(
             f,
-            "corrupt row {:?} of the metadata store: {}",
-            String::from_utf8_lossy(&self.key),
+            "corrupt row {} of the metadata store ({what}{of}): {}; chiton fsck says what is affected",
+            self.key.escape_ascii(),
             self.cause
         )
     }

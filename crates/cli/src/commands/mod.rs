@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod df;
+pub(crate) mod dump;
 pub(crate) mod flush;
 pub(crate) mod format;
 pub(crate) mod fsck;

@@ -80,7 +80,11 @@ impl fmt::Display for StartError {
             StartError::Held { data, holder } => {
                 write!(f, "{data} is in use by {holder}: stop it, or take over (--take-over)")
             }
-            StartError::Corrupt(what) => write!(f, "cannot recover: {what}"),
+            StartError::Corrupt(what) => write!(
+                f,
+                "cannot recover: {what}; chiton fsck and chiton journal inspect say what is affected; else restore a \
+                 backup"
+            ),
             StartError::Failed(what) => write!(f, "cannot start: {what}"),
         }
     }

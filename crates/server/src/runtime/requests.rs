@@ -60,7 +60,7 @@ impl Shared {
                     };
                     engine = self.engine.lock();
                     if let Err(line) = install(&mut engine, fetched, generation) {
-                        self.log(&line);
+                        self.note_error(&line);
                         return failed(id, &m);
                     }
                     step = engine.go_on(task, &self.moment());
@@ -123,15 +123,15 @@ impl Shared {
             let mut engine = self.engine.lock();
             let m = self.moment();
             let mut replies = Vec::new();
-            match fetched.and_then(|fetched| install(&mut engine, fetched, generation)) {
+            let installed = fetched.and_then(|fetched| {
+                install(&mut engine, fetched, generation).inspect_err(|line| self.note_error(line))
+            });
+            match installed {
                 Ok(()) => {
                     let step = engine.go_on(task, &m);
                     self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
                 }
-                Err(line) => {
-                    self.log(&line);
-                    replies.push(failed(id, &m));
-                }
+                Err(_) => replies.push(failed(id, &m)),
             }
             self.leave(engine, &m);
             send_all(sender, replies);

@@ -3,6 +3,7 @@
 mod rig;
 
 mod blocks;
+mod corruption;
 mod exactly_once;
 mod leases;
 mod restart;
