@@ -126,6 +126,8 @@ struct Segment {
 /// What is on the disk, and what of it is durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
+    /// Segments are objects, put whole.
+    whole: bool,
     segments: BTreeMap<u64, Segment>,
     removed: BTreeMap<u64, Segment>,
     objects: BTreeMap<String, Arc<[u8]>>,
@@ -137,6 +139,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// An empty one, whose journal is made of files that grow, or of objects.
+    pub(crate) fn new(shape: Shape) -> Disk {
+        Disk { whole: shape == Shape::Whole, ..Disk::default() }
+    }
+
     /// The same disk, but from now on it breaks a rule.
     pub(crate) fn with_canary(mut self, canary: Option<Canary>) -> Disk {
         self.canary = canary;
@@ -164,7 +171,8 @@ impl Disk {
     fn carry_out(&mut self, write: &Write) {
         match write {
             Write::Create { segment, bytes } => {
-                let made = Segment { bytes: Arc::new(bytes.to_vec()), synced: None };
+                let synced = self.whole.then_some(bytes.len());
+                let made = Segment { bytes: Arc::new(bytes.to_vec()), synced };
                 self.segments.insert(*segment, made);
                 self.removed.remove(segment);
             }
@@ -389,7 +397,7 @@ impl LiveDisk {
 
 impl Place for LiveDisk {
     fn shape(&self) -> Shape {
-        Shape::Grows
+        if self.read(|disk| disk.whole) { Shape::Whole } else { Shape::Grows }
     }
 
     fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError> {
@@ -408,8 +416,12 @@ impl Place for LiveDisk {
     }
 
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
-        if self.read(|disk| disk.segments.contains_key(&number)) {
-            return Err(PlaceError::Exists);
+        let there = self.read(|disk| Some((disk.whole, disk.segments.get(&number)?.bytes.clone())));
+        match there {
+            // Of a put whose answer was lost, as the trait has it.
+            Some((true, there)) if there.as_slice() == bytes => return Ok(()),
+            Some(_) => return Err(PlaceError::Exists),
+            None => {}
         }
         self.write(Write::Create { segment: number, bytes: bytes.into() });
         Ok(())

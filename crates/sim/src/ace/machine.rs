@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_journal::Shape;
 use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Name, Refusal, Time};
@@ -55,7 +56,11 @@ pub(crate) struct Base {
 
 /// Settings under which nothing happens by itself.
 fn server_options() -> ServerOptions {
-    let journal = chiton_journal::Options { flush_interval: LONG, ..chiton_journal::Options::default() };
+    let journal = chiton_journal::Options {
+        flush_interval: LONG,
+        dispatch_size: 2,
+        ..chiton_journal::Options::default()
+    };
     ServerOptions {
         checkpoint_rows: usize::MAX,
         checkpoint_age: LONG,
@@ -90,8 +95,8 @@ type Outcome = Result<(), String>;
 
 impl Base {
     /// The tree of the vocabulary: half of it in a checkpoint, the rest in the journal.
-    pub(crate) fn new() -> Result<Base, String> {
-        let live = LiveDisk::default();
+    pub(crate) fn new(shape: Shape) -> Result<Base, String> {
+        let live = LiveDisk::new(Disk::new(shape));
         let world = world(1, 1);
         let shared: chiton_world::SharedWorld = world.clone();
         let options = FormatOptions { shards: SHARDS, ..FormatOptions::default() };

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use chiton_journal::Shape;
 use chiton_world::{RealWorld, World};
 use parking_lot::Mutex;
 
@@ -44,11 +45,20 @@ pub struct Options {
     pub failures_max: usize,
     /// The disk breaks this rule.
     pub canary: Option<Canary>,
+    /// The journal is made of objects, as on S3, instead of files that grow.
+    pub journal_of_objects: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { length: 3, strides: vec![1], threads: 1, failures_max: 20, canary: None }
+        Options {
+            length: 3,
+            strides: vec![1],
+            threads: 1,
+            failures_max: 20,
+            canary: None,
+            journal_of_objects: false,
+        }
     }
 }
 
@@ -83,19 +93,19 @@ pub fn describe(steps: &[usize]) -> String {
     words.join("; ")
 }
 
-/// Runs one workload, given by places in the vocabulary, on a disk that may break a rule.
+/// Runs one workload, given by places in the vocabulary, on the disk of the options.
 ///
 /// # Errors
 /// In words, if the small tree cannot be made, or a place is none.
-pub fn run_one(steps: &[usize], canary: Option<Canary>) -> Result<Report, String> {
+pub fn run_one(steps: &[usize], options: &Options) -> Result<Report, String> {
     if let Some(n) = steps.iter().find(|n| **n >= VOCABULARY.len()) {
         return Err(format!("step {n}: the vocabulary has 0 to {}", VOCABULARY.len() - 1));
     }
-    let base = Base::new()?;
+    let base = Base::new(options.shape())?;
     let clock = RealWorld;
     let begun = clock.monotonic();
     let mut report = Report::default();
-    report.add(Workload::new(&base, steps, canary).run());
+    report.add(Workload::new(&base, steps, options.canary).run());
     report.elapsed = clock.monotonic() - begun;
     Ok(report)
 }
@@ -105,7 +115,7 @@ pub fn run_one(steps: &[usize], canary: Option<Canary>) -> Result<Report, String
 /// # Errors
 /// In words, if the small tree cannot be made.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report, String> {
-    let base = Base::new()?;
+    let base = Base::new(options.shape())?;
     let clock = RealWorld;
     let begun = clock.monotonic();
     let total: u64 = (1..=options.length).map(|length| options.count(length)).sum();
@@ -134,6 +144,10 @@ pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report, String> 
 }
 
 impl Options {
+    fn shape(&self) -> Shape {
+        if self.journal_of_objects { Shape::Whole } else { Shape::Grows }
+    }
+
     fn stride(&self, length: usize) -> u64 {
         let last = self.strides.last().copied().unwrap_or(1);
         self.strides.get(length - 1).copied().unwrap_or(last).max(1)

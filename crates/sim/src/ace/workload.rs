@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use chiton_server::FilesystemInfo;
+use chiton_namespace::{Make, Op, Outcome};
+use chiton_proto::{Answer, Call};
+use chiton_server::{FilesystemInfo, Server};
+use chiton_types::{Cred, Ino, Mode, Name};
 
 use super::describe;
 use super::disk::{Canary, Crash, Disk, LiveDisk, Logged};
@@ -45,7 +48,16 @@ pub(crate) struct Workload<'a> {
     done: Done,
     canary: Option<Canary>,
     /// What a server made of each disk.
-    recovered: HashMap<u64, Result<Tree, String>>,
+    recovered: HashMap<u64, Result<Recovered, String>>,
+}
+
+/// What a server made of a disk.
+struct Recovered {
+    tree: Tree,
+    /// Numbers of inodes that are made now, a file's and a directory's.
+    next: [Ino; 2],
+    /// What the server wrote before it was asked anything.
+    log: Vec<Logged>,
 }
 
 impl<'a> Workload<'a> {
@@ -112,19 +124,26 @@ impl<'a> Workload<'a> {
             self.done.crashes += 1;
             let left = disk.after(crash);
             let recovered = self.recover(&left).map_err(|what| format!("{crash:?}: {what}"))?;
-            history.judge(begun, recovered).map_err(|violation| format!("{crash:?}: {}", violation.what))?;
+            history
+                .judge(begun, &recovered.tree)
+                .map_err(|violation| format!("{crash:?}: {}", violation.what))?;
+            // Also what the crash took away keeps its number.
+            if let Some(ino) = recovered.next.iter().find(|ino| history.made(begun).any(|made| made == **ino))
+            {
+                return Err(format!("{crash:?}: inode number {ino} is given a second time"));
+            }
         }
         Ok(())
     }
 
-    fn recover(&mut self, left: &Disk) -> Result<&Tree, String> {
+    fn recover(&mut self, left: &Disk) -> Result<&Recovered, String> {
         let fingerprint = left.fingerprint();
         if !self.recovered.contains_key(&fingerprint) {
             self.done.recoveries += 1;
-            let mut result = recover(left, &self.base.info, RECOVERY_SECOND).map(|(tree, _)| tree);
-            if let Ok(tree) = &result
+            let mut result = recover(left, &self.base.info, RECOVERY_SECOND);
+            if let Ok(first) = &result
                 && fingerprint.is_multiple_of(AGAIN_ONE_IN)
-                && let Err(what) = self.recover_again(left, tree)
+                && let Err(what) = self.recover_again(left, first)
             {
                 result = Err(what);
             }
@@ -134,19 +153,17 @@ impl<'a> Workload<'a> {
     }
 
     /// Crashes the recovery, too, at each of its writes: the next one finds the same.
-    fn recover_again(&mut self, left: &Disk, tree: &Tree) -> Result<(), String> {
-        let (_, log) = recover(left, &self.base.info, RECOVERY_SECOND)?;
+    fn recover_again(&mut self, left: &Disk, first: &Recovered) -> Result<(), String> {
         let mut disk = left.clone();
-        for (n, Logged { write, .. }) in log.iter().enumerate() {
+        for (n, Logged { write, .. }) in first.log.iter().enumerate() {
             disk.apply(write);
             for crash in [Crash::Kept, Crash::Forgotten] {
                 self.done.crashes += 1;
                 self.done.recoveries += 1;
-                let (again, _) =
-                    recover(&disk.after(crash), &self.base.info, AGAIN_SECOND).map_err(|what| {
-                        format!("and a crash after write {n} of the recovery, {crash:?}: {what}")
-                    })?;
-                if again != *tree {
+                let again = recover(&disk.after(crash), &self.base.info, AGAIN_SECOND).map_err(|what| {
+                    format!("and a crash after write {n} of the recovery, {crash:?}: {what}")
+                })?;
+                if again.tree != first.tree {
                     return Err(format!(
                         "a crash after write {n} of the recovery, {crash:?}, changes the tree"
                     ));
@@ -157,22 +174,37 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// Starts a server on a disk and reads the tree, before and after what is done in the background. Returns what it
-/// wrote, too.
-fn recover(left: &Disk, info: &FilesystemInfo, second: u64) -> Result<(Tree, Vec<Logged>), String> {
+/// Starts a server on a disk and reads the tree, before and after what is done in the background.
+fn recover(left: &Disk, info: &FilesystemInfo, second: u64) -> Result<Recovered, String> {
     let live = LiveDisk::new(left.clone());
     let server =
         start_server(&live, info, second).map_err(|what| format!("the server does not start: {what}"))?;
-    let looked = look(&server).and_then(|tree| {
-        server.tidy()?;
-        let after = look(&server)?;
-        let rows = LiveDisk::new(live.disk());
-        structure::check(&rows, &rows).map_err(|violation| violation.what)?;
-        match tree == after {
-            true => Ok((tree, live.log())),
-            false => Err("the tree changes with the first checkpoint".to_owned()),
-        }
-    });
+    let looked = judge_server(&server, &live);
     server.abandon();
     looked
+}
+
+fn judge_server(server: &Server, live: &LiveDisk) -> Result<Recovered, String> {
+    let tree = look(server)?;
+    server.tidy()?;
+    if look(server)? != tree {
+        return Err("the tree changes with the first checkpoint".to_owned());
+    }
+    let rows = LiveDisk::new(live.disk());
+    structure::check(&rows, &rows).map_err(|violation| violation.what)?;
+    let log = live.log();
+    let next = [probe(server, Make::File { content: Vec::new() })?, probe(server, Make::Dir)?];
+    Ok(Recovered { tree, next, log })
+}
+
+/// Makes something in the root and returns its number.
+fn probe(server: &Server, make: Make) -> Result<Ino, String> {
+    let session = server.session_embedded("probe", Box::new(|_| {}))?;
+    let name = if make == Make::Dir { "probe-dir" } else { "probe" };
+    let name = Name::try_from(name).expect("a name");
+    let op = Op::Make { parent: Ino::ROOT, name, make, mode: Mode(0o600) };
+    match session.ask(&Cred::ROOT, Call::Op { op, open: false }) {
+        Ok(Answer::Op { outcome: Outcome { attr: Some(attr), .. }, .. }) => Ok(attr.ino),
+        other => Err(format!("nothing new can be made: {other:?}")),
+    }
 }

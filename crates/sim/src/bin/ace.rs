@@ -15,6 +15,7 @@ Usage: cargo xtask ace [OPTIONS]
   --threads N      how many at a time (default: one for each processor)
   --stride N       of the longest sequences only every N-th
   --only A,B,C     one workload, by its steps (what a failure prints)
+  --objects        a journal of objects, as on S3, instead of files that grow
   --canary NAME    the disk breaks a rule, to see that it is noticed: segments-not-synced, objects-not-synced,
                    half-commits, commits-forgotten, rotten-objects
   --list           the steps, with their numbers
@@ -78,6 +79,7 @@ impl Asked {
                     let known = Canary::ALL.iter().find(|(known, _)| known == name);
                     asked.options.canary = Some(known.ok_or(format!("unknown canary {name:?}"))?.1);
                 }
+                "--objects" => asked.options.journal_of_objects = true,
                 "--json" => asked.json = true,
                 "--list" => asked.list = true,
                 "--help" | "-h" => asked.help = true,
@@ -101,7 +103,7 @@ impl Asked {
             return ExitCode::SUCCESS;
         }
         let report = match &self.only {
-            Some(steps) => ace::run_one(steps, self.options.canary),
+            Some(steps) => ace::run_one(steps, &self.options),
             None => ace::run(&self.options, &show_progress),
         };
         match report {

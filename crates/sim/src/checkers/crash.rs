@@ -80,6 +80,14 @@ impl History {
         &self.entries
     }
 
+    /// Numbers of the inodes that the first `begun` entries made.
+    pub fn made(&self, begun: usize) -> impl Iterator<Item = Ino> {
+        self.entries[..begun].iter().filter_map(|entry| match entry {
+            Entry::Act(Change::Make { ino, .. }, _) => Some(*ino),
+            _ => None,
+        })
+    }
+
     /// Least number of entries whose effects a crash after `begun` of them must leave.
     pub fn floor(&self, begun: usize) -> usize {
         self.entries[..begun].iter().rposition(|entry| *entry == Entry::Durable).map_or(0, |at| at + 1)
