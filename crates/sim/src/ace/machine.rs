@@ -17,7 +17,8 @@ use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Name, Refusal, Time};
 use chiton_world::{SeededWorld, World};
 
-use super::disk::{Disk, LiveDisk};
+use super::disk::Disk;
+use super::live::LiveDisk;
 use super::step::Step;
 use crate::checkers::crash::{Entry, History};
 use crate::model::{Change, Model, What, unknown};
@@ -25,6 +26,8 @@ use crate::model::{Change, Model, What, unknown};
 const SHARDS: u16 = 2;
 /// Payload of a block, in bytes: files of the vocabulary have several.
 const BLOCK_BYTES: usize = 16 << 10;
+/// Length of a segment, in bytes: that of a few operations.
+const SEGMENT_BYTES: usize = 512;
 const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 const LONG: Duration = Duration::from_secs(3600);
 /// Between two calls.
@@ -56,7 +59,9 @@ pub(crate) struct Base {
 
 /// Settings under which nothing happens by itself.
 fn server_options() -> ServerOptions {
+    // Short segments: a commit often begins a new one.
     let journal = chiton_journal::Options {
+        segment_bytes: SEGMENT_BYTES,
         flush_interval: LONG,
         dispatch_size: 2,
         ..chiton_journal::Options::default()

@@ -12,6 +12,7 @@
 //! - Of a workload only the crashes from its last step on are judged: those before belong to a shorter one.
 
 mod disk;
+mod live;
 mod look;
 mod machine;
 mod step;

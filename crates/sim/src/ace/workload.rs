@@ -8,7 +8,8 @@ use chiton_server::{FilesystemInfo, Server};
 use chiton_types::{Cred, Ino, Mode, Name};
 
 use super::describe;
-use super::disk::{Canary, Crash, Disk, LiveDisk, Logged};
+use super::disk::{Canary, Crash, Disk};
+use super::live::{LiveDisk, Logged};
 use super::look::look;
 use super::machine::{Base, Machine, start_server};
 use super::step::{Step, VOCABULARY};
