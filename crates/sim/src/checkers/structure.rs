@@ -53,6 +53,8 @@ mod tests {
         let world: chiton_world::SharedWorld = Arc::new(SeededWorld::new(1));
         Server::format_with(&stores, &FormatOptions { shards: 2, ..FormatOptions::default() }, &world)
             .unwrap();
+        // Formatting closes the store.
+        store.crash();
         assert_eq!(check(&*store, &*objects), Ok(()));
         let rows = store.scan(std::ops::Bound::Unbounded, None, 100).unwrap();
         let (root, _) = rows.iter().find(|(key, _)| key[0] == b'I').expect("an inode's row");
