@@ -6,6 +6,8 @@
 //! - Content is whole bytes in memory, holes are zeros. Files of simulated worlds are small.
 //! - A refused change changes nothing.
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,158 +16,14 @@ use chiton_types::{Ino, Kind, Name, Refusal, Time};
 
 use crate::tree::{self, Tree};
 
+pub use change::{Change, TIME_UNKNOWN, What, is_unknown, unknown};
+
 /// Largest file of a simulated world, in bytes.
 pub const CONTENT_BYTES_MAX: u64 = 256 << 20;
-
-/// One change of the tree, as whoever asked for it understands it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A new inode under a new name.
-    Make {
-        /// Directory.
-        parent: Ino,
-        /// Name in it.
-        name: Name,
-        /// The number that was answered, or [`unknown`].
-        ino: Ino,
-        /// What is made.
-        what: What,
-        /// Permissions.
-        mode: u16,
-    },
-    /// A further name.
-    Link {
-        /// File.
-        ino: Ino,
-        /// Directory of the new name.
-        parent: Ino,
-        /// New name.
-        name: Name,
-    },
-    /// A name less.
-    Unlink {
-        /// Directory.
-        parent: Ino,
-        /// Name.
-        name: Name,
-    },
-    /// An empty directory less.
-    Rmdir {
-        /// Directory that holds it.
-        parent: Ino,
-        /// Name.
-        name: Name,
-    },
-    /// A name moves.
-    Rename {
-        /// Old directory.
-        from: Ino,
-        /// Old name.
-        from_name: Name,
-        /// New directory.
-        to: Ino,
-        /// New name.
-        to_name: Name,
-        /// What happens to what bears the new name.
-        how: RenameHow,
-    },
-    /// Ranges of a file get new bytes; it is `size` long afterwards, at least.
-    Write {
-        /// File.
-        ino: Ino,
-        /// Offsets and bytes.
-        pieces: Vec<(u64, Vec<u8>)>,
-        /// Least size afterwards.
-        size: u64,
-    },
-    /// A range reads as zeros, as far as the file goes.
-    Punch {
-        /// File.
-        ino: Ino,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// Bytes of one file become bytes of another (or elsewhere in the same).
-    Copy {
-        /// Source.
-        from: Ino,
-        /// First byte in it.
-        from_offset: u64,
-        /// Destination.
-        to: Ino,
-        /// First byte in it.
-        to_offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// A new size.
-    Truncate {
-        /// File.
-        ino: Ino,
-        /// Size.
-        size: u64,
-    },
-    /// Mode, times.
-    Set {
-        /// Inode.
-        ino: Ino,
-        /// Permissions.
-        mode: Option<u16>,
-        /// Last access.
-        atime: Option<Time>,
-        /// Last change of content.
-        mtime: Option<Time>,
-    },
-    /// An extended attribute gets a value, or is removed.
-    Xattr {
-        /// Inode.
-        ino: Ino,
-        /// Full name.
-        name: String,
-        /// Value; `None` removes.
-        value: Option<Vec<u8>>,
-    },
-    /// Somebody holds the inode open, once more.
-    Open {
-        /// Inode.
-        ino: Ino,
-    },
-    /// Somebody holds it open once less.
-    Close {
-        /// Inode.
-        ino: Ino,
-    },
-}
-
-/// What [`Change::Make`] makes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A file with its content.
-    File(Vec<u8>),
-    /// A directory.
-    Dir,
-    /// A symbolic link with its target.
-    Symlink(Vec<u8>),
-}
-
-/// The time of a change whose asker was not told it. Compared trees may have any there.
-pub const TIME_UNKNOWN: Time = Time(i64::MAX);
 
 /// The later of two times; not known if one of them is not.
 fn later(a: Time, b: Time) -> Time {
     a.max(b)
-}
-
-/// The number of an inode that was made without its maker being told which it is. Compared trees may have any there.
-pub fn unknown(n: u64) -> Ino {
-    Ino(u64::MAX - n)
-}
-
-/// True for what [`unknown`] gives.
-pub fn is_unknown(ino: Ino) -> bool {
-    ino.0 > u64::MAX - (1 << 32)
 }
 
 /// An inode.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::Shape;
-use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
+use chiton_namespace::{AttrChange, RenameHow, SetTime};
 use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Name, Refusal, Time};
 use chiton_world::{SeededWorld, World};
@@ -28,7 +28,6 @@ const SHARDS: u16 = 2;
 const BLOCK_BYTES: usize = 16 << 10;
 /// Length of a segment, in bytes: that of a few operations.
 const SEGMENT_BYTES: usize = 512;
-const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 const LONG: Duration = Duration::from_secs(3600);
 /// Between two calls.
 const TICK: Duration = Duration::from_millis(1);
@@ -37,16 +36,16 @@ const TICK: Duration = Duration::from_millis(1);
 pub(crate) struct Machine {
     pub(crate) live: LiveDisk,
     server: Arc<Server>,
-    client: Client,
-    world: Arc<SeededWorld>,
+    pub(super) client: Client,
+    pub(super) world: Arc<SeededWorld>,
     /// What the client sees, or should.
-    model: Model,
+    pub(super) model: Model,
     pub(crate) history: History,
     /// Inodes made so far, for numbers that are not known yet.
-    made: u64,
+    pub(super) made: u64,
     /// Steps so far: each writes bytes of its own.
-    steps: u8,
-    held: Vec<u64>,
+    pub(super) steps: u8,
+    pub(super) held: Vec<u64>,
 }
 
 /// A machine that is off: what is on its disk, and what that means.
@@ -96,7 +95,7 @@ pub(crate) fn start_server(
 }
 
 /// What a step did not do as the model has it, in words.
-type Outcome = Result<(), String>;
+pub(super) type Outcome = Result<(), String>;
 
 impl Base {
     /// The tree of the vocabulary: half of it in a checkpoint, the rest in the journal.
@@ -242,21 +241,25 @@ impl Machine {
     // ---- what a call means ------------------------------------------------------------------------------
 
     /// Notes what begins; writes from now on come after its beginning.
-    fn begin(&mut self, entry: Entry) {
+    pub(super) fn begin(&mut self, entry: Entry) {
         self.history.push(entry);
         self.live.set_begun(self.history.len());
     }
 
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.world.now()
     }
 
-    fn tick(&self) {
+    pub(super) fn tick(&self) {
         self.world.advance(TICK);
     }
 
     /// A change that takes effect when it is answered.
-    fn change(&mut self, change: Change, call: impl FnOnce(&Client) -> Result<(), Refusal>) -> Outcome {
+    pub(super) fn change(
+        &mut self,
+        change: Change,
+        call: impl FnOnce(&Client) -> Result<(), Refusal>,
+    ) -> Outcome {
         self.tick();
         let now = self.now();
         let expected = self.model.clone().apply(&change, now);
@@ -268,7 +271,7 @@ impl Machine {
     }
 
     /// The same for one that makes an inode.
-    fn make(
+    pub(super) fn make(
         &mut self,
         path: &str,
         what: What,
@@ -293,7 +296,7 @@ impl Machine {
     }
 
     /// A change of content that stays with the client until it is pushed.
-    fn buffer(&mut self, ino: Ino, change: Change) {
+    pub(super) fn buffer(&mut self, ino: Ino, change: Change) {
         let now = self.now();
         // An unlinked file that is still open is nobody's to see after a crash, and none of the model's.
         if self.model.node(ino).is_some() {
@@ -302,12 +305,12 @@ impl Machine {
         self.begin(Entry::Buffered(ino, change, now));
     }
 
-    fn push(&mut self, which: Option<Ino>) {
+    pub(super) fn push(&mut self, which: Option<Ino>) {
         self.begin(Entry::Pushed(which));
     }
 
     /// A promise of durability for everything that was answered.
-    fn durable(&mut self, call: impl FnOnce(&Client) -> Result<(), Refusal>) -> Outcome {
+    pub(super) fn durable(&mut self, call: impl FnOnce(&Client) -> Result<(), Refusal>) -> Outcome {
         self.tick();
         self.push(None);
         same(call(&self.client), Ok(()))?;
@@ -315,12 +318,12 @@ impl Machine {
         Ok(())
     }
 
-    fn at(&self, path: &str) -> Option<(Ino, Name)> {
+    pub(super) fn at(&self, path: &str) -> Option<(Ino, Name)> {
         self.model.find_parent(path)
     }
 
     /// Nothing is at this path, or not even its directory: the client must say so, too.
-    fn absent(&self, path: &str) -> Outcome {
+    pub(super) fn absent(&self, path: &str) -> Outcome {
         match self.client.lstat(path) {
             Err(Refusal::NotFound | Refusal::NotDir) => Ok(()),
             answer => Err(format!("{path} should not be there: {answer:?}")),
@@ -328,12 +331,12 @@ impl Machine {
     }
 
     /// The inode of a path that is one of a file.
-    fn file(&self, path: &str) -> Option<Ino> {
+    pub(super) fn file(&self, path: &str) -> Option<Ino> {
         self.model.find(path)
     }
 
     /// Opens a file; `None` if the model has none there, or a directory.
-    fn open(&mut self, path: &str, flags: OpenFlags) -> Result<Option<(Ino, u64)>, String> {
+    pub(super) fn open(&mut self, path: &str, flags: OpenFlags) -> Result<Option<(Ino, u64)>, String> {
         let expected = match self.file(path).map(|ino| (ino, self.model.node(ino).expect("found").kind)) {
             Some((ino, chiton_types::Kind::File)) => Ok(ino),
             Some((_, chiton_types::Kind::Dir)) => Err(Refusal::IsDir),
@@ -348,170 +351,14 @@ impl Machine {
     }
 
     /// Ends a handle: what was written is pushed.
-    fn close(&mut self, ino: Ino, fh: u64) -> Outcome {
+    pub(super) fn close(&mut self, ino: Ino, fh: u64) -> Outcome {
         self.push(Some(ino));
         same(self.client.release(fh), Ok(()))
-    }
-
-    // ---- the steps --------------------------------------------------------------------------------------
-
-    fn create(&mut self, path: &str, bytes: usize) -> Outcome {
-        let content = vec![self.steps; bytes];
-        if bytes <= chiton_namespace::INLINE_BYTES_MAX {
-            let path = path.to_owned();
-            return self.make(&path.clone(), What::File(content.clone()), |client, _, _| {
-                client.create_file(&path, &content).map(|attr| attr.ino)
-            });
-        }
-        let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
-        let mut opened = None;
-        self.make(path, What::File(Vec::new()), |client, parent, name| {
-            let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
-            opened = Some((entry.attr.ino, fh));
-            Ok(entry.attr.ino)
-        })?;
-        let Some((ino, fh)) = opened else { return Ok(()) };
-        self.write_to(ino, fh, 0, content)?;
-        self.close(ino, fh)
-    }
-
-    fn write_to(&mut self, ino: Ino, fh: u64, offset: u64, content: Vec<u8>) -> Outcome {
-        self.tick();
-        self.buffer(ino, Change::Write { ino, pieces: vec![(offset, content.clone())], size: 0 });
-        let written = self.client.write(&self.client.caller(), fh, offset, &content);
-        same(written.map(drop), Ok(()))
-    }
-
-    /// Open, write (at the end without an offset), close.
-    fn write(&mut self, path: &str, flags: OpenFlags, offset: Option<u64>, bytes: usize) -> Outcome {
-        let Some((ino, fh)) = self.open(path, flags)? else { return Ok(()) };
-        let offset = offset.unwrap_or_else(|| self.model.size(ino));
-        if flags.sync {
-            self.tick();
-            let content = vec![self.steps; bytes];
-            self.buffer(ino, Change::Write { ino, pieces: vec![(offset, content.clone())], size: 0 });
-            self.push(Some(ino));
-            same(self.client.write(&self.client.caller(), fh, offset, &content).map(drop), Ok(()))?;
-            self.begin(Entry::Durable);
-        } else {
-            self.write_to(ino, fh, offset, vec![self.steps; bytes])?;
-        }
-        self.close(ino, fh)
-    }
-
-    fn hold(&mut self, path: &str, offset: u64, bytes: usize) -> Outcome {
-        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
-        self.held.push(fh);
-        self.write_to(ino, fh, offset, vec![self.steps; bytes])
-    }
-
-    fn punch(&mut self, path: &str, offset: u64, len: u64) -> Outcome {
-        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
-        self.tick();
-        self.buffer(ino, Change::Punch { ino, offset, len });
-        let client = &self.client;
-        same(client.fallocate(&client.caller(), fh, PUNCH_HOLE_KEEP_SIZE, offset, len), Ok(()))?;
-        self.close(ino, fh)
-    }
-
-    fn copy(&mut self, from: &str, to: &str) -> Outcome {
-        let Some((source, source_fh)) = self.open(from, OpenFlags::READ)? else { return Ok(()) };
-        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
-        let mut opened = None;
-        self.make(to, What::File(Vec::new()), |client, parent, name| {
-            let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
-            opened = Some((entry.attr.ino, fh));
-            Ok(entry.attr.ino)
-        })?;
-        if let Some((ino, fh)) = opened {
-            self.tick();
-            let len = self.model.size(source);
-            // What was written to the source goes first.
-            self.push(Some(source));
-            // Shared or copied byte by byte: then it is buffered.
-            self.buffer(ino, Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len });
-            let client = &self.client;
-            let copied = client.copy_range(&client.caller(), source_fh, 0, fh, 0, len);
-            if copied != Ok(len) {
-                return Err(format!("copied {copied:?} of {len} bytes"));
-            }
-            self.close(ino, fh)?;
-        }
-        self.close(source, source_fh)
-    }
-
-    fn truncate(&mut self, path: &str, size: u64) -> Outcome {
-        let Some(ino) = self.file(path) else { return self.absent(path) };
-        self.push(Some(ino));
-        let set = AttrChange { size: Some(size), ..AttrChange::default() };
-        self.change(Change::Truncate { ino, size }, |client| {
-            client.setattr(&client.caller(), ino, set, None).map(drop)
-        })
-    }
-
-    fn rename(&mut self, from: &str, to: &str, how: RenameHow) -> Outcome {
-        let Some((from_dir, from_name)) = self.at(from) else { return self.absent(from) };
-        let Some((to_dir, to_name)) = self.at(to) else { return self.absent(to) };
-        let change = Change::Rename {
-            from: from_dir,
-            from_name: from_name.clone(),
-            to: to_dir,
-            to_name: to_name.clone(),
-            how,
-        };
-        self.change(change, |client| {
-            client.rename(&client.caller(), from_dir, from_name.as_bytes(), to_dir, to_name.as_bytes(), how)
-        })
-    }
-
-    fn link(&mut self, from: &str, to: &str) -> Outcome {
-        let Some(ino) = self.file(from) else { return self.absent(from) };
-        let Some((parent, name)) = self.at(to) else { return self.absent(to) };
-        self.change(Change::Link { ino, parent, name: name.clone() }, |client| {
-            client.link(&client.caller(), ino, parent, name.as_bytes()).map(drop)
-        })
-    }
-
-    fn unlink(&mut self, path: &str) -> Outcome {
-        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
-        self.change(Change::Unlink { parent, name: name.clone() }, |client| {
-            client.unlink(&client.caller(), parent, name.as_bytes())
-        })
-    }
-
-    fn unlink_open(&mut self, path: &str) -> Outcome {
-        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
-        self.held.push(fh);
-        self.unlink(path)?;
-        self.write_to(ino, fh, 5_000, vec![self.steps; 9_000])
-    }
-
-    fn xattr(&mut self, path: &str, value: Option<Vec<u8>>) -> Outcome {
-        let Some(ino) = self.file(path) else { return self.absent(path) };
-        let change = Change::Xattr { ino, name: "trusted.ace".to_owned(), value: value.clone() };
-        self.change(change, |client| match &value {
-            Some(value) => client.setxattr(&client.caller(), ino, b"trusted.ace", value, XattrHow::Set),
-            None => client.removexattr(&client.caller(), ino, b"trusted.ace"),
-        })
-    }
-
-    fn set(&mut self, path: &str, mode: Option<u16>, time: Option<Time>, set: AttrChange) -> Outcome {
-        let Some(ino) = self.file(path) else { return self.absent(path) };
-        self.push(Some(ino));
-        self.change(Change::Set { ino, mode, atime: time, mtime: time }, |client| {
-            client.setattr(&client.caller(), ino, set, None).map(drop)
-        })
-    }
-
-    fn fsync(&mut self, path: &str) -> Outcome {
-        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
-        self.durable(|client| client.fsync(fh, false))?;
-        self.close(ino, fh)
     }
 }
 
 /// Compares an answer with the model's.
-fn same(answer: Result<(), Refusal>, expected: Result<(), Refusal>) -> Outcome {
+pub(super) fn same(answer: Result<(), Refusal>, expected: Result<(), Refusal>) -> Outcome {
     if answer == expected { Ok(()) } else { Err(format!("answered {answer:?}, should be {expected:?}")) }
 }
 

@@ -15,6 +15,7 @@ mod disk;
 mod live;
 mod look;
 mod machine;
+mod perform;
 mod step;
 mod workload;
 

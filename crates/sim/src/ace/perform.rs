@@ -1,0 +1,179 @@
+//! What each step of the vocabulary asks the client for.
+
+use chiton_client::OpenFlags;
+use chiton_namespace::{AttrChange, RenameHow, XattrHow};
+use chiton_types::{Ino, Mode, Time};
+
+use super::machine::{Machine, Outcome, same};
+use crate::checkers::crash::Entry;
+use crate::model::{Change, What};
+
+const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
+
+impl Machine {
+    pub(super) fn create(&mut self, path: &str, bytes: usize) -> Outcome {
+        let content = vec![self.steps; bytes];
+        if bytes <= chiton_namespace::INLINE_BYTES_MAX {
+            let path = path.to_owned();
+            return self.make(&path.clone(), What::File(content.clone()), |client, _, _| {
+                client.create_file(&path, &content).map(|attr| attr.ino)
+            });
+        }
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+        let mut opened = None;
+        self.make(path, What::File(Vec::new()), |client, parent, name| {
+            let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
+            opened = Some((entry.attr.ino, fh));
+            Ok(entry.attr.ino)
+        })?;
+        let Some((ino, fh)) = opened else { return Ok(()) };
+        self.write_to(ino, fh, 0, content)?;
+        self.close(ino, fh)
+    }
+
+    fn write_to(&mut self, ino: Ino, fh: u64, offset: u64, content: Vec<u8>) -> Outcome {
+        self.tick();
+        self.buffer(ino, Change::Write { ino, pieces: vec![(offset, content.clone())], size: 0 });
+        let written = self.client.write(&self.client.caller(), fh, offset, &content);
+        same(written.map(drop), Ok(()))
+    }
+
+    /// Open, write (at the end without an offset), close.
+    pub(super) fn write(
+        &mut self,
+        path: &str,
+        flags: OpenFlags,
+        offset: Option<u64>,
+        bytes: usize,
+    ) -> Outcome {
+        let Some((ino, fh)) = self.open(path, flags)? else { return Ok(()) };
+        let offset = offset.unwrap_or_else(|| self.model.size(ino));
+        if flags.sync {
+            self.tick();
+            let content = vec![self.steps; bytes];
+            self.buffer(ino, Change::Write { ino, pieces: vec![(offset, content.clone())], size: 0 });
+            self.push(Some(ino));
+            same(self.client.write(&self.client.caller(), fh, offset, &content).map(drop), Ok(()))?;
+            self.begin(Entry::Durable);
+        } else {
+            self.write_to(ino, fh, offset, vec![self.steps; bytes])?;
+        }
+        self.close(ino, fh)
+    }
+
+    pub(super) fn hold(&mut self, path: &str, offset: u64, bytes: usize) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.held.push(fh);
+        self.write_to(ino, fh, offset, vec![self.steps; bytes])
+    }
+
+    pub(super) fn punch(&mut self, path: &str, offset: u64, len: u64) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.tick();
+        self.buffer(ino, Change::Punch { ino, offset, len });
+        let client = &self.client;
+        same(client.fallocate(&client.caller(), fh, PUNCH_HOLE_KEEP_SIZE, offset, len), Ok(()))?;
+        self.close(ino, fh)
+    }
+
+    pub(super) fn copy(&mut self, from: &str, to: &str) -> Outcome {
+        let Some((source, source_fh)) = self.open(from, OpenFlags::READ)? else { return Ok(()) };
+        let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+        let mut opened = None;
+        self.make(to, What::File(Vec::new()), |client, parent, name| {
+            let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
+            opened = Some((entry.attr.ino, fh));
+            Ok(entry.attr.ino)
+        })?;
+        if let Some((ino, fh)) = opened {
+            self.tick();
+            let len = self.model.size(source);
+            // What was written to the source goes first.
+            self.push(Some(source));
+            // Shared or copied byte by byte: then it is buffered.
+            self.buffer(ino, Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len });
+            let client = &self.client;
+            let copied = client.copy_range(&client.caller(), source_fh, 0, fh, 0, len);
+            if copied != Ok(len) {
+                return Err(format!("copied {copied:?} of {len} bytes"));
+            }
+            self.close(ino, fh)?;
+        }
+        self.close(source, source_fh)
+    }
+
+    pub(super) fn truncate(&mut self, path: &str, size: u64) -> Outcome {
+        let Some(ino) = self.file(path) else { return self.absent(path) };
+        self.push(Some(ino));
+        let set = AttrChange { size: Some(size), ..AttrChange::default() };
+        self.change(Change::Truncate { ino, size }, |client| {
+            client.setattr(&client.caller(), ino, set, None).map(drop)
+        })
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str, how: RenameHow) -> Outcome {
+        let Some((from_dir, from_name)) = self.at(from) else { return self.absent(from) };
+        let Some((to_dir, to_name)) = self.at(to) else { return self.absent(to) };
+        let change = Change::Rename {
+            from: from_dir,
+            from_name: from_name.clone(),
+            to: to_dir,
+            to_name: to_name.clone(),
+            how,
+        };
+        self.change(change, |client| {
+            client.rename(&client.caller(), from_dir, from_name.as_bytes(), to_dir, to_name.as_bytes(), how)
+        })
+    }
+
+    pub(super) fn link(&mut self, from: &str, to: &str) -> Outcome {
+        let Some(ino) = self.file(from) else { return self.absent(from) };
+        let Some((parent, name)) = self.at(to) else { return self.absent(to) };
+        self.change(Change::Link { ino, parent, name: name.clone() }, |client| {
+            client.link(&client.caller(), ino, parent, name.as_bytes()).map(drop)
+        })
+    }
+
+    pub(super) fn unlink(&mut self, path: &str) -> Outcome {
+        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
+        self.change(Change::Unlink { parent, name: name.clone() }, |client| {
+            client.unlink(&client.caller(), parent, name.as_bytes())
+        })
+    }
+
+    pub(super) fn unlink_open(&mut self, path: &str) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.held.push(fh);
+        self.unlink(path)?;
+        self.write_to(ino, fh, 5_000, vec![self.steps; 9_000])
+    }
+
+    pub(super) fn xattr(&mut self, path: &str, value: Option<Vec<u8>>) -> Outcome {
+        let Some(ino) = self.file(path) else { return self.absent(path) };
+        let change = Change::Xattr { ino, name: "trusted.ace".to_owned(), value: value.clone() };
+        self.change(change, |client| match &value {
+            Some(value) => client.setxattr(&client.caller(), ino, b"trusted.ace", value, XattrHow::Set),
+            None => client.removexattr(&client.caller(), ino, b"trusted.ace"),
+        })
+    }
+
+    pub(super) fn set(
+        &mut self,
+        path: &str,
+        mode: Option<u16>,
+        time: Option<Time>,
+        set: AttrChange,
+    ) -> Outcome {
+        let Some(ino) = self.file(path) else { return self.absent(path) };
+        self.push(Some(ino));
+        self.change(Change::Set { ino, mode, atime: time, mtime: time }, |client| {
+            client.setattr(&client.caller(), ino, set, None).map(drop)
+        })
+    }
+
+    pub(super) fn fsync(&mut self, path: &str) -> Outcome {
+        let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
+        self.durable(|client| client.fsync(fh, false))?;
+        self.close(ino, fh)
+    }
+}
