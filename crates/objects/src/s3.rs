@@ -96,8 +96,12 @@ impl S3Objects {
     /// # Errors
     /// In words that say what to change.
     pub fn probe(&self, nonce: u64) -> Result<(), String> {
-        let (bucket, hint) = (&self.location.bucket, &self.hint);
-        probe_conditional_put(self, nonce).map_err(|e| probe::advice(&e, bucket, hint))
+        probe_conditional_put(self, nonce).map_err(|e| self.explain(&e))
+    }
+
+    /// What an administrator should change after this error.
+    pub fn explain(&self, error: &ObjectError) -> String {
+        probe::advice(error, &self.location.bucket, &self.hint)
     }
 
     fn path(&self, key: &str) -> Path {

@@ -3,6 +3,7 @@
 mod address;
 mod options;
 
+mod bucket;
 mod format;
 mod hold;
 mod severable;

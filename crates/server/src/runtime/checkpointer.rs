@@ -124,6 +124,9 @@ impl Shared {
         }
         // Whether it landed is not known; committing the same rows again does no harm.
         let reopened = self.meta.reopen();
+        if let Err(StoreError::Fenced { .. }) = reopened {
+            self.fenced("another server");
+        }
         Err(why(&reopened.err().unwrap_or(error)))
     }
 

@@ -24,7 +24,7 @@ use crate::runtime::stores::Stores;
 
 /// The one version of the data directory so far.
 const VERSION: u32 = 1;
-const INFO_FILE: &str = "chiton.json";
+pub(crate) const INFO_FILE: &str = "chiton.json";
 
 /// What is chosen when storage is formatted, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,19 +145,24 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
         }
         Err(e) => return Err(StartError::Failed(format!("{}: {e}", dir.display()))),
     };
+    parse_info(&text, &data)
+}
+
+/// What `chiton.json` of a place says.
+pub(crate) fn parse_info(text: &[u8], data: &DataAddress) -> Result<FilesystemInfo, StartError> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
     }
     let foreign =
         |e: serde_json::Error| StartError::Foreign(data.clone(), format!("its {INFO_FILE} is not ours: {e}"));
-    let Version { version } = serde_json::from_slice(&text).map_err(foreign)?;
+    let Version { version } = serde_json::from_slice(text).map_err(foreign)?;
     if version > VERSION {
-        return Err(StartError::Newer { data, found: version, known: VERSION });
+        return Err(StartError::Newer { data: data.clone(), found: version, known: VERSION });
     }
-    let info: FilesystemInfo = serde_json::from_slice(&text).map_err(foreign)?;
+    let info: FilesystemInfo = serde_json::from_slice(text).map_err(foreign)?;
     if info.shards == 0 {
-        return Err(StartError::Foreign(data, format!("it has {} shards", info.shards)));
+        return Err(StartError::Foreign(data.clone(), format!("it has {} shards", info.shards)));
     }
     Ok(info)
 }

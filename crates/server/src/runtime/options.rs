@@ -43,6 +43,9 @@ pub struct ServerOptions {
     pub take_over: bool,
     /// Told bytes done and to do while the journal is replayed.
     pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
+    /// Told once, with the reason, when another server has taken over: what was not confirmed by then never will be. The
+    /// process should abandon the server and end. On a thread of the server's.
+    pub on_fenced: Option<Arc<dyn Fn(&str) + Send + Sync>>,
     /// Told what an administrator should know, a line each. Standard error by default.
     pub log: Log,
 }
@@ -65,6 +68,7 @@ impl Default for ServerOptions {
             serve: ServeOptions::default(),
             take_over: false,
             progress: None,
+            on_fenced: None,
             log: Arc::new(|line| eprintln!("chiton: {line}")),
         }
     }

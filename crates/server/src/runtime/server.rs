@@ -11,6 +11,7 @@ use chiton_world::sync::Mutex;
 use chiton_world::thread::{self, JoinHandle};
 
 use crate::runtime::address::DataAddress;
+use crate::runtime::bucket::{Bucket, bucket_info, format_bucket};
 use crate::runtime::embed::EmbeddedSession;
 use crate::runtime::error::{FormatError, StartError};
 use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
@@ -42,7 +43,7 @@ impl Server {
     ) -> Result<FilesystemInfo, FormatError> {
         match data.into() {
             DataAddress::Dir(dir) => format_dir(&dir, options, &**world),
-            DataAddress::S3(_) => Err(FormatError::Failed("S3 is not there yet".to_owned())),
+            DataAddress::S3(location) => format_bucket(&location, options, &**world),
         }
     }
 
@@ -63,9 +64,12 @@ impl Server {
     /// # Errors
     /// As [`Server::start`] for places that are not formatted, foreign or newer.
     pub fn info(data: impl Into<DataAddress>) -> Result<FilesystemInfo, StartError> {
-        match data.into() {
-            DataAddress::Dir(dir) => read_info(&dir),
-            DataAddress::S3(_) => Err(StartError::Failed("S3 is not there yet".to_owned())),
+        let data = data.into();
+        match &data {
+            DataAddress::Dir(dir) => read_info(dir),
+            DataAddress::S3(location) => {
+                bucket_info(&Bucket::open(location).map_err(StartError::Failed)?, &data)
+            }
         }
     }
 
@@ -79,9 +83,14 @@ impl Server {
         world: SharedWorld,
     ) -> Result<Arc<Server>, StartError> {
         let data = data.into();
+        if let DataAddress::S3(location) = &data {
+            let bucket = Bucket::open(location).map_err(StartError::Failed)?;
+            bucket.s3.probe(world.random()).map_err(StartError::Failed)?;
+        }
         let info = Server::info(&data)?;
         let hold = Hold::take(&data, options.take_over, &*world)?;
-        let stores = Stores::open_with(&data, options.metastore)?;
+        let mut stores = Stores::open_with(&data, options.metastore)?;
+        hold.guard(&mut stores);
         Server::run(info, stores, options, world, Some(hold))
     }
 
@@ -106,6 +115,14 @@ impl Server {
         hold: Option<Hold>,
     ) -> Result<Arc<Server>, StartError> {
         let shared = recover(info, stores, options, world)?;
+        if let Some(hold) = &hold {
+            let shared = Arc::downgrade(&shared);
+            hold.on_lost(Box::new(move |holder| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.fenced(holder);
+                }
+            }));
+        }
         let server = Server {
             shared: shared.clone(),
             threads: Mutex::new(Vec::new()),

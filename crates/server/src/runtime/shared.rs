@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     /// Held during a checkpoint; one whose commit failed.
     pub(crate) checkpointing: Mutex<Option<Begun>>,
     pub(crate) stopping: AtomicBool,
+    /// Another server has taken over.
+    pub(crate) fenced: AtomicBool,
     pub(crate) checkpoint_bell: Bell,
 }
 
@@ -138,6 +140,7 @@ impl Shared {
             checkpoint,
             checkpointing: Mutex::new(None),
             stopping: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
             checkpoint_bell: Bell::default(),
         }
     }
@@ -174,11 +177,32 @@ impl Shared {
             self.health.store(0, Ordering::Relaxed);
             self.log("the journal has space again");
         }
+        if let Err(JournalError::Fenced { by }) = outcome {
+            self.fenced(&format!("the server of epoch {by}"));
+        }
         if before < now
             && let Err(error) = outcome
         {
             self.log(&error.to_string());
             self.error_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Another server has the file system: nothing is answered or confirmed from here on.
+    pub(crate) fn fenced(&self, by: &str) {
+        if self.fenced.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // Not a word more to the store, and the journal's next attempt fails for good.
+        self.place.sever();
+        self.health.fetch_max(2, Ordering::Relaxed);
+        let why = format!(
+            "{by} has taken over this file system: this server ends; what it confirmed is kept, its clients go on with \
+             the new one"
+        );
+        self.log(&why);
+        if let Some(told) = &self.options.on_fenced {
+            told(&why);
         }
     }
 

@@ -11,6 +11,7 @@ use chiton_objects::{LocalObjects, Objects};
 use chiton_world::sync::RwLock;
 
 use crate::runtime::address::DataAddress;
+use crate::runtime::bucket::Bucket;
 use crate::runtime::error::StartError;
 
 /// Opens the metadata store; again after an error that asks for it.
@@ -42,7 +43,9 @@ impl Stores {
     pub(crate) fn open_with(data: &DataAddress, metastore: FjallOptions) -> Result<Stores, StartError> {
         match data {
             DataAddress::Dir(dir) => Stores::local(dir, metastore).map_err(StartError::Failed),
-            DataAddress::S3(_) => Err(StartError::Failed("S3 is not there yet".to_owned())),
+            DataAddress::S3(location) => {
+                Bucket::open(location).map(Bucket::stores).map_err(StartError::Failed)
+            }
         }
     }
 

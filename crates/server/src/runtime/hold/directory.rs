@@ -127,12 +127,12 @@ fn end(holder: &Holder, file: &File, world: &dyn World) -> std::io::Result<()> {
     Ok(())
 }
 
-fn host() -> String {
+pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Start time of a process, from the 22nd field of its stat file; the second may hold spaces and parentheses.
-fn started(pid: Pid) -> Option<u64> {
+pub(super) fn started(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }

@@ -1,0 +1,109 @@
+//! A file system in a bucket.
+//!
+//! ```text
+//!   chiton.json      as in a data directory; put if absent, last: its presence means "formatted"
+//!   holders/         who serves it (see hold/objects.rs)
+//!   journal/  meta/  blocks/
+//! ```
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use chiton_journal::ObjectPlace;
+use chiton_metastore::{Metastore, SlateMetastore, SlateOptions, StoreError};
+use chiton_objects::{ObjectError, Objects, Retry, RetryOptions, S3Location, S3Objects};
+use chiton_world::{RealWorld, World};
+
+use crate::runtime::address::DataAddress;
+use crate::runtime::error::{FormatError, StartError};
+use crate::runtime::format::{FilesystemInfo, FormatOptions, INFO_FILE, format_stores, parse_info};
+use crate::runtime::stores::Stores;
+
+/// What an interrupted format may have left.
+const OURS: [&str; 4] = ["journal", "meta", "holders", "probe"];
+const PAGE: usize = 1000;
+
+/// Objects below the location, with what fails for now tried again.
+pub(crate) struct Bucket {
+    pub(crate) s3: Arc<S3Objects>,
+    pub(crate) objects: Arc<dyn Objects>,
+}
+
+impl Bucket {
+    /// Asks the service nothing.
+    pub(crate) fn open(location: &S3Location) -> Result<Bucket, String> {
+        let s3 = Arc::new(S3Objects::open(location)?);
+        let sleeper = Arc::new(chiton_world::thread::sleep);
+        let objects = Retry::new(s3.clone(), Arc::new(RealWorld), sleeper, RetryOptions::default());
+        Ok(Bucket { s3, objects: Arc::new(objects) })
+    }
+
+    pub(crate) fn stores(self) -> Stores {
+        let place = ObjectPlace::new(self.objects.clone(), "journal");
+        let location = self.s3.location().below("meta");
+        let client = self.s3.library_client();
+        let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
+            let name = location.to_string();
+            let store =
+                SlateMetastore::open(client.clone(), &location.prefix, &name, SlateOptions::default());
+            Ok(Arc::new(store?))
+        };
+        Stores {
+            objects: self.objects,
+            open_meta: Box::new(open_meta),
+            place: Arc::new(place),
+            objects_address: String::new(),
+        }
+    }
+}
+
+/// Makes a new file system below a prefix.
+pub(crate) fn format_bucket(
+    location: &S3Location,
+    options: &FormatOptions,
+    world: &dyn World,
+) -> Result<FilesystemInfo, FormatError> {
+    let bucket = Bucket::open(location).map_err(FormatError::Failed)?;
+    bucket.s3.probe(world.random()).map_err(FormatError::Failed)?;
+    let failed = |e: ObjectError| FormatError::Failed(bucket.s3.explain(&e));
+    let objects = bucket.objects.clone();
+    let formatted = || FormatError::Formatted(DataAddress::S3(location.clone()));
+    match objects.size(INFO_FILE) {
+        Ok(_) => return Err(formatted()),
+        Err(e) if e.is_not_found() => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let mut left = BTreeSet::new();
+    loop {
+        let page = objects.list("", left.last().map(String::as_str), PAGE).map_err(failed)?;
+        if page.is_empty() {
+            break;
+        }
+        left.extend(page.into_iter().map(|object| object.key));
+        let foreign = |key: &String| !OURS.contains(&key.split('/').next().unwrap_or(""));
+        if left.iter().any(foreign) {
+            return Err(FormatError::NotEmpty(DataAddress::S3(location.clone())));
+        }
+    }
+    for key in left {
+        objects.delete(&key).map_err(failed)?;
+    }
+    let explain = bucket.s3.clone();
+    let stores = bucket.stores();
+    let info = format_stores(&stores, options, world)?;
+    let text = serde_json::to_string_pretty(&info).expect("plain values");
+    match objects.put_if_absent(INFO_FILE, text.as_bytes()) {
+        Ok(true) => Ok(info),
+        Ok(false) => Err(formatted()),
+        Err(e) => Err(FormatError::Failed(explain.explain(&e))),
+    }
+}
+
+/// What the file system below a prefix says about itself.
+pub(crate) fn bucket_info(bucket: &Bucket, data: &DataAddress) -> Result<FilesystemInfo, StartError> {
+    match bucket.objects.get(INFO_FILE, None) {
+        Ok(text) => parse_info(&text, data),
+        Err(e) if e.is_not_found() => Err(StartError::NotFormatted(data.clone())),
+        Err(e) => Err(StartError::Failed(bucket.s3.explain(&e))),
+    }
+}
