@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
+use chiton_server::DataAddress;
+
 use crate::size;
 
 const EXAMPLES: &str = "\
@@ -65,11 +67,12 @@ pub(crate) enum Command {
 /// Options of `chiton format`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json"
+    after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json\n  chiton format s3://bucket/chiton     credentials as for other S3 tools: AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL …"
 )]
 pub(crate) struct Format {
-    /// An empty directory, or one to make.
-    pub(crate) dir: PathBuf,
+    /// An empty directory, or one to make; or s3://BUCKET/PREFIX.
+    #[arg(value_name = "DIR|s3://BUCKET/PREFIX")]
+    pub(crate) data: DataAddress,
     /// Units of placement, fixed for ever: 64 lets a laptop's file system become a small cluster.
     #[arg(long, default_value_t = chiton_types::SHARDS_DEFAULT, value_parser = clap::value_parser!(u16).range(1..=32768))]
     pub(crate) shards: u16,
@@ -84,7 +87,8 @@ pub(crate) struct ServerArgs {
     /// Memory for the metadata cache.
     #[arg(long, default_value = "1G", value_parser = size::parse)]
     pub(crate) cache: u64,
-    /// End a process that holds the data directory, and take its place.
+    /// Take the place of a server that has this file system: on a directory its process is ended, on S3 it loses its
+    /// right to write and ends when it notices.
     #[arg(long)]
     pub(crate) take_over: bool,
 }
@@ -92,12 +96,12 @@ pub(crate) struct ServerArgs {
 /// Options of `chiton serve`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n\nA Unix socket in the data directory is always served: chiton mount --server /srv/chiton/socket /mnt"
+    after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n  chiton serve --data s3://bucket/chiton --listen tcp:0.0.0.0:7117\n\nA Unix socket is always served, in the data directory (chiton mount --server /srv/chiton/socket /mnt), for a bucket in\na directory of this user: its address is printed at the start."
 )]
 pub(crate) struct Serve {
-    /// The data directory, made by `chiton format`.
-    #[arg(long)]
-    pub(crate) data: PathBuf,
+    /// Made by `chiton format`: a data directory or s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
+    pub(crate) data: DataAddress,
     /// Further addresses: tcp:HOST:PORT or unix:PATH; may be repeated.
     #[arg(long)]
     pub(crate) listen: Vec<chiton_proto::Address>,
@@ -122,9 +126,9 @@ pub(crate) enum Data {
     after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground"
 )]
 pub(crate) struct Mount {
-    /// A data directory: the server runs inside this mount. An empty or missing directory is formatted.
+    /// A data directory or s3://BUCKET/PREFIX: the server runs inside this mount. What is empty is formatted.
     #[arg(long, required_unless_present = "server", conflicts_with = "server")]
-    pub(crate) data: Option<PathBuf>,
+    pub(crate) data: Option<DataAddress>,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
     #[arg(long)]
     pub(crate) server: Option<chiton_proto::Address>,

@@ -1,10 +1,12 @@
 //! From what a user names (mount point, data directory, address) to a client.
 
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
 use chiton_proto::Address;
+use chiton_server::DataAddress;
 
 use crate::failure::{Failure, Outcome};
 
@@ -13,11 +15,54 @@ const FORMAT_FILE: &str = "chiton.json";
 /// Socket in a data directory on which its server listens.
 pub(crate) const SOCKET: &str = "socket";
 
+/// The data address with a directory's full name, which is the same from everywhere.
+pub(crate) fn absolute(data: &DataAddress) -> Outcome<DataAddress> {
+    match data {
+        DataAddress::Dir(dir) => std::path::absolute(dir)
+            .map(DataAddress::Dir)
+            .map_err(|e| Failure::failed(format!("{}: {e}", dir.display()))),
+        DataAddress::S3(_) => Ok(data.clone()),
+    }
+}
+
+/// Where the server of this file system listens on this machine: in the data directory, or, for a bucket, in a directory
+/// that only this user may enter, which is made.
+pub(crate) fn socket(data: &DataAddress) -> Outcome<PathBuf> {
+    let location = match data {
+        DataAddress::Dir(dir) => return Ok(dir.join(SOCKET)),
+        DataAddress::S3(location) => location,
+    };
+    let uid = rustix::process::getuid().as_raw();
+    let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("chiton"),
+        _ => std::env::temp_dir().join(format!("chiton-{uid}")),
+    };
+    let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", dir.display()));
+    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
+        _ => {}
+    }
+    let meta = std::fs::symlink_metadata(&dir).map_err(failed)?;
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+        return Err(Failure::failed(format!(
+            "{} is not a directory of this user alone: remove it, or set XDG_RUNTIME_DIR",
+            dir.display()
+        )));
+    }
+    // The name of a socket is short; what is cut off still counts.
+    let name = location.to_string();
+    let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
+    Ok(dir.join(format!("{hash:016x}.socket")))
+}
+
 /// The address of the server behind `target`.
 pub(crate) fn address(target: &str) -> Outcome<Address> {
     let path = Path::new(target);
     if let Some(source) = mounted_source(path)? {
         return from_source(&source, target);
+    }
+    if let Ok(data @ DataAddress::S3(_)) = target.parse() {
+        return Ok(Address::Unix(socket(&data)?));
     }
     if path.join(FORMAT_FILE).is_file() {
         return parse(&format!("unix:{}", path.join(SOCKET).display()));
@@ -57,7 +102,10 @@ fn parse(text: &str) -> Outcome<Address> {
 fn from_source(source: &str, target: &str) -> Outcome<Address> {
     match source.strip_prefix("chiton:") {
         Some(at) if at.starts_with("unix:") || at.starts_with("tcp:") => parse(at),
-        Some(dir) => parse(&format!("unix:{}", Path::new(dir).join(SOCKET).display())),
+        Some(data) => match data.parse() {
+            Ok(data) => Ok(Address::Unix(socket(&data)?)),
+            Err(e) => Err(Failure::absent(format!("{target}: {e}"))),
+        },
         None => Err(Failure::absent(format!("{target} is a mount of something else ({source})"))),
     }
 }

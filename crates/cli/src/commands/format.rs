@@ -11,11 +11,11 @@ use crate::failure::{Failure, Outcome};
 pub(crate) fn run(args: &Format) -> Outcome {
     let options = FormatOptions { shards: args.shards, ..FormatOptions::default() };
     let world: SharedWorld = Arc::new(RealWorld);
-    Server::format(&args.dir, &options, &world).map_err(Failure::from)?;
+    Server::format(&args.data, &options, &world).map_err(Failure::from)?;
     if args.json {
-        println!("{}", serde_json::json!({ "data": args.dir, "shards": args.shards }));
+        println!("{}", serde_json::json!({ "data": args.data.to_string(), "shards": args.shards }));
     } else {
-        println!("formatted {}; mount it: chiton mount --data {0} MOUNTPOINT", args.dir.display());
+        println!("formatted {}; mount it: chiton mount --data {0} MOUNTPOINT", args.data);
     }
     Ok(())
 }

@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chiton_client::data::DataMode;
 use chiton_client::{Client, ClientOptions};
 use chiton_mount::{MountOptions, Unmounter};
 use chiton_proto::Address;
-use chiton_server::{FormatOptions, Server};
+use chiton_server::{DataAddress, FormatOptions, Server, StartError};
 use chiton_world::{RealWorld, SharedWorld};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,8 +17,8 @@ use signal_hook::iterator::Signals;
 use super::serve;
 use crate::args::{Data, Mount};
 use crate::background;
-use crate::failure::{Failure, Outcome};
-use crate::target::SOCKET;
+use crate::failure::{Class, Failure, Outcome};
+use crate::target;
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     let mountpoint = std::fs::canonicalize(&args.mountpoint).map_err(|e| {
@@ -30,11 +30,13 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
+    let end = Arc::new(TakenOver::default());
+    let teller = end.clone();
+    let told: serve::Fenced = Arc::new(move |why| teller.tell(why));
     let (server, source) = match (&args.data, &args.server) {
         (Some(data), _) => {
-            let data =
-                std::path::absolute(data).map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?;
-            (Some(start(&data, args)?), format!("chiton:{}", data.display()))
+            let data = target::absolute(data)?;
+            (Some(start(&data, args, told.clone())?), format!("chiton:{data}"))
         }
         (None, Some(address)) => (None, format!("chiton:{address}")),
         (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
@@ -51,6 +53,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     };
     let mount = chiton_mount::Mount::start(Arc::new(client), &mountpoint, options).map_err(Failure::from)?;
     end_on_signals(mount.unmounter())?;
+    end.unmount_with(mount.unmounter());
     let announcement =
         serde_json::json!({ "pid": std::process::id(), "mountpoint": mountpoint, "source": source });
     if args.announce {
@@ -61,6 +64,10 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     }
     let ended = mount.wait().map_err(Failure::from);
     if let Some(server) = server {
+        if let Some(why) = end.why() {
+            server.abandon();
+            return Err(Failure::new(Class::Busy, why));
+        }
         server.shutdown().map_err(|e| {
             Failure::failed(format!(
                 "the last checkpoint failed: {e}; what is in the journal is replayed at the next start"
@@ -71,20 +78,23 @@ pub(crate) fn run(args: &Mount) -> Outcome {
 }
 
 /// The server inside: its data directory is formatted if there is nothing in it yet.
-fn start(data: &Path, args: &Mount) -> Outcome<Arc<Server>> {
-    let empty = std::fs::read_dir(data)
-        .map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none());
-    if empty {
+fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<Server>> {
+    let is_empty = match data {
+        DataAddress::Dir(dir) => std::fs::read_dir(dir)
+            .map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none()),
+        DataAddress::S3(_) => matches!(Server::info(data), Err(StartError::NotFormatted(_))),
+    };
+    if is_empty {
         let world: SharedWorld = Arc::new(RealWorld);
         Server::format(data, &FormatOptions::default(), &world).map_err(Failure::from)?;
-        eprintln!("formatted {}", data.display());
+        eprintln!("formatted {data}");
     }
-    let server = serve::start(data, &args.inside)?;
+    let server = serve::start(data, &args.inside, told)?;
     // Tools ask here; another mount may join.
-    let socket = Address::Unix(data.join(SOCKET));
+    let socket = Address::Unix(target::socket(data)?);
     server
-        .serve(&[socket])
-        .map_err(|e| Failure::failed(format!("cannot serve the socket in {}: {e}", data.display())))?;
+        .serve(std::slice::from_ref(&socket))
+        .map_err(|e| Failure::failed(format!("cannot serve the socket {socket}: {e}")))?;
     Ok(server)
 }
 
@@ -105,6 +115,41 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
     };
     result.map_err(Failure::absent)
+}
+
+/// A server inside that another one takes over: the mount goes, too, also from under its users.
+#[derive(Default)]
+struct TakenOver(Mutex<(Option<String>, Option<Unmounter>)>);
+
+impl TakenOver {
+    fn tell(&self, why: &str) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = Some(why.to_owned());
+        Self::act(&mut state);
+    }
+
+    fn unmount_with(&self, unmounter: Unmounter) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 = Some(unmounter);
+        Self::act(&mut state);
+    }
+
+    fn act(state: &mut (Option<String>, Option<Unmounter>)) {
+        if state.0.is_some()
+            && let Some(unmounter) = state.1.take()
+        {
+            // Not here: whoever tells may be what the kernel waits for.
+            std::thread::spawn(move || {
+                if let Err(e) = unmounter.unmount(true) {
+                    eprintln!("chiton: {e}; unmount by hand: umount -l");
+                }
+            });
+        }
+    }
+
+    fn why(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
 }
 
 /// SIGINT and SIGTERM unmount in order; a second one takes the mount away although it is in use.
@@ -141,7 +186,7 @@ fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
 
 /// Where a mount in the background writes its messages: beside the data, or the user's state folder.
 fn log_path(args: &Mount, mountpoint: &Path) -> PathBuf {
-    if let Some(data) = &args.data {
+    if let Some(data) = args.data.as_ref().and_then(DataAddress::dir) {
         // Beside, not inside: the data directory may not be there yet.
         let mut name = data.file_name().unwrap_or_else(|| "chiton".as_ref()).to_os_string();
         name.push(".log");

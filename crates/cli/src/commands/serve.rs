@@ -1,10 +1,9 @@
 //! `chiton serve`.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use chiton_proto::Address;
-use chiton_server::{Server, ServerOptions};
+use chiton_server::{DataAddress, Server, ServerOptions};
 use chiton_world::RealWorld;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -12,22 +11,35 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{Serve, ServerArgs};
 use crate::failure::{Class, Failure, Outcome};
-use crate::target::SOCKET;
+use crate::target;
+
+/// Told why this server may not go on.
+pub(crate) type Fenced = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) fn run(args: &Serve) -> Outcome {
     // Listened for from the start: a signal during recovery ends the process in order, too.
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
-    let data = std::path::absolute(&args.data)
-        .map_err(|e| Failure::failed(format!("{}: {e}", args.data.display())))?;
-    let server = start(&data, &args.server)?;
-    let mut addresses = vec![Address::Unix(data.join(SOCKET))];
+    let data = target::absolute(&args.data)?;
+    let (end, ended) = mpsc::channel();
+    let fenced = Mutex::new(end.clone());
+    let tell = move |why: &str| drop(fenced.lock().map(|end| end.send(Some(why.to_owned()))));
+    let server = start(&data, &args.server, Arc::new(tell))?;
+    let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
     for address in &addresses {
-        eprintln!("serving {} on {address}", data.display());
+        eprintln!("serving {data} on {address}");
     }
-    signals.forever().next();
+    std::thread::spawn(move || {
+        signals.forever().next();
+        // The other end is there as long as the process.
+        let _ = end.send(None);
+    });
+    if let Ok(Some(why)) = ended.recv() {
+        server.abandon();
+        return Err(Failure::new(Class::Busy, why));
+    }
     eprintln!("shutting down: everything is made durable first");
     server.shutdown().map_err(|e| {
         Failure::failed(format!(
@@ -37,7 +49,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
 }
 
 /// Starts the server of a data directory, with a bar while it replays its journal.
-pub(crate) fn start(data: &Path, args: &ServerArgs) -> Outcome<Arc<Server>> {
+/// `fenced` is told, once and on another thread, if another server takes over.
+pub(crate) fn start(data: &DataAddress, args: &ServerArgs, fenced: Fenced) -> Outcome<Arc<Server>> {
     let bar = ProgressBar::hidden();
     bar.set_style(
         ProgressStyle::with_template("replaying the journal {bar:30} {bytes}/{total_bytes} {eta}")
@@ -47,6 +60,7 @@ pub(crate) fn start(data: &Path, args: &ServerArgs) -> Outcome<Arc<Server>> {
     let options = ServerOptions {
         cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
         take_over: args.take_over,
+        on_fenced: Some(fenced),
         progress: Some(Arc::new(move |done, total| {
             if shown.is_hidden() && total > 0 {
                 shown.set_draw_target(indicatif::ProgressDrawTarget::stderr());

@@ -195,6 +195,7 @@ impl Shared {
         }
         // Not a word more to the store, and the journal's next attempt fails for good.
         self.place.sever();
+        self.stopping.store(true, Ordering::Release);
         self.health.fetch_max(2, Ordering::Relaxed);
         let why = format!(
             "{by} has taken over this file system: this server ends; what it confirmed is kept, its clients go on with \
