@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod fix;
 mod run;
+mod sim;
 mod stopwatch;
 mod suites;
 mod tree;
@@ -21,6 +22,7 @@ Usage: ./x COMMAND [OPTIONS]
   test              installs what is missing and runs every check: format, clippy, tests, POSIX suites, demo
   bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
+  sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
   suites            only the POSIX suites (pjdfstest, fsx) on a mount
   fix               writes what can be fixed by machine: format, clippy's suggestions
 ";
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         "test" | "verify" => verify::run(),
         "bench" => bench::run(rest),
         "ace" => ace::run(rest),
+        "sim" => sim::run(rest),
         "suites" => suites::run().map(|_| ()),
         "fix" => fix::run(),
         "help" | "--help" | "-h" => {

@@ -152,6 +152,11 @@ impl Client {
         Client { service, files, core, user: user.unwrap_or_else(process_user), filesystem }
     }
 
+    /// Ends as a crash would: nothing more reaches the server. For tests and simulation.
+    pub fn abandon(&self) {
+        self.service.abandon();
+    }
+
     /// Identity of the file system.
     pub fn filesystem(&self) -> u64 {
         self.filesystem

@@ -162,12 +162,14 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let wire = self.shared.state.lock().up.clone();
-        if let Some(wire) = wire {
-            let (closes, bye) = {
-                let session = &mut self.shared.state.lock().session;
-                (session.take_closes(), session.issue(&Cred::ROOT, Call::Bye))
-            };
+        let farewell = {
+            let state = &mut *self.shared.state.lock();
+            // The server closes the recall channel at the end of the session: the link thread must not come back.
+            state.stopping = true;
+            let session = &mut state.session;
+            state.up.clone().map(|wire| (wire, session.take_closes(), session.issue(&Cred::ROOT, Call::Bye)))
+        };
+        if let Some((wire, closes, bye)) = farewell {
             // What was acknowledged stays with the server when the session ends in order.
             drop(closes.map(|closes| wire.start(&closes)));
             drop(wire.call(&bye));
@@ -339,6 +341,10 @@ impl Service for Connected {
 
     fn is_embedded(&self) -> bool {
         false
+    }
+
+    fn abandon(&self) {
+        self.shared.stop();
     }
 }
 

@@ -116,6 +116,10 @@ impl Service for Observed {
     fn is_embedded(&self) -> bool {
         self.inner.is_embedded()
     }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }
 
 /// An operation under way whose outcome the cache is told.

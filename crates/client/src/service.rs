@@ -103,6 +103,9 @@ pub trait Service: Send + Sync {
 
     /// True if the server is in this process: asking it costs less than a cache.
     fn is_embedded(&self) -> bool;
+
+    /// Ends as a crash would: nothing more is sent, who waits is told that there is no connection.
+    fn abandon(&self) {}
 }
 
 /// A call under way: a future, or something to wait for.

@@ -278,6 +278,8 @@ pub enum Happened {
         server: ServerId,
         /// The epoch of its journal.
         epoch: u64,
+        /// The last position that it found there.
+        found: u64,
     },
     /// A server is gone. Its storage has forgotten what was not synced.
     ServerCrashed {

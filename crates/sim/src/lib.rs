@@ -12,6 +12,21 @@ pub mod clock;
 pub mod random;
 pub mod turns;
 
+pub mod canary;
+pub mod disk;
+pub mod net;
+pub mod party;
+pub mod record;
+
+pub mod judge;
+pub mod perform;
+pub mod plan;
+pub mod run;
+pub mod structure;
+
+pub mod command;
+pub mod shrink;
+
 pub mod history;
 pub mod model;
 pub mod tree;

@@ -467,7 +467,7 @@ impl Schedule for Turns {
     fn wake(&self, key: usize, all: bool) {
         let state = &mut *self.state.borrow_mut();
         let Some(queue) = state.waiting.get_mut(&key) else { return };
-        let count = if all { queue.len() } else { 1 };
+        let count = if all { queue.len() } else { queue.len().min(1) };
         for number in queue.drain(..count) {
             state.threads.get_mut(&number).expect("who waits is there").waits_for = Some(WOKEN);
             state.ready.push(number);

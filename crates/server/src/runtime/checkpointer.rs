@@ -13,6 +13,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use chiton_journal::JournalError;
 use chiton_metastore::{Batch, StoreError};
 use chiton_namespace::RowChange;
 use chiton_types::{Position, Put, Take};
@@ -47,10 +48,11 @@ impl Shared {
 
     fn is_due(&self) -> bool {
         let journal_bytes = self.appended_bytes.load(Relaxed) - self.checkpoint.appended_bytes.load(Relaxed);
-        if journal_bytes == 0 {
-            return false;
-        }
         let age = self.checkpoint_age();
+        if journal_bytes == 0 {
+            // One whose commit failed is tried again, even if nothing changes any more.
+            return self.checkpointing.lock().is_some();
+        }
         let rows = self.engine.lock().namespace().dirty_rows();
         rows >= self.checkpoint_rows
             || journal_bytes >= self.options.checkpoint_journal_bytes
@@ -121,6 +123,13 @@ impl Shared {
         if matches!(error, StoreError::NoSpace { .. }) && !self.store_full.swap(true, Relaxed) {
             // Those that wait for room are told.
             self.with_engine(|engine, _| engine.room_changed());
+        }
+        if matches!(error, StoreError::Busy { .. }) {
+            // Another server has opened the store: opening it again would take it away from that one.
+            self.set_health(Err(&JournalError::Failed(
+                "another server has taken the metadata store".to_owned(),
+            )));
+            return Err(why(&error));
         }
         // Whether it landed is not known; committing the same rows again does no harm.
         let reopened = self.meta.reopen();

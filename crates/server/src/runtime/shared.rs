@@ -111,6 +111,9 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Shared {
         let checkpoint = CheckpointState::default();
+        // What was replayed, and what was reserved since, is in no checkpoint yet: one is due by age, whether or not
+        // anything changes.
+        let unsaved = u64::from(parts.journal.last() > parts.stored);
         checkpoint.position.store(parts.stored.0, Ordering::Relaxed);
         checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
         Shared {
@@ -135,7 +138,7 @@ impl Shared {
             health: AtomicU8::new(0),
             store_full: AtomicBool::new(false),
             blocks_unsynced: Arc::new(AtomicBool::new(false)),
-            appended_bytes: AtomicU64::new(0),
+            appended_bytes: AtomicU64::new(unsaved),
             error_count: AtomicU64::new(0),
             checkpoint,
             checkpointing: Mutex::new(None),

@@ -1,0 +1,33 @@
+//! Rules that are broken on purpose: a checker that does not see them is worth nothing.
+
+/// A broken rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Canary {
+    /// The journal's sync returns without having synced.
+    FsyncSkipped,
+    /// Operations that are sent again come as new ones: the server cannot know them as duplicates.
+    WindowForgets,
+    /// Leases are given back by the network, before their holder has heard that they are asked for.
+    LeaseNotRecalled,
+    /// What is reserved of inode numbers is not kept: a restart begins with old ones.
+    InodesReused,
+    /// A segment's number that another writer has taken is believed to be one's own.
+    FenceIgnored,
+    /// Blocks are not stored, although that is said.
+    BlockDropped,
+    /// Blocks are not deleted, although that is said.
+    GarbageKept,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Canary; 7] = [
+        Canary::FsyncSkipped,
+        Canary::WindowForgets,
+        Canary::LeaseNotRecalled,
+        Canary::InodesReused,
+        Canary::FenceIgnored,
+        Canary::BlockDropped,
+        Canary::GarbageKept,
+    ];
+}

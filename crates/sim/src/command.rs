@@ -1,0 +1,150 @@
+//! `chiton-sim`: runs seeds, and makes a failing one short.
+
+use std::ops::Range;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use chiton_world::{RealWorld, World};
+use clap::Parser;
+
+use crate::plan::{self, Plan};
+use crate::run::{Outcome, run};
+
+/// Runs a cluster of real servers and clients on a simulated world, and checks what was promised.
+///
+/// Examples:
+///   chiton-sim --seed 42               one run, again the same
+///   chiton-sim --seeds 0..500          many
+///   chiton-sim --seconds 60            fresh seeds for a minute
+///   chiton-sim --seed 42 --trace       with everything that happened
+#[derive(Parser, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// One seed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Seeds from A up to, not including, B.
+    #[arg(long, value_parser = parse_range, value_name = "A..B")]
+    seeds: Option<Range<u64>>,
+    /// Fresh seeds for so many seconds; they are printed.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// About how many steps all clients take together.
+    #[arg(long, default_value_t = 150)]
+    steps: usize,
+    /// Prints what happened.
+    #[arg(long)]
+    trace: bool,
+    /// Does not look for a shorter run that fails, too.
+    #[arg(long)]
+    no_shrink: bool,
+}
+
+fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or("write it as A..B")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text:?}: {e}"));
+    Ok(number(from)?..number(to)?)
+}
+
+/// What all runs together took.
+#[derive(Default)]
+struct Totals {
+    runs: u64,
+    simulated: Duration,
+    calls: u64,
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let begun = RealWorld.monotonic();
+    let mut totals = Totals::default();
+    let mut seeds: Box<dyn Iterator<Item = u64>> = match (&args.seed, &args.seeds, &args.seconds) {
+        (Some(seed), ..) => Box::new(std::iter::once(*seed)),
+        (_, Some(range), _) => Box::new(range.clone()),
+        (.., Some(seconds)) => {
+            let first = RealWorld.random() >> 24;
+            println!("fresh seeds from {first} on, for {seconds} s");
+            let end = begun + Duration::from_secs(*seconds);
+            Box::new((first..).take_while(move |_| RealWorld.monotonic() < end))
+        }
+        _ => Box::new(0..20),
+    };
+    let ok = seeds.all(|seed| one(&args, seed, &mut totals));
+    let real = RealWorld.monotonic() - begun;
+    println!(
+        "{} runs, {} calls, {:.0} simulated seconds in {:.1} s: {:.0} times as fast",
+        totals.runs,
+        totals.calls,
+        totals.simulated.as_secs_f64(),
+        real.as_secs_f64(),
+        totals.simulated.as_secs_f64() / real.as_secs_f64()
+    );
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
+    let plan = plan::draw(seed, args.steps);
+    let outcome = run(&plan, None);
+    totals.runs += 1;
+    totals.simulated += outcome.simulated;
+    totals.calls += calls(&outcome);
+    if args.trace {
+        print_lines(&outcome);
+    }
+    if outcome.violations.is_empty() {
+        return true;
+    }
+    println!("seed {seed} fails:");
+    print_violations(&outcome);
+    if !args.no_shrink {
+        let (short, outcome) = crate::shrink::shrink(&plan, outcome, None);
+        println!(
+            "\nthe shortest run found that fails ({} steps, {} faults):",
+            steps(&short),
+            short.faults.len()
+        );
+        print_plan(&short);
+        if !args.trace {
+            print_lines(&outcome);
+        }
+        print_violations(&outcome);
+    }
+    println!("\nagain: cargo xtask sim --seed {seed} --steps {}", args.steps);
+    false
+}
+
+fn steps(plan: &Plan) -> usize {
+    plan.clients.iter().map(Vec::len).sum()
+}
+
+fn calls(outcome: &Outcome) -> u64 {
+    let returned =
+        |event: &&crate::history::Event| matches!(event.what, crate::history::Happened::Returned { .. });
+    outcome.history.events.iter().filter(returned).count() as u64
+}
+
+fn print_violations(outcome: &Outcome) {
+    for violation in &outcome.violations {
+        println!("  {}: {}", violation.checker, violation.what);
+    }
+}
+
+fn print_plan(plan: &Plan) {
+    println!("  {:?}", plan.setup);
+    for (at, fault) in &plan.faults {
+        println!("  at {at:?}: {fault:?}");
+    }
+}
+
+fn print_lines(outcome: &Outcome) {
+    for (at, line) in &outcome.lines {
+        let mut line = line.clone();
+        if line.len() > 220 {
+            let cut = (0..=220).rev().find(|n| line.is_char_boundary(*n)).unwrap_or(0);
+            line.truncate(cut);
+            line.push('…');
+        }
+        println!("  {:>12.6} {line}", at.as_secs_f64());
+    }
+}

@@ -1,0 +1,425 @@
+//! Storage of a run: segments, objects and rows in memory, with what can happen to them.
+//!
+//! ```text
+//!   server ─▶ Bay (one life of a server) ─ slow? failing? full? cut off? ─▶ Disk (outlives all servers)
+//! ```
+//!
+//! Invariants:
+//! - What was not synced when a server dies is lost, kept in part, or torn, as the seed says; what was synced stays.
+//! - A bay that is cut off changes nothing more, whatever its server still tries.
+
+use std::ops::{Bound, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
+use chiton_metastore::{Batch, MemoryMetastore, Metastore, Row, StoreError, StoreStats};
+use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
+use chiton_world::sync::Mutex;
+use chiton_world::thread;
+
+use crate::canary::Canary;
+use crate::random::Random;
+use crate::turns::turns;
+
+/// How storage behaves at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mood {
+    /// Everything takes so many times as long.
+    pub slowness: u32,
+    /// So many of 10,000 operations on the journal's place are not answered, half of them having happened.
+    pub place_silent: u32,
+    /// So many of 10,000 operations on objects fail and may be tried again, half of them having happened.
+    pub objects_silent: u32,
+    /// So many of 1,000 commits of rows fail, half of them having happened; then the store must be opened anew.
+    pub rows_fail: u32,
+    /// Nothing can grow.
+    pub full: bool,
+}
+
+impl Mood {
+    /// Nothing goes wrong.
+    pub const GOOD: Mood =
+        Mood { slowness: 1, place_silent: 0, objects_silent: 0, rows_fail: 0, full: false };
+}
+
+/// Storage that outlives servers.
+pub struct Disk {
+    place: Mutex<Arc<MemoryPlace>>,
+    objects: Arc<MemoryObjects>,
+    rows: Arc<MemoryMetastore>,
+    mood: Mutex<Mood>,
+    random: Mutex<Random>,
+    canary: Option<Canary>,
+    /// Counts what changes storage.
+    points: AtomicU64,
+    /// The power fails at this point.
+    crash_at: AtomicU64,
+    /// Openings of the row store: an older one is void where stores are shared.
+    openings: AtomicU64,
+}
+
+/// What an operation does to storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Sync,
+}
+
+/// What became of an operation.
+enum Fate<T> {
+    Done(T),
+    /// Not answered; it may have happened.
+    Silent,
+    /// Not done: no space.
+    Full,
+    /// The server is cut off.
+    Gone,
+}
+
+impl Disk {
+    /// Empty storage.
+    pub fn new(shape: Shape, seed: u64, canary: Option<Canary>) -> Arc<Disk> {
+        Arc::new(Disk {
+            place: Mutex::new(Arc::new(MemoryPlace::new(shape))),
+            objects: Arc::new(MemoryObjects::new()),
+            rows: Arc::new(MemoryMetastore::new()),
+            mood: Mutex::new(Mood::GOOD),
+            random: Mutex::new(Random::new(seed, 2)),
+            canary,
+            points: AtomicU64::new(0),
+            crash_at: AtomicU64::new(u64::MAX),
+            openings: AtomicU64::new(0),
+        })
+    }
+
+    /// A way in for one life of a server.
+    pub fn bay(self: &Arc<Disk>) -> Arc<Bay> {
+        Arc::new(Bay { disk: self.clone(), is_cut: AtomicBool::new(false) })
+    }
+
+    /// How it behaves from now on.
+    pub fn set_mood(&self, mood: Mood) {
+        *self.mood.lock() = mood;
+    }
+
+    /// How it behaves.
+    pub fn mood(&self) -> Mood {
+        *self.mood.lock()
+    }
+
+    /// Changes of storage so far.
+    pub fn points(&self) -> u64 {
+        self.points.load(SeqCst)
+    }
+
+    /// Lets the power fail just after the change number `point` (from 1): nothing changes any more.
+    pub fn set_crash_at(&self, point: u64) {
+        self.crash_at.store(point, SeqCst);
+    }
+
+    /// True if the power has failed.
+    pub fn is_down(&self) -> bool {
+        self.points() >= self.crash_at.load(SeqCst)
+    }
+
+    /// The power is back, or the only server of this storage died: what was not synced is gone, or part of it.
+    pub fn crash(&self) {
+        self.crash_at.store(u64::MAX, SeqCst);
+        let mut random = self.random.lock();
+        let mut place = self.place.lock();
+        let mut torn = Vec::new();
+        let after = place.crash(&mut |number, unsynced| {
+            let keep = match random.below(3) {
+                0 => 0,
+                1 => unsynced,
+                _ => random.below(unsynced as u64 + 1) as usize,
+            };
+            if keep > 0 && random.chance(1, 3) {
+                torn.push((number, keep));
+            }
+            keep
+        });
+        for (number, keep) in torn {
+            // A sector in the midst of what was not synced never arrived.
+            if let Ok(mut bytes) = after.read(number, u64::MAX) {
+                let end = bytes.len();
+                let hole = end - keep + random.below(keep as u64) as usize;
+                let hole_end = end.min(hole + 512);
+                bytes[hole..hole_end].fill(0);
+                after.set_bytes(number, bytes);
+            }
+        }
+        *place = Arc::new(after);
+        self.objects.crash_keeping(|_| random.chance(1, 2));
+        self.rows.crash();
+    }
+
+    /// The journal's segments as they are.
+    pub fn remains_place(&self) -> Arc<MemoryPlace> {
+        self.place.lock().clone()
+    }
+
+    /// The stores as they are, for whoever inspects them when no server runs.
+    pub fn remains(&self) -> (Arc<dyn Place>, Arc<MemoryObjects>, Arc<MemoryMetastore>) {
+        self.rows.crash();
+        (self.place.lock().clone(), self.objects.clone(), self.rows.clone())
+    }
+}
+
+/// One server's way to storage.
+pub struct Bay {
+    disk: Arc<Disk>,
+    is_cut: AtomicBool,
+}
+
+impl Bay {
+    /// Nothing of this server reaches storage any more.
+    pub fn cut(&self) {
+        self.is_cut.store(true, SeqCst);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_cut.load(SeqCst) || self.disk.is_down()
+    }
+
+    /// An operation, with what it suffers.
+    fn suffer<T>(&self, kind: Kind, silent: u32, of: u32, act: impl FnOnce() -> T) -> Fate<T> {
+        if self.is_gone() {
+            return Fate::Gone;
+        }
+        let (before, after, mute, happens, full) = {
+            let mood = *self.disk.mood.lock();
+            let mut random = self.disk.random.lock();
+            let span = match kind {
+                Kind::Read => random.between(20, 200),
+                Kind::Write => random.between(5, 50),
+                Kind::Sync => random.between(200, 3_000),
+            };
+            let micros = span * u64::from(mood.slowness);
+            let before = random.below(micros);
+            let mute = silent > 0 && random.chance(silent.into(), of.into());
+            (before, micros - before, mute, random.chance(1, 2), mood.full)
+        };
+        thread::sleep(Duration::from_micros(before));
+        if self.is_gone() {
+            return Fate::Gone;
+        }
+        turns().mix(kind as u64 + before);
+        let result = match (mute && !happens, full && kind == Kind::Write) {
+            (_, true) => Fate::Full,
+            (true, _) => Fate::Silent,
+            _ => {
+                let done = act();
+                if kind != Kind::Read {
+                    self.disk.points.fetch_add(1, SeqCst);
+                }
+                if mute { Fate::Silent } else { Fate::Done(done) }
+            }
+        };
+        thread::sleep(Duration::from_micros(after));
+        if self.is_gone() { Fate::Gone } else { result }
+    }
+
+    fn in_place<T>(
+        &self,
+        kind: Kind,
+        act: impl FnOnce(&MemoryPlace) -> Result<T, PlaceError>,
+    ) -> Result<T, PlaceError> {
+        // Of a growing segment that did not answer nothing may be believed; a whole one is put again.
+        let silent = match self.shape() {
+            Shape::Whole => self.disk.mood().place_silent,
+            Shape::Grows => 0,
+        };
+        let place = self.disk.place.lock().clone();
+        match self.suffer(kind, silent, 10_000, || act(&place)) {
+            Fate::Done(result) => result,
+            Fate::Silent => Err(PlaceError::Transient("no answer".to_owned())),
+            Fate::Full => Err(PlaceError::NoSpace("the disk is full".to_owned())),
+            Fate::Gone => Err(PlaceError::Failed("the machine is gone".to_owned())),
+        }
+    }
+
+    fn in_objects<T>(
+        &self,
+        key: &str,
+        kind: Kind,
+        act: impl FnOnce(&MemoryObjects) -> Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
+        let silent = self.disk.mood().objects_silent;
+        match self.suffer(kind, silent, 10_000, || act(&self.disk.objects)) {
+            Fate::Done(result) => result,
+            Fate::Silent => {
+                Err(ObjectError::Transient { key: key.to_owned(), cause: "no answer".to_owned() })
+            }
+            Fate::Full => Err(ObjectError::NoSpace { key: key.to_owned() }),
+            Fate::Gone => {
+                Err(ObjectError::Io { key: key.to_owned(), cause: "the machine is gone".to_owned() })
+            }
+        }
+    }
+
+    /// Opens the row store.
+    ///
+    /// # Errors
+    /// If the server is cut off.
+    pub fn open_rows(self: &Arc<Bay>) -> Result<Arc<dyn Metastore>, StoreError> {
+        if self.is_gone() {
+            return Err(io_error("the machine is gone"));
+        }
+        thread::sleep(Duration::from_millis(2));
+        let opening = self.disk.openings.fetch_add(1, SeqCst) + 1;
+        Ok(Arc::new(RowStore { bay: self.clone(), opening, is_broken: AtomicBool::new(false) }))
+    }
+}
+
+impl Place for Bay {
+    fn shape(&self) -> Shape {
+        self.disk.place.lock().shape()
+    }
+
+    fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError> {
+        self.in_place(Kind::Read, |place| place.list())
+    }
+
+    fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError> {
+        self.in_place(Kind::Read, |place| place.read(number, bytes_max))
+    }
+
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        let ignores_fence = self.disk.canary == Some(Canary::FenceIgnored);
+        self.in_place(Kind::Write, |place| match place.create(number, bytes) {
+            // Somebody else has this number: the broken rule says "never mind".
+            Err(PlaceError::Exists) if ignores_fence => Ok(()),
+            result => result,
+        })
+    }
+
+    fn append(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        self.in_place(Kind::Write, |place| place.append(number, offset, bytes))
+    }
+
+    fn sync(&self, number: u64) -> Result<(), PlaceError> {
+        let skips = self.disk.canary == Some(Canary::FsyncSkipped);
+        self.in_place(Kind::Sync, |place| if skips { Ok(()) } else { place.sync(number) })
+    }
+
+    fn remove(&self, number: u64) -> Result<(), PlaceError> {
+        self.in_place(Kind::Read, |place| place.remove(number))
+    }
+}
+
+impl Objects for Bay {
+    fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, ObjectError> {
+        self.in_objects(key, Kind::Read, |objects| objects.get(key, range))
+    }
+
+    fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
+        self.in_objects(key, Kind::Read, |objects| objects.read_into(key, offset, into))
+    }
+
+    fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        self.in_objects(key, Kind::Read, |objects| objects.size(key))
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
+        let drops = self.disk.canary == Some(Canary::BlockDropped);
+        self.in_objects(key, Kind::Write, |objects| if drops { Ok(()) } else { objects.put(key, bytes) })
+    }
+
+    fn put_if_absent(&self, key: &str, bytes: &[u8]) -> Result<bool, ObjectError> {
+        self.in_objects(key, Kind::Write, |objects| objects.put_if_absent(key, bytes))
+    }
+
+    fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        let keeps = self.disk.canary == Some(Canary::GarbageKept);
+        self.in_objects(key, Kind::Read, |objects| if keeps { Ok(()) } else { objects.delete(key) })
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
+        self.in_objects(prefix, Kind::Read, |objects| objects.list(prefix, after, max))
+    }
+
+    fn sync(&self) -> Result<(), ObjectError> {
+        self.in_objects("", Kind::Sync, |objects| objects.sync())
+    }
+}
+
+/// The row store as it was opened once.
+struct RowStore {
+    bay: Arc<Bay>,
+    opening: u64,
+    is_broken: AtomicBool,
+}
+
+fn io_error(cause: &str) -> StoreError {
+    StoreError::Io { path: PathBuf::new(), cause: cause.to_owned() }
+}
+
+impl RowStore {
+    fn run<T>(
+        &self,
+        kind: Kind,
+        act: impl FnOnce(&MemoryMetastore) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.is_broken.load(SeqCst) {
+            return Err(io_error("an earlier commit failed"));
+        }
+        let disk = &self.bay.disk;
+        let failing = if kind == Kind::Sync { disk.mood().rows_fail } else { 0 };
+        let fate = self.bay.suffer(kind, failing, 1_000, || {
+            // Who opened it later has fenced this opening off.
+            if disk.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
+                return Err(StoreError::Busy { path: PathBuf::new() });
+            }
+            act(&disk.rows)
+        });
+        match fate {
+            Fate::Done(result) => result,
+            Fate::Silent => {
+                self.is_broken.store(true, SeqCst);
+                Err(io_error("no answer"))
+            }
+            Fate::Full => Err(StoreError::NoSpace { path: PathBuf::new() }),
+            Fate::Gone => Err(io_error("the machine is gone")),
+        }
+    }
+}
+
+impl Metastore for RowStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.run(Kind::Read, |rows| rows.get(key))
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.run(Kind::Read, |rows| rows.get_many(keys))
+    }
+
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.run(Kind::Read, |rows| rows.scan(start, end, limit))
+    }
+
+    fn commit(&self, mut batch: Batch) -> Result<(), StoreError> {
+        if self.bay.disk.mood().full {
+            self.is_broken.store(true, SeqCst);
+            return Err(StoreError::NoSpace { path: PathBuf::new() });
+        }
+        if self.bay.disk.canary == Some(Canary::InodesReused) {
+            // The marks below which numbers are given out stay as they were.
+            batch.rows.retain(|(key, _)| key.first() != Some(&b'R') || self.bay.disk.points() < 64);
+        }
+        self.run(Kind::Sync, |rows| rows.commit(batch))
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.run(Kind::Read, |rows| rows.stats())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.is_broken.store(true, SeqCst);
+        Ok(())
+    }
+}

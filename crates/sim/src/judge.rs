@@ -1,0 +1,34 @@
+//! From the history of a run to the checkers' plain values.
+//!
+//! | file | judges |
+//! |---|---|
+//! | [`log`] | files that nobody else makes: exactly once; their inode numbers; fencing |
+//! | [`own`] | what one client does in its own directory: answers, reads, the tree afterwards (crash oracle) |
+//! | [`shared`] | names and attributes that all change: linearizability, stale reads |
+
+mod log;
+mod own;
+mod shared;
+
+pub(crate) use own::is_of_the_outside;
+
+use crate::history::{Happened, History, Violation};
+use crate::tree::Tree;
+
+/// Everything that is wrong with a run.
+pub fn judge(history: &History) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let tree = last_tree(history);
+    found.extend(log::judge(history, tree));
+    found.extend(own::judge(history, tree));
+    found.extend(shared::judge(history));
+    found
+}
+
+/// The last tree that was read.
+fn last_tree(history: &History) -> Option<&Tree> {
+    history.events.iter().rev().find_map(|event| match &event.what {
+        Happened::Observed { tree } => Some(tree),
+        _ => None,
+    })
+}

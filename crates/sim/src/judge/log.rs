@@ -1,0 +1,99 @@
+//! Files that nobody else makes, numbers of inodes, fencing.
+
+use std::collections::BTreeMap;
+
+use chiton_types::{Epoch, Ino, Position, Refusal};
+
+use crate::checkers::exactly_once::{self, Deed, Fate};
+use crate::checkers::fencing::Fencing;
+use crate::checkers::inodes::Births;
+use crate::history::{Action, Answer, CallId, ClientId, Happened, History, Violation};
+use crate::plan::LOG;
+use crate::tree::Tree;
+
+pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut births = Births::default();
+    let mut fencing = Fencing::default();
+    let mut deeds: Vec<Deed> = Vec::new();
+    // Answered deeds that are durable for sure, by client: a client that dies takes what was not with it.
+    let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
+    let mut makes: BTreeMap<CallId, ()> = BTreeMap::new();
+    let mut fresh: BTreeMap<ClientId, Vec<usize>> = BTreeMap::new();
+    let mut commits: BTreeMap<CallId, usize> = BTreeMap::new();
+    let mut note = |result: Result<(), Violation>| found.extend(result.err());
+    for event in &history.events {
+        match &event.what {
+            Happened::Invoked { client, call, action } => {
+                if let Action::Create { path, .. } = action
+                    && let Some(token) = path.strip_prefix(LOG)
+                {
+                    open.insert(*call, deeds.len());
+                    deeds.push(Deed { by: client.0, token: token.to_owned(), fate: Fate::Untold });
+                }
+                match action {
+                    Action::Mkdir { .. } | Action::Create { .. } | Action::Symlink { .. } => {
+                        makes.insert(*call, ());
+                    }
+                    Action::Sync | Action::FsyncDir | Action::Fsync { .. } => {
+                        commits.insert(*call, fresh.get(client).map_or(0, Vec::len));
+                    }
+                    _ => {}
+                }
+            }
+            Happened::Returned { client, call, answer } => {
+                if let Some(deed) = open.remove(call) {
+                    match answer {
+                        // Whether it took effect is not known.
+                        Answer::Refused(Refusal::NotConnected | Refusal::Io) => {}
+                        Answer::Refused(refusal) => deeds[deed].fate = Fate::Refused(*refusal),
+                        _ => {
+                            deeds[deed].fate = Fate::Done;
+                            fresh.entry(*client).or_default().push(deed);
+                        }
+                    }
+                }
+                if let (Some(()), Answer::Attr(seen)) = (makes.remove(call), answer) {
+                    note(births.born(seen.ino, (client.0.into(), call.0)));
+                }
+                if let Some(count) = commits.remove(call)
+                    && *answer == Answer::Done
+                {
+                    let fresh = fresh.entry(*client).or_default();
+                    fresh.drain(..count.min(fresh.len()));
+                }
+            }
+            // Nobody is left to send again what the server may lose.
+            Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
+                for deed in fresh.remove(client).unwrap_or_default() {
+                    deeds[deed].fate = Fate::Untold;
+                }
+            }
+            Happened::ServerStarted { epoch, found, .. } => {
+                note(fencing.took_over(Epoch(*epoch), Position(*found)));
+            }
+            Happened::Acknowledged { epoch, durable, .. } => {
+                note(fencing.acknowledged(Epoch(*epoch), Position(*durable)));
+            }
+            _ => {}
+        }
+    }
+    if let Some(tree) = tree {
+        let there: Vec<String> = tree
+            .nodes
+            .keys()
+            .filter_map(|path| path.strip_prefix(LOG))
+            .filter(|token| !token.is_empty())
+            .map(str::to_owned)
+            .collect();
+        note(exactly_once::check(&deeds, &there));
+        let mut seen: BTreeMap<Ino, &str> = BTreeMap::new();
+        for (path, node) in tree.nodes.iter().filter(|(_, node)| node.nlink == 1) {
+            if let Some(other) = seen.insert(node.ino, path) {
+                let what = format!("{path} and {other} are both inode {}, which has one name", node.ino);
+                note(Err(Violation { checker: "structure", what }));
+            }
+        }
+    }
+    found
+}

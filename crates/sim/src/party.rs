@@ -1,0 +1,251 @@
+//! The parties of a run: servers and clients, their lives and deaths.
+//!
+//! Invariants:
+//! - Each life of a party is a machine of its own: what its threads still do after its death reaches nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_journal::{Place, SegmentHeader};
+use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
+use chiton_world::SharedWorld;
+use chiton_world::sync::Mutex;
+use chiton_world::thread;
+
+use crate::clock::PartyWorld;
+use crate::disk::{Bay, Disk};
+use crate::history::{ClientId, Happened, ServerId};
+use crate::net::{Host, Net};
+use crate::record::Recorder;
+use crate::turns::{Party, turns};
+
+const FIRST_SERVER: u32 = 1_000;
+const FIRST_CLIENT: u32 = 1_000_000;
+
+/// A server that lives.
+pub struct LiveServer {
+    /// Its number.
+    pub id: ServerId,
+    /// Its machine.
+    pub party: Party,
+    /// The server itself.
+    pub server: Arc<Server>,
+    /// Its way to storage.
+    pub bay: Arc<Bay>,
+    /// Its place in the network.
+    pub host: Arc<Host>,
+    /// Its clock.
+    pub world: Arc<PartyWorld>,
+}
+
+/// What servers of a run have in common.
+#[derive(Clone)]
+pub struct ServerRig {
+    /// Storage.
+    pub disk: Arc<Disk>,
+    /// Network.
+    pub net: Net,
+    /// Who writes down.
+    pub recorder: Recorder,
+    /// Settings.
+    pub options: ServerOptions,
+    /// How wrong its clock runs.
+    pub drift_ppm: i64,
+    /// For random numbers.
+    pub seed: u64,
+}
+
+fn stores(bay: &Arc<Bay>) -> Stores {
+    let opener = bay.clone();
+    Stores {
+        objects: bay.clone(),
+        open_meta: Box::new(move || opener.open_rows()),
+        place: bay.clone(),
+        objects_address: String::new(),
+    }
+}
+
+/// Makes a file system on empty storage.
+///
+/// # Panics
+/// If that fails: nothing goes wrong yet.
+pub fn format(rig: &ServerRig) -> FilesystemInfo {
+    let world: SharedWorld = turns().add_party(Party(FIRST_SERVER - 1), 0, rig.seed);
+    let options = FormatOptions { shards: 4, ..FormatOptions::default() };
+    Server::format_with(&stores(&rig.disk.bay()), &options, &world).expect("empty storage can be formatted")
+}
+
+/// Starts a server, in its life number `life` of all servers. To be called by a thread of [`Party::OUTSIDE`].
+///
+/// # Errors
+/// Why it does not start, in words.
+pub fn start_server(
+    rig: &ServerRig,
+    info: &FilesystemInfo,
+    id: ServerId,
+    life: u32,
+) -> Result<LiveServer, String> {
+    let party = Party(FIRST_SERVER + life);
+    let world = turns().add_party(party, rig.drift_ppm, rig.seed ^ u64::from(life) << 32);
+    let bay = rig.disk.bay();
+    let (shared_world, their_stores, options, info) =
+        (world.clone() as SharedWorld, stores(&bay), rig.options.clone(), info.clone());
+    let server = run_in(party, "start", move || {
+        Server::start_with(&info, their_stores, options, shared_world).map_err(|error| error.to_string())
+    });
+    let server = match server {
+        Ok(server) => server,
+        Err(why) => {
+            bay.cut();
+            return Err(why);
+        }
+    };
+    let (epoch, found) = first_of_epoch(&*rig.disk.remains_place());
+    let host = rig.net.serve(id, party, epoch, server.door());
+    rig.recorder.push(Happened::ServerStarted { server: id, epoch, found });
+    Ok(LiveServer { id, party, server, bay, host, world })
+}
+
+/// The newest epoch of a journal, and the last position before it.
+fn first_of_epoch(place: &dyn Place) -> (u64, u64) {
+    let mut newest = (0, 0);
+    for segment in place.list().unwrap_or_default() {
+        let bytes = place.read(segment.number, 4096).unwrap_or_default();
+        if let Ok(header) = SegmentHeader::decode(&bytes)
+            && header.epoch.0 > newest.0
+        {
+            newest = (header.epoch.0, header.first.0 - 1);
+        }
+    }
+    newest
+}
+
+/// Runs `body` on a thread of a party and waits for it.
+pub fn run_in<T: Send + 'static>(party: Party, name: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let result = Arc::new(Mutex::new(None));
+    let put = result.clone();
+    let number = turns().spawn_in(party, name, move || {
+        let value = body();
+        *put.lock() = Some(value);
+    });
+    chiton_world::schedule::Schedule::join(&*turns(), number);
+    result.lock().take().expect("the thread has ended")
+}
+
+impl LiveServer {
+    /// The machine dies.
+    pub fn crash(self, rig: &ServerRig) {
+        self.bay.cut();
+        rig.net.withdraw(&self.host);
+        rig.recorder.push(Happened::ServerCrashed { server: self.id });
+        turns().pause(self.party, false);
+        let server = self.server;
+        turns().spawn_in(self.party, "grave", move || {
+            server.abandon();
+            drop(server);
+        });
+    }
+
+    /// Ends in order.
+    ///
+    /// # Errors
+    /// As the server says.
+    pub fn shutdown(self, rig: &ServerRig) -> Result<(), String> {
+        let server = self.server;
+        let result = run_in(self.party, "shutdown", move || {
+            let result = server.shutdown();
+            drop(server);
+            result
+        });
+        rig.net.withdraw(&self.host);
+        self.bay.cut();
+        rig.recorder.push(Happened::ServerCrashed { server: self.id });
+        result
+    }
+}
+
+/// One life of a client.
+pub struct LiveClient {
+    /// Whose.
+    pub id: ClientId,
+    /// Which.
+    pub life: u32,
+    /// Its machine.
+    pub party: Party,
+    /// Its clock.
+    pub world: Arc<PartyWorld>,
+    over: AtomicBool,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl LiveClient {
+    /// A machine for a client.
+    pub fn new(id: ClientId, life: u32, drift_ppm: i64, seed: u64) -> Arc<LiveClient> {
+        let party = Party(FIRST_CLIENT + id.0 * 10_000 + life);
+        let world = turns().add_party(party, drift_ppm, seed ^ u64::from(party.0) << 20);
+        Arc::new(LiveClient {
+            id,
+            life,
+            party,
+            world,
+            over: AtomicBool::new(false),
+            client: Mutex::new(None),
+        })
+    }
+
+    /// Connects; tries until it succeeds or the life is over. To be called by a thread of its party.
+    pub fn connect(&self, net: &Net, options: &ClientOptions) -> Option<Arc<Client>> {
+        while !self.is_over() {
+            let options = ClientOptions {
+                identity: format!("client {} life {}", self.id.0, self.life),
+                user: Some((0, 0, Vec::new())),
+                world: self.world.clone(),
+                ..options.clone()
+            };
+            match Client::connect_by(net.dialer(self.id, self.life), |_| None, options) {
+                Ok(client) => {
+                    let client = Arc::new(client);
+                    *self.client.lock() = Some(client.clone());
+                    if self.is_over() {
+                        client.abandon();
+                        return None;
+                    }
+                    return Some(client);
+                }
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        None
+    }
+
+    /// True once it has died.
+    pub fn is_over(&self) -> bool {
+        self.over.load(SeqCst)
+    }
+
+    /// The machine dies. `late`: what it sent last still arrives.
+    pub fn crash(&self, net: &Net, recorder: &Recorder, late: bool) {
+        if self.over.swap(true, SeqCst) {
+            return;
+        }
+        recorder.push(Happened::ClientCrashed { client: self.id });
+        net.bury(self.id, self.life, late);
+        turns().pause(self.party, false);
+        let client = self.client.lock().take();
+        if let Some(client) = client {
+            turns().spawn_in(self.party, "grave", move || {
+                client.abandon();
+                drop(client);
+            });
+        }
+    }
+
+    /// Ends in order. To be called by a thread of its party.
+    pub fn end(&self) {
+        self.over.store(true, SeqCst);
+        let client = self.client.lock().take();
+        drop(client);
+    }
+}

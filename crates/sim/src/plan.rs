@@ -1,0 +1,393 @@
+//! What a run will do, drawn from its seed before it begins: plain data, so that a failing run can be made shorter.
+//!
+//! Swarm: each run draws which operations and which faults it knows at all, and how often, so that rare ones also
+//! meet in great numbers (Groce et al. 2012).
+
+use std::time::Duration;
+
+use chiton_types::Time;
+
+use crate::history::{Action, Handle};
+use crate::random::Random;
+
+/// In place of the directory that only one life of a client uses.
+pub const OWN: &str = "/own";
+/// Where each client leaves files that nobody else makes.
+pub const LOG: &str = "/log";
+/// Where clients make and remove the same few names.
+pub const SHARED: &str = "/shared";
+/// A file whose attributes are written and read by all.
+pub const BOARD: &str = "/board";
+/// Things on the board.
+pub const THINGS: u64 = 3;
+
+/// How stores and clocks are, for a whole run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Segments are objects, put whole; a second server may take over.
+    pub whole: bool,
+    /// The server forgets a silent session.
+    pub session_ms: u32,
+    /// How long a restarted server waits.
+    pub grace_ms: u32,
+    /// Changed rows at which a checkpoint begins.
+    pub checkpoint_rows: usize,
+    /// Age at which it begins.
+    pub checkpoint_age: Duration,
+    /// Memory for the namespace.
+    pub cache_bytes: usize,
+    /// Size of journal segments.
+    pub segment_bytes: usize,
+    /// Leases kept.
+    pub leases_max: usize,
+    /// Payload of a block.
+    pub block_bytes: usize,
+    /// Files up to so many bytes live in their inode.
+    pub inline_bytes_max: usize,
+    /// How wrong clocks run: the server's, then each client's.
+    pub drift_ppm: Vec<i64>,
+    /// Messages take at most so many microseconds.
+    pub delay_us_max: u64,
+}
+
+/// One step of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Pause before it.
+    pub pause: Duration,
+    /// What.
+    pub action: Action,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server dies, and starts again after a while.
+    CrashServer {
+        /// So long it is away.
+        down: Duration,
+    },
+    /// The server ends in order, and starts again.
+    RestartServer {
+        /// So long it is away.
+        down: Duration,
+    },
+    /// The server stands still.
+    PauseServer {
+        /// So long.
+        time: Duration,
+    },
+    /// The server stands still, another takes over, the first goes on and does not know.
+    TakeOver {
+        /// So long the first stands still afterwards.
+        time: Duration,
+    },
+    /// A client dies, and begins anew after a while.
+    CrashClient {
+        /// Which.
+        client: usize,
+        /// So long it is away.
+        down: Duration,
+        /// What it sent last still arrives.
+        late: bool,
+    },
+    /// A client stands still.
+    PauseClient {
+        /// Which.
+        client: usize,
+        /// So long.
+        time: Duration,
+    },
+    /// The connections of a client break.
+    Cut {
+        /// Which.
+        client: usize,
+        /// What it sent last still arrives.
+        late: bool,
+    },
+    /// A client reaches nobody.
+    Isolate {
+        /// Which.
+        client: usize,
+        /// So long.
+        time: Duration,
+    },
+    /// Messages take longer, and some are the last of their connection.
+    BadWeather {
+        /// So long.
+        time: Duration,
+        /// Of 10,000 messages, so many break their connection.
+        cuts: u32,
+        /// They take at most so many microseconds.
+        delay_us_max: u64,
+    },
+    /// Storage is slow.
+    SlowDisk {
+        /// So long.
+        time: Duration,
+        /// So many times as slow.
+        slowness: u32,
+    },
+    /// Storage does not always answer.
+    SilentDisk {
+        /// So long.
+        time: Duration,
+        /// Of 10,000.
+        often: u32,
+    },
+    /// Commits to the row store fail.
+    RowsFail {
+        /// So long.
+        time: Duration,
+        /// Of 1,000.
+        often: u32,
+    },
+    /// Storage is full.
+    FullDisk {
+        /// So long.
+        time: Duration,
+    },
+    /// The wall clock of the server is set.
+    SetClock {
+        /// So wrong, in milliseconds.
+        wrong_ms: i64,
+    },
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// For all that is drawn while it runs.
+    pub seed: u64,
+    /// What does not change.
+    pub setup: Setup,
+    /// What each client does.
+    pub clients: Vec<Vec<Step>>,
+    /// When what goes wrong.
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+const KINDS: usize = 21;
+const FAULTS: usize = 14;
+
+/// Draws a plan with about `steps` steps over all clients.
+pub fn draw(seed: u64, steps: usize) -> Plan {
+    let mut random = Random::new(seed, 7);
+    let clients_count = random.between(1, 4) as usize;
+    let mut setup = draw_setup(&mut random, clients_count);
+    let weights: Vec<u32> =
+        (0..KINDS).map(|_| if random.chance(1, 4) { 0 } else { random.between(1, 20) as u32 }).collect();
+    let pause_us = *random.pick(&[2_000, 20_000, 200_000, 1_000_000]);
+    let mut clients = Vec::new();
+    for n in 0..clients_count {
+        let mut maker = Maker { random: Random::new(seed, 100 + n as u64), client: n, made: 0, version: 0 };
+        let count = steps / clients_count + 1;
+        let list = (0..count).map(|_| maker.step(&weights, pause_us)).collect();
+        clients.push(list);
+    }
+    let span = Duration::from_micros(pause_us * (steps / clients_count) as u64 / 2);
+    let faults = draw_faults(&mut random, &mut setup, clients_count, span);
+    Plan { seed, setup, clients, faults }
+}
+
+fn draw_setup(random: &mut Random, clients: usize) -> Setup {
+    let session_ms = random.between(3_000, 20_000) as u32;
+    // The protocol allows for clocks that run so much apart.
+    let drifts = random.chance(1, 3);
+    let drift = |random: &mut Random| if drifts { random.between(0, 10_000) as i64 - 5_000 } else { 0 };
+    Setup {
+        whole: random.chance(1, 3),
+        session_ms,
+        grace_ms: random.between(1_000, u64::from(session_ms)) as u32,
+        checkpoint_rows: *random.pick(&[10, 100, 1_000_000]),
+        checkpoint_age: Duration::from_millis(random.between(300, 10_000)),
+        cache_bytes: *random.pick(&[16 << 10, 256 << 10, 64 << 20]),
+        segment_bytes: *random.pick(&[1 << 10, 16 << 10, 1 << 20]),
+        leases_max: *random.pick(&[4, 64, 1 << 20]),
+        block_bytes: *random.pick(&[4096, 65_536]),
+        inline_bytes_max: *random.pick(&[0, 512, 4096]),
+        drift_ppm: (0..=clients).map(|_| drift(random)).collect(),
+        delay_us_max: *random.pick(&[120, 2_000, 20_000]),
+    }
+}
+
+fn draw_faults(
+    random: &mut Random,
+    setup: &mut Setup,
+    clients: usize,
+    span: Duration,
+) -> Vec<(Duration, Fault)> {
+    let mut weights: Vec<u32> =
+        (0..FAULTS).map(|_| if random.chance(1, 3) { 0 } else { random.between(1, 10) as u32 }).collect();
+    // Only where stores are shared can another server take over.
+    if !setup.whole {
+        weights[3] = 0;
+    }
+    if weights.iter().sum::<u32>() == 0 {
+        return Vec::new();
+    }
+    let count = random.below(14);
+    let micros = (span.as_micros() as u64).max(1_000_000);
+    let mut faults: Vec<(Duration, Fault)> = (0..count)
+        .map(|_| {
+            let at = Duration::from_micros(random.below(micros));
+            (at, draw_fault(random, &weights, clients, setup.session_ms.into()))
+        })
+        .collect();
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+fn draw_fault(random: &mut Random, weights: &[u32], clients: usize, session_ms: u64) -> Fault {
+    let client = random.below(clients as u64) as usize;
+    let short = Duration::from_millis(random.between(10, 2_000));
+    // Sometimes so long that sessions end.
+    let long = Duration::from_millis(random.between(10, session_ms * 2));
+    let late = random.chance(1, 2);
+    match random.weighted(weights) {
+        0 => Fault::CrashServer { down: short },
+        1 => Fault::RestartServer { down: short },
+        2 => Fault::PauseServer { time: short },
+        3 => Fault::TakeOver { time: long },
+        4 => Fault::CrashClient { client, down: short, late },
+        5 => Fault::PauseClient { client, time: long },
+        6 => Fault::Cut { client, late },
+        7 => Fault::Isolate { client, time: long },
+        8 => Fault::BadWeather {
+            time: short,
+            cuts: random.between(1, 500) as u32,
+            delay_us_max: random.between(200, 100_000),
+        },
+        9 => Fault::SlowDisk { time: short, slowness: random.between(2, 100) as u32 },
+        10 => Fault::SilentDisk { time: short, often: random.between(10, 3_000) as u32 },
+        11 => Fault::RowsFail { time: short, often: random.between(10, 900) as u32 },
+        12 => Fault::FullDisk { time: short },
+        _ => Fault::SetClock { wrong_ms: random.between(0, 20_000) as i64 - 10_000 },
+    }
+}
+
+struct Maker {
+    random: Random,
+    client: usize,
+    made: u64,
+    version: u64,
+}
+
+impl Maker {
+    fn step(&mut self, weights: &[u32], pause_us: u64) -> Step {
+        let pause = Duration::from_micros(self.random.below(pause_us));
+        Step { pause, action: self.action(weights) }
+    }
+
+    fn own(&mut self) -> String {
+        let n = self.random.below(6);
+        match self.random.below(3) {
+            0 => format!("{OWN}/d{}/f{n}", self.random.below(2)),
+            _ => format!("{OWN}/f{n}"),
+        }
+    }
+
+    fn own_dir(&mut self) -> String {
+        format!("{OWN}/d{}", self.random.below(3))
+    }
+
+    fn shared(&mut self) -> String {
+        format!("{SHARED}/x{}", self.random.below(3))
+    }
+
+    fn handle(&mut self) -> Handle {
+        Handle(self.random.below(3) as u32)
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = *self.random.pick(&[1, 10, 300, 5_000, 20_000]);
+        let len = self.random.between(1, len);
+        let byte = self.random.between(1, 255) as u8;
+        vec![byte; len as usize]
+    }
+
+    fn offset(&mut self) -> u64 {
+        let most = *self.random.pick(&[1, 600, 10_000, 200_000]);
+        self.random.below(most)
+    }
+
+    fn action(&mut self, weights: &[u32]) -> Action {
+        let kind = if weights.iter().sum::<u32>() == 0 { 20 } else { self.random.weighted(weights) };
+        match kind {
+            0 => Action::Mkdir { path: self.own_dir() },
+            1 => {
+                // What fits an inode is made with its content by one operation.
+                let mut content = self.bytes();
+                content.truncate(4_000);
+                Action::Create { path: self.own(), content }
+            }
+            2 => Action::Symlink { path: self.own(), target: "f1".to_owned() },
+            3 => Action::Link { from: self.own(), to: self.own() },
+            4 => Action::Unlink { path: self.own() },
+            5 => Action::Rmdir { path: self.own_dir() },
+            6 if self.random.chance(1, 4) => Action::Rename { from: self.own_dir(), to: self.own_dir() },
+            6 => Action::Rename { from: self.own(), to: self.own() },
+            7 => Action::Exchange { from: self.own(), to: self.own() },
+            8 => {
+                let value = if self.random.chance(1, 4) { Vec::new() } else { self.bytes() };
+                Action::SetXattr { path: self.own(), name: "user.a".to_owned(), value }
+            }
+            9 => Action::Chmod { path: self.own(), mode: *self.random.pick(&[0o600, 0o644, 0o755]) },
+            10 => {
+                let time = Time(self.random.below(2_000_000_000) as i64 * 1_000_000_000);
+                Action::SetTimes { path: self.own(), time }
+            }
+            11 => Action::Truncate { path: self.own(), size: self.offset() },
+            12 => {
+                let (create, truncate) = (self.random.chance(1, 2), self.random.chance(1, 4));
+                Action::Open { path: self.own(), create, truncate, handle: self.handle() }
+            }
+            13 => Action::Write { handle: self.handle(), offset: self.offset(), bytes: self.bytes() },
+            14 => Action::PunchHole { handle: self.handle(), offset: self.offset(), len: 1 + self.offset() },
+            15 => Action::Read { handle: self.handle(), offset: self.offset(), len: 30_000 },
+            16 => match self.random.below(3) {
+                0 => Action::Fsync { handle: self.handle() },
+                1 => Action::FsyncDir,
+                _ => Action::Sync,
+            },
+            17 => Action::Close { handle: self.handle() },
+            18 => {
+                let path = self.shared();
+                match self.random.below(5) {
+                    0 | 1 => Action::Create { path, content: Vec::new() },
+                    2 => Action::Unlink { path },
+                    3 => Action::Rename { from: path, to: self.shared() },
+                    _ => Action::Stat { path },
+                }
+            }
+            19 => {
+                let name = format!("user.t{}", self.random.below(THINGS));
+                if self.random.chance(1, 3) {
+                    self.version += 1;
+                    let value = format!("{}-{}", self.client, self.version).into_bytes();
+                    Action::SetXattr { path: BOARD.to_owned(), name, value }
+                } else {
+                    Action::GetXattr { path: BOARD.to_owned(), name }
+                }
+            }
+            _ => {
+                self.made += 1;
+                let path = format!("{LOG}/c{}-{}", self.client, self.made);
+                Action::Create { path, content: self.made.to_string().into_bytes() }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_and_seeds_differ() {
+        assert_eq!(draw(1, 100), draw(1, 100));
+        let shapes: std::collections::BTreeSet<_> =
+            (0..50).map(|seed| (draw(seed, 100).clients.len(), draw(seed, 100).setup.whole)).collect();
+        assert_eq!(shapes.len(), 8, "one to four clients, both shapes");
+    }
+}

@@ -1,0 +1,49 @@
+//! What is in the stores when no server runs: every block that a map names is there, and no other.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chiton_metastore::Metastore;
+use chiton_namespace::chunk::Chunk;
+use chiton_objects::Objects;
+use chiton_types::Take;
+
+use crate::disk::Disk;
+use crate::history::Violation;
+
+const ALL: usize = usize::MAX;
+
+fn violation(what: String) -> Violation {
+    Violation { checker: "structure", what }
+}
+
+/// Compares the maps with the blocks.
+///
+/// # Errors
+/// The first block that is missing or left over.
+pub fn check(disk: &Arc<Disk>) -> Result<(), Violation> {
+    let (_, objects, rows) = disk.remains();
+    let maps = rows.scan(Bound::Included(b"M"), Some(b"N"), ALL).map_err(|e| violation(e.to_string()))?;
+    let mut named = BTreeSet::new();
+    for (key, value) in maps {
+        let chunk =
+            Chunk::decode(&mut Take::new(&value)).map_err(|e| violation(format!("row {key:02x?}: {e}")))?;
+        for extent in chunk.extents().iter().filter(|extent| !extent.block.is_hole()) {
+            named.insert(extent.block.key());
+        }
+    }
+    let listed = objects.list("blocks/", None, ALL).map_err(|e| violation(e.to_string()))?;
+    let stored: BTreeSet<String> = listed.into_iter().map(|object| object.key).collect();
+    if let Some(missing) = named.difference(&stored).next() {
+        return Err(violation(format!("block {missing} is named by a map and missing")));
+    }
+    // Garbage that is known is deleted with the next checkpoints.
+    let garbage = rows.scan(Bound::Included(b"G"), Some(b"H"), ALL).map_err(|e| violation(e.to_string()))?;
+    if garbage.is_empty()
+        && let Some(leaked) = stored.difference(&named).next()
+    {
+        return Err(violation(format!("block {leaked} is named by nothing and not collected")));
+    }
+    Ok(())
+}
