@@ -176,6 +176,24 @@ pub enum Event {
     },
     /// Nothing (what a journal tool splices over an event).
     Noop,
+    /// An orphan gets a name again (a merge brings back what others removed).
+    Restore {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Name,
+        /// The orphan.
+        ino: Ino,
+        /// Change time.
+        time: Time,
+    },
+    /// Names in a directory changed and changed back: all that is left of redundant events.
+    Touch {
+        /// The directory.
+        ino: Ino,
+        /// When.
+        time: Time,
+    },
 }
 
 /// What bore the new name of a rename.
@@ -353,6 +371,18 @@ impl Event {
                 out.put_u64(session.0);
             }
             Event::Noop => out.put_u8(15),
+            Event::Restore { parent, name, ino, time } => {
+                out.put_u8(16);
+                out.put_u64(parent.0);
+                out.put_u64(ino.0);
+                out.put_i64(time.0);
+                out.put_bytes(name.as_bytes());
+            }
+            Event::Touch { ino, time } => {
+                out.put_u8(17);
+                out.put_u64(ino.0);
+                out.put_i64(time.0);
+            }
         }
     }
 
@@ -454,6 +484,11 @@ impl Event {
             13 => Event::SessionOpened { session: SessionId(from.u64()?), identity: from.bytes()?.to_vec() },
             14 => Event::SessionClosed { session: SessionId(from.u64()?) },
             15 => Event::Noop,
+            16 => {
+                let (parent, ino, time) = (Ino(from.u64()?), Ino(from.u64()?), Time(from.i64()?));
+                Event::Restore { parent, ino, time, name: take_name(from)? }
+            }
+            17 => Event::Touch { ino: Ino(from.u64()?), time: Time(from.i64()?) },
             _ => return Err(Malformed { expected: "a type of event" }),
         })
     }

@@ -22,7 +22,8 @@ pub(crate) struct Inode {
     pub(crate) ino: Ino,
     pub(crate) parent: Ino,
     pub(crate) position: Position,
-    /// Of files and symbolic links.
+    /// Of files and symbolic links. Directories: position of the last change of their own attributes (`position`
+    /// also says that an entry changed), by which a merge tells chmod from create.
     pub(crate) size: u64,
     /// Files: bytes mapped or inline. Directories: number of entries.
     pub(crate) extra: u64,
@@ -45,6 +46,17 @@ const _: () = assert!(size_of::<Inode>() <= 96);
 impl Inode {
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Position of the last change of what is the inode's own: for directories, entries do not count.
+    pub(crate) fn attrs_changed(&self) -> Position {
+        if self.kind == Kind::Dir { Position(self.size) } else { self.position }
+    }
+
+    pub(crate) fn note_attrs_changed(&mut self, position: Position) {
+        if self.kind == Kind::Dir {
+            self.size = position.0;
+        }
     }
 
     pub(crate) fn attr(&self) -> Attr {

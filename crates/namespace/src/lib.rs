@@ -15,6 +15,7 @@
 pub mod chunk;
 pub mod event;
 pub mod extent;
+pub mod merge;
 
 mod apply;
 mod checkpoint;

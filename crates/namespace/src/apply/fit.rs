@@ -91,6 +91,12 @@ impl Namespace {
                 require(*to, self.existing(*to)?.kind == Kind::File)
             }
             Event::Xattr { ino, .. } => self.existing(*ino).map(drop),
+            Event::Touch { ino, .. } => self.existing_dir(*ino).map(drop),
+            Event::Restore { parent, name, ino, .. } => {
+                self.existing_dir(*parent)?;
+                require(*ino, self.existing(*ino)?.nlink == 0 && ino != parent)?;
+                self.bears(*parent, name, None)
+            }
             Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino)?.nlink == 0),
             Event::Swept { .. }
             | Event::Reserve { .. }

@@ -72,6 +72,20 @@ impl Namespace {
                 dir.extra += 1;
                 touch_dir(dir, *time);
             }
+            Event::Restore { parent, name, ino, time } => {
+                let inode = self.changing(*ino, position);
+                let is_dir = inode.kind == Kind::Dir;
+                inode.nlink = if is_dir { 2 } else { 1 };
+                inode.parent = *parent;
+                inode.ctime = inode.ctime.max(*time);
+                let kind = inode.kind;
+                self.orphans.change(OrphanKey(*ino), &mut self.dirt, false, |v| *v = None);
+                self.set_entry(*parent, name, Some((*ino, kind)), position);
+                let dir = self.changing(*parent, position);
+                dir.extra += 1;
+                dir.nlink += u32::from(is_dir);
+                touch_dir(dir, *time);
+            }
             Event::Unlink { parent, name, ino, orphan, time } => {
                 self.set_entry(*parent, name, None, position);
                 let was_dir = self.lose_name(*ino, *orphan, *time, position);
@@ -94,6 +108,7 @@ impl Namespace {
                 inode.atime = atime.unwrap_or(inode.atime);
                 inode.mtime = mtime.unwrap_or(inode.mtime);
                 inode.ctime = *ctime;
+                inode.note_attrs_changed(position);
             }
             Event::Write { ino, body, size, mode, mtime } => {
                 self.write(*ino, body, *size, position);
@@ -127,7 +142,9 @@ impl Namespace {
                 });
                 let inode = self.changing(*ino, position);
                 inode.flags = inode.flags & !XATTRS | if left { XATTRS } else { 0 };
+                inode.note_attrs_changed(position);
             }
+            Event::Touch { ino, time } => touch_dir(self.changing(*ino, position), *time),
             Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),
             Event::Swept { blocks } => {
                 for &block in blocks {
@@ -154,10 +171,12 @@ impl Namespace {
             Err(_) => None,
         };
         match event {
-            Event::Make { parent, .. } => {
-                inode(*parent);
+            Event::Make { parent: dir, .. } | Event::Touch { ino: dir, .. } => {
+                inode(*dir);
             }
-            Event::Link { parent, ino, .. } | Event::Unlink { parent, ino, .. } => {
+            Event::Link { parent, ino, .. }
+            | Event::Unlink { parent, ino, .. }
+            | Event::Restore { parent, ino, .. } => {
                 inode(*parent);
                 inode(*ino);
             }

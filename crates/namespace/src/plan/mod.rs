@@ -56,16 +56,17 @@ impl Namespace {
         for event in events {
             match event {
                 Event::Make { parent, .. } => out.push(*parent),
-                Event::Link { parent, ino, .. } | Event::Unlink { parent, ino, .. } => {
-                    out.extend([*parent, *ino])
-                }
+                Event::Link { parent, ino, .. }
+                | Event::Unlink { parent, ino, .. }
+                | Event::Restore { parent, ino, .. } => out.extend([*parent, *ino]),
                 Event::Rename { from, to, ino, over, .. } => {
                     out.extend([*from, *to, *ino]);
                     out.extend(over.ino());
                 }
-                Event::SetAttr { ino, .. } | Event::Write { ino, .. } | Event::Xattr { ino, .. } => {
-                    out.push(*ino)
-                }
+                Event::SetAttr { ino, .. }
+                | Event::Write { ino, .. }
+                | Event::Xattr { ino, .. }
+                | Event::Touch { ino, .. } => out.push(*ino),
                 Event::Clone { to, .. } => out.push(*to),
                 Event::Remap { .. }
                 | Event::Reclaim { .. }

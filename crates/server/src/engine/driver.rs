@@ -351,12 +351,16 @@ const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
 /// The shard whose frame an event's is.
 pub(super) fn shard_of(event: &Event) -> ShardId {
     let ino = match event {
-        Event::Make { parent, .. } | Event::Link { parent, .. } | Event::Unlink { parent, .. } => *parent,
+        Event::Make { parent, .. }
+        | Event::Link { parent, .. }
+        | Event::Unlink { parent, .. }
+        | Event::Restore { parent, .. } => *parent,
         Event::Rename { to, .. } | Event::Clone { to, .. } => *to,
         Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
         | Event::Xattr { ino, .. }
+        | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => *ino,
         Event::Reserve { shard, .. } => return *shard,
         Event::Swept { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => {

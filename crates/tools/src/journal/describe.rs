@@ -72,6 +72,10 @@ pub fn describe(event: &Event) -> String {
         }
         Event::SessionOpened { session, .. } => format!("session {session} opened"),
         Event::SessionClosed { session } => format!("session {session} closed"),
+        Event::Restore { parent, name, ino, .. } => {
+            format!("restore {ino} as {} in {parent}", quoted(name))
+        }
+        Event::Touch { ino, .. } => format!("touch directory {ino}"),
         Event::Noop => "nothing (erased)".to_owned(),
     }
 }

@@ -22,6 +22,8 @@ pub fn type_name(event: &Event) -> &'static str {
         Event::SessionOpened { .. } => "session-opened",
         Event::SessionClosed { .. } => "session-closed",
         Event::Noop => "noop",
+        Event::Restore { .. } => "restore",
+        Event::Touch { .. } => "touch",
     }
 }
 
@@ -45,7 +47,7 @@ pub fn fields(event: &Event) -> Value {
             "parent": parent.0, "name": text(name), "inode": ino.0, "kind": kind_name(*kind), "mode": octal(mode.0),
             "uid": uid, "gid": gid, "rdev": rdev, "time_ns": time.0, "content_bytes": content.len(),
         }),
-        Event::Link { parent, name, ino, time } => {
+        Event::Link { parent, name, ino, time } | Event::Restore { parent, name, ino, time } => {
             json!({ "parent": parent.0, "name": text(name), "inode": ino.0, "time_ns": time.0 })
         }
         Event::Unlink { parent, name, ino, orphan, time } => json!({
@@ -90,6 +92,7 @@ pub fn fields(event: &Event) -> Value {
         Event::SessionOpened { session, .. } | Event::SessionClosed { session } => {
             json!({ "session": session.0 })
         }
+        Event::Touch { ino, time } => json!({ "inode": ino.0, "time_ns": time.0 }),
         Event::Noop => json!({}),
     };
     value["type"] = json!(type_name(event));
@@ -103,6 +106,8 @@ pub(crate) fn time_of(event: &Event) -> Option<Time> {
         | Event::Link { time, .. }
         | Event::Unlink { time, .. }
         | Event::Rename { time, .. }
+        | Event::Restore { time, .. }
+        | Event::Touch { time, .. }
         | Event::Clone { time, .. } => Some(*time),
         Event::SetAttr { ctime, .. } | Event::Xattr { ctime, .. } => Some(*ctime),
         Event::Write { mtime, .. } => Some(*mtime),

@@ -138,7 +138,8 @@ pub(crate) fn touched(event: &Event) -> Vec<Ino> {
     match event {
         Event::Make { parent, ino, .. }
         | Event::Link { parent, ino, .. }
-        | Event::Unlink { parent, ino, .. } => vec![*parent, *ino],
+        | Event::Unlink { parent, ino, .. }
+        | Event::Restore { parent, ino, .. } => vec![*parent, *ino],
         Event::Rename { from, to, ino, over, .. } => {
             [*from, *to, *ino].into_iter().chain(over.ino()).collect()
         }
@@ -146,6 +147,7 @@ pub(crate) fn touched(event: &Event) -> Vec<Ino> {
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
         | Event::Xattr { ino, .. }
+        | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => vec![*ino],
         Event::Clone { from, to, .. } => vec![*from, *to],
         _ => Vec::new(),
@@ -154,9 +156,10 @@ pub(crate) fn touched(event: &Event) -> Vec<Ino> {
 
 fn bears(event: &Event, wanted: &[u8]) -> bool {
     match event {
-        Event::Make { name, .. } | Event::Link { name, .. } | Event::Unlink { name, .. } => {
-            name.as_bytes() == wanted
-        }
+        Event::Make { name, .. }
+        | Event::Link { name, .. }
+        | Event::Unlink { name, .. }
+        | Event::Restore { name, .. } => name.as_bytes() == wanted,
         Event::Rename { from_name, to_name, .. } => {
             from_name.as_bytes() == wanted || to_name.as_bytes() == wanted
         }

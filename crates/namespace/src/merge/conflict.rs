@@ -1,0 +1,291 @@
+//! What can contradict what, and who prevails: one table.
+//!
+//! Principles: the decoupled side has priority (Cudele III-C); a directory of others is never destroyed, it is moved
+//! aside or stays; under `keep_both` nothing of others is lost at all.
+
+use std::fmt;
+
+use chiton_types::{Ino, Name};
+
+/// What to do with conflicts (the policy's key `on_conflict`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum OnConflict {
+    /// The decoupled side prevails.
+    Overwrite = 0,
+    /// Nothing is merged.
+    Abort = 1,
+    /// The decoupled side gets the name; what others did is kept beside it.
+    KeepBoth = 2,
+}
+
+impl OnConflict {
+    /// Inverse of `on_conflict as u8`.
+    pub fn from_u8(n: u8) -> Option<OnConflict> {
+        [OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth].into_iter().find(|o| *o as u8 == n)
+    }
+}
+
+/// What was done on one side to the thing in question, or what it was at the base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// There was no such name.
+    Absent,
+    /// It was there.
+    Present,
+    /// Created, or put under this name; not a directory.
+    NewFile,
+    /// Created, or put under this name; a directory.
+    NewDir,
+    /// Content or attributes changed.
+    Edited,
+    /// Its content went into another file.
+    Copied,
+    /// The name was removed.
+    Deleted,
+    /// The directory got new entries.
+    Filled,
+    /// Moved to another name.
+    Renamed,
+    /// Moved below what the other side moved below it.
+    MovedBelow,
+}
+
+/// How ours and theirs contradict each other. Ours is named first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConflictKind {
+    /// Both put something that is no directory under one name.
+    FileFile,
+    /// Ours is a directory, theirs is not.
+    DirFile,
+    /// Theirs is a directory, ours is not.
+    FileDir,
+    /// Both are directories and ours cannot become theirs (it was renamed to this place).
+    DirDir,
+    /// Both changed the same file.
+    EditEdit,
+    /// Ours shared a range (reflink, copy_file_range) of what theirs changed: the copy has theirs in it.
+    CloneEdit,
+    /// Both changed attributes of the same directory.
+    AttrAttr,
+    /// Ours changed, or put something into, what theirs removed.
+    EditDelete,
+    /// Ours removed what theirs changed.
+    DeleteEdit,
+    /// Ours removed a name under which theirs put another file.
+    DeleteFile,
+    /// Ours removed a name under which theirs put another directory.
+    DeleteDir,
+    /// Ours removed a directory that theirs put entries into.
+    DeleteFilled,
+    /// Ours removed a name that theirs moved.
+    DeleteRename,
+    /// Both moved the same file.
+    RenameRename,
+    /// Both moved the same directory.
+    RenameRenameDir,
+    /// Ours moved what theirs removed.
+    RenameDelete,
+    /// Together, the moves of both would put a directory below itself.
+    Loop,
+}
+
+/// What became of a conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resolution {
+    /// Ours is in its place; what theirs did to it is gone.
+    Ours,
+    /// Ours is in its place; theirs is beside it, under a name that ends in `.theirs`.
+    TheirsAside,
+    /// Ours is applied; a copy of theirs is beside it, under a name that ends in `.theirs`.
+    TheirsCopied,
+    /// Ours is applied to what theirs left.
+    Together,
+    /// What theirs removed is there again, with ours.
+    Restored,
+    /// Theirs stays as it is.
+    Theirs,
+    /// It bears both names.
+    BothNames,
+    /// The merge stops.
+    Aborted,
+}
+
+impl ConflictKind {
+    /// Every kind.
+    pub const ALL: [ConflictKind; 17] = [
+        ConflictKind::FileFile,
+        ConflictKind::DirFile,
+        ConflictKind::FileDir,
+        ConflictKind::DirDir,
+        ConflictKind::EditEdit,
+        ConflictKind::CloneEdit,
+        ConflictKind::AttrAttr,
+        ConflictKind::EditDelete,
+        ConflictKind::DeleteEdit,
+        ConflictKind::DeleteFile,
+        ConflictKind::DeleteDir,
+        ConflictKind::DeleteFilled,
+        ConflictKind::DeleteRename,
+        ConflictKind::RenameRename,
+        ConflictKind::RenameRenameDir,
+        ConflictKind::RenameDelete,
+        ConflictKind::Loop,
+    ];
+
+    /// The table: what is done.
+    pub fn resolution(self, on_conflict: OnConflict) -> Resolution {
+        use ConflictKind as K;
+        use Resolution as R;
+        let (overwrite, keep_both) = match self {
+            K::FileFile | K::DirFile => (R::Ours, R::TheirsAside),
+            K::FileDir | K::DirDir => (R::TheirsAside, R::TheirsAside),
+            K::EditEdit => (R::Together, R::TheirsCopied),
+            K::AttrAttr | K::CloneEdit => (R::Together, R::Together),
+            K::EditDelete | K::RenameDelete => (R::Restored, R::Restored),
+            K::DeleteEdit | K::DeleteFile | K::DeleteRename => (R::Ours, R::Theirs),
+            K::DeleteDir | K::DeleteFilled | K::Loop => (R::Theirs, R::Theirs),
+            K::RenameRename => (R::Ours, R::BothNames),
+            K::RenameRenameDir => (R::Ours, R::Ours),
+        };
+        match on_conflict {
+            OnConflict::Overwrite => overwrite,
+            OnConflict::KeepBoth => keep_both,
+            OnConflict::Abort => R::Aborted,
+        }
+    }
+
+    /// What there was at the base, what ours did, what theirs did.
+    pub fn versions(self) -> [Version; 3] {
+        use ConflictKind as K;
+        use Version as V;
+        match self {
+            K::FileFile => [V::Absent, V::NewFile, V::NewFile],
+            K::DirFile => [V::Absent, V::NewDir, V::NewFile],
+            K::FileDir => [V::Absent, V::NewFile, V::NewDir],
+            K::DirDir => [V::Absent, V::NewDir, V::NewDir],
+            K::EditEdit | K::AttrAttr => [V::Present, V::Edited, V::Edited],
+            K::CloneEdit => [V::Present, V::Copied, V::Edited],
+            K::EditDelete => [V::Present, V::Edited, V::Deleted],
+            K::DeleteEdit => [V::Present, V::Deleted, V::Edited],
+            K::DeleteFile => [V::Present, V::Deleted, V::NewFile],
+            K::DeleteDir => [V::Present, V::Deleted, V::NewDir],
+            K::DeleteFilled => [V::Present, V::Deleted, V::Filled],
+            K::DeleteRename => [V::Present, V::Deleted, V::Renamed],
+            K::RenameRename | K::RenameRenameDir => [V::Present, V::Renamed, V::Renamed],
+            K::RenameDelete => [V::Present, V::Renamed, V::Deleted],
+            K::Loop => [V::Present, V::Renamed, V::MovedBelow],
+        }
+    }
+}
+
+/// One conflict and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// How they contradict.
+    pub kind: ConflictKind,
+    /// What was done about it.
+    pub resolution: Resolution,
+    /// Where, from the decoupled subtree's root, without a `/` before it. Empty: the root itself.
+    pub path: Vec<u8>,
+    /// The inode that theirs is, or is about.
+    pub ino: Ino,
+    /// The name under which theirs is now, beside ours.
+    pub aside: Option<Name>,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Version::Absent => "absent",
+            Version::Present => "present",
+            Version::NewFile => "new file",
+            Version::NewDir => "new directory",
+            Version::Edited => "changed",
+            Version::Copied => "copied",
+            Version::Deleted => "removed",
+            Version::Filled => "got new entries",
+            Version::Renamed => "moved",
+            Version::MovedBelow => "moved below each other",
+        })
+    }
+}
+
+impl fmt::Display for Resolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Resolution::Ours => "ours prevails",
+            Resolution::TheirsAside => "ours has the name, theirs is beside it",
+            Resolution::TheirsCopied => "ours is applied, a copy of theirs is beside it",
+            Resolution::Together => "ours is applied to theirs",
+            Resolution::Restored => "brought back, with ours",
+            Resolution::Theirs => "theirs stays",
+            Resolution::BothNames => "it bears both names",
+            Resolution::Aborted => "not merged",
+        })
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [base, ours, theirs] = self.kind.versions();
+        let path = String::from_utf8_lossy(&self.path);
+        write!(f, "{path}: base {base}, ours {ours}, theirs {theirs}: {}", self.resolution)?;
+        match &self.aside {
+            Some(aside) => write!(f, " ({aside})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_total_and_keeps_its_principles() {
+        let mut seen = BTreeSet::new();
+        for kind in ConflictKind::ALL {
+            assert!(seen.insert(format!("{kind:?}")), "{kind:?} stands twice");
+            assert_eq!(kind.resolution(OnConflict::Abort), Resolution::Aborted);
+            let [_, ours, theirs] = kind.versions();
+            let both = kind.resolution(OnConflict::KeepBoth);
+            // Nothing that others made or changed is lost under keep_both ...
+            if matches!(theirs, Version::NewFile | Version::NewDir | Version::Edited | Version::Filled) {
+                assert_ne!(both, Resolution::Ours, "{kind:?}");
+            }
+            // ... and no directory of others, nor what is in it, under overwrite.
+            let over = kind.resolution(OnConflict::Overwrite);
+            if matches!(theirs, Version::NewDir | Version::Filled) {
+                assert!(matches!(over, Resolution::TheirsAside | Resolution::Theirs), "{kind:?}");
+            }
+            // The decoupled side has priority, unless that would destroy a directory or make a loop.
+            if over == Resolution::Theirs {
+                let deletes_a_directory =
+                    ours == Version::Deleted && matches!(theirs, Version::NewDir | Version::Filled);
+                assert!(deletes_a_directory || theirs == Version::MovedBelow, "{kind:?}");
+            }
+        }
+        for on_conflict in [OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth] {
+            assert_eq!(OnConflict::from_u8(on_conflict as u8), Some(on_conflict));
+        }
+        assert_eq!(OnConflict::from_u8(3), None);
+    }
+
+    #[test]
+    fn a_conflict_reads_as_a_sentence() {
+        let conflict = Conflict {
+            kind: ConflictKind::FileFile,
+            resolution: Resolution::TheirsAside,
+            path: b"a/b".to_vec(),
+            ino: Ino(9),
+            aside: Name::new(b"b.theirs").ok(),
+        };
+        assert_eq!(
+            conflict.to_string(),
+            "a/b: base absent, ours new file, theirs new file: ours has the name, theirs is beside it (b.theirs)"
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Content and attributes: the event is asked for as the operation that it came from, so that nothing enters that an
+//! operation could not bring about.
+
+use chiton_types::{Ino, Kind, Name};
+
+use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::locate::{Located, unnamed};
+use super::{MergeContext, MergeMap, MergeStep, Skipped};
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::inode::{INLINE, Inode, MAPPED};
+use crate::namespace::{Context, Namespace};
+use crate::op::{AttrChange, Body, Op, SetTime, XattrHow};
+use chiton_types::{Cred, Refusal, Time};
+
+impl Namespace {
+    pub(super) fn merge_content(
+        &self,
+        event: &mut Event,
+        map: &mut MergeMap,
+        ctx: &MergeContext<'_>,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let (ino, time) = match event {
+            Event::SetAttr { ino, ctime: time, .. }
+            | Event::Write { ino, mtime: time, .. }
+            | Event::Xattr { ino, ctime: time, .. }
+            | Event::Clone { to: ino, time, .. } => (ino, *time),
+            _ => unreachable!("asked for a change of content"),
+        };
+        *ino = map.translate(*ino);
+        let inode = match self.locate(*ino, map)? {
+            Located::Live(inode) => inode,
+            Located::Removed(inode) => {
+                return self.bring_back(inode, ConflictKind::EditDelete, map, time, report);
+            }
+            Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
+            Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
+        };
+        let mut foreign_source = None;
+        if let Event::Clone { from, .. } = event {
+            *from = map.translate(*from);
+            match self.locate(*from, map)? {
+                Located::Live(source) if map.is_foreign(source.position) => foreign_source = Some(source),
+                Located::Live(_) | Located::Removed(_) => {}
+                Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
+                Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
+            }
+        }
+        let step = self.planned_content(event, inode, map)?;
+        if matches!(step, MergeStep::Skip(_)) {
+            return Ok(step);
+        }
+        if let Some(source) = foreign_source {
+            let path = self.path_to(source, map)?;
+            let kind = ConflictKind::CloneEdit;
+            if self.conflict(kind, path, source.ino, None, map, report) == Resolution::Aborted {
+                return Ok(MergeStep::Stop);
+            }
+        }
+        if !map.is_foreign(inode.attrs_changed()) {
+            return Ok(step);
+        }
+        let is_dir = inode.kind == Kind::Dir;
+        let kind = if is_dir { ConflictKind::AttrAttr } else { ConflictKind::EditEdit };
+        let path = self.path_to(inode, map)?;
+        let copied = if inode.kind == Kind::File { Some(self.copy_beside(inode, map, ctx)?) } else { None };
+        let aside = copied.as_ref().map(|(name, _)| name.clone());
+        Ok(match (self.conflict(kind, path, inode.ino, aside, map, report), copied) {
+            (Resolution::Aborted, _) => MergeStep::Stop,
+            (Resolution::TheirsCopied, Some((_, mut events))) => {
+                // From here on its last change is ours, so that it is copied once.
+                events.push(touch(inode));
+                MergeStep::First(events)
+            }
+            _ => step,
+        })
+    }
+
+    /// The event as a plan of the operation gives it, or what must be done before.
+    fn planned_content(&self, event: &mut Event, inode: &Inode, map: &MergeMap) -> Result<MergeStep, Fault> {
+        let mut now = Time(0);
+        let op = match event {
+            Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => {
+                now = *ctime;
+                let change = AttrChange {
+                    mode: *mode,
+                    uid: *uid,
+                    gid: *gid,
+                    size: *size,
+                    size_by_handle: true,
+                    atime: atime.map(SetTime::At),
+                    mtime: mtime.map(SetTime::At),
+                    kill_setid: false,
+                };
+                Op::SetAttr { ino: *ino, change }
+            }
+            Event::Write { ino, body, size, mtime, mode } => {
+                match body {
+                    Body::Inline(_) if inode.has(MAPPED) => {
+                        // Theirs is in blocks by now; ours is the whole content.
+                        self.truncatable(inode, 0)?;
+                        return Ok(MergeStep::First(vec![truncation(inode)]));
+                    }
+                    Body::Inline(_) => {}
+                    Body::Extents(extents) => {
+                        if extents.iter().any(|e| !e.block.is_hole() && e.block.writer != map.writer) {
+                            return Ok(MergeStep::Skip(Skipped::Invalid("blocks of another writer")));
+                        }
+                        *size = inode.size.max(*size);
+                    }
+                }
+                if mode.is_some_and(|mode| mode.0 & !0o7777 != 0) {
+                    return Ok(MergeStep::Skip(Skipped::Invalid("a mode of more than 12 bits")));
+                }
+                Op::Write { ino: *ino, body: body.clone(), size: *size, mtime: *mtime, kill_setid: false }
+            }
+            Event::Clone { from, from_offset, to, to_offset, len, time } => {
+                now = *time;
+                Op::Clone {
+                    from: *from,
+                    from_offset: *from_offset,
+                    to: *to,
+                    to_offset: *to_offset,
+                    len: *len,
+                }
+            }
+            Event::Xattr { ino, name, value: Some(value), ctime } => {
+                now = *ctime;
+                Op::SetXattr { ino: *ino, name: name.clone(), value: value.clone(), how: XattrHow::Set }
+            }
+            Event::Xattr { ino, name, value: None, ctime } => {
+                now = *ctime;
+                Op::RemoveXattr { ino: *ino, name: name.clone() }
+            }
+            _ => unreachable!("asked for a change of content"),
+        };
+        let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false };
+        let mut events = Vec::new();
+        match self.plan(&op, &ctx, &mut events) {
+            Ok(_) => {}
+            Err(Fault::Refused(Refusal::NoXattr)) => return Ok(MergeStep::Skip(Skipped::Needless)),
+            Err(fault) => return Err(fault),
+        }
+        let Some(mut planned) = events.pop() else { return Ok(MergeStep::Skip(Skipped::Needless)) };
+        if let (Event::Write { mode: planned, .. }, Event::Write { mode, .. }) = (&mut planned, &*event) {
+            *planned = *mode;
+        }
+        *event = planned;
+        Ok(MergeStep::Emit)
+    }
+
+    /// The events that make a copy of a file beside it (at the root, if no name of it is known), and its name.
+    fn copy_beside(
+        &self,
+        inode: &Inode,
+        map: &MergeMap,
+        ctx: &MergeContext<'_>,
+    ) -> Result<(Name, Vec<Event>), Fault> {
+        let known = self.known_name(inode)?;
+        let dir = self.dir_inode(if known.is_some() { inode.parent } else { map.root })?;
+        let aside = self.free_name(dir, &known.unwrap_or(unnamed(inode.ino)), b".theirs")?;
+        let content = if inode.has(INLINE) { self.content(inode)?.to_vec() } else { Vec::new() };
+        let mut events = vec![Event::Make {
+            parent: dir.ino,
+            name: aside.clone(),
+            ino: ctx.fresh,
+            kind: Kind::File,
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: 0,
+            time: ctx.now,
+            content,
+        }];
+        if inode.has(MAPPED) && inode.size > 0 {
+            // The copy has no rows yet: only the source's must be in memory.
+            self.clonable(inode, (0, inode.size), inode, (0, 0))?;
+            events.push(Event::Clone {
+                from: inode.ino,
+                from_offset: 0,
+                to: ctx.fresh,
+                to_offset: 0,
+                len: inode.size,
+                time: ctx.now,
+            });
+        }
+        // Sizes past the content (sparse ends), and theirs' times.
+        events.push(Event::SetAttr {
+            ino: ctx.fresh,
+            mode: None,
+            uid: None,
+            gid: None,
+            size: Some(inode.size),
+            atime: Some(inode.atime),
+            mtime: Some(inode.mtime),
+            ctime: ctx.now,
+        });
+        Ok((aside, events))
+    }
+}
+
+/// A change of nothing.
+fn touch(inode: &Inode) -> Event {
+    Event::SetAttr {
+        ino: inode.ino,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        ctime: inode.ctime,
+    }
+}
+
+fn truncation(inode: &Inode) -> Event {
+    match touch(inode) {
+        Event::SetAttr { ino, mode, uid, gid, atime, mtime, ctime, .. } => {
+            Event::SetAttr { ino, mode, uid, gid, size: Some(0), atime, mtime, ctime }
+        }
+        _ => unreachable!("a touch is a change of attributes"),
+    }
+}

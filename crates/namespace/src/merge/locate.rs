@@ -1,0 +1,269 @@
+//! Where things are on the server: is it there, is it below the root, what is it called, which name is free.
+
+use chiton_types::{Ino, Kind, Name, Refusal, Time};
+
+use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::map::MergeMap;
+use super::{MergeStep, Skipped};
+use crate::dir::Slot;
+use crate::event::{Event, Over};
+use crate::fault::{Fault, Need};
+use crate::inode::{COMPLETE, Inode, MAPPED};
+use crate::namespace::{Known, Namespace};
+
+/// An answer, or the step that must be taken instead.
+pub(super) type Found<T> = Result<Result<T, MergeStep>, Fault>;
+
+/// An inode of the decoupled side, on the server.
+pub(super) enum Located<'a> {
+    Live(&'a Inode),
+    /// Others took its last name; it can be brought back.
+    Removed(&'a Inode),
+    Gone,
+    Outside,
+}
+
+/// Longest walk to the root: deeper trees than a path can name are nobody's.
+const DEPTH_MAX: usize = 1 << 16;
+
+impl Namespace {
+    pub(super) fn locate(&self, ino: Ino, map: &mut MergeMap) -> Result<Located<'_>, Fault> {
+        let inode = match self.inode(ino) {
+            Ok(inode) => inode,
+            Err(Fault::Refused(_)) => return Ok(Located::Gone),
+            Err(fault) => return Err(fault),
+        };
+        if inode.nlink == 0 {
+            let removed = map.tombs.contains_key(&ino);
+            return Ok(if removed { Located::Removed(inode) } else { Located::Gone });
+        }
+        let is_dir = inode.kind == Kind::Dir;
+        let dir = if is_dir { inode.ino } else { inode.parent };
+        // A file with several names may have been born in a directory that is gone.
+        let inside = self.is_below_root(dir, map)? || (!is_dir && map.is_vouched(ino));
+        if inside && !is_dir && inode.nlink > 1 {
+            map.vouch(ino);
+        }
+        Ok(if inside { Located::Live(inode) } else { Located::Outside })
+    }
+
+    #[inline]
+    fn is_below_root(&self, dir: Ino, map: &mut MergeMap) -> Result<bool, Fault> {
+        if dir == map.root || map.is_inside(dir) {
+            return Ok(true);
+        }
+        let mut at = dir;
+        for _ in 0..DEPTH_MAX {
+            if at == map.root || map.is_inside(at) {
+                map.note_inside(dir);
+                return Ok(true);
+            }
+            let inode = match self.inode(at) {
+                Ok(inode) => inode,
+                Err(Fault::Refused(_)) => return Ok(false),
+                Err(fault) => return Err(fault),
+            };
+            if inode.parent == at || (inode.nlink == 0 && !map.tombs.contains_key(&at)) {
+                return Ok(false);
+            }
+            at = inode.parent;
+        }
+        Ok(false)
+    }
+
+    /// The directory in which an event changes a name; brings it back if others removed it.
+    #[inline]
+    pub(super) fn merge_dir<'a>(
+        &'a self,
+        ino: Ino,
+        map: &mut MergeMap,
+        time: Time,
+        report: &mut Vec<Conflict>,
+    ) -> Found<&'a Inode> {
+        Ok(match self.locate(ino, map)? {
+            Located::Live(inode) if inode.kind == Kind::Dir => Ok(inode),
+            Located::Live(_) => Err(MergeStep::Skip(Skipped::Invalid("names in what is no directory"))),
+            Located::Removed(inode) if inode.kind == Kind::Dir => {
+                Err(self.bring_back(inode, ConflictKind::EditDelete, map, time, report)?)
+            }
+            Located::Removed(_) => Err(MergeStep::Skip(Skipped::Invalid("names in what is no directory"))),
+            Located::Gone => Err(MergeStep::Skip(Skipped::Gone)),
+            Located::Outside => Err(MergeStep::Skip(Skipped::Outside)),
+        })
+    }
+
+    /// Gives what others removed a name again: the one that it had, or one beside it.
+    pub(super) fn bring_back(
+        &self,
+        inode: &Inode,
+        kind: ConflictKind,
+        map: &mut MergeMap,
+        time: Time,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let (parent, name) = map.tombs.get(&inode.ino).cloned().expect("it was located as removed");
+        let parent = match self.locate(parent, map)? {
+            Located::Live(dir) if dir.kind == Kind::Dir => dir,
+            // What held it was removed too: that comes back first. `tombs` lead upwards, as directories do.
+            Located::Removed(dir) if dir.ino != inode.ino && dir.kind == Kind::Dir => {
+                return self.bring_back(dir, ConflictKind::EditDelete, map, time, report);
+            }
+            _ => match self.locate(map.root, map)? {
+                Located::Live(root) => root,
+                _ => return Ok(MergeStep::Skip(Skipped::Gone)),
+            },
+        };
+        let name = match self.entry(parent, &name)? {
+            Known::Absent => name,
+            Known::Present(_) => self.free_name(parent, &name, b".ours")?,
+        };
+        let path = self.path_of(parent.ino, Some(&name), map)?;
+        if self.conflict(kind, path, inode.ino, None, map, report) == Resolution::Aborted {
+            return Ok(MergeStep::Stop);
+        }
+        map.tombs.remove(&inode.ino);
+        Ok(MergeStep::First(vec![Event::Restore { parent: parent.ino, name, ino: inode.ino, time }]))
+    }
+
+    /// Reports a conflict; what to do about it.
+    pub(super) fn conflict(
+        &self,
+        kind: ConflictKind,
+        path: Vec<u8>,
+        ino: Ino,
+        aside: Option<Name>,
+        map: &MergeMap,
+        report: &mut Vec<Conflict>,
+    ) -> Resolution {
+        let resolution = kind.resolution(map.on_conflict);
+        let beside = matches!(resolution, Resolution::TheirsAside | Resolution::TheirsCopied);
+        let conflict = Conflict { kind, resolution, path, ino, aside: aside.filter(|_| beside) };
+        // An event that is asked for again may meet its conflict again.
+        if !report.iter().rev().take(4).any(|reported| *reported == conflict) {
+            report.push(conflict);
+        }
+        resolution
+    }
+
+    /// Puts what bears a name out of the way of ours, as the table says.
+    #[expect(clippy::too_many_arguments)]
+    pub(super) fn displace(
+        &self,
+        dir: &Inode,
+        name: &Name,
+        slot: &Slot,
+        ours_is_dir: bool,
+        time: Time,
+        map: &MergeMap,
+        is_open: &dyn Fn(Ino) -> bool,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let theirs = self.inode(slot.ino)?;
+        let kind = match (ours_is_dir, theirs.kind == Kind::Dir) {
+            (false, false) => ConflictKind::FileFile,
+            (true, false) => ConflictKind::DirFile,
+            (false, true) => ConflictKind::FileDir,
+            (true, true) => ConflictKind::DirDir,
+        };
+        let aside = self.free_name(dir, name, b".theirs")?;
+        let path = self.path_of(dir.ino, Some(name), map)?;
+        let (dir, ino) = (dir.ino, theirs.ino);
+        Ok(match self.conflict(kind, path, ino, Some(aside.clone()), map, report) {
+            Resolution::Ours => {
+                let orphan = self.stays_as_orphan(theirs, map, is_open);
+                MergeStep::First(vec![Event::Unlink { parent: dir, name: name.clone(), ino, orphan, time }])
+            }
+            Resolution::Aborted => MergeStep::Stop,
+            _ => MergeStep::First(vec![Event::Rename {
+                from: dir,
+                from_name: name.clone(),
+                to: dir,
+                to_name: aside,
+                ino,
+                over: Over::Nothing,
+                time,
+            }]),
+        })
+    }
+
+    /// Whether an inode that loses one name now lives on as an orphan, if that was its last. One that theirs took
+    /// another name of does: ours may know it by that name, and go on with it.
+    pub(super) fn stays_as_orphan(
+        &self,
+        victim: &Inode,
+        map: &MergeMap,
+        is_open: &dyn Fn(Ino) -> bool,
+    ) -> bool {
+        let last = victim.kind == Kind::Dir || victim.nlink <= 1;
+        let wanted = victim.has(MAPPED) || map.tombs.contains_key(&victim.ino) || is_open(victim.ino);
+        last && wanted
+    }
+
+    /// `name` with a suffix, and a number if that is taken; cut so that it is a name.
+    pub(super) fn free_name(&self, dir: &Inode, name: &Name, suffix: &[u8]) -> Result<Name, Fault> {
+        for n in 1..=u32::MAX {
+            let mut end = suffix.to_vec();
+            if n > 1 {
+                end.extend_from_slice(format!("-{n}").as_bytes());
+            }
+            let keep = name.as_bytes().len().min(chiton_types::NAME_BYTES_MAX - end.len());
+            let candidate = Name::new(&[&name.as_bytes()[..keep], &end].concat())?;
+            if let Known::Absent = self.entry(dir, &candidate)? {
+                return Ok(candidate);
+            }
+        }
+        Err(Refusal::Exists.into())
+    }
+
+    /// A name that an inode bears in a directory, by looking through all of it (only conflicts ask).
+    pub(super) fn name_in(&self, dir: Ino, ino: Ino) -> Result<Option<Name>, Fault> {
+        let inode = self.dir_inode(dir)?;
+        if !inode.has(COMPLETE) {
+            return Err(Need::Dir(dir).into());
+        }
+        let slots = self.dirs.get(&dir).into_iter().flat_map(|d| d.iter_after(0));
+        let found = slots.into_iter().find(|(_, slot)| slot.ino == ino && slot.kind().is_some());
+        Ok(found.map(|(name, _)| Name::new(name).expect("names in memory were checked")))
+    }
+
+    /// A name of an inode in the directory that its row names, if that is still its place.
+    pub(super) fn known_name(&self, inode: &Inode) -> Result<Option<Name>, Fault> {
+        match self.name_in(inode.parent, inode.ino) {
+            Err(Fault::Refused(_)) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// The path from the decoupled subtree's root, for reports.
+    pub(super) fn path_of(&self, dir: Ino, name: Option<&Name>, map: &MergeMap) -> Result<Vec<u8>, Fault> {
+        let mut parts: Vec<Name> = name.cloned().into_iter().collect();
+        let mut at = dir;
+        while at != map.root && parts.len() < DEPTH_MAX {
+            let Ok(inode) = self.inode(at) else { break };
+            match self.name_in(inode.parent, at) {
+                Ok(Some(name)) => parts.push(name),
+                Ok(None) | Err(Fault::Refused(_)) => break,
+                Err(fault) => return Err(fault),
+            }
+            at = inode.parent;
+        }
+        parts.reverse();
+        Ok(parts.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/'))
+    }
+
+    /// The path of an inode by one of its names.
+    pub(super) fn path_to(&self, inode: &Inode, map: &MergeMap) -> Result<Vec<u8>, Fault> {
+        if inode.ino == map.root {
+            return Ok(Vec::new());
+        }
+        match self.known_name(inode)? {
+            Some(name) => self.path_of(inode.parent, Some(&name), map),
+            None => Ok(unnamed(inode.ino).as_bytes().to_vec()),
+        }
+    }
+}
+
+/// What stands for a file none of whose names is known.
+pub(super) fn unnamed(ino: Ino) -> Name {
+    Name::new(format!("inode-{ino}").as_bytes()).expect("digits")
+}

@@ -1,0 +1,77 @@
+//! New inodes of the decoupled side.
+
+use chiton_types::{Kind, Mode, Refusal};
+
+use super::conflict::Conflict;
+use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::inode::Inode;
+use crate::namespace::{Known, Namespace};
+use crate::op::{INLINE_BYTES_MAX, LINKS_MAX, SYMLINK_BYTES_MAX};
+
+impl Namespace {
+    pub(super) fn merge_make(
+        &self,
+        event: &mut Event,
+        map: &mut MergeMap,
+        ctx: &MergeContext<'_>,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } = event else {
+            unreachable!("asked for a make")
+        };
+        let fits = match kind {
+            Kind::File => content.len() <= INLINE_BYTES_MAX && *rdev == 0,
+            Kind::Symlink => {
+                (1..=SYMLINK_BYTES_MAX).contains(&content.len()) && !content.contains(&0) && *rdev == 0
+            }
+            Kind::Dir | Kind::Fifo | Kind::Socket => content.is_empty() && *rdev == 0,
+            Kind::Char | Kind::Block => content.is_empty(),
+        };
+        if !fits || mode.0 & !0o7777 != 0 {
+            return Ok(MergeStep::Skip(Skipped::Invalid("an inode of this type cannot be like this")));
+        }
+        if !map.may_make(*ino) {
+            return Ok(MergeStep::Skip(Skipped::Invalid("the inode number is not one to be used now")));
+        }
+        *parent = map.translate(*parent);
+        let is_dir = *kind == Kind::Dir;
+        let dir = found!(self.merge_dir(*parent, map, *time, report));
+        match self.entry(dir, name)? {
+            Known::Absent if is_dir && dir.nlink >= LINKS_MAX => {
+                Ok(MergeStep::Skip(Skipped::Refused(Refusal::TooManyLinks)))
+            }
+            Known::Absent => {
+                map.made(*ino);
+                Ok(MergeStep::Emit)
+            }
+            Known::Present(slot) if is_dir && slot.kind() == Some(Kind::Dir) && map.may_bind(slot.ino) => {
+                // Both made it, or theirs could not be removed: one directory with what is in both.
+                let theirs = self.inode(slot.ino)?;
+                map.made(*ino);
+                map.bind(*ino, theirs.ino);
+                let differs = (theirs.mode, theirs.uid, theirs.gid) != (*mode, *uid, *gid);
+                if !differs {
+                    return Ok(MergeStep::Skip(Skipped::Needless));
+                }
+                *event = adopt(theirs, *mode, *uid, *gid, *time);
+                Ok(MergeStep::Emit)
+            }
+            Known::Present(slot) => self.displace(dir, name, slot, is_dir, *time, map, ctx.is_open, report),
+        }
+    }
+}
+
+fn adopt(theirs: &Inode, mode: Mode, uid: u32, gid: u32, time: chiton_types::Time) -> Event {
+    Event::SetAttr {
+        ino: theirs.ino,
+        mode: Some(mode),
+        uid: Some(uid),
+        gid: Some(gid),
+        size: None,
+        atime: None,
+        mtime: None,
+        ctime: theirs.ctime.max(time),
+    }
+}

@@ -1,0 +1,368 @@
+//! What a decoupling remembers between its merges: where its inodes are on the server, which positions are its own,
+//! which numbers it may still make inodes with, what others removed meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Ino, Name, Position, ShardId};
+
+use super::conflict::OnConflict;
+
+/// Numbers that only the decoupling may make inodes with, in ascending order: those from `next` on are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeRange {
+    /// The first of all.
+    pub first: Ino,
+    /// The first that is left.
+    pub next: Ino,
+    /// The first past the range.
+    pub end: Ino,
+}
+
+/// The decoupling's map. Invariants:
+/// - A key of `inodes` never was an inode of the server, a value always was: translating twice changes nothing.
+/// - `own` are the positions of events that merges of this decoupling emitted, as half-open intervals in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergeMap {
+    pub(crate) root: Ino,
+    pub(crate) base: Position,
+    pub(crate) writer: u64,
+    pub(crate) on_conflict: OnConflict,
+    inodes: BTreeMap<Ino, Ino>,
+    /// The values of `inodes`.
+    bound: BTreeSet<Ino>,
+    own: Vec<(Position, Position)>,
+    ranges: Vec<InodeRange>,
+    pub(crate) tombs: BTreeMap<Ino, (Ino, Name)>,
+    /// Counters of each shard from which on inodes were born after the base.
+    born_after: BTreeMap<ShardId, u64>,
+    /// Directories that ours removed and that are still there, because others put something into them.
+    stayed: BTreeSet<Ino>,
+    /// Files of the subtree with several names: their rows' place may be a directory that is gone.
+    vouched: BTreeSet<Ino>,
+    /// Directories that are known to be in the subtree; forgotten by [`MergeMap::forget_inside`].
+    inside: BTreeSet<Ino>,
+    inside_last: Ino,
+}
+
+impl MergeMap {
+    /// The map of a decoupling of `root` that saw the server's state at `base` and names its blocks as `writer`.
+    pub fn new(root: Ino, base: Position, writer: u64, on_conflict: OnConflict) -> MergeMap {
+        MergeMap {
+            root,
+            base,
+            writer,
+            on_conflict,
+            inodes: BTreeMap::new(),
+            bound: BTreeSet::new(),
+            own: Vec::new(),
+            ranges: Vec::new(),
+            tombs: BTreeMap::new(),
+            born_after: BTreeMap::new(),
+            stayed: BTreeSet::new(),
+            vouched: BTreeSet::new(),
+            inside: BTreeSet::new(),
+            inside_last: Ino(0),
+        }
+    }
+
+    /// The root of the decoupled subtree.
+    pub fn root(&self) -> Ino {
+        self.root
+    }
+
+    /// The server's position that the decoupled side saw.
+    pub fn base(&self) -> Position {
+        self.base
+    }
+
+    /// Numbers that the decoupled side may make inodes with, from now on too. They must be reserved durably.
+    ///
+    /// # Panics
+    /// If the range overlaps another.
+    pub fn grant(&mut self, first: Ino, end: Ino) {
+        assert!(first <= end, "inode range {first}..{end} is reversed");
+        let at = self.ranges.partition_point(|r| r.end <= first);
+        assert!(self.ranges.get(at).is_none_or(|r| end <= r.first), "inode range {first}..{end} overlaps");
+        self.ranges.insert(at, InodeRange { first, next: first, end });
+    }
+
+    /// The ranges as they are now.
+    pub fn ranges(&self) -> &[InodeRange] {
+        &self.ranges
+    }
+
+    /// The server's number of an inode of the decoupled side.
+    #[inline]
+    pub fn translate(&self, ino: Ino) -> Ino {
+        if self.inodes.is_empty() { ino } else { self.inodes.get(&ino).copied().unwrap_or(ino) }
+    }
+
+    /// Whether a row that changed last at `position` was changed by others after the base.
+    #[inline]
+    pub fn is_foreign(&self, position: Position) -> bool {
+        position > self.base && !self.is_own(position)
+    }
+
+    fn is_own(&self, position: Position) -> bool {
+        // Most rows that a merge meets were changed last by itself, a moment ago.
+        match self.own.last() {
+            Some(&(start, end)) if position >= start => return position < end,
+            None => return false,
+            Some(_) => {}
+        }
+        let at = self.own.partition_point(|&(_, end)| end <= position);
+        self.own.get(at).is_some_and(|&(start, _)| start <= position)
+    }
+
+    /// The event at `position` is this decoupling's own.
+    #[inline]
+    pub fn note_own(&mut self, position: Position) {
+        match self.own.last_mut() {
+            Some((_, end)) if *end == position => *end = position.next(),
+            _ => self.own.push((position, position.next())),
+        }
+    }
+
+    /// Others took this name of an inode below the root. If it was its last, the inode must stay as an orphan until
+    /// the decoupling ends.
+    pub fn note_removed(&mut self, ino: Ino, parent: Ino, name: Name) {
+        self.tombs.insert(ino, (parent, name));
+    }
+
+    /// A file was found by a name in the subtree, and it has several, or its row names another directory as its
+    /// place: that may go before the file does, and then nothing leads from it to the root.
+    pub fn vouch(&mut self, ino: Ino) {
+        if !self.is_of_ranges(ino) {
+            self.vouched.insert(ino);
+        }
+    }
+
+    /// Whether a file is of the subtree although nothing leads from it to the root.
+    pub(super) fn is_vouched(&self, ino: Ino) -> bool {
+        self.is_of_ranges(ino) || self.vouched.contains(&ino)
+    }
+
+    /// Orphans that must stay until the decoupling ends.
+    pub fn pinned(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.tombs.keys().copied()
+    }
+
+    /// Others may have moved directories: what is in the subtree must be looked at again.
+    pub fn forget_inside(&mut self) {
+        self.inside.clear();
+        self.inside_last = Ino(0);
+    }
+
+    #[inline]
+    pub(super) fn is_inside(&self, dir: Ino) -> bool {
+        dir == self.inside_last || self.inside.contains(&dir)
+    }
+
+    pub(super) fn note_inside(&mut self, dir: Ino) {
+        if self.inside.len() >= INSIDE_MAX {
+            self.inside.clear();
+        }
+        self.inside.insert(dir);
+        self.inside_last = dir;
+    }
+
+    #[inline]
+    pub(super) fn may_make(&self, ino: Ino) -> bool {
+        let at = self.ranges.partition_point(|r| r.end <= ino);
+        self.ranges.get(at).is_some_and(|r| r.next <= ino)
+    }
+
+    #[inline]
+    pub(super) fn made(&mut self, ino: Ino) {
+        let at = self.ranges.partition_point(|r| r.end <= ino);
+        if let Some(range) = self.ranges.get_mut(at).filter(|r| r.next <= ino) {
+            range.next = Ino(ino.0 + 1);
+        }
+    }
+
+    /// Inodes of the shard with a counter of at least `counter` were born after the base. Without it, none is known to
+    /// be: then directories that both sides made are kept apart.
+    pub fn note_born_after(&mut self, shard: ShardId, counter: u64) {
+        self.born_after.insert(shard, counter);
+    }
+
+    /// Ours removed this directory, and it stays.
+    pub(super) fn note_stayed(&mut self, dir: Ino) {
+        self.stayed.insert(dir);
+    }
+
+    /// Whether a directory of the server is none that ours has already, under whatever name: only then can one that
+    /// ours makes be the same.
+    pub(super) fn may_bind(&self, theirs: Ino) -> bool {
+        if self.stayed.contains(&theirs) {
+            return true;
+        }
+        let born = self.born_after.get(&theirs.shard()).is_some_and(|&from| theirs.counter() >= from);
+        born && !self.is_of_ranges(theirs) && !self.bound.contains(&theirs)
+    }
+
+    fn is_of_ranges(&self, ino: Ino) -> bool {
+        let at = self.ranges.partition_point(|r| r.end <= ino);
+        self.ranges.get(at).is_some_and(|r| r.first <= ino)
+    }
+
+    pub(super) fn bind(&mut self, ours: Ino, theirs: Ino) {
+        self.stayed.remove(&theirs);
+        self.inodes.insert(ours, theirs);
+        self.bound.insert(theirs);
+    }
+
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.root.0);
+        out.put_u64(self.base.0);
+        out.put_u64(self.writer);
+        out.put_u8(self.on_conflict as u8);
+        out.put_varint(self.inodes.len() as u64);
+        for (ours, theirs) in &self.inodes {
+            out.put_u64(ours.0);
+            out.put_u64(theirs.0);
+        }
+        out.put_varint(self.own.len() as u64);
+        for (start, end) in &self.own {
+            out.put_u64(start.0);
+            out.put_u64(end.0);
+        }
+        out.put_varint(self.ranges.len() as u64);
+        for range in &self.ranges {
+            out.put_u64(range.first.0);
+            out.put_u64(range.next.0);
+            out.put_u64(range.end.0);
+        }
+        out.put_varint(self.tombs.len() as u64);
+        for (ino, (parent, name)) in &self.tombs {
+            out.put_u64(ino.0);
+            out.put_u64(parent.0);
+            out.put_bytes(name.as_bytes());
+        }
+        for set in [&self.vouched, &self.stayed] {
+            out.put_varint(set.len() as u64);
+            for ino in set {
+                out.put_u64(ino.0);
+            }
+        }
+        out.put_varint(self.born_after.len() as u64);
+        for (shard, counter) in &self.born_after {
+            out.put_u16(shard.0);
+            out.put_u64(*counter);
+        }
+    }
+
+    /// Reads a map.
+    ///
+    /// # Errors
+    /// If the bytes are not one; intervals and ranges must be in order.
+    pub fn decode(from: &mut Take<'_>) -> Result<MergeMap, Malformed> {
+        let (root, base, writer) = (Ino(from.u64()?), Position(from.u64()?), from.u64()?);
+        let on_conflict =
+            OnConflict::from_u8(from.u8()?).ok_or(Malformed { expected: "what to do with conflicts" })?;
+        let mut map = MergeMap::new(root, base, writer, on_conflict);
+        for _ in 0..from.count(16)? {
+            map.bind(Ino(from.u64()?), Ino(from.u64()?));
+        }
+        for _ in 0..from.count(16)? {
+            let (start, end) = (from.u64()?, from.u64()?);
+            if start >= end || map.own.last().is_some_and(|(_, last)| last.0 > start) {
+                return Err(Malformed { expected: "intervals of positions in order" });
+            }
+            map.own.push((Position(start), Position(end)));
+        }
+        for _ in 0..from.count(24)? {
+            let (first, next, end) = (from.u64()?, from.u64()?, from.u64()?);
+            let after_last = map.ranges.last().is_none_or(|last| last.end.0 <= first);
+            if first > next || next > end || !after_last {
+                return Err(Malformed { expected: "ranges of inode numbers in order" });
+            }
+            map.ranges.push(InodeRange { first: Ino(first), next: Ino(next), end: Ino(end) });
+        }
+        for _ in 0..from.count(17)? {
+            let (ino, parent) = (Ino(from.u64()?), Ino(from.u64()?));
+            map.tombs.insert(ino, (parent, crate::event::take_name(from)?));
+        }
+        for set in [&mut map.vouched, &mut map.stayed] {
+            for _ in 0..from.count(8)? {
+                set.insert(Ino(from.u64()?));
+            }
+        }
+        for _ in 0..from.count(10)? {
+            map.born_after.insert(ShardId(from.u16()?), from.u64()?);
+        }
+        Ok(map)
+    }
+}
+
+/// Most directories whose place is remembered.
+const INSIDE_MAX: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_positions_are_told_from_those_of_others() {
+        let mut map = MergeMap::new(Ino(5), Position(10), 1, OnConflict::Overwrite);
+        for position in [11, 12, 13, 20, 21, 30] {
+            map.note_own(Position(position));
+        }
+        assert_eq!(map.own.len(), 3);
+        let foreign: Vec<u64> = (0..35).filter(|&p| map.is_foreign(Position(p))).collect();
+        let expect: Vec<u64> = (14..20).chain(22..30).chain(31..35).collect();
+        assert_eq!(foreign, expect);
+    }
+
+    #[test]
+    fn numbers_are_made_once_and_in_order() {
+        let mut map = MergeMap::new(Ino(5), Position(10), 1, OnConflict::Overwrite);
+        map.grant(Ino(200), Ino(202));
+        map.grant(Ino(100), Ino(110));
+        assert!(!map.may_make(Ino(99)) && !map.may_make(Ino(110)) && !map.may_make(Ino(202)));
+        for ino in [103, 200, 104, 201] {
+            assert!(map.may_make(Ino(ino)));
+            map.made(Ino(ino));
+            assert!(!map.may_make(Ino(ino)));
+        }
+        assert!(!map.may_make(Ino(102)), "a number below one that was made");
+        assert!(map.may_make(Ino(109)) && !map.may_make(Ino(202)));
+    }
+
+    #[test]
+    fn only_directories_that_are_new_to_ours_become_one_with_ours() {
+        let mut map = MergeMap::new(Ino(5), Position(10), 1, OnConflict::Overwrite);
+        map.grant(Ino(100), Ino(110));
+        assert!(!map.may_bind(Ino(200)));
+        map.note_born_after(ShardId(0), 90);
+        assert!(map.may_bind(Ino(200)) && !map.may_bind(Ino(89)) && !map.may_bind(Ino(105)));
+        map.bind(Ino(101), Ino(200));
+        assert!(!map.may_bind(Ino(200)), "two directories of ours in one");
+        map.note_stayed(Ino(200));
+        assert!(map.may_bind(Ino(200)));
+    }
+
+    #[test]
+    fn maps_round_trip_and_hostile_ones_are_refused() {
+        let mut map = MergeMap::new(Ino(5), Position(10), 77, OnConflict::KeepBoth);
+        map.grant(Ino(100), Ino(110));
+        map.bind(Ino(101), Ino(7));
+        map.note_own(Position(12));
+        map.note_own(Position(19));
+        map.made(Ino(103));
+        map.vouch(Ino(6));
+        map.note_stayed(Ino(9));
+        map.note_born_after(ShardId(1), 300);
+        map.note_removed(Ino(8), Ino(5), Name::new(b"gone").expect("a name"));
+        let mut bytes = Vec::new();
+        map.encode(&mut bytes);
+        let mut take = Take::new(&bytes);
+        assert_eq!(MergeMap::decode(&mut take), Ok(map));
+        assert!(take.is_empty());
+        for n in 0..bytes.len() {
+            assert!(MergeMap::decode(&mut Take::new(&bytes[..n])).is_err(), "{n}");
+        }
+    }
+}

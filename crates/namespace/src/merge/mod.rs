@@ -1,0 +1,134 @@
+//! Merge as a plan: (the decoupled side's event, the server's state, the decoupling's map) → the server's events, or a
+//! conflict.
+//!
+//! ```text
+//!   event ──▶ plan_merge ──┬─▶ First(events)   apply them, ask again: something was in the way
+//!     ▲                    ├─▶ Emit            the event, translated in place, fits: apply it
+//!     └──── asked again ───┼─▶ Skip(why)       nothing is to be done
+//!                          └─▶ Stop            a conflict, and the policy says abort
+//! ```
+//!
+//! Invariants:
+//! - Pure and deterministic; the state is not changed, the map only with the answer (not if rows are missing).
+//! - Whatever the event says, what is emitted fits the state: a hostile journal breaks nothing, and touches nothing
+//!   outside the decoupled subtree but numbers that are its own.
+//! - Asking again after the events of `First` were applied goes on; so does asking again after a crash between them.
+//! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position:
+//!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own.
+
+mod conflict;
+mod content;
+mod locate;
+mod make;
+mod map;
+mod names;
+mod rename;
+mod squash;
+
+use chiton_types::{Ino, Refusal, Time};
+
+pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
+pub use map::{InodeRange, MergeMap};
+pub use squash::squash;
+
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::namespace::Namespace;
+
+/// What a merge needs to know beside the state and the map.
+pub struct MergeContext<'a> {
+    /// Whether any session of the server has the inode open, or another decoupling needs it as it is.
+    pub is_open: &'a dyn Fn(Ino) -> bool,
+    /// A new inode number of the server, for a copy. If an answer used it, the next question needs another.
+    pub fresh: Ino,
+    /// Now, for the copy's birth time.
+    pub now: Time,
+}
+
+/// What to do with an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MergeStep {
+    /// The event, as it is now, fits: apply it. Done.
+    Emit,
+    /// Apply these first, then ask again.
+    First(Vec<Event>),
+    /// Nothing is to be done. Done.
+    Skip(Skipped),
+    /// The policy forbids conflicts: the conflict was reported, nothing may be merged from here on.
+    Stop,
+}
+
+/// Why an event changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    /// The server decides that itself (reclaiming orphans, its sessions …), or it is so already.
+    Needless,
+    /// What it is about is gone, by the decoupled side's own doing or by one that stands.
+    Gone,
+    /// A conflict was reported, and theirs stands.
+    Theirs,
+    /// It is about something outside the decoupled subtree.
+    Outside,
+    /// No event that a decoupled client writes.
+    Invalid(&'static str),
+    /// A limit of the file system forbids it.
+    Refused(Refusal),
+}
+
+impl Skipped {
+    /// Whether something that the decoupled side acknowledged is lost by it (then a report must say so).
+    pub fn loses(self) -> bool {
+        matches!(self, Skipped::Outside | Skipped::Invalid(_) | Skipped::Refused(_))
+    }
+}
+
+impl Namespace {
+    /// What to do with the next event of a decoupled side's journal. The event's inode numbers are translated in
+    /// place. Conflicts are appended to `report`.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only: fetch, install, ask again.
+    pub fn plan_merge(
+        &self,
+        event: &mut Event,
+        map: &mut MergeMap,
+        ctx: &MergeContext<'_>,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let step = match event {
+            Event::Make { .. } => self.merge_make(event, map, ctx, report),
+            Event::Link { .. } => self.merge_link(event, map, ctx, report),
+            Event::Unlink { .. } => self.merge_unlink(event, map, ctx, report),
+            Event::Rename { .. } => self.merge_rename(event, map, ctx, report),
+            Event::SetAttr { .. } | Event::Write { .. } | Event::Clone { .. } | Event::Xattr { .. } => {
+                self.merge_content(event, map, ctx, report)
+            }
+            Event::Touch { .. } => self.merge_touch(event, map),
+            Event::Reclaim { .. } | Event::Noop => Ok(MergeStep::Skip(Skipped::Needless)),
+            Event::Remap { .. }
+            | Event::Swept { .. }
+            | Event::Reserve { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::Restore { .. } => {
+                Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
+            }
+        };
+        match step {
+            Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
+            Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
+            other => other,
+        }
+    }
+}
+
+/// Ends the planning of an event because of what a question found.
+macro_rules! found {
+    ($question:expr) => {
+        match $question? {
+            Ok(found) => found,
+            Err(step) => return Ok(step),
+        }
+    };
+}
+use found;

@@ -1,0 +1,178 @@
+//! Names that moved.
+
+use chiton_types::{Ino, Kind, Name, Refusal, Time};
+
+use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::locate::{Found, Located};
+use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
+use crate::event::{Event, Over};
+use crate::fault::Fault;
+use crate::inode::Inode;
+use crate::namespace::{Known, Namespace};
+use crate::op::LINKS_MAX;
+
+/// Where the inode is on the server before its name moves.
+struct Source<'a> {
+    inode: &'a Inode,
+    dir: &'a Inode,
+    name: Name,
+}
+
+impl Namespace {
+    pub(super) fn merge_rename(
+        &self,
+        event: &mut Event,
+        map: &mut MergeMap,
+        ctx: &MergeContext<'_>,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let Event::Rename { from, from_name, to, to_name, ino, over, time } = event else {
+            unreachable!("asked for a rename")
+        };
+        let time = *time;
+        (*from, *to, *ino) = (map.translate(*from), map.translate(*to), map.translate(*ino));
+        if *ino == map.root {
+            return Ok(MergeStep::Skip(Skipped::Invalid("the root of the subtree moves")));
+        }
+        let to_dir = found!(self.merge_dir(*to, map, time, report));
+        let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time, map, report));
+        let inode = source.inode;
+        if inode.kind == Kind::Dir && self.is_at_or_above(inode.ino, to_dir)? {
+            return self.stands(ConflictKind::Loop, inode, map, report);
+        }
+        let is_dir = inode.kind == Kind::Dir;
+        let exchange = matches!(over, Over::Exchanged { .. });
+        let expected = over.ino().map(|ino| map.translate(ino));
+        let target = match self.entry(to_dir, to_name)? {
+            Known::Present(slot) => Some((slot, self.inode(slot.ino)?)),
+            Known::Absent => None,
+        };
+        (*from, *from_name) = (source.dir.ino, source.name.clone());
+        let gains = is_dir && source.dir.ino != to_dir.ino;
+        *over = match target {
+            Some((_, target)) if target.ino == inode.ino => {
+                return Ok(already_there(&source, to_dir, to_name, time));
+            }
+            None if gains && to_dir.nlink >= LINKS_MAX => return Err(Refusal::TooManyLinks.into()),
+            None => Over::Nothing,
+            Some((_, target)) if exchange && expected == Some(target.ino) => {
+                if target.kind == Kind::Dir && self.is_at_or_above(target.ino, source.dir)? {
+                    return self.stands(ConflictKind::Loop, inode, map, report);
+                }
+                let target_gains = target.kind == Kind::Dir && source.dir.ino != to_dir.ino;
+                if (gains && target.kind != Kind::Dir && to_dir.nlink >= LINKS_MAX)
+                    || (target_gains && !is_dir && source.dir.nlink >= LINKS_MAX)
+                {
+                    return Err(Refusal::TooManyLinks.into());
+                }
+                Over::Exchanged { ino: target.ino }
+            }
+            Some((slot, target)) => {
+                let as_expected = expected == Some(target.ino)
+                    && (target.kind == Kind::Dir) == is_dir
+                    && (if is_dir { target.extra == 0 } else { !map.is_foreign(target.position) });
+                if !as_expected {
+                    return self.displace(to_dir, to_name, slot, is_dir, time, map, ctx.is_open, report);
+                }
+                Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, map, ctx.is_open) }
+            }
+        };
+        Ok(MergeStep::Emit)
+    }
+
+    /// Finds what moves: under the name that ours knows, or under one that theirs gave it, or brings it back.
+    #[expect(clippy::too_many_arguments)]
+    fn source_of<'a>(
+        &'a self,
+        from: Ino,
+        from_name: &Name,
+        to_dir: &Inode,
+        to_name: &Name,
+        ino: Ino,
+        time: Time,
+        map: &mut MergeMap,
+        report: &mut Vec<Conflict>,
+    ) -> Found<Source<'a>> {
+        let from_dir = match self.locate(from, map)? {
+            Located::Live(dir) if dir.kind == Kind::Dir => Some(dir),
+            Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),
+            _ => None,
+        };
+        if let Some(dir) = from_dir
+            && let Known::Present(slot) = self.entry(dir, from_name)?
+            && slot.ino == ino
+        {
+            return Ok(Ok(Source { inode: self.inode(ino)?, dir, name: from_name.clone() }));
+        }
+        let inode = match self.locate(ino, map)? {
+            Located::Live(inode) => inode,
+            Located::Removed(inode) => {
+                return Ok(Err(self.bring_back(inode, ConflictKind::RenameDelete, map, time, report)?));
+            }
+            Located::Gone => return Ok(Err(MergeStep::Skip(Skipped::Gone))),
+            Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),
+        };
+        // Theirs moved it. A file may have other names as well: then ours becomes one more.
+        let name = self.known_name(inode)?;
+        if let Known::Present(slot) = self.entry(to_dir, to_name)?
+            && slot.ino == ino
+        {
+            return Ok(Err(MergeStep::Skip(Skipped::Needless)));
+        }
+        let is_dir = inode.kind == Kind::Dir;
+        let kind = if is_dir { ConflictKind::RenameRenameDir } else { ConflictKind::RenameRename };
+        if is_dir && self.is_at_or_above(ino, to_dir)? {
+            return Ok(Err(self.stands(ConflictKind::Loop, inode, map, report)?));
+        }
+        // What cannot end the planning is asked before the conflict is reported, so that it is reported once.
+        let taken = match self.entry(to_dir, to_name)? {
+            Known::Present(_) => true,
+            Known::Absent => false,
+        };
+        let path = self.path_of(to_dir.ino, Some(to_name), map)?;
+        let resolution = if map.is_foreign(inode.position) || name.is_none() {
+            self.conflict(kind, path, ino, None, map, report)
+        } else {
+            Resolution::Ours
+        };
+        Ok(match (resolution, name) {
+            (Resolution::Aborted, _) => Err(MergeStep::Stop),
+            (Resolution::BothNames, _) | (_, None) if !is_dir && !taken && inode.nlink < LINKS_MAX => {
+                map.vouch(ino);
+                Err(MergeStep::First(vec![Event::Link {
+                    parent: to_dir.ino,
+                    name: to_name.clone(),
+                    ino,
+                    time,
+                }]))
+            }
+            (_, Some(name)) => Ok(Source { inode, dir: self.dir_inode(inode.parent)?, name }),
+            (_, None) => Err(MergeStep::Skip(Skipped::Theirs)),
+        })
+    }
+
+    /// Theirs stays as it is.
+    fn stands(
+        &self,
+        kind: ConflictKind,
+        inode: &Inode,
+        map: &MergeMap,
+        report: &mut Vec<Conflict>,
+    ) -> Result<MergeStep, Fault> {
+        let path = self.path_to(inode, map)?;
+        Ok(match self.conflict(kind, path, inode.ino, None, map, report) {
+            Resolution::Aborted => MergeStep::Stop,
+            _ => MergeStep::Skip(Skipped::Theirs),
+        })
+    }
+}
+
+/// The new name is a name of what moves: theirs did the same, or they are two names of one file, of which the old goes.
+fn already_there(source: &Source<'_>, to_dir: &Inode, to_name: &Name, time: Time) -> MergeStep {
+    let same = source.dir.ino == to_dir.ino && source.name == *to_name;
+    if same || source.inode.kind == Kind::Dir || source.inode.nlink < 2 {
+        return MergeStep::Skip(Skipped::Needless);
+    }
+    let (parent, name, ino) = (source.dir.ino, source.name.clone(), source.inode.ino);
+    MergeStep::First(vec![Event::Unlink { parent, name, ino, orphan: false, time }])
+}

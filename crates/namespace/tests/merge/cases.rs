@@ -1,0 +1,365 @@
+//! Every kind of conflict, by hand: what theirs did, what ours did, what is there after the merge.
+
+use std::collections::BTreeSet;
+
+use chiton_namespace::Event;
+use chiton_namespace::merge::{Conflict, ConflictKind, MergeMap, OnConflict};
+use chiton_types::{Ino, Kind, ShardId};
+
+use crate::paths::{SUB, act, resolve};
+use crate::peer::{Content, Peer};
+
+struct Case {
+    base: &'static [&'static str],
+    theirs: &'static [&'static str],
+    ours: &'static [&'static str],
+    conflicts: &'static [ConflictKind],
+    /// The tree under `overwrite`, and under `keep_both`: `d/` is a directory, `f=content` a file.
+    overwrite: &'static str,
+    keep_both: &'static str,
+}
+
+use ConflictKind as K;
+
+const CASES: &[Case] = &[
+    Case {
+        base: &["mkdir d"],
+        theirs: &["put d/x theirs"],
+        ours: &["put d/y ours", "mkdir e"],
+        conflicts: &[],
+        overwrite: "d/ d/x=theirs d/y=ours e/",
+        keep_both: "d/ d/x=theirs d/y=ours e/",
+    },
+    Case {
+        base: &[],
+        theirs: &["put f theirs"],
+        ours: &["put f ours", "write f ours2"],
+        conflicts: &[K::FileFile],
+        overwrite: "f=ours2",
+        keep_both: "f=ours2 f.theirs=theirs",
+    },
+    Case {
+        base: &[],
+        theirs: &["put f theirs", "put f.theirs taken"],
+        ours: &["put f ours"],
+        conflicts: &[K::FileFile],
+        overwrite: "f=ours f.theirs=taken",
+        keep_both: "f=ours f.theirs=taken f.theirs-2=theirs",
+    },
+    Case {
+        base: &[],
+        theirs: &["put f theirs"],
+        ours: &["mkdir f", "put f/x ours"],
+        conflicts: &[K::DirFile],
+        overwrite: "f/ f/x=ours",
+        keep_both: "f/ f/x=ours f.theirs=theirs",
+    },
+    Case {
+        base: &[],
+        theirs: &["mkdir f", "put f/x theirs"],
+        ours: &["put f ours"],
+        conflicts: &[K::FileDir],
+        overwrite: "f=ours f.theirs/ f.theirs/x=theirs",
+        keep_both: "f=ours f.theirs/ f.theirs/x=theirs",
+    },
+    Case {
+        // Both make a directory: it is one, with what is in both.
+        base: &[],
+        theirs: &["mkdir d", "put d/x theirs"],
+        ours: &["mkdir d", "put d/y ours", "mkdir d/e", "put d/e/z ours", "mv d/e d/g"],
+        conflicts: &[],
+        overwrite: "d/ d/g/ d/g/z=ours d/x=theirs d/y=ours",
+        keep_both: "d/ d/g/ d/g/z=ours d/x=theirs d/y=ours",
+    },
+    Case {
+        base: &["mkdir a"],
+        theirs: &["mkdir d", "put d/x theirs"],
+        ours: &["mv a d"],
+        conflicts: &[K::DirDir],
+        overwrite: "d/ d.theirs/ d.theirs/x=theirs",
+        keep_both: "d/ d.theirs/ d.theirs/x=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["write f theirs"],
+        ours: &["write f ours", "write f ours2"],
+        conflicts: &[K::EditEdit],
+        overwrite: "f=ours2",
+        keep_both: "f=ours2 f.theirs=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["blocks f"],
+        ours: &["write f ours"],
+        conflicts: &[K::EditEdit],
+        overwrite: "f=ours",
+        keep_both: "f=ours f.theirs=<100>",
+    },
+    Case {
+        base: &["put f ", "blocks f"],
+        theirs: &["blocks f"],
+        ours: &["put g ", "clone f g"],
+        conflicts: &[K::CloneEdit],
+        overwrite: "f=<100> g=<100>",
+        keep_both: "f=<100> g=<100>",
+    },
+    Case {
+        base: &["mkdir d"],
+        theirs: &["chmod d 711"],
+        ours: &["chmod d 700"],
+        conflicts: &[K::AttrAttr],
+        overwrite: "d/",
+        keep_both: "d/",
+    },
+    Case {
+        // A new entry is no change of the directory's attributes.
+        base: &["mkdir d"],
+        theirs: &["put d/x theirs"],
+        ours: &["chmod d 700"],
+        conflicts: &[],
+        overwrite: "d/ d/x=theirs",
+        keep_both: "d/ d/x=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["rm f"],
+        ours: &["write f ours"],
+        conflicts: &[K::EditDelete],
+        overwrite: "f=ours",
+        keep_both: "f=ours",
+    },
+    Case {
+        base: &["mkdir d", "mkdir d/e"],
+        theirs: &["rmdir d/e", "rmdir d", "put d theirs"],
+        ours: &["put d/e/f ours"],
+        conflicts: &[K::EditDelete, K::EditDelete],
+        overwrite: "d=theirs d.ours/ d.ours/e/ d.ours/e/f=ours",
+        keep_both: "d=theirs d.ours/ d.ours/e/ d.ours/e/f=ours",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["write f theirs"],
+        ours: &["rm f"],
+        conflicts: &[K::DeleteEdit],
+        overwrite: "",
+        keep_both: "f=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["rm f"],
+        ours: &["rm f"],
+        conflicts: &[],
+        overwrite: "",
+        keep_both: "",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["rm f", "put f theirs"],
+        ours: &["rm f"],
+        conflicts: &[K::DeleteFile],
+        overwrite: "",
+        keep_both: "f=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["rm f", "mkdir f", "put f/x theirs"],
+        ours: &["rm f"],
+        conflicts: &[K::DeleteDir],
+        overwrite: "f/ f/x=theirs",
+        keep_both: "f/ f/x=theirs",
+    },
+    Case {
+        base: &["mkdir d"],
+        theirs: &["put d/x theirs"],
+        ours: &["rmdir d"],
+        conflicts: &[K::DeleteFilled],
+        overwrite: "d/ d/x=theirs",
+        keep_both: "d/ d/x=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["mv f g"],
+        ours: &["rm f"],
+        conflicts: &[K::DeleteRename],
+        overwrite: "",
+        keep_both: "g=base",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["mv f g"],
+        ours: &["mv f h"],
+        conflicts: &[K::RenameRename],
+        overwrite: "h=base",
+        keep_both: "g=base h=base",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["mv f g"],
+        ours: &["mv f g"],
+        conflicts: &[],
+        overwrite: "g=base",
+        keep_both: "g=base",
+    },
+    Case {
+        base: &["mkdir d", "put d/x base"],
+        theirs: &["mv d g"],
+        ours: &["mv d h", "put h/y ours"],
+        conflicts: &[K::RenameRenameDir],
+        overwrite: "h/ h/x=base h/y=ours",
+        keep_both: "h/ h/x=base h/y=ours",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["rm f"],
+        ours: &["mv f g"],
+        conflicts: &[K::RenameDelete],
+        overwrite: "g=base",
+        keep_both: "g=base",
+    },
+    Case {
+        base: &["mkdir a", "mkdir b"],
+        theirs: &["mv a b/a"],
+        ours: &["mv b a/b", "put a/b/f ours"],
+        conflicts: &[K::Loop],
+        overwrite: "b/ b/a/ b/f=ours",
+        keep_both: "b/ b/a/ b/f=ours",
+    },
+    Case {
+        // A rename over what theirs changed.
+        base: &["put f base", "put g base"],
+        theirs: &["write g theirs"],
+        ours: &["mv f g"],
+        conflicts: &[K::FileFile],
+        overwrite: "g=base",
+        keep_both: "g=base g.theirs=theirs",
+    },
+    Case {
+        base: &["put f f", "put g g"],
+        theirs: &["put h theirs"],
+        ours: &["swap f g", "ln f h"],
+        conflicts: &[K::FileFile],
+        overwrite: "f=g g=f h=g",
+        keep_both: "f=g g=f h=g h.theirs=theirs",
+    },
+];
+
+/// Makes the base, forks, lets both sides act, and gives what to merge.
+fn prepare(case: &Case, on_conflict: OnConflict) -> (Peer, Vec<Event>, MergeMap) {
+    let mut server = Peer::new();
+    let mut next = 10;
+    case.base.iter().for_each(|text| act(&mut server, text, &mut next));
+    let mut client = server.fork();
+    let mut map = MergeMap::new(SUB, server.position, 7, on_conflict);
+    map.grant(Ino(1000), Ino(2000));
+    map.note_born_after(ShardId(0), next);
+    // What the decoupled side may still ask for stays as an orphan, and its name is remembered.
+    server.open.extend((5..next).map(Ino));
+    for text in case.theirs {
+        let removed = text.strip_prefix("rm ").or(text.strip_prefix("rmdir "));
+        let removed = removed.map(|path| (path, resolve(&mut server, path).expect("it is there")));
+        act(&mut server, text, &mut next);
+        if let Some((path, ino)) = removed.filter(|(_, ino)| server.open.contains(ino)) {
+            let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+            // Its directory may be gone by the time that the merge asks; it never is when the name goes.
+            let dir = resolve(&mut server, dir).expect("it is there");
+            map.note_removed(ino, dir, name.try_into().expect("a name"));
+        }
+    }
+    let mut next = 1000;
+    case.ours.iter().for_each(|text| act(&mut client, text, &mut next));
+    (server, client.journal, map)
+}
+
+fn tree(server: &mut Peer) -> String {
+    let tree = server.tree(SUB);
+    let mut tree: Vec<_> = tree.into_iter().collect();
+    tree.sort_by_key(|(path, _)| path.replace('/', "\0"));
+    let lines = tree.iter().filter(|(path, _)| !path.is_empty()).map(|(path, node)| match &node.content {
+        _ if node.attr.kind == Kind::Dir => format!("{path}/"),
+        Content::Inline(bytes) => format!("{path}={}", String::from_utf8_lossy(bytes)),
+        _ => format!("{path}=<{}>", node.attr.size),
+    });
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+fn merge(case: &Case, on_conflict: OnConflict) -> (Peer, Result<Vec<Conflict>, Conflict>) {
+    let (mut server, events, mut map) = prepare(case, on_conflict);
+    let (mut fresh, mut report) = (5000, Vec::new());
+    for event in &events {
+        match server.merge(event, &mut map, &mut fresh, &mut report) {
+            Ok(None) => {}
+            Ok(Some(skipped)) => assert!(!skipped.loses(), "{event:?}: {skipped:?}"),
+            Err(conflict) => return (server, Err(conflict)),
+        }
+    }
+    server.validate();
+    (server, Ok(report))
+}
+
+#[test]
+fn each_conflict_comes_out_as_the_table_says() {
+    let mut seen = BTreeSet::new();
+    for case in CASES {
+        let about = format!("base {:?}, theirs {:?}, ours {:?}", case.base, case.theirs, case.ours);
+        for (on_conflict, expect) in
+            [(OnConflict::Overwrite, case.overwrite), (OnConflict::KeepBoth, case.keep_both)]
+        {
+            let (mut server, report) = merge(case, on_conflict);
+            let report = report.expect("nothing stops");
+            assert_eq!(tree(&mut server), expect, "{on_conflict:?}: {about}");
+            let kinds: Vec<ConflictKind> = report.iter().map(|c| c.kind).collect();
+            assert_eq!(kinds, case.conflicts, "{on_conflict:?}: {about}");
+            assert!(report.iter().all(|c| c.resolution == c.kind.resolution(on_conflict)), "{about}");
+            assert!(report.iter().all(|c| !c.path.is_empty()), "{about}: {report:?}");
+            seen.extend(kinds.iter().map(|kind| format!("{kind:?}")));
+        }
+        let (_, aborted) = merge(case, OnConflict::Abort);
+        assert_eq!(aborted.err().map(|c| c.kind), case.conflicts.first().copied(), "{about}");
+    }
+    let missing: Vec<_> = K::ALL.iter().filter(|kind| !seen.contains(&format!("{kind:?}"))).collect();
+    assert!(missing.is_empty(), "no case shows {missing:?}");
+}
+
+#[test]
+fn attributes_of_both_sides_are_told_apart() {
+    let case = |theirs, ours| Case {
+        base: &["mkdir d"],
+        theirs,
+        ours,
+        conflicts: &[],
+        overwrite: "",
+        keep_both: "",
+    };
+    let (mut server, _) = merge(&case(&["chmod d 711"], &["put d/f x"]), OnConflict::Abort);
+    let dir = resolve(&mut server, "d").expect("it is there");
+    assert_eq!(server.node(dir).attr.mode.0, 0o711);
+    let (mut server, report) = merge(&case(&["chmod d 711"], &["chmod d 700"]), OnConflict::Overwrite);
+    assert_eq!(server.node(dir).attr.mode.0, 0o700);
+    assert_eq!(report.map(|r| r.len()), Ok(1));
+}
+
+#[test]
+fn after_a_sync_only_new_changes_of_others_are_conflicts() {
+    let mut server = Peer::new();
+    let mut client = server.fork();
+    let mut map = MergeMap::new(SUB, server.position, 7, OnConflict::Overwrite);
+    map.grant(Ino(1000), Ino(2000));
+    let (mut next, mut fresh, mut merged, mut report) = (1000, 5000, 0, Vec::new());
+    for (ours, theirs, conflicts) in [
+        ("put f 1", None, 0),
+        ("write f 2", Some("write f theirs"), 0),
+        ("write f 3", None, 1),
+        ("write f 4", None, 1),
+    ] {
+        act(&mut client, ours, &mut next);
+        for event in &client.journal[merged..] {
+            server.merge(event, &mut map, &mut fresh, &mut report).expect("nothing stops");
+        }
+        merged = client.journal.len();
+        assert_eq!(report.len(), conflicts, "after {ours}: {report:?}");
+        if let Some(theirs) = theirs {
+            act(&mut server, theirs, &mut 400);
+        }
+    }
+    assert_eq!(tree(&mut server), "f=4");
+}
