@@ -83,6 +83,7 @@ impl Committer {
                     self.tail.report(error);
                     self.tail.pause();
                 }
+                Err(fenced @ JournalError::Fenced { .. }) => return Err(fenced),
                 Err(error) => return Err(JournalError::Failed(error.to_string())),
             }
         }
@@ -110,24 +111,39 @@ impl Committer {
         let at = self.mark()?;
         self.place.append(self.header.segment, at, &frames[..bytes])?;
         self.place.sync(self.header.segment)?;
-        self.look_for_newer()?;
+        self.check_fence()?;
         self.offset = at + bytes as u64;
         Ok((bytes, position))
     }
 
-    /// After the sync and before anybody is told: a newer writer begins the segment after ours.
-    fn look_for_newer(&self) -> Result<(), JournalError> {
-        let segment = self.header.segment + 1;
-        match self.place.read(segment, SEGMENT_HEADER_BYTES as u64) {
-            Err(PlaceError::Missing) => Ok(()),
-            Err(error) => Err(error.into()),
-            Ok(head) => match SegmentHeader::decode(&head) {
-                Ok(header) if header.epoch > self.header.epoch => {
-                    Err(JournalError::Fenced { by: header.epoch })
-                }
-                // What a crash left, or an older writer, is in nobody's way yet.
-                _ => Ok(()),
-            },
+    /// What was written counts only if no newer writer has begun meanwhile: looked for after the sync, before anything
+    /// is confirmed. (Who began before it was written has read an end without it.)
+    fn check_fence(&self) -> Result<(), JournalError> {
+        let mut segments = match self.place.list() {
+            Err(PlaceError::Missing) => Vec::new(),
+            segments => segments?,
+        };
+        segments.retain(|segment| segment.number >= self.header.segment);
+        for segment in &segments {
+            let there = match self.place.read(segment.number, SEGMENT_HEADER_BYTES as u64) {
+                Err(PlaceError::Missing) => continue,
+                _ if segment.number == self.header.segment => continue,
+                result => read_header(segment.number, &result?),
+            };
+            // One without a header is being made, or was left by a crash: it fences once it says its epoch.
+            if let Ok(there) = there
+                && there.journal == self.header.journal
+                && there.epoch > self.header.epoch
+            {
+                return Err(JournalError::Fenced { by: there.epoch });
+            }
+        }
+        match segments.first() {
+            Some(segment) if segment.number == self.header.segment => Ok(()),
+            _ => Err(JournalError::Failed(format!(
+                "segment {} is gone: was it, or its directory, removed or renamed?",
+                self.header.segment
+            ))),
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 
-use chiton_journal::{Journal, JournalError, Options, Place, PlaceError, Shape};
+use chiton_journal::{FilePlace, Journal, JournalError, Options, Place, PlaceError, Shape};
 use chiton_types::Position;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -240,4 +240,31 @@ proptest! {
             (place, journal) = (crashed, opened);
         }
     }
+}
+
+#[test]
+fn a_writer_in_a_directory_confirms_nothing_once_a_newer_one_is_there_or_its_segment_is_gone() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("journal");
+    let place = || -> Arc<dyn Place> { Arc::new(FilePlace::open(&path).expect("opens")) };
+    let options = options(1 << 20);
+    let first = Journal::create(place(), identity(1), options.clone()).expect("creates");
+    commit(&first, 0..5);
+    let (second, recovered) = Journal::open(place(), identity(2), options.clone()).expect("opens");
+    let confirmed = first.durable();
+    assert_eq!(recovered.last_position, confirmed);
+    let last = append(&first, 5..6);
+    let error = first.wait_durable(last).expect_err("fenced");
+    assert!(matches!(error, JournalError::Fenced { by } if by.0 == 2), "{error}");
+    assert_eq!(first.durable(), confirmed);
+    assert!(first.close().is_err());
+    commit(&second, 10..15);
+    assert_eq!(read(&*place(), Position(0)).0, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
+    // What is written to a file that was removed is as good as lost.
+    let confirmed = second.durable();
+    std::fs::rename(&path, scratch.path().join("elsewhere")).expect("renamed");
+    let last = append(&second, 20..21);
+    let error = second.wait_durable(last).expect_err("not there any more");
+    assert!(!error.may_heal() && error.to_string().contains("removed or renamed"), "{error}");
+    assert_eq!(second.durable(), confirmed);
 }

@@ -56,6 +56,8 @@ pub enum StartError {
         data: DataAddress,
         /// Who, as it says itself.
         holder: String,
+        /// What to do.
+        next: String,
     },
     /// What is stored is damaged.
     Corrupt(String),
@@ -77,9 +79,7 @@ impl fmt::Display for StartError {
                 "{} has format version {found}, this program knows {known}: use a newer program",
                 data
             ),
-            StartError::Held { data, holder } => {
-                write!(f, "{data} is in use by {holder}: stop it, or take over (--take-over)")
-            }
+            StartError::Held { data, holder, next } => write!(f, "{data} is in use by {holder}: {next}"),
             StartError::Corrupt(what) => write!(
                 f,
                 "cannot recover: {what}; chiton fsck and chiton journal inspect say what is affected; else restore a \
