@@ -373,7 +373,7 @@ impl RowStore {
         let fate = self.bay.suffer(kind, failing, 1_000, || {
             // Who opened it later has fenced this opening off.
             if disk.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
-                return Err(StoreError::Busy { path: PathBuf::new() });
+                return Err(StoreError::Fenced { path: PathBuf::new() });
             }
             act(&disk.rows)
         });

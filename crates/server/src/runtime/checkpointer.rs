@@ -13,7 +13,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use chiton_journal::JournalError;
 use chiton_metastore::{Batch, StoreError};
 use chiton_namespace::RowChange;
 use chiton_types::{Position, Put, Take};
@@ -124,11 +123,9 @@ impl Shared {
             // Those that wait for room are told.
             self.with_engine(|engine, _| engine.room_changed());
         }
-        if matches!(error, StoreError::Busy { .. }) {
+        if matches!(error, StoreError::Fenced { .. }) {
             // Another server has opened the store: opening it again would take it away from that one.
-            self.set_health(Err(&JournalError::Failed(
-                "another server has taken the metadata store".to_owned(),
-            )));
+            self.fenced("another server");
             return Err(why(&error));
         }
         // Whether it landed is not known; committing the same rows again does no harm.
