@@ -152,6 +152,9 @@ pub(crate) struct Mount {
     /// Give up on a server that has been away for so many seconds (default: wait for ever).
     #[arg(long)]
     pub(crate) timeout: Option<u64>,
+    /// When unmounting: give up on a server that says nothing for so many seconds, and what it has not got.
+    #[arg(long, default_value_t = 30)]
+    pub(crate) unmount_timeout: u64,
     /// Honour set-user-id bits and device nodes (root only).
     #[arg(long)]
     pub(crate) suid_dev: bool,

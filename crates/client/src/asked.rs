@@ -128,10 +128,10 @@ impl Asked {
         if state.session.id != self.session {
             return Some(Err(Refusal::Io.into()));
         }
-        if self.shared.gave_up(state) {
+        if let Some(refusal) = self.shared.wait_is_over(state) {
             // It may still be carried out when the server is back; nobody will hear of it.
             state.session.abandon(self.request.seq);
-            return Some(Err(Refusal::NotConnected.into()));
+            return Some(Err(refusal.into()));
         }
         None
     }

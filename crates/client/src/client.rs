@@ -423,6 +423,29 @@ impl Client {
         self.service.commit(Position(0))
     }
 
+    /// This client ends: a server that says nothing for `limit` is given up, and who waits for it is answered
+    /// [`Refusal::NotConnected`]. Follow with [`Client::sync`].
+    pub fn leave(&self, limit: std::time::Duration) {
+        self.service.leave(limit);
+    }
+
+    /// Asked by calls that wait for a server that is away, on their own thread: `true` ends the wait with
+    /// [`Refusal::Interrupted`]. Can be set once.
+    pub fn set_interrupted(&self, interrupted: crate::Interrupted) {
+        self.service.set_interrupted(interrupted);
+    }
+
+    /// Whether there is no connection to the server now.
+    pub fn is_away(&self) -> bool {
+        self.service.is_away()
+    }
+
+    /// What would be lost if client and server died now: bytes written and not handed over, and operations that are not
+    /// known to be durable.
+    pub fn at_stake(&self) -> (usize, usize) {
+        (self.files.dirty_bytes(), self.service.unsettled())
+    }
+
     /// Asks an administrator's question (`status`, `df`, `top`, `metrics`); the answer is JSON.
     ///
     /// # Errors

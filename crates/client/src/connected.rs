@@ -15,8 +15,8 @@
 //!   sent again, and that answer counts.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::asked::Asked;
 use crate::handler::HandlerSlot;
 use crate::link;
 use crate::recall_pool::RecallPool;
-use crate::service::{CallError, Service, Underway};
+use crate::service::{CallError, Interrupted, Service, Underway};
 use crate::session::Session;
 use crate::wire::{Dialer, Wire};
 use crate::{CancelToken, ConnectError, Recalls};
@@ -71,6 +71,7 @@ pub(crate) struct Shared {
     /// When the last request that was answered had been sent, in nanoseconds of the monotonic clock.
     heard_ns: AtomicU64,
     session_ms: AtomicU64,
+    interrupted: OnceLock<Interrupted>,
 }
 
 /// The state of the link.
@@ -87,6 +88,12 @@ pub(crate) struct State {
     /// Futures that wait for a change.
     pub(crate) wakers: Vec<Waker>,
     pub(crate) stopping: bool,
+    /// A connection over which things are being sent again: not yet up.
+    pub(crate) arriving: Option<Arc<dyn Wire>>,
+    /// Since when the link's keeper waits for an answer.
+    pub(crate) asked_since: Option<Duration>,
+    /// The client ends: since when, and how long a silent server is waited for.
+    pub(crate) leaving: Option<(Duration, Duration)>,
 }
 
 /// A numbered call, and the connection to send it over.
@@ -134,6 +141,9 @@ impl Connected {
                 resolved: BTreeMap::new(),
                 wakers: Vec::new(),
                 stopping: false,
+                arriving: None,
+                asked_since: None,
+                leaving: None,
             }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
@@ -142,11 +152,12 @@ impl Connected {
             pool: RecallPool::default(),
             heard_ns: AtomicU64::new(0),
             session_ms: AtomicU64::new(u64::from(session_ms)),
+            interrupted: OnceLock::new(),
             world,
         });
         shared.heard(sent);
         shared.pool.listen(&shared, recall);
-        let threads = vec![link::spawn(shared.clone())];
+        let threads = link::spawn(&shared);
         Ok((Connected { shared, threads }, welcome))
     }
 
@@ -162,6 +173,9 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
+        // A server that is stuck must not keep us.
+        let (_, session_time) = self.shared.last_heard();
+        self.leave(self.shared.options.timeout.map_or(session_time, |timeout| timeout.min(session_time)));
         let farewell = {
             let state = &mut *self.shared.state.lock();
             // The server closes the recall channel at the end of the session: the link thread must not come back.
@@ -225,7 +239,7 @@ impl Shared {
     fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
-        if let Some(wire) = state.up.take() {
+        for wire in [state.up.take(), state.arriving.take()].into_iter().flatten() {
             wire.close();
         }
         self.wake(&mut state);
@@ -234,12 +248,41 @@ impl Shared {
         self.pool.stop();
     }
 
+    /// Gives the server up for good if it has been silent for as long as one that leaves waits; true if it has, or
+    /// nobody leaves.
+    pub(crate) fn left(&self) -> bool {
+        let leaving = {
+            let state = self.state.lock();
+            // One that says farewell has stopped, and still waits for the answer.
+            state.leaving.filter(|_| !state.stopping || state.up.is_some())
+        };
+        let Some((since, limit)) = leaving else { return true };
+        let (heard, _) = self.last_heard();
+        let silent = self.world.monotonic().saturating_sub(since.max(heard));
+        if silent >= limit {
+            self.stop();
+        }
+        silent >= limit
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.get().is_some_and(|interrupted| interrupted())
+    }
+
+    /// Why a wait for the link is to end.
+    pub(crate) fn wait_is_over(&self, state: &State) -> Option<Refusal> {
+        if self.gave_up(state) {
+            return Some(Refusal::NotConnected);
+        }
+        (state.up.is_none() && self.is_interrupted()).then_some(Refusal::Interrupted)
+    }
+
     /// The wire and the request for a call, when the link is up.
     pub(crate) fn issue(&self, cred: &Cred, call: Call) -> Result<Issued, Refusal> {
         let mut state = self.state.lock();
         loop {
-            if self.gave_up(&state) {
-                return Err(Refusal::NotConnected);
+            if let Some(refusal) = self.wait_is_over(&state) {
+                return Err(refusal);
             }
             if let Some(wire) = state.up.clone() {
                 let session = &mut state.session;
@@ -260,9 +303,9 @@ impl Shared {
 
     /// Waits for a change of the link (or for a while, to look at the clock).
     pub(crate) fn wait(&self, state: &mut chiton_world::sync::MutexGuard<'_, State>) {
-        match self.options.timeout {
-            None => self.changed.wait(state),
-            Some(_) => drop(self.changed.wait_for(state, Duration::from_millis(100))),
+        match (self.options.timeout, self.interrupted.get()) {
+            (None, None) => self.changed.wait(state),
+            _ => drop(self.changed.wait_for(state, Duration::from_millis(100))),
         }
     }
 }
@@ -337,6 +380,31 @@ impl Service for Connected {
 
     fn recalls(&self) -> &Recalls {
         &self.shared.recalls
+    }
+
+    fn leave(&self, limit: Duration) {
+        let mut state = self.shared.state.lock();
+        if state.leaving.is_some() || state.stopping {
+            return;
+        }
+        state.leaving = Some((self.shared.world.monotonic(), limit));
+        // The server is asked for a sign of life more often now.
+        self.shared.wanted.notify_all();
+        drop(state);
+        link::watch_leaving(&self.shared);
+    }
+
+    fn set_interrupted(&self, interrupted: Interrupted) {
+        // The first who mounts; there is no second.
+        let _ = self.shared.interrupted.set(interrupted);
+    }
+
+    fn is_away(&self) -> bool {
+        self.shared.state.lock().up.is_none()
+    }
+
+    fn unsettled(&self) -> usize {
+        self.shared.state.lock().session.kept_count()
     }
 
     fn is_embedded(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The thread that keeps a session's link: dials, greets, sends again, pings, tells of closes.
+//! The threads that keep a session's link: one dials, greets, sends again; one pings and tells of closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,30 @@ const TICK: Duration = Duration::from_secs(1);
 /// An attempt failed.
 struct Lost;
 
-/// Starts the thread; it ends when `shared` stops.
-pub(crate) fn spawn(shared: Arc<Shared>) -> JoinHandle {
-    thread::spawn("chiton-link", move || run(&shared)).expect("a thread can be started")
+/// How often one that leaves looks whether the server has been silent for too long.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Starts the threads; they end when `shared` stops.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> Vec<JoinHandle> {
+    let start = |name, body: fn(&Arc<Shared>)| {
+        let shared = shared.clone();
+        thread::spawn(name, move || body(&shared)).expect("a thread can be started")
+    };
+    vec![start("chiton-link", run), start("chiton-keep", keep)]
 }
 
+/// Gives a silent server up when whoever leaves has waited long enough for it.
+pub(crate) fn watch_leaving(shared: &Arc<Shared>) {
+    let shared = Arc::downgrade(shared);
+    let body = move || {
+        while shared.upgrade().is_some_and(|shared| !shared.left()) {
+            thread::sleep(LOOK);
+        }
+    };
+    drop(thread::spawn("chiton-leave", body).expect("a thread can be started"));
+}
+
+/// Dials whenever the link is down, and says that it is when the server has been silent for a session's time.
 fn run(shared: &Arc<Shared>) {
     let mut backoff = BACKOFF_FIRST;
     loop {
@@ -34,14 +53,14 @@ fn run(shared: &Arc<Shared>) {
         if state.up.is_some() {
             let (_, session_time) = shared.last_heard();
             shared.wanted.wait_for(&mut state, TICK.min(session_time / 4));
-            let tick = state
-                .up
-                .clone()
-                .filter(|_| !state.stopping)
-                .map(|wire| (wire, state.generation, state.session.take_closes()));
+            let (heard, session_time) = shared.last_heard();
+            let silent =
+                state.asked_since.map(|since| shared.world.monotonic().saturating_sub(since.max(heard)));
+            let generation = state.generation;
             drop(state);
-            if let Some((wire, generation, closes)) = tick {
-                upkeep(shared, &*wire, generation, closes);
+            if silent.is_some_and(|silent| silent >= session_time) {
+                // It is over there anyway; and who waits can be interrupted.
+                shared.lost(generation);
             }
             backoff = BACKOFF_FIRST;
             continue;
@@ -49,6 +68,9 @@ fn run(shared: &Arc<Shared>) {
         drop(state);
         if reconnect(shared).is_err() {
             let mut state = shared.state.lock();
+            if let Some(wire) = state.arriving.take() {
+                wire.close();
+            }
             // Callers that do not wait for ever look at the clock.
             shared.wake(&mut state);
             if !state.stopping {
@@ -59,13 +81,49 @@ fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Deferred closes, or a ping if nothing was said for a third of the session's time.
-fn upkeep(shared: &Shared, wire: &dyn Wire, generation: u64, closes: Option<Arc<Request>>) {
+/// Tells of closes, and asks for a sign of life, while the link is up.
+fn keep(shared: &Arc<Shared>) {
+    let mut state = shared.state.lock();
+    while !state.stopping {
+        let (_, session_time) = shared.last_heard();
+        let leave = state.leaving.map_or(TICK, |(_, limit)| limit / 4);
+        shared.wanted.wait_for(&mut state, TICK.min(session_time / 4).min(leave));
+        let Some(wire) = state.up.clone().filter(|_| !state.stopping) else { continue };
+        let (generation, closes) = (state.generation, state.session.take_closes());
+        state.asked_since = Some(shared.world.monotonic());
+        let leave = state.leaving.map(|(_, limit)| limit / 4);
+        drop(state);
+        upkeep(shared, &*wire, generation, closes, leave);
+        state = shared.state.lock();
+        state.asked_since = None;
+    }
+}
+
+/// A connection is there over which things are sent again before it is up: whoever stops can close it.
+fn arrive(shared: &Shared, wire: &Arc<dyn Wire>) -> Result<(), Lost> {
+    let mut state = shared.state.lock();
+    if state.stopping {
+        wire.close();
+        return Err(Lost);
+    }
+    state.arriving = Some(wire.clone());
+    Ok(())
+}
+
+/// Deferred closes, or a ping if nothing was said for a third of the session's time (or for as long as one that leaves
+/// wants to know).
+fn upkeep(
+    shared: &Shared,
+    wire: &dyn Wire,
+    generation: u64,
+    closes: Option<Arc<Request>>,
+    leave: Option<Duration>,
+) {
     let sent = shared.world.monotonic();
     let (heard, session_time) = shared.last_heard();
     let request = match closes {
         Some(closes) => closes,
-        None if sent.saturating_sub(heard) >= session_time / 3 => {
+        None if sent.saturating_sub(heard) >= leave.unwrap_or(Duration::MAX).min(session_time / 3) => {
             shared.state.lock().session.issue(&Cred::ROOT, Call::Ping)
         }
         None => return,
@@ -95,6 +153,7 @@ fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
     match welcome {
         Welcome::Accepted { boot, session_ms, durable, .. } => {
             let wire = wire.ok_or(Lost)?;
+            arrive(shared, &wire)?;
             shared.set_session_ms(session_ms);
             let greeting = hello(&shared.options, Channel::Recall, Some(resume));
             let recall = recall_wire(shared, &greeting)?;
@@ -129,6 +188,7 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
         return Err(Lost);
     };
     let wire = wire.ok_or(Lost)?;
+    arrive(shared, &wire)?;
     let recall = recall_wire(shared, &hello(&shared.options, Channel::Recall, Some((session, secret))))?;
     shared.set_session_ms(session_ms);
     let reopen = {
@@ -200,6 +260,7 @@ fn resolve(shared: &Shared, of: &Request, replies: Vec<(Seq, Result<Answer, Fail
 fn go_up(shared: &Shared, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost> {
     shared.heard(sent);
     let mut state = shared.state.lock();
+    state.arriving = None;
     if state.stopping || shared.pool.is_broken() {
         wire.close();
         return Err(Lost);

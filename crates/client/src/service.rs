@@ -55,6 +55,9 @@ impl From<Refusal> for CallError {
     }
 }
 
+/// Whether the caller of the current thread has been interrupted.
+pub type Interrupted = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Whoever answers calls.
 pub trait Service: Send + Sync {
     /// Asks and waits for the answer. Of a batch the answer is [`Answer::Batch`], with a result each.
@@ -100,6 +103,25 @@ pub trait Service: Send + Sync {
     /// The recalls so far. Whoever caches under a lease takes `recalls().now()` before the call that grants it,
     /// and keeps nothing if `recalled_since` says yes afterwards.
     fn recalls(&self) -> &Recalls;
+
+    /// From now on a server that says nothing for `limit` is given up for good: calls that wait, and all later ones,
+    /// are answered [`Refusal::NotConnected`]. For the end of a mount. Nothing to do where the server is in this
+    /// process.
+    fn leave(&self, _limit: Duration) {}
+
+    /// Calls that wait for a server that is away ask this, about ten times a second, on their own thread; `true` ends
+    /// the wait with [`Refusal::Interrupted`].
+    fn set_interrupted(&self, _interrupted: Interrupted) {}
+
+    /// Whether there is no connection to the server now.
+    fn is_away(&self) -> bool {
+        false
+    }
+
+    /// Operations that were answered and are not known to be durable, or have no answer yet.
+    fn unsettled(&self) -> usize {
+        0
+    }
 
     /// True if the server is in this process: asking it costs less than a cache.
     fn is_embedded(&self) -> bool;

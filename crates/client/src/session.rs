@@ -140,6 +140,11 @@ impl Session {
         self.durable
     }
 
+    /// Operations that are kept.
+    pub(crate) fn kept_count(&self) -> usize {
+        self.kept.iter().map(|kept| kept.count as usize).sum()
+    }
+
     /// Highest position of an answer.
     pub(crate) fn answered_upto(&self) -> Position {
         self.answered

@@ -1,11 +1,29 @@
 //! A handler that panics costs its request, not the dispatch thread.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a handler. If it panics, its reply is dropped on the way, which answers EIO; the log says what happened.
+use crate::proc_status::{self, Waiting};
+
+/// A caller whom nobody waits for, or who is not known.
+pub(crate) const NOBODY: u32 = 0;
+
+thread_local! {
+    /// The thread whose request this dispatch thread carries out.
+    static CALLER: Cell<u32> = const { Cell::new(NOBODY) };
+}
+
+/// Whether the caller of the request that this thread carries out has a signal that it would act on, or die of. One that
+/// is gone is not: what it left is carried out.
+pub(crate) fn caller_is_signalled() -> bool {
+    proc_status::look(CALLER.get()) == Waiting::Signalled
+}
+
+/// Runs a handler for the thread `caller`. If it panics, its reply is dropped on the way, which answers EIO; the log says what happened.
 #[inline]
-pub(crate) fn guarded(what: &str, handler: impl FnOnce()) {
+pub(crate) fn guarded(what: &str, caller: u32, handler: impl FnOnce()) {
+    CALLER.set(caller);
     // The state behind the handlers is guarded by locks that do not poison, and its invariants are asserted where
     // they matter; going on is better for the other users of the mount than hanging them all.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(handler)) {
@@ -29,7 +47,7 @@ mod tests {
     fn a_panic_stays_inside_and_drops_what_the_handler_held() {
         let reply = std::sync::Arc::new(());
         let held = reply.clone();
-        guarded("a test", move || {
+        guarded("a test", NOBODY, move || {
             assert_eq!(std::sync::Arc::strong_count(&held), 2);
             panic!("on purpose");
         });

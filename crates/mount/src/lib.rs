@@ -32,6 +32,7 @@ mod invalidator;
 mod kernel;
 
 mod attach;
+mod departure;
 mod mount_table;
 
 mod guard;
@@ -40,3 +41,4 @@ mod proc_status;
 pub use error::MountError;
 pub use mount::{Mount, Unmounter};
 pub use options::MountOptions;
+pub use shell::NOT_DURABLE;

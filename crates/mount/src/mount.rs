@@ -11,13 +11,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use chiton_client::Client;
 use fuser::{Config, Session, SessionACL};
 
 use crate::attach::{self, Attached};
+use crate::departure::Departure;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
 use crate::shell::Shell;
@@ -29,12 +31,14 @@ const THREADS_EMBEDDED: usize = 2;
 const THREADS_CONNECTED: usize = 8;
 
 /// A mounted client. Dropping it unmounts, if need be lazily.
-#[derive(Debug)]
 pub struct Mount {
     attached: Attached,
     kernel: Arc<Kernel>,
     dispatch: Option<JoinHandle<io::Result<()>>>,
     invalidating: Option<JoinHandle<()>>,
+    departure: Option<Departure>,
+    client: Arc<Client>,
+    unmount_timeout: Duration,
 }
 
 impl Mount {
@@ -61,7 +65,16 @@ impl Mount {
             }
         };
         attached.raise_read_ahead(READ_AHEAD_KIB);
-        Ok(Mount { attached, kernel, dispatch: Some(dispatch), invalidating: Some(invalidating) })
+        // A server in this process does not go away alone. Without the watch an end may take as long as the server
+        // is away, which is no reason not to mount.
+        let limit = options.unmount_timeout;
+        let departure = match is_embedded {
+            true => None,
+            false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),
+        };
+        let (dispatch, invalidating) = (Some(dispatch), Some(invalidating));
+        let unmount_timeout = options.unmount_timeout;
+        Ok(Mount { attached, kernel, dispatch, invalidating, departure, client, unmount_timeout })
     }
 
     /// Where it is mounted.
@@ -90,7 +103,11 @@ impl Mount {
 
     /// What [`Unmounter::unmount`] needs: for a signal handler's thread while another one is in [`Mount::wait`].
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter(self.attached.clone())
+        Unmounter {
+            attached: self.attached.clone(),
+            client: Arc::downgrade(&self.client),
+            timeout: self.unmount_timeout,
+        }
     }
 
     fn join(&mut self) -> Result<(), MountError> {
@@ -100,6 +117,7 @@ impl Mount {
             Some(Err(_)) => Err(MountError::Failed(io::Error::other("a dispatch thread panicked"))),
         };
         self.kernel.close();
+        self.departure = None;
         if let Some(Err(_)) = self.invalidating.take().map(JoinHandle::join) {
             return Err(MountError::Failed(io::Error::other("the invalidation thread panicked")));
         }
@@ -125,21 +143,40 @@ impl Drop for Mount {
 }
 
 /// Unmounts while someone else waits for the end of the mount.
-#[derive(Clone, Debug)]
-pub struct Unmounter(Attached);
+#[derive(Clone)]
+pub struct Unmounter {
+    attached: Attached,
+    client: Weak<Client>,
+    timeout: Duration,
+}
 
 impl Unmounter {
     /// Where the mount is.
     pub fn dir(&self) -> &PathBuf {
-        &self.0.dir
+        &self.attached.dir
     }
 
-    /// Unmounts; with `lazily` also if it is in use, and then it ends when its last user is gone.
+    /// Whether the server is away, and how long the end of the mount then waits for it.
+    pub fn is_away(&self) -> Option<Duration> {
+        self.client.upgrade().filter(|client| client.is_away()).map(|_| self.timeout)
+    }
+
+    /// Unmounts; with `lazily` also if it is in use, and then it ends when its last user is gone. If the server is away,
+    /// users who wait for it are answered that it is, after the mount's `unmount_timeout`, and the mount is taken away
+    /// from them.
     ///
     /// # Errors
     /// [`MountError::Busy`].
     pub fn unmount(&self, lazily: bool) -> Result<(), MountError> {
-        self.0.detach(lazily)
+        let away = self.client.upgrade().filter(|client| client.is_away());
+        if let Some(client) = &away {
+            // Before the system is asked: it may have pages to write first, which waits for the server.
+            client.leave(self.timeout);
+        }
+        match self.attached.detach(lazily) {
+            Err(MountError::Busy(_)) if away.is_some() => self.attached.detach(true),
+            result => result,
+        }
     }
 }
 

@@ -16,6 +16,15 @@ pub(crate) struct Mounted {
     pub(crate) kind: String,
 }
 
+/// The table, to wait for its changes with poll(2).
+pub(crate) const PATH: &str = "/proc/self/mountinfo";
+
+/// Whether the mount with this device number is still in the table.
+pub(crate) fn is_there(device: &str) -> bool {
+    let Ok(table) = std::fs::read(PATH) else { return true };
+    table.split(|&b| b == b'\n').any(|line| line.split(|&b| b == b' ').nth(2) == Some(device.as_bytes()))
+}
+
 /// What is mounted at `dir` (canonical), the topmost if several are.
 pub(crate) fn last_at(dir: &Path) -> Option<Mounted> {
     last_in(&std::fs::read("/proc/self/mountinfo").ok()?, dir)

@@ -1,5 +1,7 @@
 //! How a mount is set up.
 
+use std::time::Duration;
+
 /// Settings of [`crate::Mount::start`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -19,6 +21,8 @@ pub struct MountOptions {
     /// Others than this mount use the same server at the same time. `None`: if the server is not in this process.
     /// Files that are open for writing then bypass the kernel's page cache (see `docs/semantics.md`).
     pub shared: Option<bool>,
+    /// When the mount ends: a server that says nothing for so long is given up, and with it what it has not got.
+    pub unmount_timeout: Duration,
     /// What `mount` and `df` show as the source. No commas.
     pub fs_name: String,
 }
@@ -33,6 +37,7 @@ impl Default for MountOptions {
             suid: false,
             devices: false,
             shared: None,
+            unmount_timeout: Duration::from_secs(30),
             fs_name: "chiton".to_owned(),
         }
     }

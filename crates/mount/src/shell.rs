@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 use chiton_client::data::Whence;
 use chiton_client::{Client, Entry, Lookup};
 use chiton_namespace::{AttrChange, RenameHow, XattrHow};
-use chiton_proto::LockKind;
-use chiton_types::{Ino, NAME_BYTES_MAX, Refusal, access};
+use chiton_proto::{LockKind, StatFs};
+use chiton_types::{Attr, Ino, NAME_BYTES_MAX, Refusal, access};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -29,10 +29,12 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use parking_lot::Mutex;
+
 use crate::MountOptions;
 use crate::attr::{GENERATION, errno, file_attr, kind_of_mode, mode, set_time};
 use crate::caller::as_caller;
-use crate::guard::guarded;
+use crate::guard::{self, NOBODY, guarded};
 use crate::kernel::Kernel;
 use crate::listing;
 use crate::lock_waits::LockWaits;
@@ -49,6 +51,9 @@ const STATFS_BLOCK_BYTES: u32 = 4096;
 /// Directories are known by number, not by handle.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
+/// What a mount says that ends and leaves something undone; `chiton umount` looks for it.
+pub const NOT_DURABLE: &str = "unmount: not everything could be made durable";
+
 thread_local! {
     /// Where a dispatch thread reads file content into on its way to the kernel.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -60,12 +65,35 @@ pub(crate) struct Shell {
     kernel: Arc<Kernel>,
     locks: Arc<LockWaits>,
     is_shared: bool,
+    unmount_timeout: Duration,
+    /// The last that was heard, for when the server is away: umount(8) asks for both.
+    totals: Mutex<Option<StatFs>>,
+    root: Mutex<Option<Attr>>,
 }
 
 impl Shell {
     pub(crate) fn new(client: Arc<Client>, kernel: Arc<Kernel>, options: &MountOptions) -> Shell {
         let is_shared = options.shared.unwrap_or(!client.is_embedded());
-        Shell { locks: LockWaits::new(client.clone()), client, kernel, is_shared }
+        client.set_interrupted(Box::new(guard::caller_is_signalled));
+        Shell {
+            locks: LockWaits::new(client.clone()),
+            client,
+            kernel,
+            is_shared,
+            unmount_timeout: options.unmount_timeout,
+            totals: Mutex::default(),
+            root: Mutex::default(),
+        }
+    }
+
+    /// Totals of the file system; those heard last if the server is away.
+    fn totals(&self) -> Result<StatFs, Refusal> {
+        if self.client.is_away() {
+            return Ok(self.totals.lock().unwrap_or_default());
+        }
+        let totals = self.client.statfs()?;
+        *self.totals.lock() = Some(totals);
+        Ok(totals)
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
@@ -139,17 +167,26 @@ impl Filesystem for Shell {
     }
 
     fn destroy(&mut self) {
-        guarded("unmount", || {
+        guarded("unmount", NOBODY, || {
             self.locks.close();
             self.kernel.close();
-            if let Err(refusal) = self.client.sync() {
-                eprintln!("chiton: unmount: not everything could be made durable: {refusal}");
+            self.client.leave(self.unmount_timeout);
+            let Err(refusal) = self.client.sync() else { return };
+            eprintln!("chiton: {NOT_DURABLE}: {refusal}");
+            let (bytes, operations) = self.client.at_stake();
+            if refusal == Refusal::NotConnected {
+                eprintln!(
+                    "chiton: the server has not answered for {} s and is waited for no longer: {bytes} bytes that were \
+                     written and not handed over are lost; {operations} operations are there if the server had them \
+                     on its disk, else they are lost",
+                    self.unmount_timeout.as_secs()
+                );
             }
         });
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        guarded("lookup", || {
+        guarded("lookup", req.pid(), || {
             match as_caller(req, |caller| self.client.lookup(caller, Ino(parent.0), name.as_bytes())) {
                 Ok(Lookup::Found { attr, ttl, attr_ttl }) => {
                     reply.entry_with_ttls(&attr_ttl, &self.bounded(ttl), &file_attr(&attr), GENERATION);
@@ -163,8 +200,21 @@ impl Filesystem for Shell {
     // Inodes are known by number, however long the kernel remembers them.
     fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        guarded("getattr", || reply::attr(reply, self.client.getattr(Ino(ino.0), fh.map(|fh| fh.0))));
+    fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        guarded("getattr", req.pid(), || {
+            let is_root = ino == INodeNo::ROOT;
+            if is_root
+                && self.client.is_away()
+                && let Some(attr) = &*self.root.lock()
+            {
+                return reply.attr(&Duration::ZERO, &file_attr(attr));
+            }
+            let entry = self.client.getattr(Ino(ino.0), fh.map(|fh| fh.0));
+            if is_root && let Ok(entry) = &entry {
+                *self.root.lock() = Some(entry.attr.clone());
+            }
+            reply::attr(reply, entry);
+        });
     }
 
     fn setattr(
@@ -185,7 +235,7 @@ impl Filesystem for Shell {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        guarded("setattr", || {
+        guarded("setattr", req.pid(), || {
             let owned = uid.is_some() || gid.is_some();
             let change = AttrChange {
                 mode: new_mode.map(mode),
@@ -204,8 +254,8 @@ impl Filesystem for Shell {
         });
     }
 
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        guarded("readlink", || match self.client.readlink(Ino(ino.0)) {
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        guarded("readlink", req.pid(), || match self.client.readlink(Ino(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(refusal) => reply.error(errno(refusal)),
         });
@@ -221,7 +271,7 @@ impl Filesystem for Shell {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        guarded("mknod", || {
+        guarded("mknod", req.pid(), || {
             let result = kind_of_mode(new_mode).ok_or(Refusal::Invalid).and_then(|kind| {
                 as_caller(req, |caller| {
                     self.client.mknod(caller, Ino(parent.0), name.as_bytes(), kind, mode(new_mode), rdev)
@@ -240,7 +290,7 @@ impl Filesystem for Shell {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        guarded("mkdir", || {
+        guarded("mkdir", req.pid(), || {
             let result = as_caller(req, |caller| {
                 self.client.mkdir(caller, Ino(parent.0), name.as_bytes(), mode(new_mode))
             });
@@ -249,7 +299,7 @@ impl Filesystem for Shell {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("unlink", || {
+        guarded("unlink", req.pid(), || {
             reply::empty(
                 reply,
                 as_caller(req, |caller| self.client.unlink(caller, Ino(parent.0), name.as_bytes())),
@@ -258,7 +308,7 @@ impl Filesystem for Shell {
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("rmdir", || {
+        guarded("rmdir", req.pid(), || {
             reply::empty(
                 reply,
                 as_caller(req, |caller| self.client.rmdir(caller, Ino(parent.0), name.as_bytes())),
@@ -267,7 +317,7 @@ impl Filesystem for Shell {
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        guarded("symlink", || {
+        guarded("symlink", req.pid(), || {
             let target = target.as_os_str().as_bytes();
             let result =
                 as_caller(req, |caller| self.client.symlink(caller, Ino(parent.0), name.as_bytes(), target));
@@ -285,7 +335,7 @@ impl Filesystem for Shell {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        guarded("rename", || {
+        guarded("rename", req.pid(), || {
             let how = match flags {
                 RenameFlags::RENAME_NOREPLACE => RenameHow::NoReplace,
                 RenameFlags::RENAME_EXCHANGE => RenameHow::Exchange,
@@ -301,7 +351,7 @@ impl Filesystem for Shell {
     }
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        guarded("link", || {
+        guarded("link", req.pid(), || {
             let result = as_caller(req, |caller| {
                 self.client.link(caller, Ino(ino.0), Ino(newparent.0), newname.as_bytes())
             });
@@ -319,7 +369,7 @@ impl Filesystem for Shell {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        guarded("create", || {
+        guarded("create", req.pid(), || {
             let flags = chiton_client::OpenFlags::from_linux(flags);
             let result = as_caller(req, |caller| {
                 self.client.create(caller, Ino(parent.0), name.as_bytes(), mode(new_mode), flags)
@@ -337,7 +387,7 @@ impl Filesystem for Shell {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        guarded("open", || {
+        guarded("open", req.pid(), || {
             let ino = Ino(ino.0);
             let flags = chiton_client::OpenFlags::from_linux(flags.0);
             let had_content = self.had_content(ino);
@@ -350,7 +400,7 @@ impl Filesystem for Shell {
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -359,7 +409,7 @@ impl Filesystem for Shell {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        guarded("read", || {
+        guarded("read", req.pid(), || {
             READ_BUFFER.with_borrow_mut(|buffer| {
                 let len = size.min(REQUEST_BYTES_MAX) as usize;
                 if buffer.len() < len {
@@ -390,7 +440,7 @@ impl Filesystem for Shell {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        guarded("write", || {
+        guarded("write", req.pid(), || {
             let result = as_caller(req, |caller| match write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
                 true => self.client.write_back(caller, fh.0, offset, data),
                 false => self.client.write(caller, fh.0, offset, data),
@@ -402,8 +452,8 @@ impl Filesystem for Shell {
         });
     }
 
-    fn flush(&self, _req: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
-        guarded("flush", || {
+    fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
+        guarded("flush", req.pid(), || {
             self.locks.drop_owner(Ino(ino.0), lock_owner.0);
             reply::empty(reply, self.client.flush(fh.0));
         });
@@ -419,7 +469,7 @@ impl Filesystem for Shell {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        guarded("release", || {
+        guarded("release", NOBODY, || {
             if let Some(owner) = lock_owner {
                 self.locks.drop_owner(Ino(ino.0), owner.0);
             }
@@ -427,19 +477,21 @@ impl Filesystem for Shell {
         });
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        guarded("fsync", || reply::empty(reply, self.client.fsync(fh.0, datasync)));
+    fn fsync(&self, req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        guarded("fsync", req.pid(), || reply::empty(reply, self.client.fsync(fh.0, datasync)));
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        guarded("opendir", || match as_caller(req, |caller| self.client.opendir(caller, Ino(ino.0))) {
-            Ok(()) => reply.opened(NO_HANDLE, FopenFlags::empty()),
-            Err(refusal) => reply.error(errno(refusal)),
+        guarded("opendir", req.pid(), || {
+            match as_caller(req, |caller| self.client.opendir(caller, Ino(ino.0))) {
+                Ok(()) => reply.opened(NO_HANDLE, FopenFlags::empty()),
+                Err(refusal) => reply.error(errno(refusal)),
+            }
         });
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded("readdir", || {
+        guarded("readdir", req.pid(), || {
             let result = listing::read(&self.client, req, Ino(ino.0), offset, false, |row| {
                 reply.add(INodeNo(row.ino.0), row.offset, row.kind, OsStr::from_bytes(row.name))
             });
@@ -458,7 +510,7 @@ impl Filesystem for Shell {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        guarded("readdirplus", || {
+        guarded("readdirplus", req.pid(), || {
             let result = listing::read(&self.client, req, Ino(ino.0), offset, true, |row| {
                 let (attr, ttl) = row.plus();
                 // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a name
@@ -482,18 +534,18 @@ impl Filesystem for Shell {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        guarded("releasedir", || {
+        guarded("releasedir", NOBODY, || {
             self.client.closedir(Ino(ino.0));
             reply.ok();
         });
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        guarded("fsyncdir", || reply::empty(reply, self.client.fsyncdir()));
+    fn fsyncdir(&self, req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        guarded("fsyncdir", req.pid(), || reply::empty(reply, self.client.fsyncdir()));
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        guarded("statfs", || match self.client.statfs() {
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        guarded("statfs", req.pid(), || match self.totals() {
             Ok(totals) => {
                 let block = u64::from(STATFS_BLOCK_BYTES);
                 let (all, free) = (totals.bytes_total / block, totals.bytes_free / block);
@@ -526,7 +578,7 @@ impl Filesystem for Shell {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        guarded("setxattr", || {
+        guarded("setxattr", req.pid(), || {
             let how = match flags {
                 0 => XattrHow::Set,
                 libc::XATTR_CREATE => XattrHow::Create,
@@ -541,7 +593,7 @@ impl Filesystem for Shell {
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        guarded("getxattr", || {
+        guarded("getxattr", req.pid(), || {
             let result = xattr_name(name)
                 .and_then(|name| as_caller(req, |caller| self.client.getxattr(caller, Ino(ino.0), name)));
             reply::xattr(reply, size, result);
@@ -549,13 +601,13 @@ impl Filesystem for Shell {
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        guarded("listxattr", || {
+        guarded("listxattr", req.pid(), || {
             reply::xattr(reply, size, as_caller(req, |caller| self.client.listxattr(caller, Ino(ino.0))));
         });
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("removexattr", || {
+        guarded("removexattr", req.pid(), || {
             let result = xattr_name(name)
                 .and_then(|name| as_caller(req, |caller| self.client.removexattr(caller, Ino(ino.0), name)));
             reply::empty(reply, result);
@@ -563,7 +615,7 @@ impl Filesystem for Shell {
     }
 
     fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        guarded("access", || {
+        guarded("access", req.pid(), || {
             let want = [
                 (AccessFlags::R_OK, access::READ),
                 (AccessFlags::W_OK, access::WRITE),
@@ -576,7 +628,7 @@ impl Filesystem for Shell {
 
     fn getlk(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         lock_owner: LockOwner,
@@ -586,7 +638,7 @@ impl Filesystem for Shell {
         pid: u32,
         reply: ReplyLock,
     ) {
-        guarded("getlk", || {
+        guarded("getlk", req.pid(), || {
             let result = range_lock::of(Ino(ino.0), lock_owner.0, start, end, typ, pid)
                 .and_then(|lock| self.client.getlk(lock));
             match result {
@@ -617,9 +669,11 @@ impl Filesystem for Shell {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        guarded("setlk", || match range_lock::of(Ino(ino.0), lock_owner.0, start, end, typ, pid) {
-            Ok(lock) => self.locks.set(lock, sleep && lock.kind != LockKind::Unlock, req.pid(), reply),
-            Err(refusal) => reply.error(errno(refusal)),
+        guarded("setlk", req.pid(), || {
+            match range_lock::of(Ino(ino.0), lock_owner.0, start, end, typ, pid) {
+                Ok(lock) => self.locks.set(lock, sleep && lock.kind != LockKind::Unlock, req.pid(), reply),
+                Err(refusal) => reply.error(errno(refusal)),
+            }
         });
     }
 
@@ -633,7 +687,7 @@ impl Filesystem for Shell {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        guarded("fallocate", || {
+        guarded("fallocate", req.pid(), || {
             let result = as_caller(req, |caller| self.client.fallocate(caller, fh.0, mode, offset, length));
             reply::empty(reply, result);
         });
@@ -641,14 +695,14 @@ impl Filesystem for Shell {
 
     fn lseek(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        guarded("lseek", || {
+        guarded("lseek", req.pid(), || {
             let whence = match whence {
                 libc::SEEK_DATA => Whence::Data,
                 libc::SEEK_HOLE => Whence::Hole,
@@ -675,7 +729,7 @@ impl Filesystem for Shell {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        guarded("copy_file_range", || {
+        guarded("copy_file_range", req.pid(), || {
             if !flags.is_empty() {
                 return reply.error(errno(Refusal::Invalid));
             }

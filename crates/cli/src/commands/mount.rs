@@ -49,6 +49,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         suid: args.suid_dev,
         devices: args.suid_dev,
         fs_name: source.replace(',', "_"),
+        unmount_timeout: Duration::from_secs(args.unmount_timeout),
         ..MountOptions::default()
     };
     let mount = chiton_mount::Mount::start(Arc::new(client), &mountpoint, options).map_err(Failure::from)?;
@@ -158,12 +159,26 @@ fn end_on_signals(unmounter: Unmounter) -> Outcome {
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
     std::thread::spawn(move || {
         for (n, _) in signals.forever().enumerate() {
+            if let Some(limit) = unmounter.is_away() {
+                eprintln!("chiton: the server is away; it is waited for {} s", limit.as_secs());
+                std::thread::spawn(move || end_anyway(limit));
+            }
             if let Err(e) = unmounter.unmount(n > 0) {
                 eprintln!("chiton: {e}; once more to take the mount away from its users");
             }
         }
     });
     Ok(())
+}
+
+/// Whoever still uses a mount whose server is away keeps it no longer than this.
+fn end_anyway(limit: Duration) {
+    std::thread::sleep(limit + Duration::from_secs(10));
+    eprintln!(
+        "chiton: {}: the server is away and the mount is in use; what was not handed over is lost",
+        chiton_mount::NOT_DURABLE
+    );
+    std::process::exit(1);
 }
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {

@@ -1,45 +1,94 @@
 //! `chiton umount`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
 
 use crate::args::Umount;
 use crate::failure::{Class, Failure, Outcome};
 use crate::target;
 
+/// How often it is looked whether the mount's process has ended.
+const LOOK: Duration = Duration::from_millis(10);
+/// Looks before somebody who waits is told why.
+const PATIENCE_LOOKS: u32 = 100;
+
 pub(crate) fn run(args: &Umount) -> Outcome {
     let dir = args.mountpoint.display().to_string();
     let address = target::address(&dir);
     let pid = address.as_ref().ok().and_then(|_| mount_pid(&dir));
-    let root = rustix::process::geteuid().is_root();
-    let mut command = if root { Command::new("umount") } else { Command::new("fusermount3") };
-    if !root {
-        command.arg("-u");
-    }
-    if args.lazy {
-        command.arg(if root { "-l" } else { "-z" });
-    }
-    let out = command
-        .arg(&args.mountpoint)
-        .output()
-        .map_err(|e| Failure::failed(format!("cannot run {:?}: {e}", command.get_program())))?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
-        let class = if said.contains("busy") { Class::Busy } else { Class::Failed };
-        let hint = if class == Class::Busy {
+    let log = pid.and_then(Log::of);
+    detach(args).map_err(|(said, busy)| {
+        let class = if busy { Class::Busy } else { Class::Failed };
+        let hint = if busy {
             "; see who uses it (fuser -vm DIR), or take it away when its last user is gone (--lazy)"
         } else {
             ""
         };
-        return Err(Failure::new(class, format!("cannot unmount {dir}: {said}{hint}")));
+        Failure::new(class, format!("cannot unmount {dir}: {said}{hint}"))
+    })?;
+    let Some(pid) = pid.filter(|_| !args.lazy) else { return Ok(()) };
+    // The process commits what it has and ends; only then the data directory is free. It gives up on a server that does
+    // not answer (--unmount-timeout of the mount), so this ends, too.
+    let mut looks = 0;
+    while Path::new(&format!("/proc/{pid}")).exists() {
+        thread::sleep(LOOK);
+        looks += 1;
+        if looks == PATIENCE_LOOKS {
+            eprintln!("chiton: unmounted; waiting for process {pid} to make everything durable");
+        }
     }
-    // The process commits what it has and ends; only then the data directory is free.
-    while pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists()) && !args.lazy {
-        thread::sleep(Duration::from_millis(10));
+    let said = log.map(|log| log.since()).unwrap_or_default();
+    if said.contains(chiton_mount::NOT_DURABLE) {
+        return Err(Failure::failed(format!("unmounted {dir}, but the mount says:\n{}", said.trim())));
     }
     Ok(())
+}
+
+/// Detaches the mount; an error in words, and whether it is that it is in use. root asks the system itself: umount(8)
+/// looks at the mount first, which may wait for a server that is away.
+fn detach(args: &Umount) -> Result<(), (String, bool)> {
+    if rustix::process::geteuid().is_root() {
+        let flags = if args.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return rustix::mount::unmount(&args.mountpoint, flags).map_err(|error| match error {
+            rustix::io::Errno::INVAL => ("nothing is mounted there".to_owned(), false),
+            error => (error.to_string(), error == rustix::io::Errno::BUSY),
+        });
+    }
+    let mut command = Command::new("fusermount3");
+    command.arg("-u");
+    if args.lazy {
+        command.arg("-z");
+    }
+    let out = command
+        .arg(&args.mountpoint)
+        .output()
+        .map_err(|e| (format!("cannot run {:?}: {e}", command.get_program()), false))?;
+    let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
+    if out.status.success() { Ok(()) } else { Err((said.clone(), said.contains("busy"))) }
+}
+
+/// Where a mount in the background writes its messages.
+struct Log {
+    path: PathBuf,
+    start: u64,
+}
+
+impl Log {
+    fn of(pid: u32) -> Option<Log> {
+        let path = std::fs::read_link(format!("/proc/{pid}/fd/2")).ok()?;
+        let start = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
+        Some(Log { path, start })
+    }
+
+    /// What was written since.
+    fn since(&self) -> String {
+        let bytes = std::fs::read(&self.path).unwrap_or_default();
+        String::from_utf8_lossy(bytes.get(self.start as usize..).unwrap_or_default()).into_owned()
+    }
 }
 
 /// The process whose mount this is, if it is one that `chiton mount` left in the background.
