@@ -87,6 +87,9 @@ pub(crate) struct ServerArgs {
     /// Memory for the metadata cache.
     #[arg(long, default_value = "1G", value_parser = size::parse)]
     pub(crate) cache: u64,
+    /// Forget a client that has said nothing for so many seconds: its locks and leases are then free.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) session_time: u32,
     /// Take the place of a server that has this file system: on a directory its process is ended, on S3 it loses its
     /// right to write and ends when it notices.
     #[arg(long)]

@@ -113,6 +113,22 @@ impl Service for Observed {
         self.inner.recalls()
     }
 
+    fn leave(&self, limit: std::time::Duration) {
+        self.inner.leave(limit);
+    }
+
+    fn set_interrupted(&self, interrupted: crate::Interrupted) {
+        self.inner.set_interrupted(interrupted);
+    }
+
+    fn is_away(&self) -> bool {
+        self.inner.is_away()
+    }
+
+    fn unsettled(&self) -> usize {
+        self.inner.unsettled()
+    }
+
     fn is_embedded(&self) -> bool {
         self.inner.is_embedded()
     }

@@ -124,10 +124,9 @@ impl Committer {
             segments => segments?,
         };
         segments.retain(|segment| segment.number >= self.header.segment);
-        for segment in &segments {
+        for segment in segments.iter().filter(|segment| segment.number > self.header.segment) {
             let there = match self.place.read(segment.number, SEGMENT_HEADER_BYTES as u64) {
                 Err(PlaceError::Missing) => continue,
-                _ if segment.number == self.header.segment => continue,
                 result => read_header(segment.number, &result?),
             };
             // One without a header is being made, or was left by a crash: it fences once it says its epoch.

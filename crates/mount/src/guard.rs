@@ -8,6 +8,8 @@ use crate::proc_status::{self, Waiting};
 
 /// A caller whom nobody waits for, or who is not known.
 pub(crate) const NOBODY: u32 = 0;
+/// In place of a caller: one that does not wait for a server that is away.
+pub(crate) const IMPATIENT: u32 = u32::MAX;
 
 thread_local! {
     /// The thread whose request this dispatch thread carries out.
@@ -17,7 +19,10 @@ thread_local! {
 /// Whether the caller of the request that this thread carries out has a signal that it would act on, or die of. One that
 /// is gone is not: what it left is carried out.
 pub(crate) fn caller_is_signalled() -> bool {
-    proc_status::look(CALLER.get()) == Waiting::Signalled
+    match CALLER.get() {
+        IMPATIENT => true,
+        caller => proc_status::look(caller) == Waiting::Signalled,
+    }
 }
 
 /// Runs a handler for the thread `caller`. If it panics, its reply is dropped on the way, which answers EIO; the log says what happened.

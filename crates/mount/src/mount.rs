@@ -35,10 +35,21 @@ pub struct Mount {
     attached: Attached,
     kernel: Arc<Kernel>,
     dispatch: Option<JoinHandle<io::Result<()>>>,
+    end: Box<End>,
+}
+
+/// What the end of a mount needs.
+struct End {
     invalidating: Option<JoinHandle<()>>,
     departure: Option<Departure>,
     client: Arc<Client>,
-    unmount_timeout: Duration,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mount").field("attached", &self.attached).finish_non_exhaustive()
+    }
 }
 
 impl Mount {
@@ -72,9 +83,8 @@ impl Mount {
             true => None,
             false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),
         };
-        let (dispatch, invalidating) = (Some(dispatch), Some(invalidating));
-        let unmount_timeout = options.unmount_timeout;
-        Ok(Mount { attached, kernel, dispatch, invalidating, departure, client, unmount_timeout })
+        let end = Box::new(End { invalidating: Some(invalidating), departure, client, timeout: limit });
+        Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
     /// Where it is mounted.
@@ -105,8 +115,8 @@ impl Mount {
     pub fn unmounter(&self) -> Unmounter {
         Unmounter {
             attached: self.attached.clone(),
-            client: Arc::downgrade(&self.client),
-            timeout: self.unmount_timeout,
+            client: Arc::downgrade(&self.end.client),
+            timeout: self.end.timeout,
         }
     }
 
@@ -117,8 +127,8 @@ impl Mount {
             Some(Err(_)) => Err(MountError::Failed(io::Error::other("a dispatch thread panicked"))),
         };
         self.kernel.close();
-        self.departure = None;
-        if let Some(Err(_)) = self.invalidating.take().map(JoinHandle::join) {
+        self.end.departure = None;
+        if let Some(Err(_)) = self.end.invalidating.take().map(JoinHandle::join) {
             return Err(MountError::Failed(io::Error::other("the invalidation thread panicked")));
         }
         served

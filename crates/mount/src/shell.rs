@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use crate::MountOptions;
 use crate::attr::{GENERATION, errno, file_attr, kind_of_mode, mode, set_time};
 use crate::caller::as_caller;
-use crate::guard::{self, NOBODY, guarded};
+use crate::guard::{self, IMPATIENT, NOBODY, guarded};
 use crate::kernel::Kernel;
 use crate::listing;
 use crate::lock_waits::LockWaits;
@@ -88,12 +88,14 @@ impl Shell {
 
     /// Totals of the file system; those heard last if the server is away.
     fn totals(&self) -> Result<StatFs, Refusal> {
-        if self.client.is_away() {
-            return Ok(self.totals.lock().unwrap_or_default());
+        match self.client.statfs() {
+            Ok(totals) => {
+                *self.totals.lock() = Some(totals);
+                Ok(totals)
+            }
+            Err(Refusal::Interrupted) => Ok(self.totals.lock().unwrap_or_default()),
+            Err(refusal) => Err(refusal),
         }
-        let totals = self.client.statfs()?;
-        *self.totals.lock() = Some(totals);
-        Ok(totals)
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
@@ -201,17 +203,17 @@ impl Filesystem for Shell {
     fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
 
     fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        guarded("getattr", req.pid(), || {
-            let is_root = ino == INodeNo::ROOT;
-            if is_root
-                && self.client.is_away()
-                && let Some(attr) = &*self.root.lock()
-            {
-                return reply.attr(&Duration::ZERO, &file_attr(attr));
-            }
+        let is_root = ino == INodeNo::ROOT;
+        guarded("getattr", if is_root { IMPATIENT } else { req.pid() }, || {
             let entry = self.client.getattr(Ino(ino.0), fh.map(|fh| fh.0));
-            if is_root && let Ok(entry) = &entry {
-                *self.root.lock() = Some(entry.attr.clone());
+            match &entry {
+                Ok(entry) if is_root => *self.root.lock() = Some(entry.attr.clone()),
+                Err(Refusal::Interrupted) if is_root => {
+                    if let Some(attr) = &*self.root.lock() {
+                        return reply.attr(&Duration::ZERO, &file_attr(attr));
+                    }
+                }
+                _ => {}
             }
             reply::attr(reply, entry);
         });
@@ -544,8 +546,8 @@ impl Filesystem for Shell {
         guarded("fsyncdir", req.pid(), || reply::empty(reply, self.client.fsyncdir()));
     }
 
-    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        guarded("statfs", req.pid(), || match self.totals() {
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        guarded("statfs", IMPATIENT, || match self.totals() {
             Ok(totals) => {
                 let block = u64::from(STATFS_BLOCK_BYTES);
                 let (all, free) = (totals.bytes_total / block, totals.bytes_free / block);

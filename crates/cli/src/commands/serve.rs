@@ -59,6 +59,7 @@ pub(crate) fn start(data: &DataAddress, args: &ServerArgs, fenced: Fenced) -> Ou
     let shown = bar.clone();
     let options = ServerOptions {
         cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
+        session_ms: args.session_time.saturating_mul(1000),
         take_over: args.take_over,
         on_fenced: Some(fenced),
         progress: Some(Arc::new(move |done, total| {

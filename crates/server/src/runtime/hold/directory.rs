@@ -25,7 +25,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Most of a command line that is kept, and of a lock file that is read.
-const COMMAND_BYTES_MAX: usize = 1024;
+const COMMAND_CHARS_MAX: usize = 1024;
 const LOCK_BYTES_MAX: usize = 16 << 10;
 
 /// The lock on a data directory, until dropped.
@@ -110,8 +110,7 @@ impl Holder {
     fn me(world: &dyn World) -> Holder {
         let pid = rustix::process::getpid();
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-        let mut command = words.collect::<Vec<_>>().join(" ");
-        command.truncate(command.floor_char_boundary(COMMAND_BYTES_MAX));
+        let command = words.collect::<Vec<_>>().join(" ").chars().take(COMMAND_CHARS_MAX).collect();
         let pid_number = pid.as_raw_nonzero().get();
         let started = started(pid).unwrap_or(0);
         Holder { host: host(), pid: pid_number, started, since: world.now().secs(), command }

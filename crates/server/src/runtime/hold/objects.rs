@@ -116,7 +116,11 @@ impl ObjectHold {
                 && !take_over
                 && is_there(&*objects, *number, holder).map_err(failed)?
             {
-                return Err(StartError::Held { data: data.clone(), holder: holder.name() });
+                return Err(StartError::Held {
+                    data: data.clone(),
+                    holder: holder.name(),
+                    next: "stop it, or take over (--take-over)".to_owned(),
+                });
             }
             let next = last.map_or(1, |(number, _)| number + 1);
             match objects.put_if_absent(&key(next), &record.bytes()) {
