@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Policy(PolicyArgs),
     /// Look at a journal, take it out, put it back, change it.
     Journal(JournalArgs),
-    /// Check a file system that nobody serves, and repair it.
+    /// Check a file system, served or not; repair one that is not.
     Fsck(Fsck),
     /// Write a whole tree as text.
     Dump(Dump),
@@ -202,7 +202,7 @@ pub(crate) struct Target {
     after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --repair --yes /srv/chiton"
 )]
 pub(crate) struct Fsck {
-    /// A data directory, or s3://BUCKET/PREFIX.
+    /// A data directory, s3://BUCKET/PREFIX, or what is served: a mount point or an address.
     pub(crate) target: String,
     /// Repair what can be repaired without guessing.
     #[arg(long)]

@@ -195,6 +195,10 @@ fn a_dump_of_one_file_system_becomes_another() {
     fs::write(mounted.file("dir/a"), [5; 100_000]).expect("a write");
     fs::hard_link(mounted.file("dir/a"), mounted.file("b")).expect("a link");
     let served = done(&["dump", &mounted.mnt()]);
+    // Checked beside its server; repaired only without.
+    assert!(done(&["fsck", "--content", &mounted.mnt()]).contains("clean"));
+    assert!(done(&["fsck", &mounted.data()]).contains("clean"));
+    refused(&["fsck", "--repair", "--yes", &mounted.mnt()], 8, "is served");
     done(&["umount", &mounted.mnt()]);
     let file = text(&mounted.dir.path().join("dump")).to_string();
     done(&["dump", &mounted.data(), "-o", &file]);

@@ -18,12 +18,14 @@
 
 mod acked;
 mod fault;
+mod view;
 
 use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -93,14 +95,29 @@ pub struct FjallMetastore {
     writer: Mutex<Option<Writer>>,
 }
 
-impl Open {
-    /// The value of a caller's key. An empty key is nobody's, and the store's own rows are not the caller's.
-    fn value(&self, view: &Snapshot, key: &[u8]) -> fjall::Result<Option<Vec<u8>>> {
-        if key.is_empty() || key.starts_with(OWN_KEYS) {
-            return Ok(None);
-        }
-        Ok(view.get(&self.rows, key)?.map(|value| value.to_vec()))
+/// The value of a caller's key. An empty key is nobody's, and the store's own rows are not the caller's.
+fn value(view: &Snapshot, rows: &Keyspace, key: &[u8]) -> fjall::Result<Option<Vec<u8>>> {
+    if key.is_empty() || key.starts_with(OWN_KEYS) {
+        return Ok(None);
     }
+    Ok(view.get(rows, key)?.map(|value| value.to_vec()))
+}
+
+/// A caller's rows.
+fn rows(
+    view: &Snapshot,
+    rows: &Keyspace,
+    start: Bound<&[u8]>,
+    end: Option<&[u8]>,
+    limit: usize,
+) -> fjall::Result<Vec<Row>> {
+    let end = end.unwrap_or(OWN_KEYS).min(OWN_KEYS);
+    if is_empty_range(start, Some(end)) {
+        return Ok(Vec::new());
+    }
+    let range = view.range::<&[u8], _>(rows, (start, Bound::Excluded(end)));
+    let rows = range.take(limit).map(|row| row.into_inner().map(|(k, v)| (k.to_vec(), v.to_vec())));
+    rows.collect()
 }
 
 fn row_options(memtable_bytes: u64) -> KeyspaceCreateOptions {
@@ -189,27 +206,21 @@ fn last_commit(path: &Path, open: &Open) -> Result<u64, StoreError> {
 
 impl Metastore for FjallMetastore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.run(|open| open.value(&open.view.read(), key))
+        self.run(|open| value(&open.view.read(), &open.rows, key))
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.run(|open| {
             // A copy, lest a commit wait for many reads with all other readers behind it.
             let view = open.view.read().clone();
-            keys.iter().map(|key| open.value(&view, key)).collect()
+            keys.iter().map(|key| value(&view, &open.rows, key)).collect()
         })
     }
 
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
-        let end = end.unwrap_or(OWN_KEYS).min(OWN_KEYS);
-        if is_empty_range(start, Some(end)) {
-            return Ok(Vec::new());
-        }
         self.run(|open| {
             let view = open.view.read().clone();
-            let range = view.range::<&[u8], _>(&open.rows, (start, Bound::Excluded(end)));
-            let rows = range.take(limit).map(|row| row.into_inner().map(|(k, v)| (k.to_vec(), v.to_vec())));
-            rows.collect()
+            rows(&view, &open.rows, start, end, limit)
         })
     }
 
@@ -238,6 +249,11 @@ impl Metastore for FjallMetastore {
         })?;
         writer.commit = commit;
         writer.acked.set(commit)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
+        let (view, rows) = self.run(|open| Ok((open.view.read().clone(), open.rows.clone())))?;
+        Ok(Arc::new(view::View::new(self.path.clone(), view, rows)))
     }
 
     fn stats(&self) -> Result<StoreStats, StoreError> {

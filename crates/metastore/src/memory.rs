@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -106,6 +107,11 @@ impl Metastore for MemoryMetastore {
                 };
             }
         })
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
+        let rows = self.run(|s| s.rows.clone())?;
+        Ok(Arc::new(MemoryMetastore { state: Mutex::new(State { rows, ..State::default() }) }))
     }
 
     fn stats(&self) -> Result<StoreStats, StoreError> {

@@ -6,6 +6,8 @@
 //! - `get_many` and `scan` answer from one state: no commit happens in their midst.
 
 use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{Batch, StoreError};
 
@@ -43,6 +45,13 @@ pub trait Metastore: Send + Sync {
     /// Makes all changes of the batch or, on an error, none or all: after an error the store may refuse everything
     /// until it is opened anew, which tells. Durable on return.
     fn commit(&self, batch: Batch) -> Result<(), StoreError>;
+
+    /// The rows as they are now, whatever is committed later. Nothing can be committed to it; what it sees takes space
+    /// until it is dropped, which is to be before the store is opened anew. `Io` where a store has no such thing.
+    fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
+        let cause = "this kind of store gives no snapshots".to_owned();
+        Err(StoreError::Io { path: PathBuf::new(), cause })
+    }
 
     /// How large the store is. May walk its files: for reports, not for hot paths.
     fn stats(&self) -> Result<StoreStats, StoreError>;

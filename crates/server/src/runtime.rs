@@ -25,6 +25,7 @@ mod shared;
 mod checkpointer;
 mod compactor;
 mod sweeper;
+mod view;
 
 mod embed;
 mod listen;

@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use chiton_client::Client;
 use chiton_server::{DataAddress, StartError};
-use chiton_tools::fsck::{Finding, Offline, Options, Progress, Summary};
+use chiton_tools::fsck::{Finding, Offline, Options, Progress, Summary, check_online};
 use chiton_world::{RealWorld, World};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use crate::args::Fsck;
+use crate::target;
 
 /// Exit codes, after those of e2fsck.
 const CLEAN: u8 = 0;
@@ -35,21 +37,22 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
                 .to_owned(),
         );
     }
-    let data: DataAddress = args.target.parse()?;
     let bar = bar();
+    let options = Options { content: args.content, memory_bytes: memory(args), ..Options::default() };
+    if let Ok(client) = target::client(&args.target) {
+        return online(args, &client, &options, &bar);
+    }
+    let data: DataAddress = args.target.parse()?;
     let mut replaying = |done, total| show(&bar, Progress { pass: "journal", done, total });
     let mut offline = match Offline::open(&data, Arc::new(RealWorld), &mut replaying) {
         Ok(offline) => offline,
         Err(error @ StartError::Held { .. }) => {
             return Err(format!(
-                "{error}; a file system is checked when nobody serves it: unmount it or end its server, then run \
-                 chiton fsck {} again",
-                args.target
+                "{error}; name its mount point or address to check it while it is served, or end its server first"
             ));
         }
         Err(error) => return Err(error.to_string()),
     };
-    let options = Options { content: args.content, memory_bytes: memory(args), ..Options::default() };
     let (mut repaired, left, summary);
     repaired = 0;
     if args.repair {
@@ -75,6 +78,23 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         (0, _) => REPAIRED,
         _ => LEFT,
     })
+}
+
+/// Beside its server: looks, and changes nothing.
+fn online(args: &Fsck, client: &Client, options: &Options, bar: &ProgressBar) -> Result<u8, String> {
+    if args.repair {
+        return Err(format!(
+            "{} is served: a file system is repaired when nobody serves it. Unmount it or end its server, then run \
+             chiton fsck --repair --yes on its data directory",
+            args.target
+        ));
+    }
+    let mut tell = |finding: Finding| bar.suspend(|| print(args, &finding, false));
+    let summary =
+        check_online(client, options, &mut tell, &mut |p| show(bar, p)).map_err(|e| e.to_string())?;
+    bar.finish_and_clear();
+    conclude(args, 0, summary.findings, &summary);
+    Ok(if summary.findings == 0 { CLEAN } else { LEFT })
 }
 
 fn memory(args: &Fsck) -> usize {

@@ -165,3 +165,22 @@ fn damaged_files_are_typed_errors() {
     }
     assert!(told > 0, "none of {cases} damages was noticed");
 }
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FjallMetastore::open(dir.path(), FjallOptions::default()).unwrap();
+    let put = |key: &str, value: &str| {
+        let mut batch = Batch::new();
+        batch.put(key, value);
+        store.commit(batch).unwrap();
+    };
+    put("a", "1");
+    let view = store.snapshot().unwrap();
+    put("a", "2");
+    put("b", "3");
+    assert_eq!(view.get(b"a"), Ok(Some(b"1".to_vec())));
+    assert_eq!(view.scan(Bound::Unbounded, None, 10), Ok(vec![(b"a".to_vec(), b"1".to_vec())]));
+    assert_eq!(store.get(b"a"), Ok(Some(b"2".to_vec())));
+    assert!(view.commit(Batch::new()).is_err());
+}

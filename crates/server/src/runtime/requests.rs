@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use chiton_namespace::Need;
 use chiton_proto::{Answer, Call, Failure, Reply, Request, Sender};
-use chiton_types::{Position, Refusal, SessionId};
+use chiton_types::{Cred, Position, Refusal, SessionId};
 
 use crate::engine::{Engine, Health, Moment, Step, Task};
 use crate::runtime::deliver::Parking;
@@ -146,7 +146,7 @@ impl Shared {
             Ok(()) => {
                 let result = match request.call {
                     Call::Commit { .. } => self.wait_durable(position),
-                    call => self.outside(session, call),
+                    call => self.outside(session, &request.cred, call),
                 };
                 Reply { result, ..empty_reply(request.id, &self.moment()) }
             }
@@ -168,7 +168,7 @@ impl Shared {
                 }
                 return;
             }
-            (Ok(()), call) => self.outside(session, call),
+            (Ok(()), call) => self.outside(session, &request.cred, call),
         };
         send_all(sender, vec![Reply { result, ..empty_reply(request.id, &m) }]);
     }
@@ -203,11 +203,14 @@ impl Shared {
         }
     }
 
-    fn outside(&self, session: SessionId, call: Call) -> Result<Answer, Failure> {
+    fn outside(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, Failure> {
         match call {
             Call::PutBlock { block, bytes } => self.put_block(session, block, &bytes),
             Call::GetBlock { block, offset, len } => self.get_block(block, offset, len),
-            Call::Admin { what } => self.admin(&what),
+            Call::Admin { what } => match what.strip_prefix("view ") {
+                Some(words) => self.view(cred, words),
+                None => self.admin(&what),
+            },
             _ => unreachable!("the engine answers all other calls"),
         }
     }

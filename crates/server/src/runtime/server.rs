@@ -221,7 +221,7 @@ impl Server {
         self.stop_threads();
         let checkpoint = self.shared.checkpoint_now();
         let journal = self.shared.journal.close().map_err(|e| e.to_string());
-        let meta = self.shared.meta.get().close().map_err(|e| e.to_string());
+        let meta = self.shared.meta.close().map_err(|e| e.to_string());
         self.hold.lock().take();
         checkpoint.and(journal).and(meta)
     }
@@ -232,7 +232,7 @@ impl Server {
         self.stop_threads();
         // It cannot write any more, which is the point.
         let _ = self.shared.journal.close();
-        let _ = self.shared.meta.get().close();
+        let _ = self.shared.meta.close();
         self.hold.lock().take();
     }
 
@@ -259,6 +259,6 @@ impl Drop for Server {
         self.stop_threads();
         // Before the lock on the directory goes. Whoever wants to know how it ended calls shutdown.
         let _ = self.shared.journal.close();
-        let _ = self.shared.meta.get().close();
+        let _ = self.shared.meta.close();
     }
 }

@@ -8,11 +8,12 @@ use chiton_journal::{FilePlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
 use chiton_namespace::{RowSource, Rows};
 use chiton_objects::{LocalObjects, Objects};
-use chiton_world::sync::RwLock;
+use chiton_world::sync::{Mutex, RwLock};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::Bucket;
 use crate::runtime::error::StartError;
+use crate::runtime::view::View;
 
 /// Opens the metadata store; again after an error that asks for it.
 pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
@@ -73,20 +74,29 @@ impl Stores {
 pub(crate) struct Meta {
     open: OpenMeta,
     now: RwLock<Arc<dyn Metastore>>,
+    /// A snapshot that somebody reads. It goes before the store is opened anew.
+    pub(crate) view: Mutex<Option<View>>,
 }
 
 impl Meta {
     pub(crate) fn open(open: OpenMeta) -> Result<Meta, StoreError> {
         let now = RwLock::new(open()?);
-        Ok(Meta { open, now })
+        Ok(Meta { open, now, view: Mutex::new(None) })
     }
 
     pub(crate) fn get(&self) -> Arc<dyn Metastore> {
         self.now.read().clone()
     }
 
+    /// Closes the store.
+    pub(crate) fn close(&self) -> Result<(), StoreError> {
+        self.view.lock().take();
+        self.get().close()
+    }
+
     /// Opens the store anew, after it failed.
     pub(crate) fn reopen(&self) -> Result<(), StoreError> {
+        self.view.lock().take();
         let mut now = self.now.write();
         // It may be beyond closing; what counts is whether it opens.
         let _ = now.close();

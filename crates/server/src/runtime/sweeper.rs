@@ -24,6 +24,10 @@ const PAGE: usize = 4_096;
 impl Shared {
     /// Deletes the blocks that the namespace has dropped.
     pub(crate) fn sweep_garbage(&self) {
+        // What somebody looks at stays; the next checkpoint comes.
+        if self.is_viewed() {
+            return;
+        }
         while !self.is_stopping() {
             let blocks = self.engine.lock().namespace().garbage(GARBAGE_BLOCKS);
             if blocks.is_empty() {
@@ -77,6 +81,9 @@ impl Shared {
 
     /// Deletes blocks of dead writers that no map names.
     pub(crate) fn sweep_writers(&self) {
+        if self.is_viewed() {
+            return;
+        }
         let covered = Position(self.checkpoint.position.load(Relaxed));
         let mut writers: HashMap<u64, HashSet<u64>> = HashMap::new();
         self.dead_writers.lock().retain(|(session, ended)| {

@@ -18,6 +18,7 @@ mod census;
 mod cursor;
 mod inodes;
 mod offline;
+mod online;
 mod problem;
 mod repair;
 mod rows;
@@ -31,6 +32,7 @@ use chiton_objects::{ObjectError, Objects};
 use serde::Serialize;
 
 pub use offline::Offline;
+pub use online::check_online;
 pub use problem::Problem;
 pub use repair::{Repaired, repair};
 
@@ -144,6 +146,8 @@ pub enum CheckError {
     Objects(ObjectError),
     /// A temporary file.
     Temporary(std::io::Error),
+    /// A server gives no view of its rows.
+    View(String),
 }
 
 impl std::fmt::Display for CheckError {
@@ -151,6 +155,7 @@ impl std::fmt::Display for CheckError {
         match self {
             CheckError::Store(e) => write!(f, "{e}"),
             CheckError::Objects(e) => write!(f, "{e}"),
+            CheckError::View(what) => f.write_str(what),
             CheckError::Temporary(e) => {
                 write!(f, "a temporary file: {e}; set TMPDIR to a directory with more space")
             }
