@@ -4,6 +4,7 @@
 
 mod ace;
 mod bench;
+mod crash;
 mod demo;
 mod fix;
 mod run;
@@ -23,6 +24,7 @@ Usage: ./x COMMAND [OPTIONS]
   bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
+  crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
   suites            only the POSIX suites (pjdfstest, fsx) on a mount
   fix               writes what can be fixed by machine: format, clippy's suggestions
 ";
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" | "verify" => verify::run(),
         "bench" => bench::run(rest),
+        "crash" => crash::run(rest),
         "ace" => ace::run(rest),
         "sim" => sim::run(rest),
         "suites" => suites::run().map(|_| ()),

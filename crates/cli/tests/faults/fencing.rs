@@ -1,0 +1,82 @@
+//! One server for a data directory: the lock decides, a take-over ends the holder.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use crate::rig::{Mounted, Process, Scratch, chiton, is_root, now, serve};
+
+/// A second server of the same directory.
+fn second(scratch: &Scratch, more: &[&str]) -> std::process::Output {
+    chiton().arg("serve").arg("--data").arg(scratch.data()).args(more).output().expect("runs")
+}
+
+#[test]
+fn a_second_server_is_told_who_holds_the_directory_and_what_to_do() {
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut first = serve(&scratch, &[]);
+    let start = now();
+    let out = second(&scratch, &[]);
+    eprintln!("refused within {:?}", start.elapsed());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    for words in [&format!("process {} on", first.pid()), "serve --data", "for ", "--take-over"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(first.lives());
+}
+
+#[test]
+fn a_take_over_ends_a_stopped_holder_which_never_writes_again() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut first = serve(&scratch, &[]);
+    let mounted = Mounted::connected(&scratch, &[]);
+    fs::write(mounted.path("before"), "promised").expect("a write");
+    crate::rig::sync_dir(&mounted.dir).expect("an fsync");
+    fs::write(mounted.path("answered"), "not yet durable, perhaps").expect("a write");
+    first.signal(Signal::STOP);
+    let log = scratch.path("second.log");
+    let mut command = chiton();
+    command.args(["serve", "--take-over", "--data"]).arg(scratch.data());
+    let mut taken = Process::start(command, log);
+    taken.says("serving ", 1);
+    // It is dead, whether it goes on or not. (It may be reaped already: then there is nobody to signal.)
+    let journal = || {
+        let names = fs::read_dir(scratch.data().join("journal")).expect("the journal");
+        let mut sizes: Vec<_> = names.map(|e| e.expect("an entry").file_name()).collect();
+        sizes.sort();
+        sizes
+    };
+    let before = journal();
+    let status = first.ended();
+    assert_eq!(status.signal(), Some(9), "{status}");
+    assert!(journal().len() >= before.len());
+    // The clients go on with the second, and miss nothing (S26).
+    assert_eq!(fs::read_to_string(mounted.path("before")).expect("it is there"), "promised");
+    assert_eq!(
+        fs::read_to_string(mounted.path("answered")).expect("it is there"),
+        "not yet durable, perhaps"
+    );
+    fs::write(mounted.path("after"), "x").expect("a write");
+    mounted.unmount();
+    taken.assert_sane();
+}
+
+#[test]
+fn a_take_over_of_a_holder_that_runs_ends_it_in_order() {
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut first = serve(&scratch, &[]);
+    let mut command = chiton();
+    command.args(["serve", "--take-over", "--data"]).arg(scratch.data());
+    let mut taken = Process::start(command, scratch.path("second.log"));
+    taken.says("serving ", 1);
+    assert!(first.ended().success(), "{}", first.said());
+    assert!(first.said().contains("shutting down"), "{}", first.said());
+}

@@ -1,0 +1,89 @@
+//! A server that is restarted under open files and a `tar` that runs: it goes on, and the tree is right (S26, S28).
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::rig::{Mounted, Scratch, check_whole, is_root, serve, write_checkable};
+
+const DIRS: u64 = 20;
+const FILES: u64 = 40;
+
+#[test]
+fn tar_goes_on_over_restarts_of_the_server_and_open_files_stay_open() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let source = scratch.path("source");
+    for dir in 0..DIRS {
+        fs::create_dir_all(source.join(dir.to_string())).expect("a folder");
+        for file in 0..FILES {
+            let number = dir * FILES + file;
+            write_checkable(&source.join(format!("{dir}/{file}")), number, (number * 37 % 9000) as usize)
+                .expect("a write");
+        }
+    }
+    let archive = scratch.path("archive.tar");
+    let made = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&source).arg(".").status();
+    assert!(made.expect("tar runs").success());
+
+    let mut server = serve(&scratch, &[]);
+    let mounted = Mounted::connected(&scratch, &[]);
+    write_checkable(&mounted.path("open"), 1, 50_000).expect("a write");
+    let mut nameless = File::open(mounted.path("open")).expect("opens");
+    fs::remove_file(mounted.path("open")).expect("removed");
+    let target = mounted.path("target");
+    fs::create_dir(&target).expect("a folder");
+    let mut tar = Command::new("tar")
+        .arg("-xvf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(&target)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("tar runs");
+    let lines = BufReader::new(tar.stdout.take().expect("piped")).lines();
+    // tar says what it begins with: so many entries of so many.
+    for (n, line) in lines.enumerate() {
+        line.expect("a line");
+        match n {
+            150 | 500 => {
+                server.kill();
+                server = serve(&scratch, &[]);
+            }
+            300 => {
+                server.signal(Signal::TERM);
+                assert!(server.ended().success());
+                server = serve(&scratch, &[]);
+            }
+            _ => {}
+        }
+    }
+    assert!(tar.wait().expect("it ends").success());
+    for number in 0..DIRS * FILES {
+        let path = target.join(format!("{}/{}", number / FILES, number % FILES));
+        check_whole(&path, number).expect("as in the archive");
+    }
+    assert_eq!(count(&target), DIRS * FILES);
+    let mut content = Vec::new();
+    nameless.read_to_end(&mut content).expect("it is still open");
+    assert!(content == crate::rig::checkable(1, 50_000), "{} bytes", content.len());
+    drop(nameless);
+    mounted.unmount();
+    server.assert_sane();
+}
+
+fn count(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).expect("a folder");
+    entries
+        .map(|entry| {
+            let entry = entry.expect("an entry");
+            if entry.file_type().expect("a type").is_dir() { count(&entry.path()) } else { 1 }
+        })
+        .sum()
+}

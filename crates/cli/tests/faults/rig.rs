@@ -1,0 +1,289 @@
+//! Processes, mounts and small disks that are gone when a test ends, however it ends.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long something may take that takes no time on an idle machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Waits until `cond` holds.
+pub(crate) fn until(what: &str, mut cond: impl FnMut() -> bool) {
+    let start = now();
+    while !cond() {
+        assert!(now() - start < DEADLINE, "not within {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The clock of the tests' deadlines.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// False, said aloud, where a test cannot run.
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: this test needs root (mounts)");
+    }
+    root
+}
+
+/// Numbers from a seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// A folder for one test, with what is mounted in it taken away at the end.
+pub(crate) struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::create_dir(dir.path().join("mnt")).expect("a mount point");
+        Scratch { dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    pub(crate) fn mnt(&self) -> PathBuf {
+        self.path("mnt")
+    }
+
+    /// Formats the data directory.
+    pub(crate) fn format(&self) {
+        let out = chiton().arg("format").arg(self.data()).output().expect("runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        for line in table.lines().rev() {
+            let Some(at) = line.split(' ').nth(1) else { continue };
+            if Path::new(at).starts_with(self.dir.path()) {
+                let _ = rustix::mount::unmount(at, UnmountFlags::DETACH);
+            }
+        }
+    }
+}
+
+pub(crate) fn chiton() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A `chiton` in the foreground; killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts one that writes its messages to `log`, which is added to.
+    pub(crate) fn start(mut command: Command, log: PathBuf) -> Process {
+        let file = File::options().create(true).append(true).open(&log).expect("a log");
+        let child = command.stdout(Stdio::null()).stderr(file).spawn().expect("it starts");
+        Process { child, log }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until it has said this `times` times in all.
+    pub(crate) fn says(&mut self, words: &str, times: usize) {
+        until(words, || {
+            let said = self.said();
+            if let Some(status) = self.child.try_wait().expect("it is ours") {
+                panic!("it ended ({status}) and said:\n{said}");
+            }
+            said.matches(words).count() >= times
+        });
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it is there");
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the process ends", || {
+            status = self.child.try_wait().expect("it is ours");
+            status.is_some()
+        });
+        status.expect("just seen")
+    }
+
+    /// Whether it is still there.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.child.try_wait().expect("it is ours").is_none()
+    }
+
+    /// That it did not panic.
+    pub(crate) fn assert_sane(&self) {
+        let said = self.said();
+        assert!(!said.contains("panicked") && !said.contains("bug:"), "{said}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended; one that is stopped dies of this, too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server of `scratch`'s data directory, ready.
+pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Process {
+    let log = scratch.path("server.log");
+    let before = fs::read_to_string(&log).unwrap_or_default().matches("serving ").count();
+    let mut command = chiton();
+    command.arg("serve").arg("--data").arg(scratch.data()).args(more);
+    let mut process = Process::start(command, log);
+    process.says("serving ", before + 1);
+    process
+}
+
+/// A mount; taken away when dropped.
+pub(crate) struct Mounted {
+    pub(crate) process: Process,
+    pub(crate) dir: PathBuf,
+}
+
+impl Mounted {
+    /// Of the server's socket in `scratch`'s data directory.
+    pub(crate) fn connected(scratch: &Scratch, more: &[&str]) -> Mounted {
+        let socket = format!("unix:{}", scratch.data().join("socket").display());
+        Mounted::start(scratch, "--server", socket.as_ref(), more)
+    }
+
+    /// With the server inside.
+    pub(crate) fn embedded(scratch: &Scratch, more: &[&str]) -> Mounted {
+        Mounted::start(scratch, "--data", &scratch.data(), more)
+    }
+
+    fn start(scratch: &Scratch, word: &str, place: &Path, more: &[&str]) -> Mounted {
+        let (log, dir) = (scratch.path("mount.log"), scratch.mnt());
+        let before = fs::read_to_string(&log).unwrap_or_default().matches("mounted on").count();
+        let mut command = chiton();
+        command.args(["mount", "--foreground", word]).arg(place).args(more).arg(&dir);
+        let mut process = Process::start(command, log);
+        process.says("mounted on", before + 1);
+        Mounted { process, dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// As a crash of its process.
+    pub(crate) fn kill(mut self) {
+        self.process.kill();
+    }
+
+    /// In order.
+    pub(crate) fn unmount(mut self) {
+        until("nobody uses the mount", || rustix::mount::unmount(&self.dir, UnmountFlags::empty()).is_ok());
+        let status = self.process.ended();
+        assert!(status.success(), "{status}: {}", self.process.said());
+        self.process.assert_sane();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // First the process: what waits for it is answered then.
+        let _ = self.process.child.kill();
+        let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+    }
+}
+
+/// Writes a file whose content says what it should be.
+pub(crate) fn write_checkable(path: &Path, name: u64, len: usize) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&checkable(name, len))
+}
+
+/// Content that names itself: its name, its length, and bytes that follow from both.
+pub(crate) fn checkable(name: u64, len: usize) -> Vec<u8> {
+    let mut content = Vec::with_capacity(16 + len + 8);
+    content.extend_from_slice(&name.to_le_bytes());
+    content.extend_from_slice(&(len as u64).to_le_bytes());
+    let mut random = Random(name ^ ((len as u64) << 32));
+    while content.len() < 16 + len {
+        content.extend_from_slice(&random.next().to_le_bytes());
+    }
+    content
+}
+
+/// Why a file is not whole.
+pub(crate) fn check_whole(path: &Path, name: u64) -> Result<(), String> {
+    let content = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let short = || format!("{}: {} bytes are too few", path.display(), content.len());
+    let number =
+        |at: usize| content.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+    let (Some(found), Some(len)) = (number(0), number(8)) else { return Err(short()) };
+    if found != name {
+        return Err(format!("{}: holds {found}, not {name}", path.display()));
+    }
+    if len > 1 << 30 || content != checkable(name, len as usize) {
+        return Err(format!("{}: {} bytes are not what was written", path.display(), content.len()));
+    }
+    Ok(())
+}
+
+/// Makes everything durable that was answered to this mount.
+pub(crate) fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Writes at the end of a file.
+pub(crate) fn append_bytes(path: &Path, bytes: &[u8]) {
+    let file = File::options().write(true).open(path).expect("opens");
+    let len = file.metadata().expect("a length").len();
+    file.write_all_at(bytes, len).expect("written");
+}

@@ -1,0 +1,126 @@
+//! The end of a mount whose server is gone: bounded, with a message of what may be lost.
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::rig::{Mounted, Process, Scratch, chiton, is_root, now, serve, until};
+
+const UNDONE: &str = "not everything could be made durable";
+const SHORT: [&str; 2] = ["--unmount-timeout", "2"];
+
+/// A mount with something unsaved, and its server.
+fn with_unsaved(scratch: &Scratch) -> (Process, Mounted) {
+    scratch.format();
+    let server = serve(scratch, &[]);
+    let mounted = Mounted::connected(scratch, &SHORT);
+    fs::write(mounted.path("closed"), "content").expect("a write");
+    fs::metadata(&mounted.dir).expect("the root is known");
+    (server, mounted)
+}
+
+#[test]
+fn sigterm_ends_a_mount_whose_server_died_and_says_what_may_be_lost() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (mut server, mut mounted) = with_unsaved(&scratch);
+    let mut open = fs::File::create(mounted.path("open")).expect("a file");
+    server.kill();
+    // A process waits for the server, and one uses the mount.
+    open.write_all(b"buffered or waiting").expect("under the lease");
+    let mut waits = Command::new("mkdir").arg(mounted.path("directory")).spawn().expect("runs");
+    mounted.process.signal(Signal::TERM);
+    mounted.process.ended();
+    assert!(mounted.process.said().contains(UNDONE), "{}", mounted.process.said());
+    mounted.process.assert_sane();
+    // Whoever waited has an answer.
+    waits.wait().expect("it ends");
+    drop(open);
+}
+
+#[test]
+fn plain_umount_ends_although_the_server_died() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (mut server, mut mounted) = with_unsaved(&scratch);
+    server.kill();
+    until("umount", || Command::new("umount").arg(&mounted.dir).status().expect("runs").success());
+    let status = mounted.process.ended();
+    assert!(status.success() || mounted.process.said().contains(UNDONE), "{status}");
+    assert!(mounted.process.said().contains(UNDONE), "{}", mounted.process.said());
+}
+
+#[test]
+fn a_stopped_server_does_not_keep_a_mount_from_ending() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (server, mut mounted) = with_unsaved(&scratch);
+    server.signal(Signal::STOP);
+    mounted.process.signal(Signal::TERM);
+    mounted.process.ended();
+    assert!(mounted.process.said().contains(UNDONE), "{}", mounted.process.said());
+}
+
+#[test]
+fn chiton_umount_ends_says_what_may_be_lost_and_loses_nothing_if_the_server_comes_back() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut server = serve(&scratch, &[]);
+    let socket = format!("unix:{}", scratch.data().join("socket").display());
+    let mount = |timeout: &str| {
+        let mut command = chiton();
+        command.args(["mount", "--unmount-timeout", timeout, "--server", &socket]).arg(scratch.mnt());
+        assert!(command.status().expect("runs").success());
+    };
+    mount("600");
+    fs::write(scratch.mnt().join("first"), "1").expect("a write");
+    server.kill();
+    let umount = || {
+        let mut command = chiton();
+        command.arg("umount").arg(scratch.mnt());
+        command
+    };
+    // The server comes back while the mount ends: nothing is lost.
+    let mut ending = umount().spawn().expect("runs");
+    let mut server = serve(&scratch, &[]);
+    assert!(ending.wait().expect("ends").success());
+    mount("1");
+    assert_eq!(fs::read_to_string(scratch.mnt().join("first")).expect("it is there"), "1");
+    fs::write(scratch.mnt().join("second"), "2").expect("a write");
+    server.kill();
+    let out = umount().output().expect("runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(1) && said.contains(UNDONE) && said.contains("lost"), "{said}");
+}
+
+#[test]
+fn who_waits_for_a_dead_server_can_be_killed_and_goes_on_when_it_is_back() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (mut server, mounted) = with_unsaved(&scratch);
+    server.kill();
+    let mkdir = |name: &str| Command::new("mkdir").arg(mounted.path(name)).spawn().expect("runs");
+    let (mut patient, mut killed) = (mkdir("patient"), mkdir("killed"));
+    let start = now();
+    killed.kill().expect("it is ours");
+    until("the killed process is gone", || killed.try_wait().expect("it is ours").is_some());
+    eprintln!("killed within {:?}", start.elapsed());
+    assert!(patient.try_wait().expect("it is ours").is_none());
+    let _server = serve(&scratch, &[]);
+    assert!(patient.wait().expect("it ends").success());
+    assert!(mounted.path("patient").is_dir());
+    mounted.unmount();
+}
