@@ -158,19 +158,18 @@ impl Session {
                 if *open && let Some(attr) = &outcome.attr {
                     *self.opens.entry(attr.ino).or_default() += 1;
                 }
-                self.note(request.seq, vec![Some(again(self.boot, op, *position, outcome))]);
+                self.note(request.seq, vec![kept(again(self.boot, op, *position, outcome))]);
             }
             (Call::Batch { ops, .. }, Ok(Answer::Batch(results))) => {
-                let mut answers: Vec<Option<Again>> = ops
-                    .iter()
-                    .zip(results)
-                    .map(|(op, result)| {
-                        result
-                            .as_ref()
-                            .ok()
-                            .map(|(position, outcome)| again(self.boot, op, *position, outcome))
-                    })
-                    .collect();
+                let mut answers: Vec<Option<Again>> =
+                    ops.iter()
+                        .zip(results)
+                        .map(|(op, result)| {
+                            result.as_ref().ok().and_then(|(position, outcome)| {
+                                kept(again(self.boot, op, *position, outcome))
+                            })
+                        })
+                        .collect();
                 answers.resize(ops.len(), None);
                 self.note(request.seq, answers);
             }
@@ -370,6 +369,12 @@ fn ops(call: &Call) -> &[Op] {
         Call::Batch { ops, .. } => ops,
         _ => &[],
     }
+}
+
+/// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
+/// promises nothing; then it is not sent again.
+fn kept(again: Again) -> Option<Again> {
+    (again.position > Position(0)).then_some(again)
 }
 
 fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {

@@ -6,7 +6,9 @@ use crate::dirt::{DirtyKey, is_dirty};
 use crate::inode::COMPLETE;
 use crate::namespace::{Namespace, RowChange};
 use crate::row;
-use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, XattrsKey};
+use crate::values::{
+    BlockKey, ChunkKey, ContentKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey, XattrsKey,
+};
 
 impl Namespace {
     /// Begins a checkpoint of the state as it is now. One at a time: the rows that [`Namespace::checkpoint_take`]
@@ -31,6 +33,9 @@ impl Namespace {
                 DirtyKey::Xattrs(ino) => out.extend(self.xattrs.take(XattrsKey(ino), &self.dirt)),
                 DirtyKey::Block(block) => out.extend(self.blocks.take(BlockKey(block), &self.dirt)),
                 DirtyKey::Orphan(ino) => out.extend(self.orphans.take(OrphanKey(ino), &self.dirt)),
+                DirtyKey::Policy(ino) => out.extend(self.policies.take(PolicyKey(ino), &self.dirt)),
+                DirtyKey::History(n) => out.extend(self.policy_history.take(HistoryKey(n), &self.dirt)),
+                DirtyKey::Linked(ino) => out.extend(self.linked.take(LinkedKey(ino), &self.dirt)),
                 DirtyKey::Garbage(block) => out.extend(self.garbage.take(GarbageKey(block), &self.dirt)),
             }
         }
@@ -43,6 +48,9 @@ impl Namespace {
         self.generation += 1;
         self.orphans.drop_absent();
         self.garbage.drop_absent();
+        self.policies.drop_absent();
+        self.policy_history.drop_absent();
+        self.linked.drop_absent();
         for (dir, hash) in std::mem::take(&mut self.spent) {
             if self.inodes.get(dir).is_some_and(|d| d.has(COMPLETE)) {
                 self.forget_absent(dir, hash);

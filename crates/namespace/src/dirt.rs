@@ -44,6 +44,9 @@ pub(crate) enum DirtyKey {
     Block(BlockId),
     Orphan(Ino),
     Garbage(BlockId),
+    Policy(Ino),
+    History(u64),
+    Linked(Ino),
 }
 
 #[derive(Default)]

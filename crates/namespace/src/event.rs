@@ -10,6 +10,7 @@ use chiton_types::{BlockId, Ino, Kind, Mode, Name, SessionId, ShardId, Time};
 
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
 use crate::op::{Body, FILE_BYTES_MAX};
+use crate::realm::PolicyChange;
 
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +175,8 @@ pub enum Event {
         /// Which.
         session: SessionId,
     },
+    /// A directory got a policy, or lost it.
+    Policy(PolicyChange),
     /// Nothing (what a journal tool splices over an event).
     Noop,
     /// An orphan gets a name again (a merge brings back what others removed).
@@ -370,6 +373,10 @@ impl Event {
                 out.put_u8(14);
                 out.put_u64(session.0);
             }
+            Event::Policy(change) => {
+                out.put_u8(18);
+                change.put(out);
+            }
             Event::Noop => out.put_u8(15),
             Event::Restore { parent, name, ino, time } => {
                 out.put_u8(16);
@@ -489,6 +496,7 @@ impl Event {
                 Event::Restore { parent, ino, time, name: take_name(from)? }
             }
             17 => Event::Touch { ino: Ino(from.u64()?), time: Time(from.i64()?) },
+            18 => Event::Policy(PolicyChange::take(from)?),
             _ => return Err(Malformed { expected: "a type of event" }),
         })
     }

@@ -29,6 +29,7 @@ mod op;
 mod paging;
 mod plan;
 mod query;
+mod realm;
 mod row;
 mod side;
 mod stored;
@@ -45,5 +46,6 @@ pub use op::{
     SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
 };
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
+pub use realm::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
 pub use stored::{StoredInode, StoredRow, entry_row_key, inode_row_key};
 pub use validate::Inconsistency;

@@ -13,9 +13,13 @@ use crate::dirt::{Dirt, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
+use crate::realm::{Parents, PolicyChange, Realms};
 use crate::row;
 use crate::side::Side;
-use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present, Xattrs, XattrsKey};
+use crate::values::{
+    BlockKey, ChunkKey, ContentKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey, Present, Xattrs,
+    XattrsKey,
+};
 use crate::{Extent, Gone, Outcome};
 
 /// What `plan` needs to know beside the state.
@@ -73,6 +77,15 @@ pub struct Namespace {
     pub(crate) orphans: Side<OrphanKey, Present>,
     /// Always in memory whole.
     pub(crate) garbage: Side<GarbageKey, Present>,
+    /// Always in memory whole.
+    pub(crate) policies: Side<PolicyKey, PolicyChange>,
+    /// Always in memory whole.
+    pub(crate) policy_history: Side<HistoryKey, PolicyChange>,
+    /// Always in memory whole.
+    pub(crate) linked: Side<LinkedKey, Parents>,
+    pub(crate) policy_count: usize,
+    pub(crate) policy_version: u64,
+    pub(crate) realms: Realms,
     pub(crate) dirt: Dirt,
     pub(crate) generation: u64,
     pub(crate) inode_count: u64,
@@ -205,6 +218,9 @@ impl Namespace {
             + self.blocks.memory_bytes()
             + self.orphans.memory_bytes()
             + self.garbage.memory_bytes()
+            + self.policies.memory_bytes()
+            + self.policy_history.memory_bytes()
+            + self.linked.memory_bytes()
     }
 
     /// Every resident inode with its orphan state, for validators and dumps.

@@ -16,8 +16,12 @@ use crate::extent::CHUNK_BYTES;
 use crate::fault::Need;
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
+use crate::realm::{Parents, PolicyChange};
 use crate::row;
-use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present, Xattrs, XattrsKey};
+use crate::values::{
+    BlockKey, ChunkKey, ContentKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey, Present, Xattrs,
+    XattrsKey,
+};
 
 /// Rows as they are read: key, value.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -111,6 +115,22 @@ impl Namespace {
         for (key, _) in scan_all(source, b"G")? {
             let block = block_of(&key).ok_or_else(|| corrupt(&key, "a block's name"))?;
             ns.garbage.install(GarbageKey(block), Some(Present));
+        }
+        for (key, value) in scan_all(source, b"P")? {
+            let change = PolicyChange::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
+            ns.policies.install(PolicyKey(change.ino), Some(change));
+            ns.policy_count += 1;
+        }
+        for (key, value) in scan_all(source, b"H")? {
+            let change = PolicyChange::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
+            ns.policy_version = ns.policy_version.max(change.version);
+            ns.policy_history.install(HistoryKey(change.version), Some(change));
+        }
+        for (key, value) in scan_all(source, b"L")? {
+            let ino = key.get(1..).and_then(|k| k.try_into().ok()).map(u64::from_be_bytes);
+            let ino = Ino(ino.ok_or_else(|| corrupt(&key, "an inode number"))?);
+            let parents = Parents::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
+            ns.linked.install(LinkedKey(ino), Some(parents));
         }
         Ok(ns)
     }

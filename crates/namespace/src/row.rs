@@ -50,6 +50,21 @@ pub(crate) fn garbage_key(block: BlockId) -> Vec<u8> {
     key(b'G', block.writer, &block.number.to_be_bytes())
 }
 
+/// `P` ino → the policy that a directory carries.
+pub(crate) fn policy_key(ino: Ino) -> Vec<u8> {
+    key(b'P', ino.0, &[])
+}
+
+/// `H` version → a change of a policy.
+pub(crate) fn history_key(version: u64) -> Vec<u8> {
+    key(b'H', version, &[])
+}
+
+/// `L` ino → the directories of a file with several names.
+pub(crate) fn linked_key(ino: Ino) -> Vec<u8> {
+    key(b'L', ino.0, &[])
+}
+
 /// `N` → number of inodes.
 pub(crate) const COUNT_KEY: &[u8] = b"N";
 

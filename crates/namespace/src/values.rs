@@ -56,6 +56,19 @@ side_key! {
     GarbageKey(BlockId), Garbage, row::garbage_key
 }
 
+side_key! {
+    /// The policy of a directory.
+    PolicyKey(Ino), Policy, row::policy_key
+}
+side_key! {
+    /// A change of a policy, by its number.
+    HistoryKey(u64), History, row::history_key
+}
+side_key! {
+    /// A file with several names.
+    LinkedKey(Ino), Linked, row::linked_key
+}
+
 /// The row itself says all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present;

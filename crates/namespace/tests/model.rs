@@ -35,7 +35,7 @@
 //! | link count | files: names; directories: 2 + subdirectories, removed ones 0 |
 //! | size of a directory | 32 times its entries |
 //! | times | make: all of the new; entries: mtime and ctime of the directory, ctime of who gained, lost or moved; content: mtime and ctime; else ctime; later events never bring a ctime back |
-//! | parent | where an inode was born or moved to last |
+//! | parent | where an inode was born or moved to last; a file that has no name there any more: the lowest directory that has one |
 //! | last name gone | stays as an orphan while open or while its content is in blocks, else ends |
 //! | content | inline until extents are written or cloned into it; truncated to nothing it may be inline again |
 

@@ -9,7 +9,7 @@ use crate::fault::{Fault, Place};
 use crate::language::shortened;
 
 /// Most bytes of a policy file.
-pub const FILE_BYTES_MAX: usize = 64 << 10;
+pub const FILE_BYTES_MAX: usize = 16 << 10;
 /// Most keys.
 const ENTRIES_MAX: usize = 64;
 

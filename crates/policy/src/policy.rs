@@ -321,7 +321,7 @@ mod tests {
             assert!(fault.reason.contains(reason), "{text:?}: {fault}");
         }
         let long = format!("# {}", "x".repeat(crate::FILE_BYTES_MAX));
-        assert!(PolicyFile::parse(&long).unwrap_err().reason.contains("at most 65536 bytes"));
+        assert!(PolicyFile::parse(&long).unwrap_err().reason.contains("at most 16384 bytes"));
         let many: String = (0..100).map(|n| format!("k{n}: 1\n")).collect();
         assert!(PolicyFile::parse(&many).unwrap_err().reason.contains("at most 64 keys"));
     }

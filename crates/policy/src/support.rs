@@ -4,7 +4,7 @@ use crate::fault::{Fault, Place};
 use crate::file::PolicyFile;
 use crate::mechanism::Mechanism;
 use crate::policy::Policy;
-use crate::values::{LeasePolicy, OnConflict, Placement};
+use crate::values::{Data, LeasePolicy, OnConflict, Placement};
 
 /// Mechanisms that a server carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,14 @@ impl Support {
             }
         }
         let keys = [
+            (file.data.as_ref().filter(|at| at.value != Data::DEFAULT).map(|at| at.place), "data"),
+            (
+                file.flush_interval
+                    .as_ref()
+                    .filter(|at| at.value != Policy::default().flush_interval)
+                    .map(|at| at.place),
+                "flush_interval",
+            ),
             (
                 file.on_conflict.as_ref().filter(|at| at.value != OnConflict::DEFAULT).map(|at| at.place),
                 "on_conflict",
@@ -82,6 +90,8 @@ mod tests {
             ),
             ("durability: geo", Some("replicate")),
             ("retain: 7d", Some("`retain`")),
+            ("data: lazy", Some("`data`")),
+            ("flush_interval: 10s", Some("`flush_interval`")),
             ("on_conflict: abort", Some("`on_conflict`")),
             ("placement: near", Some("`placement`")),
             ("lease: quota", Some("`lease`")),
@@ -89,7 +99,7 @@ mod tests {
             ("durability: none", None),
             ("durability: local\ninterfere_policy: block\nallocated_inodes: 5", None),
             (
-                "composition: rpcs + stream\ndata: lazy\nacknowledge: durable\nflush_interval: 10s\nlease: best_effort",
+                "composition: rpcs + stream\ndata: linearizable\nacknowledge: durable\nflush_interval: 1s\nlease: best_effort",
                 None,
             ),
             ("", None),

@@ -25,12 +25,14 @@ mod locks;
 mod opens;
 mod parked;
 mod path;
+mod policies;
 mod query;
 mod recovery;
 mod replay;
 mod rows;
 mod sessions;
 mod spread;
+mod volatile;
 mod window;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -201,6 +203,8 @@ pub struct Engine {
     crumbs: hashbrown::HashMap<Ino, u32>,
     /// Waiters whose locks were granted.
     lock_grants: Vec<Ticket>,
+    policies: policies::Policies,
+    volatile: volatile::Volatile,
     commands: Vec<Command>,
     counters: Counters,
     /// Bytes of the disk: all, free.
@@ -214,7 +218,7 @@ impl Engine {
     /// A request of a session.
     #[inline]
     pub fn request(&mut self, session: SessionId, request: Request, m: &Moment) -> Step {
-        let task = Task { session, request, results: Vec::new(), ticket: None, begun: false };
+        let task = Task { session, request, results: Vec::new(), ticket: None, begun: false, done: None };
         if self.recovery.is_some() || !self.resends.is_empty() {
             return self.request_in_recovery(task, m);
         }
@@ -345,7 +349,7 @@ impl Engine {
 
     #[inline]
     fn reply(&self, id: u64, result: Result<chiton_proto::Answer, Failure>, m: &Moment) -> Reply {
-        Reply { id, epoch: self.settings.epoch, durable: m.durable, result }
+        Reply { id, epoch: self.epoch(), durable: m.durable, result }
     }
 
     /// What the runtime shall do, in order.

@@ -1,19 +1,34 @@
 //! `chiton policy`: what subtrees ask for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use chiton_policy::{Explanation, PRESETS, Policy, PolicyFile, preset};
+use chiton_policy::{Explanation, PRESETS, Policy, PolicyFile, Support, preset};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use serde_json::Value;
 
+use crate::args::Target;
 use crate::failure::{Failure, Outcome};
+use crate::target;
+
+/// The attribute under which a directory's own policy is seen and set.
+const OWN: &str = "chiton.policy";
 
 const EXAMPLES: &str = "\
 Examples:
+  chiton policy set /mnt/chiton/scratch ramdisk     nothing below is durable, nothing waits for the disk
+  chiton policy set /mnt/chiton/job my.yml          a policy of your own
+  chiton policy explain /mnt/chiton/job/out         what holds there: who does what, who waits, what survives
+  chiton policy list /mnt/chiton --history          all policies, and what changed when
+  chiton policy rm /mnt/chiton/scratch              what is around holds again
   chiton policy presets                             what ships
   chiton policy presets batchfs > my.yml            a policy to change
-  chiton policy explain batchfs                     what it means: who does what, who waits, what survives
-  chiton policy explain my.yml --json";
+  chiton policy explain my.yml --json               what it would mean
+
+A policy is seen and set through any mount, also as an attribute: getfattr -n chiton.policy DIR,
+setfattr -n chiton.policy -v ramdisk DIR.";
 
 /// Options of `chiton policy`.
 #[derive(Debug, Args)]
@@ -26,6 +41,24 @@ pub(crate) struct PolicyArgs {
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
+    /// Give a directory of a mount, and all below it, a policy.
+    #[command(
+        after_help = "Examples:\n  chiton policy set /mnt/chiton/scratch ramdisk\n  chiton policy set /mnt/chiton/job my.yml --json\n  chiton policy set /mnt/chiton/job --interfere block --inodes 100\n\nKeys that the policy lacks are inherited from the directory around."
+    )]
+    Set(Set),
+    /// Print the policy that a directory carries itself, as it was set.
+    #[command(
+        after_help = "Examples:\n  chiton policy get /mnt/chiton/job\n  chiton policy get /mnt/chiton/job > job.yml"
+    )]
+    Get(At),
+    /// List the policies of a file system.
+    #[command(
+        after_help = "Examples:\n  chiton policy list /mnt/chiton\n  chiton policy list /mnt/chiton --history --json"
+    )]
+    List(List),
+    /// Take a directory's policy away: what is around holds again.
+    #[command(after_help = "Examples:\n  chiton policy rm /mnt/chiton/job")]
+    Rm(At),
     /// Draw a policy: its mechanisms, what waits for what, what survives which failure.
     #[command(after_help = "Examples:\n  chiton policy explain posix\n  chiton policy explain my.yml --json")]
     Explain(Explain),
@@ -34,10 +67,49 @@ pub(crate) enum PolicyCommand {
     Presets(Presets),
 }
 
+/// Options of `chiton policy set`.
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// A directory of a mount.
+    pub(crate) path: PathBuf,
+    /// A policy file or a preset's name.
+    #[arg(required_unless_present_any = ["interfere", "inodes"])]
+    pub(crate) policy: Option<String>,
+    /// What happens to others while a client holds the subtree: allow, block or block_writes.
+    #[arg(long)]
+    pub(crate) interfere: Option<String>,
+    /// How many inodes the job will make.
+    #[arg(long)]
+    pub(crate) inodes: Option<u64>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A directory.
+#[derive(Debug, Args)]
+pub(crate) struct At {
+    /// A directory of a mount.
+    pub(crate) path: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton policy list`.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// What changed, when and by whom.
+    #[arg(long)]
+    pub(crate) history: bool,
+}
+
 /// Options of `chiton policy explain`.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// A preset's name or a policy file.
+    /// A path of a mount, a policy file or a preset's name.
     pub(crate) what: String,
     /// Print JSON.
     #[arg(long)]
@@ -56,12 +128,183 @@ pub(crate) struct Presets {
 
 pub(crate) fn run(args: &PolicyArgs) -> Outcome {
     match &args.what {
+        PolicyCommand::Set(args) => set(args),
+        PolicyCommand::Get(args) => get(args),
+        PolicyCommand::List(args) => list(args),
+        PolicyCommand::Rm(args) => remove(args),
         PolicyCommand::Explain(args) => explain(args),
         PolicyCommand::Presets(args) => list_presets(args),
     }
 }
 
+fn set(args: &Set) -> Outcome {
+    let mut text = match &args.policy {
+        Some(policy) => read_policy(policy)?,
+        None => String::new(),
+    };
+    let name = args.policy.as_deref().unwrap_or("the options");
+    let given = [
+        ("interfere_policy", args.interfere.clone()),
+        ("allocated_inodes", args.inodes.map(|n| n.to_string())),
+    ];
+    for (key, value) in given {
+        if let Some(value) = value {
+            text = with_key(&text, key, &value);
+        }
+    }
+    // What is wrong is said here, with its place; the server judges again, with what is around.
+    let file = PolicyFile::parse(&text).map_err(|fault| Failure::failed(format!("{name}: {fault}")))?;
+    let own = Policy::resolve(&file, &Policy::default());
+    if let Ok(policy) = &own {
+        Support::LOCAL.check(&file, policy).map_err(|fault| Failure::failed(format!("{name}: {fault}")))?;
+    }
+    rustix::fs::setxattr(&args.path, OWN, text.as_bytes(), XattrFlags::empty()).map_err(|errno| {
+        if errno == Errno::INVAL
+            && let Err(fault) = &own
+        {
+            return Failure::failed(format!("{name}: {fault}"));
+        }
+        refused(&args.path, "set a policy on", errno)
+    })?;
+    if args.json {
+        println!("{}", effective(&args.path)?);
+    } else {
+        let value = effective(&args.path)?;
+        println!("{} has the policy {}", args.path.display(), value["composition"].as_str().unwrap_or("?"));
+    }
+    Ok(())
+}
+
+/// A policy with one key more, or another value of it.
+fn with_key(text: &str, key: &str, value: &str) -> String {
+    let mut lines: Vec<String> =
+        text.lines().filter(|line| !line.starts_with(&format!("{key}:"))).map(str::to_owned).collect();
+    lines.push(format!("{key}: {value}"));
+    lines.join("\n") + "\n"
+}
+
+fn get(args: &At) -> Outcome {
+    let text = match attribute(&args.path, OWN) {
+        Err(Errno::NODATA) => {
+            let at = args.path.display();
+            return Err(Failure::absent(format!(
+                "{at} has no policy of its own: chiton policy explain {at} tells what holds there"
+            )));
+        }
+        text => text.map_err(|errno| refused(&args.path, "read the policy of", errno))?,
+    };
+    if args.json {
+        println!("{}", serde_json::json!({ "path": args.path, "text": text }));
+    } else {
+        print!("{text}");
+    }
+    Ok(())
+}
+
+fn remove(args: &At) -> Outcome {
+    rustix::fs::removexattr(&args.path, OWN).map_err(|errno| match errno {
+        Errno::NODATA => Failure::absent(format!("{} has no policy of its own", args.path.display())),
+        errno => refused(&args.path, "remove the policy of", errno),
+    })?;
+    if args.json {
+        println!("{}", effective(&args.path)?);
+    } else {
+        println!("{} has no policy of its own any more", args.path.display());
+    }
+    Ok(())
+}
+
+fn list(args: &List) -> Outcome {
+    let client = target::client(&args.target.target)?;
+    let all = target::admin(&client, "policies")?;
+    if args.target.json {
+        println!("{all}");
+        return Ok(());
+    }
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let (rows, columns): (_, &[&str]) = match args.history {
+        true => (&all["history"], &["version", "time_ns", "uid", "path", "text"]),
+        false => (&all["policies"], &["path", "composition", "data", "interfere_policy", "version"]),
+    };
+    table.set_header(columns.iter().map(|column| column.trim_end_matches("_ns").replace('_', " ")));
+    for row in rows.as_array().into_iter().flatten() {
+        table.add_row(columns.iter().map(|column| match *column {
+            "text" => row["text"].as_str().map_or("removed".to_owned(), first_line),
+            "time_ns" => row["time_ns"].as_i64().map_or_else(String::new, utc),
+            column => shown(&row[column]),
+        }));
+    }
+    println!("{}", table.trim_fmt());
+    Ok(())
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().map(|line| line.trim_start_matches(['#', ' '])).find(|line| !line.is_empty());
+    line.map_or("(empty)".to_owned(), |line| line.chars().take(60).collect())
+}
+
+/// A time in UTC, to the second.
+fn utc(ns: i64) -> String {
+    let seconds = ns.div_euclid(1_000_000_000);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 1 March of the year 0, in which a leap day is the last of its year.
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year_of_era + era * 400 + next;
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// The policy that holds at a path, explained by its server.
+fn effective(path: &Path) -> Outcome<Value> {
+    let text = attribute(path, "chiton.policy.effective")
+        .map_err(|errno| refused(path, "ask for the policy of", errno))?;
+    serde_json::from_str(&text).map_err(|e| Failure::failed(format!("the server's answer is not JSON: {e}")))
+}
+
+fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
+    let mut value = vec![0u8; 64 << 10];
+    let len = rustix::fs::getxattr(path, name, &mut value[..])?;
+    value.truncate(len);
+    String::from_utf8(value).map_err(|_| Errno::ILSEQ)
+}
+
+/// What a refusal means here, and what to do.
+fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
+    let at = path.display();
+    let why = match errno {
+        Errno::XDEV => {
+            let links = attribute(path, "chiton.policy.crossing").unwrap_or_default();
+            format!("files have names within and without; remove one side first:\n{links}")
+        }
+        Errno::PERM | Errno::ACCESS => {
+            "only root or the owner of the file system may; the owner of the directory, if it does not become weaker \
+             than what is around"
+                .to_owned()
+        }
+        Errno::NOTDIR => "a policy is for a directory and all below it".to_owned(),
+        Errno::OPNOTSUPP => "this server does not carry it out, or this is not a mount of Chiton".to_owned(),
+        Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
+                         chiton policy list show both"
+            .to_owned(),
+        Errno::NOENT => return Failure::absent(format!("{at} does not exist")),
+        errno => errno.to_string(),
+    };
+    Failure::failed(format!("cannot {what} {at}: {why}"))
+}
+
 fn explain(args: &Explain) -> Outcome {
+    let path = Path::new(&args.what);
+    if preset(&args.what).is_none() && (path.is_dir() || attribute(path, "chiton.policy.effective").is_ok()) {
+        return explain_path(path, args.json);
+    }
     let text = read_policy(&args.what)?;
     let policy = PolicyFile::parse(&text)
         .and_then(|file| Policy::resolve(&file, &Policy::default()))
@@ -72,6 +315,22 @@ fn explain(args: &Explain) -> Outcome {
     } else {
         println!("{}\n\n{explanation}", args.what);
     }
+    Ok(())
+}
+
+fn explain_path(path: &Path, json: bool) -> Outcome {
+    let value = effective(path)?;
+    if json {
+        println!("{value}");
+        return Ok(());
+    }
+    let drawn = value["drawn"].as_str().unwrap_or_default();
+    let root = value["root"].as_str().unwrap_or("?");
+    let whose = match value["version"].as_u64() {
+        Some(0) | None => "no policy: the default holds".to_owned(),
+        Some(version) => format!("the policy of {root} in the file system, version {version}"),
+    };
+    println!("{}: {whose}\n\n{drawn}", path.display());
     Ok(())
 }
 
@@ -120,4 +379,27 @@ fn list_presets(args: &Presets) -> Outcome {
     }
     println!("{}", table.trim_fmt());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{utc, with_key};
+
+    #[test]
+    fn times_are_shown_in_utc() {
+        for (seconds, shown) in [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_400, "2000-02-29 00:00:00Z"),
+            (1_772_323_199, "2026-02-28 23:59:59Z"),
+            (-1, "1969-12-31 23:59:59Z"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), shown);
+        }
+    }
+
+    #[test]
+    fn a_key_given_as_an_option_replaces_that_of_the_file() {
+        let text = with_key("data: lazy\ninterfere_policy: allow\n", "interfere_policy", "block");
+        assert_eq!(text, "data: lazy\ninterfere_policy: block\n");
+    }
 }

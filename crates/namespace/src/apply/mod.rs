@@ -17,6 +17,7 @@ use crate::event::{Event, Over};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, XATTRS};
 use crate::namespace::{Namespace, RowChange};
+use crate::realm::LinkedFile;
 use crate::row;
 use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
 
@@ -67,6 +68,8 @@ impl Namespace {
                 inode.nlink += 1;
                 inode.ctime = inode.ctime.max(*time);
                 let kind = inode.kind;
+                let file = LinkedFile::from(&*inode);
+                self.linked_more(&file, *parent);
                 self.set_entry(*parent, name, Some((*ino, kind)), position);
                 let dir = self.changing(*parent, position);
                 dir.extra += 1;
@@ -88,7 +91,7 @@ impl Namespace {
             }
             Event::Unlink { parent, name, ino, orphan, time } => {
                 self.set_entry(*parent, name, None, position);
-                let was_dir = self.lose_name(*ino, *orphan, *time, position);
+                let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
                 let dir = self.changing(*parent, position);
                 dir.extra -= 1;
                 dir.nlink -= u32::from(was_dir);
@@ -152,6 +155,7 @@ impl Namespace {
                         .change(crate::values::GarbageKey(block), &mut self.dirt, false, |v| *v = None);
                 }
             }
+            Event::Policy(change) => self.apply_policy(change),
             Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
@@ -220,6 +224,9 @@ impl Namespace {
                     needs.extend(missing(self.reclaim_from(found).map(|_| ())));
                 }
             }
+            Event::Policy(change) => {
+                inode(change.ino);
+            }
             Event::Swept { .. }
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }
@@ -267,13 +274,20 @@ impl Namespace {
     }
 
     /// An inode lost a name: the last one ends it or makes it an orphan. True if it was a directory.
-    fn lose_name(&mut self, ino: Ino, orphan: bool, time: Time, position: Position) -> bool {
+    fn lose_name(&mut self, (ino, from): (Ino, Ino), orphan: bool, time: Time, position: Position) -> bool {
         let inode = self.changing(ino, position);
         let is_dir = inode.kind == Kind::Dir;
         inode.nlink = if is_dir { 0 } else { inode.nlink - 1 };
         inode.ctime = inode.ctime.max(time);
         if inode.nlink > 0 {
+            if let Some(left) = self.linked_less(ino, from) {
+                let inode = self.changing(ino, position);
+                inode.parent = if inode.parent == from { left } else { inode.parent };
+            }
             return is_dir;
+        }
+        if is_dir {
+            self.end_policy(ino);
         }
         if orphan {
             self.orphans.change(OrphanKey(ino), &mut self.dirt, false, |v| *v = Some(Present));
@@ -318,6 +332,9 @@ impl Namespace {
         moved.parent = to;
         let kind = moved.kind;
         let dirs = |kind: Kind| u32::from(kind == Kind::Dir);
+        if kind != Kind::Dir {
+            self.linked_moved(ino, from, to);
+        }
         let mut gained = dirs(kind);
         let mut lost = dirs(kind);
         match over {
@@ -326,13 +343,16 @@ impl Namespace {
                 other_inode.ctime = other_inode.ctime.max(time);
                 other_inode.parent = from;
                 let other_kind = other_inode.kind;
+                if other_kind != Kind::Dir {
+                    self.linked_moved(other, to, from);
+                }
                 gained = gained.wrapping_sub(dirs(other_kind));
                 lost = lost.wrapping_sub(dirs(other_kind));
                 self.set_entry(from, from_name, Some((other, other_kind)), position);
             }
             Over::Replaced { ino: victim, orphan } => {
                 self.set_entry(from, from_name, None, position);
-                let was_dir = self.lose_name(victim, orphan, time, position);
+                let was_dir = self.lose_name((victim, to), orphan, time, position);
                 gained = gained.wrapping_sub(u32::from(was_dir));
             }
             Over::Nothing => self.set_entry(from, from_name, None, position),

@@ -68,6 +68,7 @@ impl Namespace {
                 | Event::Xattr { ino, .. }
                 | Event::Touch { ino, .. } => out.push(*ino),
                 Event::Clone { to, .. } => out.push(*to),
+                Event::Policy(change) => out.push(change.ino),
                 Event::Remap { .. }
                 | Event::Reclaim { .. }
                 | Event::Swept { .. }

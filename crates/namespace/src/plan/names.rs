@@ -35,6 +35,7 @@ impl Namespace {
         if inode.nlink >= LINKS_MAX {
             return Err(Refusal::TooManyLinks.into());
         }
+        self.same_realm(inode.parent, parent)?;
         out.push(Event::Link { parent, name: name.clone(), ino, time: ctx.now });
         Ok(Planned { subject: Some(ino), gone: None })
     }

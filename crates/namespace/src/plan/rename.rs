@@ -46,6 +46,7 @@ impl Namespace {
         if target.is_some_and(|t| t.ino == source.ino) {
             return Ok(Planned { subject: Some(source.ino), gone: None });
         }
+        self.same_realm(from, to)?;
         may_change(ctx.cred, from_dir)?;
         sticky_allows(ctx.cred, from_dir, source)?;
         may_change(ctx.cred, to_dir)?;

@@ -193,6 +193,15 @@ impl Model {
     pub(crate) fn lost_a_name(&mut self, ino: Ino, now: Time) -> Option<Gone> {
         self.node_mut(ino).ctime = now;
         if self.names(ino) > 0 {
+            let holders: Vec<Ino> = self
+                .nodes
+                .iter()
+                .filter(|(_, n)| n.entries.values().any(|e| *e == ino))
+                .map(|(i, _)| *i)
+                .collect();
+            if !holders.contains(&self.nodes[&ino].parent) {
+                self.node_mut(ino).parent = holders.into_iter().min().expect("it has a name");
+            }
             return None;
         }
         let orphan = self.stays(ino);

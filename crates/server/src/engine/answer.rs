@@ -1,14 +1,16 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
+use chiton_namespace::Op;
 use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock, Request};
-use chiton_types::{Attr, Cred, Ino, Kind, Refusal, Seq, SessionId};
+use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId};
 use smallvec::smallvec;
 
 use crate::engine::driver::Asked;
 use crate::engine::locks::{Owner, Verdict};
 use crate::engine::parked::{Task, Ticket, Wait};
+use crate::engine::policies::place_of;
 use crate::engine::sessions::Slot;
-use crate::engine::{Command, Engine, Moment, Stop, counters};
+use crate::engine::{Command, Engine, Health, Moment, Stop, counters};
 
 impl Engine {
     #[inline]
@@ -26,6 +28,9 @@ impl Engine {
             }
             self.counters.count(counters::kind_of_call(&task.request.call));
         }
+        if task.done.is_some() {
+            return self.answer_done(task, m);
+        }
         let request = &task.request;
         match &request.call {
             Call::Op { op, open } => {
@@ -40,12 +45,14 @@ impl Engine {
                     op,
                 };
                 let done = self.operate(&asked, m)?;
-                Ok(Answer::Op {
-                    position: done.position,
+                let (place, position) = (place_of(op), done.position);
+                let answer = Answer::Op {
+                    position,
                     outcome: done.outcome,
                     lease: done.lease,
                     parent_leased: done.parent_leased,
-                })
+                };
+                self.when_durable(task, place, position, answer, m)
             }
             Call::Batch { .. } => self.batch(task, slot, m),
             Call::Query(query) => self.query(query, &request.cred, slot, m),
@@ -143,7 +150,46 @@ impl Engine {
                 Err(stop) => return Err(stop),
             }
         }
-        Ok(Answer::Batch(std::mem::take(&mut task.results)))
+        let done = task.results.iter().zip(ops);
+        let last = done.filter_map(|(result, op)| Some((result.as_ref().ok()?.0, place_of(op)))).max();
+        let answer = Answer::Batch(std::mem::take(&mut task.results));
+        match last {
+            None => Ok(answer),
+            Some((position, place)) => self.when_durable(task, place, position, answer, m),
+        }
+    }
+
+    /// The answer, or a wait until it is durable where the policy has operations answered only then.
+    fn when_durable(
+        &mut self,
+        task: &mut Task,
+        place: Ino,
+        position: Position,
+        answer: Answer,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        // The policy was found before the operation was carried out; what cannot be found now is not waited for.
+        if position <= m.durable || !matches!(self.answers_when_durable(place), Ok(true)) {
+            return Ok(answer);
+        }
+        task.done = Some((position, answer));
+        self.answer_done(task, m)
+    }
+
+    /// The answer of what is carried out already.
+    fn answer_done(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        match task.done.take() {
+            Some((position, answer)) if position <= m.durable => Ok(answer),
+            Some((position, answer)) => match m.health {
+                Health::Good => {
+                    task.done = Some((position, answer));
+                    Err(Stop::Wait(Wait::Durable(position)))
+                }
+                Health::Full => Err(Refusal::NoSpace.into()),
+                Health::Failed => Err(Refusal::Io.into()),
+            },
+            None => unreachable!("asked for what is done only"),
+        }
     }
 
     fn lease(

@@ -11,8 +11,10 @@ use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, 
 use smallvec::SmallVec;
 
 use crate::engine::parked::Wait;
+use crate::engine::policies::is_policy_attribute;
 use crate::engine::sessions::Slot;
 use crate::engine::spread::{birth_key, spread};
+use crate::engine::volatile::NOT_JOURNALLED;
 use crate::engine::window::{Done, Standing};
 use crate::engine::{Engine, Health, Moment, Progress, Stop};
 use chiton_namespace::Namespace;
@@ -76,20 +78,42 @@ impl Engine {
         let opens = &self.opens;
         let is_open = |ino: Ino| opens.is_open(ino);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
-        let planned = self.ns.plan(asked.op, &context, &mut self.events)?;
+        let planned = match asked.op {
+            Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
+                self.plan_policy(asked, now)?
+            }
+            op => self.ns.plan(op, &context, &mut self.events)?,
+        };
+        let is_volatile = self.is_volatile_change(asked.op)?;
         if !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
             self.make_way(asked.slot, m)?;
         }
         if !self.events.is_empty() {
             let shard = shard_of(&self.events[0]);
-            self.commit_events(FrameHeader { event_count: 0, shard, session: asked.session, seq: asked.seq });
+            if is_volatile {
+                self.apply_volatile();
+            } else {
+                self.commit_events(FrameHeader {
+                    event_count: 0,
+                    shard,
+                    session: asked.session,
+                    seq: asked.seq,
+                });
+            }
             self.blocks_named |= names_blocks;
         }
-        let position = self.position;
+        let position = self.journalled();
         if counted && let Some(counter_end) = self.inodes.take(offered.shard()) {
             self.reserve(offered.shard(), counter_end);
         }
-        Ok(self.finish(asked, planned, position, m))
+        if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
+            self.volatile.orphans.insert(gone.ino);
+        }
+        let mut performed = self.finish(asked, planned, position, m);
+        if is_volatile {
+            performed.position = NOT_JOURNALLED;
+        }
+        Ok(performed)
     }
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
@@ -152,8 +176,17 @@ impl Engine {
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
+    fn plan_policy(&mut self, asked: &Asked<'_>, now: Time) -> Result<Planned, Stop> {
+        let (ino, event) = self.plan_policy_op(asked.op, asked.cred, now)?;
+        // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
+        self.settle()?;
+        self.events.push(event);
+        Ok(Planned { subject: Some(ino), gone: None })
+    }
+
     /// Writes `self.events` as one frame and applies them.
-    fn commit_events(&mut self, header: FrameHeader) {
+    pub(super) fn commit_events(&mut self, header: FrameHeader) {
+        self.write_skipped();
         let events = std::mem::take(&mut self.events);
         let event_count = u32::try_from(events.len()).expect("an operation has few events");
         let mut frame = FrameBuilder::begin(&mut self.frames, &FrameHeader { event_count, ..header });
@@ -200,6 +233,7 @@ impl Engine {
                 }
             } else {
                 self.orphans.remove(&gone.ino);
+                self.volatile.orphans.remove(&gone.ino);
                 self.leases.forget(gone.ino);
                 self.crumbs.remove(&gone.ino);
             }
@@ -362,6 +396,7 @@ pub(super) fn shard_of(event: &Event) -> ShardId {
         | Event::Xattr { ino, .. }
         | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => *ino,
+        Event::Policy(change) => change.ino,
         Event::Reserve { shard, .. } => return *shard,
         Event::Swept { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => {
             Ino(0)

@@ -217,6 +217,7 @@ impl Engine {
 
     /// Everything answered so far ends here.
     pub(crate) fn commit_position(&self, upto: Position) -> Position {
-        if upto == Position(0) { self.position } else { upto.min(self.position) }
+        let last = self.journalled();
+        if upto == Position(0) { last } else { upto.min(last) }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use chiton_namespace::Outcome;
-use chiton_proto::{Failure, Request};
+use chiton_proto::{Answer, Failure, Request};
 use chiton_types::{Ino, Position, SessionId};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -27,6 +27,8 @@ pub struct Task {
     pub(crate) ticket: Option<Ticket>,
     /// Counted and noted with its session already.
     pub(crate) begun: bool,
+    /// Carried out; the answer waits until this position is durable.
+    pub(crate) done: Option<(Position, Answer)>,
 }
 
 /// What a request waits for.
@@ -40,6 +42,8 @@ pub(crate) enum Wait {
     Lock,
     /// That the dirty rows are fewer.
     Room,
+    /// That a checkpoint ends.
+    Checkpoint,
     /// That the recovery ends.
     Recovery,
 }

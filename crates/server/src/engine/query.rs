@@ -11,6 +11,7 @@ use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Refusal, access};
 use smallvec::smallvec;
 
 use crate::engine::parked::Wait;
+use crate::engine::policies::is_policy_attribute;
 use crate::engine::sessions::Slot;
 use crate::engine::{Engine, Moment, Stop};
 
@@ -40,6 +41,9 @@ impl Engine {
                 self.readdir(*dir, *cookie, *entries_max, *plus, cred, slot, m)
             }
             Query::ReadLink { ino } => Ok(Answer::Bytes(self.ns.readlink(*ino)?)),
+            Query::GetXattr { ino, name } if is_policy_attribute(name) => {
+                Ok(Answer::Bytes(self.policy_attribute(*ino, name)?))
+            }
             Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.ns.xattr(cred, *ino, name)?)),
             Query::ListXattr { ino } => Ok(Answer::Bytes(self.ns.xattr_names(cred, *ino)?)),
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),

@@ -118,7 +118,14 @@ mod tests {
             cred: Cred::ROOT,
             call: Call::Ping,
         };
-        Task { session: SessionId(session), request, results: Vec::new(), ticket: None, begun: false }
+        Task {
+            session: SessionId(session),
+            request,
+            results: Vec::new(),
+            ticket: None,
+            begun: false,
+            done: None,
+        }
     }
 
     #[test]

@@ -66,6 +66,8 @@ impl Engine {
             crumbled: Default::default(),
             crumbs: Default::default(),
             lock_grants: Vec::new(),
+            policies: Default::default(),
+            volatile: super::volatile::Volatile::at(rows.position),
             commands: Vec::new(),
             counters: Counters::default(),
             disk: (0, 0),

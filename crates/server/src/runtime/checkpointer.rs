@@ -48,12 +48,16 @@ impl Shared {
     fn is_due(&self) -> bool {
         let journal_bytes = self.appended_bytes.load(Relaxed) - self.checkpoint.appended_bytes.load(Relaxed);
         let age = self.checkpoint_age();
-        if journal_bytes == 0 {
+        let (rows, has_volatile, wanted) = {
+            let mut engine = self.engine.lock();
+            (engine.namespace().dirty_rows(), engine.has_volatile(), engine.wants_checkpoint())
+        };
+        if journal_bytes == 0 && !has_volatile {
             // One whose commit failed is tried again, even if nothing changes any more.
             return self.checkpointing.lock().is_some();
         }
-        let rows = self.engine.lock().namespace().dirty_rows();
-        rows >= self.checkpoint_rows
+        wanted
+            || rows >= self.checkpoint_rows
             || journal_bytes >= self.options.checkpoint_journal_bytes
             || age >= self.options.checkpoint_age
     }
@@ -86,6 +90,7 @@ impl Shared {
         }
         self.with_engine(|engine, _| {
             engine.namespace().checkpoint_done();
+            engine.checkpointed(begun.position);
             engine.room_changed();
         });
         if let Err(error) = self.journal.trim(begun.position) {
@@ -100,6 +105,7 @@ impl Shared {
         self.checkpoint.appended_bytes.store(self.appended_bytes.load(Relaxed), Relaxed);
         let (position, mut rows) = self.with_engine(|engine, _| {
             self.checkpoint.rung.store(false, Relaxed);
+            engine.write_skipped();
             engine.namespace().checkpoint_begin();
             (engine.position(), engine.own_rows())
         });

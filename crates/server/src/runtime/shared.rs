@@ -236,9 +236,8 @@ impl Shared {
             self.commits.pump_bell.ring();
         }
         self.append(&mut engine);
-        if engine.namespace().dirty_rows() >= self.checkpoint_rows
-            && !self.checkpoint.rung.swap(true, Ordering::Relaxed)
-        {
+        let due = engine.namespace().dirty_rows() >= self.checkpoint_rows || engine.wants_checkpoint();
+        if due && !self.checkpoint.rung.swap(true, Ordering::Relaxed) {
             self.checkpoint_bell.ring();
         }
         if engine.has_commands() {
@@ -255,7 +254,7 @@ impl Shared {
             return;
         }
         let bytes = frames.len() as u64;
-        let expected = engine.position();
+        let expected = engine.journalled();
         if engine.take_blocks_named() {
             self.blocks_unsynced.store(true, Ordering::SeqCst);
         }

@@ -24,6 +24,7 @@ impl Shared {
             "metrics" => self.metrics(),
             "df" => self.df(),
             "top" => self.top(),
+            "policies" => self.policies()?,
             _ => return None,
         };
         Some(value.to_string())
@@ -80,6 +81,22 @@ impl Shared {
             (engine.disk(), engine.namespace().inode_count())
         };
         json!({ "bytes_total": disk.0, "bytes_free": disk.1, "inodes_used": inodes })
+    }
+
+    /// `None` if rows cannot be read.
+    fn policies(&self) -> Option<Value> {
+        loop {
+            let (result, generation) = {
+                let mut engine = self.engine.lock();
+                let generation = engine.namespace().generation();
+                (engine.policies_json(), generation)
+            };
+            match result {
+                Ok(value) => return Some(value),
+                Err(chiton_namespace::Fault::Missing(needs)) => self.supply(&needs, generation).ok()?,
+                Err(_) => return None,
+            }
+        }
     }
 
     fn top(&self) -> Value {

@@ -6,5 +6,6 @@ mod blocks;
 mod corruption;
 mod exactly_once;
 mod leases;
+mod policies;
 mod restart;
 mod space;

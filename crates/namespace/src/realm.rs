@@ -1,0 +1,358 @@
+//! Realms: which policy holds where. A policy is a text that nobody here reads, on a directory; its realm is that
+//! directory and all below it, down to the next policy.
+//!
+//! Invariants:
+//! - A name never leaves its realm: rename and link across a border are refused. So the realm of a directory changes
+//!   only when a policy is set or removed, and what was found once holds until then (`version`).
+//! - Where there is no policy at all, everything is one realm and nothing is looked up.
+//! - Policies, their history and the directories of files with several names are always in memory whole.
+
+use std::cell::RefCell;
+
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Ino, Kind, Refusal, Time};
+use hashbrown::HashMap;
+
+use crate::event::Event;
+use crate::fault::{Fault, Need};
+use crate::inode::Inode;
+use crate::namespace::Namespace;
+use crate::side::SideValue;
+use crate::values::{HistoryKey, LinkedKey, PolicyKey};
+
+/// Longest text of a policy.
+pub const POLICY_BYTES_MAX: usize = 16 << 10;
+/// Changes of policies that are remembered.
+pub const POLICY_HISTORY_MAX: u64 = 4096;
+/// Directories whose realm is remembered.
+const CACHE_MAX: usize = 1 << 16;
+
+/// A policy, or that there is none any more: the state of a directory, and a line of the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyChange {
+    /// The directory.
+    pub ino: Ino,
+    /// Number of the change: 1, 2, 3 …
+    pub version: u64,
+    /// Where the directory was then.
+    pub path: Vec<u8>,
+    /// The text; `None`: removed.
+    pub text: Option<Vec<u8>>,
+    /// Who.
+    pub uid: u32,
+    /// When.
+    pub time: Time,
+}
+
+impl PolicyChange {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.ino.0);
+        out.put_varint(self.version);
+        out.put_bytes(&self.path);
+        out.put_u8(u8::from(self.text.is_some()));
+        if let Some(text) = &self.text {
+            out.put_bytes(text);
+        }
+        out.put_u32(self.uid);
+        out.put_i64(self.time.0);
+    }
+
+    pub(crate) fn take(from: &mut Take<'_>) -> Result<PolicyChange, Malformed> {
+        let ino = Ino(from.u64()?);
+        let version = from.varint()?;
+        let path = from.bytes()?.to_vec();
+        let text = match from.u8()? {
+            0 => None,
+            1 => Some(from.bytes()?.to_vec()),
+            _ => return Err(Malformed { expected: "a flag" }),
+        };
+        if text.as_ref().is_some_and(|t| t.len() > POLICY_BYTES_MAX) {
+            return Err(Malformed { expected: "a policy of bounded size" });
+        }
+        Ok(PolicyChange { ino, version, path, text, uid: from.u32()?, time: Time(from.i64()?) })
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<PolicyChange, Malformed> {
+        let mut v = Take::new(value);
+        let change = PolicyChange::take(&mut v)?;
+        v.finish()?;
+        Ok(change)
+    }
+}
+
+impl SideValue for PolicyChange {
+    fn encode(&self) -> Vec<u8> {
+        let mut v = Vec::new();
+        self.put(&mut v);
+        v
+    }
+    fn heap_bytes(&self) -> usize {
+        self.path.len() + self.text.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// The directories of a file with several names, one for each name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parents(pub(crate) Vec<Ino>);
+
+impl Parents {
+    pub(crate) fn decode(value: &[u8]) -> Result<Parents, Malformed> {
+        let mut v = Take::new(value);
+        let all = (0..v.count(8)?).map(|_| Ok(Ino(v.u64()?))).collect::<Result<_, Malformed>>()?;
+        v.finish()?;
+        Ok(Parents(all))
+    }
+}
+
+impl SideValue for Parents {
+    fn encode(&self) -> Vec<u8> {
+        let mut v = Vec::new();
+        v.put_varint(self.0.len() as u64);
+        for ino in &self.0 {
+            v.put_u64(ino.0);
+        }
+        v
+    }
+    fn heap_bytes(&self) -> usize {
+        self.0.len() * 8
+    }
+}
+
+/// Realms that were found since the last change of a policy.
+#[derive(Default)]
+pub(crate) struct Realms {
+    cache: RefCell<HashMap<Ino, Ino>>,
+}
+
+impl Namespace {
+    /// The directory whose policy holds for an inode: itself, if it is a directory with one, or the nearest above.
+    /// The root if there is none.
+    #[inline]
+    pub fn realm(&self, ino: Ino) -> Result<Ino, Fault> {
+        if self.policy_count == 0 { Ok(Ino::ROOT) } else { self.find_realm(ino) }
+    }
+
+    fn find_realm(&self, ino: Ino) -> Result<Ino, Fault> {
+        if let Some(realm) = self.realms.cache.borrow().get(&ino) {
+            return Ok(*realm);
+        }
+        let mut dirs = Vec::new();
+        let mut at = ino;
+        let realm = loop {
+            if at == Ino::ROOT || self.policies.value(PolicyKey(at)).is_some() {
+                break at;
+            }
+            if let Some(realm) = self.realms.cache.borrow().get(&at) {
+                break *realm;
+            }
+            let inode = self.inode(at)?;
+            // A directory that was removed has nothing below it; what is left of it belongs to nobody's realm.
+            if inode.kind == Kind::Dir && inode.nlink == 0 {
+                break Ino::ROOT;
+            }
+            if inode.kind == Kind::Dir {
+                dirs.push(at);
+            }
+            at = inode.parent;
+        };
+        let mut cache = self.realms.cache.borrow_mut();
+        if cache.len() + dirs.len() > CACHE_MAX {
+            cache.clear();
+        }
+        cache.extend(dirs.into_iter().map(|dir| (dir, realm)));
+        Ok(realm)
+    }
+
+    /// Refuses unless two directories are of one realm.
+    pub(crate) fn same_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
+        if a == b || self.policy_count == 0 || self.find_realm(a)? == self.find_realm(b)? {
+            Ok(())
+        } else {
+            Err(Refusal::CrossRealm.into())
+        }
+    }
+
+    /// Number of the last change of a policy; 0 if there was none.
+    #[inline]
+    pub fn policy_version(&self) -> u64 {
+        self.policy_version
+    }
+
+    /// The policy that a directory carries itself.
+    pub fn policy(&self, ino: Ino) -> Option<&PolicyChange> {
+        self.policies.value(PolicyKey(ino))
+    }
+
+    /// All policies there are.
+    pub fn policies(&self) -> impl Iterator<Item = &PolicyChange> {
+        self.policies.range(..).map(|(_, policy)| policy)
+    }
+
+    /// Changes of policies, oldest first.
+    pub fn policy_history(&self) -> impl Iterator<Item = &PolicyChange> {
+        self.policy_history.range(..).map(|(_, change)| change)
+    }
+
+    /// The event that gives a directory a policy, or takes it away. Whether the text makes sense and the caller may
+    /// is not asked here; whether names would lie across the new border is.
+    pub fn plan_policy(&self, ino: Ino, text: Option<Vec<u8>>, uid: u32, time: Time) -> Result<Event, Fault> {
+        let dir = self.dir_inode(ino)?;
+        if dir.nlink == 0 {
+            return Err(Refusal::NotFound.into());
+        }
+        let has = self.policy(ino).is_some();
+        if text.is_none() && !has {
+            return Err(Refusal::NoXattr.into());
+        }
+        if text.as_ref().is_some_and(|text| text.len() > POLICY_BYTES_MAX) {
+            return Err(Refusal::ArgTooBig.into());
+        }
+        if !has && !self.crossing(ino)?.is_empty() {
+            return Err(Refusal::CrossRealm.into());
+        }
+        let path = self.path_of(ino)?;
+        Ok(Event::Policy(PolicyChange { ino, version: self.policy_version + 1, path, text, uid, time }))
+    }
+
+    /// Files with names on both sides of the border that a policy on `root` would draw, with the directories of
+    /// those names.
+    pub fn crossing(&self, root: Ino) -> Result<Vec<(Ino, Vec<Ino>)>, Fault> {
+        let mut inside: HashMap<Ino, bool> = HashMap::new();
+        let mut crossing = Vec::new();
+        if root == Ino::ROOT {
+            return Ok(crossing);
+        }
+        for (LinkedKey(file), Parents(dirs)) in self.linked.range(..) {
+            let mut within = 0;
+            for dir in dirs {
+                within += usize::from(self.is_inside(*dir, root, &mut inside)?);
+            }
+            if within != 0 && within != dirs.len() {
+                crossing.push((file, dirs.clone()));
+            }
+        }
+        Ok(crossing)
+    }
+
+    fn is_inside(&self, dir: Ino, root: Ino, known: &mut HashMap<Ino, bool>) -> Result<bool, Fault> {
+        let mut walked = Vec::new();
+        let mut at = dir;
+        let inside = loop {
+            if let Some(inside) = known.get(&at) {
+                break *inside;
+            }
+            if at == root || at == Ino::ROOT {
+                break at == root;
+            }
+            walked.push(at);
+            at = self.inode(at)?.parent;
+        };
+        known.extend(walked.into_iter().map(|dir| (dir, inside)));
+        Ok(inside)
+    }
+
+    /// Where a directory is: its names from the root on.
+    pub fn path_of(&self, dir: Ino) -> Result<Vec<u8>, Fault> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut at = self.dir_inode(dir)?;
+        while at.ino != Ino::ROOT {
+            if at.nlink == 0 {
+                return Err(Refusal::NotFound.into());
+            }
+            names.push(self.name_in(at.parent, at.ino)?);
+            at = self.inode(at.parent)?;
+        }
+        let mut path = Vec::new();
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+
+    /// A name of an inode in a directory.
+    pub fn name_in(&self, dir: Ino, ino: Ino) -> Result<Vec<u8>, Fault> {
+        let held = self.dirs.get(&dir);
+        let found =
+            held.and_then(|d| d.iter_after(0).find(|(_, slot)| slot.ino == ino && slot.kind().is_some()));
+        match found {
+            Some((name, _)) => Ok(name.to_vec()),
+            None if self.dir_inode(dir)?.has(crate::inode::COMPLETE) => Err(Refusal::NotFound.into()),
+            None => Err(Need::Dir(dir).into()),
+        }
+    }
+
+    pub(crate) fn apply_policy(&mut self, change: &PolicyChange) {
+        let key = PolicyKey(change.ino);
+        let before = self.policies.value(key).is_some();
+        let value = change.text.is_some().then(|| change.clone());
+        self.policies.change(key, &mut self.dirt, false, |v| *v = value);
+        self.policy_count = self.policy_count + usize::from(change.text.is_some()) - usize::from(before);
+        self.policy_version = change.version;
+        let history = HistoryKey(change.version);
+        self.policy_history.change(history, &mut self.dirt, true, |v| *v = Some(change.clone()));
+        if let Some(old) = change.version.checked_sub(POLICY_HISTORY_MAX) {
+            self.policy_history.change(HistoryKey(old), &mut self.dirt, false, |v| *v = None);
+        }
+        self.realms.cache.borrow_mut().clear();
+    }
+
+    /// A directory ended: its policy with it. What it was stays in the history.
+    pub(crate) fn end_policy(&mut self, ino: Ino) {
+        if self.policy_count > 0 && self.policies.value(PolicyKey(ino)).is_some() {
+            self.policies.change(PolicyKey(ino), &mut self.dirt, false, |v| *v = None);
+            self.policy_count -= 1;
+        }
+        self.realms.cache.borrow_mut().remove(&ino);
+    }
+
+    /// A file got a further name in `dir`.
+    pub(crate) fn linked_more(&mut self, file: &LinkedFile, dir: Ino) {
+        let first = file.parent;
+        self.linked.change(LinkedKey(file.ino), &mut self.dirt, false, |v| {
+            v.get_or_insert_with(|| Parents(vec![first])).0.push(dir);
+        });
+    }
+
+    /// A file with several names lost one in `dir`. If none is left there, returns the lowest directory that has one:
+    /// an inode's parent always holds a name of it.
+    pub(crate) fn linked_less(&mut self, ino: Ino, dir: Ino) -> Option<Ino> {
+        self.linked.value(LinkedKey(ino))?;
+        self.linked.change(LinkedKey(ino), &mut self.dirt, false, |v| {
+            let all = &mut v.get_or_insert_with(Parents::default).0;
+            if let Some(at) = all.iter().position(|d| *d == dir) {
+                all.swap_remove(at);
+            }
+            let left = if all.contains(&dir) { None } else { all.iter().min().copied() };
+            if all.len() < 2 {
+                *v = None;
+            }
+            left
+        })
+    }
+
+    /// A name of a file moved.
+    pub(crate) fn linked_moved(&mut self, ino: Ino, from: Ino, to: Ino) {
+        if from == to || self.linked.value(LinkedKey(ino)).is_none() {
+            return;
+        }
+        self.linked.change(LinkedKey(ino), &mut self.dirt, false, |v| {
+            let all = &mut v.get_or_insert_with(Parents::default).0;
+            if let Some(at) = all.iter().position(|d| *d == from) {
+                all[at] = to;
+            }
+        });
+    }
+}
+
+/// A file about to get a further name.
+pub(crate) struct LinkedFile {
+    pub(crate) ino: Ino,
+    pub(crate) parent: Ino,
+}
+
+impl From<&Inode> for LinkedFile {
+    fn from(inode: &Inode) -> LinkedFile {
+        LinkedFile { ino: inode.ino, parent: inode.parent }
+    }
+}
