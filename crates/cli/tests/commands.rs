@@ -212,3 +212,46 @@ fn a_dump_of_one_file_system_becomes_another() {
     done(&["load", &other, &file, "--resume"]);
     assert!(done(&["fsck", "--content", &other]).contains("clean"));
 }
+
+#[test]
+fn policies_are_set_explained_listed_and_removed_on_a_mount() {
+    let mounted = Mounted::start();
+    let at = |name: &str| text(&mounted.file(name)).to_owned();
+    fs::create_dir(mounted.file("scratch")).expect("a directory");
+    fs::create_dir(mounted.file("scratch/sub")).expect("a directory");
+    fs::write(mounted.file("scratch/sub/f"), "x").expect("a file");
+    assert!(done(&["policy", "set", &at("scratch"), "ramdisk"]).contains("rpcs"));
+    assert!(done(&["policy", "get", &at("scratch")]).contains("durability: none"));
+    let explained: Value =
+        serde_json::from_str(&done(&["policy", "explain", "--json", &at("scratch/sub/f")])).expect("JSON");
+    assert_eq!(
+        (explained["root"].as_str(), explained["durability"].as_str()),
+        (Some("/scratch"), Some("none"))
+    );
+    assert!(done(&["policy", "explain", &at("scratch/sub")]).contains("what survives when"));
+    // S17: "A rename or link out of a realm (a subtree with a policy of its own) is EXDEV, as between mounts."
+    let crossed = fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect_err("a border");
+    assert_eq!(crossed.kind(), std::io::ErrorKind::CrossesDevices);
+    done(&["policy", "set", &at("scratch/sub"), "--interfere", "block", "--inodes", "100"]);
+    let list: Value =
+        serde_json::from_str(&done(&["policy", "list", "--json", &mounted.mnt()])).expect("JSON");
+    assert_eq!(list["policies"].as_array().map(Vec::len), Some(2));
+    assert_eq!(list["policies"][1]["composition"], "rpcs", "inherited");
+    assert!(done(&["policy", "list", "--history", &mounted.mnt()]).contains("/scratch/sub"));
+    refused(&["policy", "set", &at("scratch"), "batchfs"], 1, "does not carry out append_client_journal yet");
+    refused(&["policy", "get", &mounted.mnt()], 4, "policy explain");
+    let bad = mounted.dir.path().join("bad.yml");
+    fs::write(&bad, "consistency: rpcs\ndurability: stream + local_persist\n").expect("a file");
+    refused(
+        &["policy", "set", &at("scratch"), text(&bad)],
+        1,
+        "nearest that makes sense: composition: rpcs + stream",
+    );
+    fs::hard_link(mounted.file("scratch/sub/f"), mounted.file("scratch/sub/g")).expect("a link within");
+    fs::create_dir(mounted.file("scratch/sub/deep")).expect("a directory");
+    fs::hard_link(mounted.file("scratch/sub/f"), mounted.file("scratch/sub/deep/h")).expect("a link within");
+    refused(&["policy", "set", &at("scratch/sub/deep"), "posix"], 1, "/scratch/sub/deep/h");
+    done(&["policy", "rm", &at("scratch/sub")]);
+    done(&["policy", "rm", &at("scratch")]);
+    fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect("no border any more");
+}

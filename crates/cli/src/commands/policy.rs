@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use chiton_policy::{Explanation, PRESETS, Policy, PolicyFile, Support, preset};
+use chiton_types::Time;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use rustix::fs::XattrFlags;
@@ -232,7 +233,9 @@ fn list(args: &List) -> Outcome {
     for row in rows.as_array().into_iter().flatten() {
         table.add_row(columns.iter().map(|column| match *column {
             "text" => row["text"].as_str().map_or("removed".to_owned(), first_line),
-            "time_ns" => row["time_ns"].as_i64().map_or_else(String::new, utc),
+            "time_ns" => {
+                row["time_ns"].as_i64().map_or_else(String::new, |ns| chiton_tools::journal::utc(Time(ns)))
+            }
             column => shown(&row[column]),
         }));
     }
@@ -243,23 +246,6 @@ fn list(args: &List) -> Outcome {
 fn first_line(text: &str) -> String {
     let line = text.lines().map(|line| line.trim_start_matches(['#', ' '])).find(|line| !line.is_empty());
     line.map_or("(empty)".to_owned(), |line| line.chars().take(60).collect())
-}
-
-/// A time in UTC, to the second.
-fn utc(ns: i64) -> String {
-    let seconds = ns.div_euclid(1_000_000_000);
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 1 March of the year 0, in which a leap day is the last of its year.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year_of_era + era * 400 + next;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
 /// The policy that holds at a path, explained by its server.
@@ -383,19 +369,7 @@ fn list_presets(args: &Presets) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::{utc, with_key};
-
-    #[test]
-    fn times_are_shown_in_utc() {
-        for (seconds, shown) in [
-            (0, "1970-01-01 00:00:00Z"),
-            (951_782_400, "2000-02-29 00:00:00Z"),
-            (1_772_323_199, "2026-02-28 23:59:59Z"),
-            (-1, "1969-12-31 23:59:59Z"),
-        ] {
-            assert_eq!(utc(seconds * 1_000_000_000), shown);
-        }
-    }
+    use super::with_key;
 
     #[test]
     fn a_key_given_as_an_option_replaces_that_of_the_file() {

@@ -98,6 +98,7 @@ impl Namespace {
                 self.bears(*parent, name, None)
             }
             Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino)?.nlink == 0),
+            Event::Policy(change) => self.existing_dir(change.ino).map(drop),
             Event::Swept { .. }
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }

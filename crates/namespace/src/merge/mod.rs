@@ -106,6 +106,7 @@ impl Namespace {
             Event::Touch { .. } => self.merge_touch(event, map),
             Event::Reclaim { .. } | Event::Noop => Ok(MergeStep::Skip(Skipped::Needless)),
             Event::Remap { .. }
+            | Event::Policy(_)
             | Event::Swept { .. }
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }

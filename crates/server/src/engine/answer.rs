@@ -1,6 +1,5 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
-use chiton_namespace::Op;
 use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock, Request};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId};
 use smallvec::smallvec;
@@ -172,23 +171,22 @@ impl Engine {
         if position <= m.durable || !matches!(self.answers_when_durable(place), Ok(true)) {
             return Ok(answer);
         }
-        task.done = Some((position, answer));
+        task.done = Some(Box::new((position, answer)));
         self.answer_done(task, m)
     }
 
     /// The answer of what is carried out already.
     fn answer_done(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
-        match task.done.take() {
-            Some((position, answer)) if position <= m.durable => Ok(answer),
-            Some((position, answer)) => match m.health {
-                Health::Good => {
-                    task.done = Some((position, answer));
-                    Err(Stop::Wait(Wait::Durable(position)))
-                }
-                Health::Full => Err(Refusal::NoSpace.into()),
-                Health::Failed => Err(Refusal::Io.into()),
-            },
-            None => unreachable!("asked for what is done only"),
+        let done = task.done.take().expect("asked for what is done only");
+        match m.health {
+            _ if done.0 <= m.durable => Ok(done.1),
+            Health::Good => {
+                let position = done.0;
+                task.done = Some(done);
+                Err(Stop::Wait(Wait::Durable(position)))
+            }
+            Health::Full => Err(Refusal::NoSpace.into()),
+            Health::Failed => Err(Refusal::Io.into()),
         }
     }
 

@@ -28,7 +28,7 @@ pub struct Task {
     /// Counted and noted with its session already.
     pub(crate) begun: bool,
     /// Carried out; the answer waits until this position is durable.
-    pub(crate) done: Option<(Position, Answer)>,
+    pub(crate) done: Option<Box<(Position, Answer)>>,
 }
 
 /// What a request waits for.

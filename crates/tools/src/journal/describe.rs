@@ -76,6 +76,15 @@ pub fn describe(event: &Event) -> String {
             format!("restore {ino} as {} in {parent}", quoted(name))
         }
         Event::Touch { ino, .. } => format!("touch directory {ino}"),
+        Event::Policy(change) => {
+            let path = String::from_utf8_lossy(&change.path);
+            match &change.text {
+                Some(text) => {
+                    format!("policy {} of {} ({path:?}), {} bytes", change.version, change.ino, text.len())
+                }
+                None => format!("policy {} removed from {} ({path:?})", change.version, change.ino),
+            }
+        }
         Event::Noop => "nothing (erased)".to_owned(),
     }
 }

@@ -21,6 +21,7 @@ pub fn type_name(event: &Event) -> &'static str {
         Event::Reserve { .. } => "reserve",
         Event::SessionOpened { .. } => "session-opened",
         Event::SessionClosed { .. } => "session-closed",
+        Event::Policy(_) => "policy",
         Event::Noop => "noop",
         Event::Restore { .. } => "restore",
         Event::Touch { .. } => "touch",
@@ -93,6 +94,11 @@ pub fn fields(event: &Event) -> Value {
             json!({ "session": session.0 })
         }
         Event::Touch { ino, time } => json!({ "inode": ino.0, "time_ns": time.0 }),
+        Event::Policy(change) => json!({
+            "inode": change.ino.0, "version": change.version, "path": String::from_utf8_lossy(&change.path),
+            "text": change.text.as_ref().map(|t| String::from_utf8_lossy(t)), "uid": change.uid,
+            "time_ns": change.time.0,
+        }),
         Event::Noop => json!({}),
     };
     value["type"] = json!(type_name(event));
@@ -111,6 +117,7 @@ pub(crate) fn time_of(event: &Event) -> Option<Time> {
         | Event::Clone { time, .. } => Some(*time),
         Event::SetAttr { ctime, .. } | Event::Xattr { ctime, .. } => Some(*ctime),
         Event::Write { mtime, .. } => Some(*mtime),
+        Event::Policy(change) => Some(change.time),
         _ => None,
     }
 }

@@ -150,6 +150,7 @@ pub(crate) fn touched(event: &Event) -> Vec<Ino> {
         | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => vec![*ino],
         Event::Clone { from, to, .. } => vec![*from, *to],
+        Event::Policy(change) => vec![change.ino],
         _ => Vec::new(),
     }
 }
