@@ -210,7 +210,7 @@ impl Namespace {
         if !has && !self.crossing(ino)?.is_empty() {
             return Err(Refusal::CrossRealm.into());
         }
-        let path = self.path_of(ino)?;
+        let path = self.dir_path(ino)?;
         Ok(Event::Policy(PolicyChange { ino, version: self.policy_version + 1, path, text, uid, time }))
     }
 
@@ -252,14 +252,14 @@ impl Namespace {
     }
 
     /// Where a directory is: its names from the root on.
-    pub fn path_of(&self, dir: Ino) -> Result<Vec<u8>, Fault> {
+    pub fn dir_path(&self, dir: Ino) -> Result<Vec<u8>, Fault> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = self.dir_inode(dir)?;
         while at.ino != Ino::ROOT {
             if at.nlink == 0 {
                 return Err(Refusal::NotFound.into());
             }
-            names.push(self.name_in(at.parent, at.ino)?);
+            names.push(self.name_held(at.parent, at.ino)?);
             at = self.inode(at.parent)?;
         }
         let mut path = Vec::new();
@@ -271,7 +271,7 @@ impl Namespace {
     }
 
     /// A name of an inode in a directory.
-    pub fn name_in(&self, dir: Ino, ino: Ino) -> Result<Vec<u8>, Fault> {
+    pub fn name_held(&self, dir: Ino, ino: Ino) -> Result<Vec<u8>, Fault> {
         let held = self.dirs.get(&dir);
         let found =
             held.and_then(|d| d.iter_after(0).find(|(_, slot)| slot.ino == ino && slot.kind().is_some()));

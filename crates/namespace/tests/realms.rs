@@ -158,7 +158,7 @@ fn a_realm_is_the_extent_of_one_policy_down_to_the_next() {
             .collect();
     let expect = [(1, "/a", true), (2, "/a/b/c", true), (3, "/a", false)];
     assert_eq!(history, expect.map(|(v, p, t)| (v, p.to_owned(), t)));
-    assert_eq!(t.with_rows(|ns| ns.path_of(c)).unwrap(), b"/a/moved");
+    assert_eq!(t.with_rows(|ns| ns.dir_path(c)).unwrap(), b"/a/moved");
 }
 
 #[test]

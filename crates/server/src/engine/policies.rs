@@ -177,7 +177,7 @@ impl Engine {
             }
             EFFECTIVE => {
                 let (root, policy) = self.policy_of(ino)?;
-                let path = String::from_utf8_lossy(&self.ns.path_of(root)?).into_owned();
+                let path = String::from_utf8_lossy(&self.ns.dir_path(root)?).into_owned();
                 let explanation = Explanation::of(&policy);
                 let mut value = serde_json::to_value(&explanation).unwrap_or_default();
                 value["drawn"] = serde_json::json!(explanation.to_string());
@@ -201,11 +201,11 @@ impl Engine {
             dirs.sort_unstable();
             dirs.dedup();
             for dir in dirs {
-                let mut path = self.ns.path_of(dir)?;
+                let mut path = self.ns.dir_path(dir)?;
                 if path != b"/" {
                     path.push(b'/');
                 }
-                path.extend(self.ns.name_in(dir, file)?);
+                path.extend(self.ns.name_held(dir, file)?);
                 if lines.len() + path.len() > BYTES_MAX {
                     lines.extend_from_slice("…\n".as_bytes());
                     return Ok(lines);
@@ -222,7 +222,7 @@ impl Engine {
         let roots: Vec<PolicyChange> = self.ns.policies().cloned().collect();
         let mut all = Vec::new();
         for own in roots {
-            let path = self.ns.path_of(own.ino)?;
+            let path = self.ns.dir_path(own.ino)?;
             let policy = self.policy_at(own.ino)?;
             let mut line = change_json(&own, &path);
             line["composition"] = serde_json::json!(policy.composition.to_string());
