@@ -8,7 +8,7 @@ use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use chiton_server::DataAddress;
 
-use crate::size;
+use crate::{duration, size};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,6 +90,9 @@ pub(crate) struct ServerArgs {
     /// Forget a client that has said nothing for so many seconds: its locks and leases are then free.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) session_time: u32,
+    /// A start after a crash replays at most about so long: 5s, 500ms. Checkpoints begin, and changes wait, early enough.
+    #[arg(long, default_value = "5s", value_parser = duration::parse)]
+    pub(crate) recovery_target: std::time::Duration,
     /// Take the place of a server that has this file system: on a directory its process is ended, on S3 it loses its
     /// right to write and ends when it notices.
     #[arg(long)]
@@ -186,10 +189,10 @@ pub(crate) struct Umount {
 /// A file system to ask.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "TARGET is a mount point, a data directory in use, or a server's address.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117"
+    after_help = "TARGET is a mount point, a data directory, or a server's address. Only status tells something of a data\ndirectory that nobody serves.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117"
 )]
 pub(crate) struct Target {
-    /// A mount point, a data directory in use, or a server's address.
+    /// A mount point, a data directory, or a server's address.
     pub(crate) target: String,
     /// Print JSON.
     #[arg(long)]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   chiton mount …            ── spawns ──▶  chiton mount --announce …   (own session, stderr to a log file)
+//!        shows a bar          ◀── stdout ──  {"replaying": …} while it recovers
 //!        waits for a line     ◀── stdout ──  {"pid": …} once mounted, or the end of the process
 //! ```
 
@@ -12,7 +13,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use chiton_journal::Progress;
+use serde_json::json;
+
 use crate::failure::{Class, Failure, Outcome};
+use crate::progress::Work;
 
 /// Runs this program again with `words`, detached; returns its announcement.
 ///
@@ -36,12 +41,18 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     let mut child =
         command.spawn().map_err(|e| Failure::failed(format!("cannot start the background process: {e}")))?;
     let stdout = child.stdout.take().expect("piped above");
-    let mut line = String::new();
-    let read = BufReader::new(stdout).read_line(&mut line);
-    if read.is_ok_and(|n| n > 0) {
-        return serde_json::from_str(&line)
-            .map_err(|e| Failure::failed(format!("a wrong announcement: {e}")));
+    let mut work = None;
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        let value: serde_json::Value =
+            serde_json::from_str(&line).map_err(|e| Failure::failed(format!("a wrong announcement: {e}")))?;
+        match progress(&value) {
+            Some(progress) => {
+                work.get_or_insert_with(|| Work::begin("replaying the journal")).tell(progress);
+            }
+            None => return Ok(value),
+        }
     }
+    drop(work);
     let status =
         child.wait().map_err(|e| Failure::failed(format!("cannot wait for the background process: {e}")))?;
     let said = std::fs::read(log).unwrap_or_default();
@@ -56,4 +67,27 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
         class,
         if message.is_empty() { format!("the background process ended: {status}") } else { message },
     ))
+}
+
+/// The line that says how far the process in the background has replayed its journal.
+pub(crate) fn replaying(progress: Progress) -> serde_json::Value {
+    json!({ "replaying": { "bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total } })
+}
+
+fn progress(line: &serde_json::Value) -> Option<Progress> {
+    let replaying = line.get("replaying")?;
+    let of = |name: &str| replaying.get(name)?.as_u64();
+    Some(Progress { bytes_done: of("bytes_done")?, bytes_total: of("bytes_total")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_told_from_the_announcement() {
+        let said = Progress { bytes_done: 3, bytes_total: 5 };
+        assert_eq!(progress(&replaying(said)), Some(said));
+        assert_eq!(progress(&json!({ "pid": 1 })), None);
+    }
 }

@@ -4,6 +4,7 @@ mod args;
 mod background;
 mod bench;
 mod commands;
+mod duration;
 mod failure;
 mod progress;
 mod size;

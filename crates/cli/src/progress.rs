@@ -1,7 +1,7 @@
 //! How far long work is, on standard error: a bar on a terminal, else a line now and then.
 
-use std::cell::Cell;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_journal::Progress;
@@ -21,7 +21,8 @@ pub(crate) struct Work {
     bar: ProgressBar,
     is_terminal: bool,
     begun: Duration,
-    line_at: Cell<Duration>,
+    /// When the next line is due, in monotonic milliseconds.
+    line_at: AtomicU64,
 }
 
 impl Work {
@@ -33,7 +34,7 @@ impl Work {
         bar.set_message(what);
         let begun = RealWorld.monotonic();
         let is_terminal = std::io::stderr().is_terminal();
-        Work { what, bar, is_terminal, begun, line_at: Cell::new(begun + QUIET) }
+        Work { what, bar, is_terminal, begun, line_at: AtomicU64::new(millis(begun + QUIET)) }
     }
 
     /// So far.
@@ -45,11 +46,15 @@ impl Work {
             }
             self.bar.set_length(progress.bytes_total);
             self.bar.set_position(progress.bytes_done);
-        } else if now >= self.line_at.get() {
-            self.line_at.set(now + BETWEEN_LINES);
+        } else if millis(now) >= self.line_at.load(Ordering::Relaxed) {
+            self.line_at.store(millis(now + BETWEEN_LINES), Ordering::Relaxed);
             eprintln!("chiton: {}", line(self.what, progress, now - self.begun));
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis() as u64
 }
 
 impl Drop for Work {

@@ -11,7 +11,7 @@ use chiton_server::DataAddress;
 use crate::failure::{Failure, Outcome};
 
 /// File in a data directory that says what it is.
-const FORMAT_FILE: &str = "chiton.json";
+pub(crate) const FORMAT_FILE: &str = "chiton.json";
 /// Socket in a data directory on which its server listens.
 pub(crate) const SOCKET: &str = "socket";
 
@@ -65,6 +65,8 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
         return Ok(Address::Unix(socket(&data)?));
     }
     if path.join(FORMAT_FILE).is_file() {
+        // A socket's address is absolute.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         return parse(&format!("unix:{}", path.join(SOCKET).display()));
     }
     if path.is_dir() {

@@ -86,6 +86,12 @@ impl Tail {
         Position(self.durable.load(Ordering::Acquire))
     }
 
+    /// Bytes that were appended and are not durable.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.pending.len() + state.taken_bytes
+    }
+
     pub(crate) fn last(&self) -> Position {
         self.state.lock().last
     }

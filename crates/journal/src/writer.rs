@@ -217,6 +217,11 @@ impl Journal {
         self.tail.last()
     }
 
+    /// Bytes that were appended and are not durable.
+    pub fn pending_bytes(&self) -> usize {
+        self.tail.pending_bytes()
+    }
+
     /// The epoch that this writer's segments carry.
     pub fn epoch(&self) -> Epoch {
         self.epoch

@@ -67,13 +67,14 @@ fn main() {
     println!("{:<40} {:>12.1}", "encoded bytes an event", bytes.len() as f64 / FILES as f64);
     merge(&bytes, &timed);
     let mut again = opened();
-    timed("decode + needs + apply", FILES, &mut || {
+    timed("decode + needs + fit + apply (replay)", FILES, &mut || {
         let mut take = Take::new(&bytes);
         let mut position = 0;
         while !take.is_empty() {
             let event = Event::decode(&mut take).expect("encoded above");
             assert!(again.needs(&event).is_empty());
             position += 1;
+            assert_eq!(again.fit(&event, Position(position)), Ok(()));
             again.apply(&event, Position(position));
         }
     });

@@ -103,6 +103,8 @@ pub struct Moment {
     pub health: Health,
     /// Checkpoints fail for want of space: changes go on until too much is dirty, then they are refused.
     pub store_full: bool,
+    /// A start would take as long as it may: changes wait for a checkpoint.
+    pub backlog_full: bool,
 }
 
 /// How a request got on.

@@ -13,6 +13,7 @@ mod error;
 mod offline;
 mod startup;
 
+mod backlog;
 mod bell;
 mod blocks;
 mod commits;

@@ -90,7 +90,13 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<S
         Server::format(data, &FormatOptions::default(), &world).map_err(Failure::from)?;
         eprintln!("formatted {data}");
     }
-    let server = serve::start(data, &args.inside, told)?;
+    let server = match args.announce {
+        // Whoever waits for the announcement shows it.
+        true => serve::start(data, &args.inside, told, |progress| {
+            println!("{}", background::replaying(progress));
+        })?,
+        false => serve::start_visibly(data, &args.inside, told)?,
+    };
     // Tools ask here; another mount may join.
     let socket = Address::Unix(target::socket(data)?);
     server

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
+use chiton_journal::Progress;
 use chiton_proto::Address;
 use chiton_server::{DataAddress, Server, ServerOptions};
 use chiton_world::RealWorld;
-use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Serve, ServerArgs};
 use crate::failure::{Class, Failure, Outcome};
+use crate::progress::Work;
 use crate::target;
 
 /// Told why this server may not go on.
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let (end, ended) = mpsc::channel();
     let fenced = Mutex::new(end.clone());
     let tell = move |why: &str| drop(fenced.lock().map(|end| end.send(Some(why.to_owned()))));
-    let server = start(&data, &args.server, Arc::new(tell))?;
+    let server = start_visibly(&data, &args.server, Arc::new(tell))?;
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
@@ -48,30 +49,28 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     })
 }
 
-/// Starts the server of a data directory, with a bar while it replays its journal.
+/// Starts the server of a file system, and tells `progress` how far it has replayed its journal.
 /// `fenced` is told, once and on another thread, if another server takes over.
-pub(crate) fn start(data: &DataAddress, args: &ServerArgs, fenced: Fenced) -> Outcome<Arc<Server>> {
-    let bar = ProgressBar::hidden();
-    bar.set_style(
-        ProgressStyle::with_template("replaying the journal {bar:30} {bytes}/{total_bytes} {eta}")
-            .expect("a valid template"),
-    );
-    let shown = bar.clone();
+pub(crate) fn start(
+    data: &DataAddress,
+    args: &ServerArgs,
+    fenced: Fenced,
+    progress: impl Fn(Progress) + Send + Sync + 'static,
+) -> Outcome<Arc<Server>> {
     let options = ServerOptions {
         cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
         session_ms: args.session_time.saturating_mul(1000),
         take_over: args.take_over,
         on_fenced: Some(fenced),
-        progress: Some(Arc::new(move |done, total| {
-            if shown.is_hidden() && total > 0 {
-                shown.set_draw_target(indicatif::ProgressDrawTarget::stderr());
-            }
-            shown.set_length(total);
-            shown.set_position(done);
-        })),
+        recovery_target: args.recovery_target,
+        progress: Some(Arc::new(progress)),
         ..ServerOptions::default()
     };
-    let server = Server::start(data, options, Arc::new(RealWorld)).map_err(Failure::from);
-    bar.finish_and_clear();
-    server
+    Server::start(data, options, Arc::new(RealWorld)).map_err(Failure::from)
+}
+
+/// The same, with a bar or lines on standard error.
+pub(crate) fn start_visibly(data: &DataAddress, args: &ServerArgs, fenced: Fenced) -> Outcome<Arc<Server>> {
+    let work = Work::begin("replaying the journal");
+    start(data, args, fenced, move |progress| work.tell(progress))
 }

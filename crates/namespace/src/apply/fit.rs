@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use chiton_types::{Ino, Kind, Name};
+use chiton_types::{Ino, Kind, Name, Position};
 
 use crate::event::{Event, Over};
 use crate::inode::Inode;
@@ -18,6 +18,8 @@ pub enum Misfit {
     Present(Ino),
     /// An inode is of another type, or has other names, than the event presumes.
     Wrong(Ino),
+    /// An inode carries the position of a later event: this one was applied before.
+    Newer(Ino, Position),
     /// A name in this directory does not bear what the event presumes.
     Entry(Ino, Name),
 }
@@ -28,6 +30,9 @@ impl fmt::Display for Misfit {
             Misfit::Absent(ino) => write!(f, "inode {ino} does not exist"),
             Misfit::Present(ino) => write!(f, "inode {ino} exists already"),
             Misfit::Wrong(ino) => write!(f, "inode {ino} is not what the event presumes"),
+            Misfit::Newer(ino, position) => {
+                write!(f, "inode {ino} is as position {position} left it: the event was applied before")
+            }
             Misfit::Entry(dir, name) => {
                 write!(f, "the name {name:?} in directory {dir} does not bear what the event presumes")
             }
@@ -38,67 +43,68 @@ impl fmt::Display for Misfit {
 impl std::error::Error for Misfit {}
 
 impl Namespace {
-    /// Whether `event` can be applied, as far as what is in memory tells. To be asked when [`Namespace::needs`] is
+    /// Whether `event` can be applied at `position`, as far as what is in memory tells. To be asked when [`Namespace::needs`] is
     /// empty.
     ///
     /// # Errors
     /// What does not fit.
-    pub fn fit(&self, event: &Event) -> Result<(), Misfit> {
+    pub fn fit(&self, event: &Event, position: Position) -> Result<(), Misfit> {
         match event {
             Event::Make { parent, name, ino, .. } => {
-                self.existing_dir(*parent)?;
+                self.existing_dir(*parent, position)?;
                 if self.inodes.get(*ino).is_some() {
                     return Err(Misfit::Present(*ino));
                 }
                 self.bears(*parent, name, None)
             }
             Event::Link { parent, name, ino, .. } => {
-                self.existing_dir(*parent)?;
-                require(*ino, self.existing(*ino)?.kind != Kind::Dir)?;
+                self.existing_dir(*parent, position)?;
+                require(*ino, self.existing(*ino, position)?.kind != Kind::Dir)?;
                 self.bears(*parent, name, None)
             }
             Event::Unlink { parent, name, ino, .. } => {
-                let dir = self.existing_dir(*parent)?;
-                self.can_lose(dir, *ino)?;
+                let dir = self.existing_dir(*parent, position)?;
+                self.can_lose(dir, *ino, position)?;
                 self.bears(*parent, name, Some(*ino))
             }
             Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                let (from_dir, to_dir) = (self.existing_dir(*from)?, self.existing_dir(*to)?);
-                self.can_lose(from_dir, *ino)?;
+                let (from_dir, to_dir) =
+                    (self.existing_dir(*from, position)?, self.existing_dir(*to, position)?);
+                self.can_lose(from_dir, *ino, position)?;
                 match over {
                     Over::Nothing => {}
                     Over::Replaced { ino: other, .. } => {
                         require(*other, other != ino)?;
-                        self.can_lose(to_dir, *other)?;
+                        self.can_lose(to_dir, *other, position)?;
                     }
                     Over::Exchanged { ino: other } => {
                         require(*other, other != ino)?;
-                        self.can_lose(to_dir, *other)?;
+                        self.can_lose(to_dir, *other, position)?;
                     }
                 }
                 self.bears(*from, from_name, Some(*ino))?;
                 self.bears(*to, to_name, over.ino())
             }
             Event::SetAttr { ino, size, .. } => {
-                let inode = self.existing(*ino)?;
+                let inode = self.existing(*ino, position)?;
                 require(*ino, size.is_none() || inode.kind == Kind::File)
             }
             Event::Write { ino, .. } | Event::Remap { ino, .. } => {
-                require(*ino, self.existing(*ino)?.kind == Kind::File)
+                require(*ino, self.existing(*ino, position)?.kind == Kind::File)
             }
             Event::Clone { from, to, .. } => {
-                require(*from, self.existing(*from)?.kind == Kind::File)?;
-                require(*to, self.existing(*to)?.kind == Kind::File)
+                require(*from, self.existing(*from, position)?.kind == Kind::File)?;
+                require(*to, self.existing(*to, position)?.kind == Kind::File)
             }
-            Event::Xattr { ino, .. } => self.existing(*ino).map(drop),
-            Event::Touch { ino, .. } => self.existing_dir(*ino).map(drop),
+            Event::Xattr { ino, .. } => self.existing(*ino, position).map(drop),
+            Event::Touch { ino, .. } => self.existing_dir(*ino, position).map(drop),
             Event::Restore { parent, name, ino, .. } => {
-                self.existing_dir(*parent)?;
-                require(*ino, self.existing(*ino)?.nlink == 0 && ino != parent)?;
+                self.existing_dir(*parent, position)?;
+                require(*ino, self.existing(*ino, position)?.nlink == 0 && ino != parent)?;
                 self.bears(*parent, name, None)
             }
-            Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino)?.nlink == 0),
-            Event::Policy(change) => self.existing_dir(change.ino).map(drop),
+            Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino, position)?.nlink == 0),
+            Event::Policy(change) => self.existing_dir(change.ino, position).map(drop),
             Event::Swept { .. }
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }
@@ -107,19 +113,21 @@ impl Namespace {
         }
     }
 
-    fn existing(&self, ino: Ino) -> Result<&Inode, Misfit> {
-        self.inodes.get(ino).ok_or(Misfit::Absent(ino))
+    #[inline]
+    fn existing(&self, ino: Ino, position: Position) -> Result<&Inode, Misfit> {
+        let inode = self.inodes.get(ino).ok_or(Misfit::Absent(ino))?;
+        if inode.position >= position { Err(Misfit::Newer(ino, inode.position)) } else { Ok(inode) }
     }
 
-    fn existing_dir(&self, ino: Ino) -> Result<&Inode, Misfit> {
-        let inode = self.existing(ino)?;
+    fn existing_dir(&self, ino: Ino, position: Position) -> Result<&Inode, Misfit> {
+        let inode = self.existing(ino, position)?;
         require(ino, inode.kind == Kind::Dir)?;
         Ok(inode)
     }
 
     /// The directory can lose a name of the inode.
-    fn can_lose(&self, dir: &Inode, ino: Ino) -> Result<(), Misfit> {
-        let inode = self.existing(ino)?;
+    fn can_lose(&self, dir: &Inode, ino: Ino, position: Position) -> Result<(), Misfit> {
+        let inode = self.existing(ino, position)?;
         require(ino, inode.nlink > 0 && ino != dir.ino)?;
         let links_left = if inode.kind == Kind::Dir { dir.nlink > 2 } else { true };
         require(dir.ino, dir.extra > 0 && links_left)

@@ -148,7 +148,7 @@ impl Peer {
             }
             self.fetch(Fault::Missing(needs)).expect("nothing is refused");
         }
-        assert_eq!(self.ns.fit(&event), Ok(()), "{event:?} does not fit the state");
+        assert_eq!(self.ns.fit(&event, Position(u64::MAX)), Ok(()), "{event:?} does not fit the state");
         self.position = self.position.next();
         self.ns.apply(&event, self.position);
         self.journal.push(event);

@@ -67,6 +67,9 @@ impl Engine {
             Health::Full => return Err(Refusal::NoSpace.into()),
             Health::Failed => return Err(Refusal::Io.into()),
         }
+        if m.backlog_full && !m.store_full {
+            return Err(Stop::Wait(Wait::Room));
+        }
         if self.ns.dirty_rows() > self.settings.dirty_rows_max {
             return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
         }

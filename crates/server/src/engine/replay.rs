@@ -102,7 +102,7 @@ impl Engine {
                 if position != self.position.next() {
                     return Err(malformed("the event after the last one").into());
                 }
-                self.ns.fit(&event).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
+                self.ns.fit(&event, position).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
                 self.ns.apply(&event, position);
                 self.position = position;

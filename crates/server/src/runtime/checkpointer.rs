@@ -17,6 +17,7 @@ use chiton_metastore::{Batch, StoreError};
 use chiton_namespace::RowChange;
 use chiton_types::{Position, Put, Take};
 
+use crate::runtime::backlog::Situation;
 use crate::runtime::shared::Shared;
 
 /// Rows that are encoded in one hold of the engine's lock.
@@ -35,10 +36,13 @@ impl Shared {
             if self.is_stopping() {
                 return;
             }
-            if (self.is_due() || self.store_full.load(Relaxed))
-                && let Err(line) = self.checkpoint_now()
-            {
-                self.log(&line);
+            if self.is_due() || self.store_full.load(Relaxed) {
+                let before = self.checkpoint.failure.lock().clone();
+                match self.checkpoint_now() {
+                    // Said once, however often it is tried.
+                    Err(line) if before.as_deref() != Some(&line) => self.log(&line),
+                    _ => {}
+                }
             }
             self.sweep_writers();
             self.compact();
@@ -46,20 +50,18 @@ impl Shared {
     }
 
     fn is_due(&self) -> bool {
-        let journal_bytes = self.appended_bytes.load(Relaxed) - self.checkpoint.appended_bytes.load(Relaxed);
+        let backlog = self.backlog(self.journal.last());
         let age = self.checkpoint_age();
-        let (rows, has_volatile, wanted) = {
+        let (dirty_rows, has_volatile, wanted) = {
             let mut engine = self.engine.lock();
             (engine.namespace().dirty_rows(), engine.has_volatile(), engine.wants_checkpoint())
         };
-        if journal_bytes == 0 && !has_volatile {
+        if backlog.events == 0 && !has_volatile {
             // One whose commit failed is tried again, even if nothing changes any more.
             return self.checkpointing.lock().is_some();
         }
-        wanted
-            || rows >= self.checkpoint_rows
-            || journal_bytes >= self.options.checkpoint_journal_bytes
-            || age >= self.options.checkpoint_age
+        // What is in no journal is checkpointed by age, too.
+        wanted || age >= self.policy.age || self.policy.is_due(&Situation { backlog, dirty_rows, age })
     }
 
     /// Time since the last checkpoint ended.
@@ -71,6 +73,19 @@ impl Shared {
     /// One checkpoint, or the one that failed the last time. On an error its rows are kept for the next try.
     pub(crate) fn checkpoint_now(&self) -> Result<(), String> {
         let mut pending = self.checkpointing.lock();
+        self.checkpoint.running.store(true, Relaxed);
+        let outcome = self.checkpoint(&mut pending);
+        self.checkpoint.running.store(false, Relaxed);
+        self.checkpoint.failing.store(outcome.is_err(), Relaxed);
+        *self.checkpoint.failure.lock() = outcome.as_ref().err().cloned();
+        if outcome.is_err() {
+            // Nobody waits for what does not come.
+            self.with_engine(|engine, _| engine.room_changed());
+        }
+        outcome
+    }
+
+    fn checkpoint(&self, pending: &mut Option<Begun>) -> Result<(), String> {
         let (begun, rows) = match pending.take() {
             Some(begun) => {
                 let rows = begun.rows();
@@ -83,6 +98,9 @@ impl Shared {
             return Err(line);
         }
         self.checkpoint.position.store(begun.position.0, Relaxed);
+        self.checkpoint.done_bytes.store(begun.appended_bytes, Relaxed);
+        self.checkpoint.failing.store(false, Relaxed);
+        self.note_backlog(self.journal.last());
         self.checkpoint.ended_ms.store(self.world.monotonic().as_millis() as u64, Relaxed);
         self.checkpoint.count.fetch_add(1, Relaxed);
         if self.store_full.swap(false, Relaxed) {
@@ -102,7 +120,7 @@ impl Shared {
     }
 
     fn take_rows(&self) -> (Begun, Vec<RowChange>) {
-        self.checkpoint.appended_bytes.store(self.appended_bytes.load(Relaxed), Relaxed);
+        let appended_bytes = self.appended_bytes.load(Relaxed);
         let (position, mut rows) = self.with_engine(|engine, _| {
             self.checkpoint.rung.store(false, Relaxed);
             engine.write_skipped();
@@ -110,7 +128,7 @@ impl Shared {
             (engine.position(), engine.own_rows())
         });
         while !self.with_engine(|engine, _| engine.namespace().checkpoint_take(SLICE_ROWS, &mut rows)) {}
-        (Begun::new(position, &rows), rows)
+        (Begun { appended_bytes, ..Begun::new(position, &rows) }, rows)
     }
 
     fn commit_rows(&self, begun: &Begun, rows: Vec<RowChange>) -> Result<(), String> {
@@ -173,6 +191,8 @@ impl Shared {
 /// with two allocations for each row.
 pub(crate) struct Begun {
     position: Position,
+    /// Bytes that had been appended when it began.
+    appended_bytes: u64,
     /// For each row: key, flag, value.
     flat: Vec<u8>,
 }
@@ -188,7 +208,7 @@ impl Begun {
                 flat.put_bytes(value);
             }
         }
-        Begun { position, flat }
+        Begun { position, appended_bytes: 0, flat }
     }
 
     fn rows(&self) -> Vec<RowChange> {

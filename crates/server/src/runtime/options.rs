@@ -6,6 +6,9 @@ use std::time::Duration;
 use chiton_metastore::FjallOptions;
 use chiton_proto::ServeOptions;
 
+/// Told how far a replay is.
+pub(crate) type Tell = Arc<dyn Fn(chiton_journal::Progress) + Send + Sync>;
+
 /// Where lines for the log go.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -20,6 +23,8 @@ pub struct ServerOptions {
     pub checkpoint_journal_bytes: u64,
     /// … or when changes are this old.
     pub checkpoint_age: Duration,
+    /// A start after a crash replays at most about so long: checkpoints begin, and changes wait, early enough.
+    pub recovery_target: Duration,
     /// Memory for changed rows: above it changes wait.
     pub dirty_bytes_max: usize,
     /// A session not heard of for so long is over. A lease not given back for so long ends the session, too.
@@ -41,8 +46,8 @@ pub struct ServerOptions {
     pub serve: ServeOptions,
     /// End a process that holds the data directory.
     pub take_over: bool,
-    /// Told bytes done and to do while the journal is replayed.
-    pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
+    /// Told how far the journal is replayed.
+    pub progress: Option<Tell>,
     /// Told once, with the reason, when another server has taken over: what was not confirmed by then never will be. The
     /// process should abandon the server and end. On a thread of the server's.
     pub on_fenced: Option<Arc<dyn Fn(&str) + Send + Sync>>,
@@ -57,6 +62,7 @@ impl Default for ServerOptions {
             checkpoint_rows: 500_000,
             checkpoint_journal_bytes: 64 << 20,
             checkpoint_age: Duration::from_secs(5),
+            recovery_target: Duration::from_secs(5),
             dirty_bytes_max: 2 << 30,
             session_ms: 30_000,
             grace_ms: 10_000,

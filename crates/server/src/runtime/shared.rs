@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use std::time::Duration;
+
 use chiton_journal::{Journal, JournalError};
 use chiton_namespace::{Namespace, Need};
 use chiton_objects::Objects;
@@ -18,6 +20,7 @@ use chiton_world::sync::{Mutex, MutexGuard};
 use hashbrown::HashMap;
 
 use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};
+use crate::runtime::backlog::{Backlog, CheckpointPolicy, ReplayRate};
 use crate::runtime::bell::Bell;
 use crate::runtime::checkpointer::Begun;
 use crate::runtime::commits::Commits;
@@ -46,8 +49,8 @@ pub(crate) struct Shared {
     pub(crate) world: SharedWorld,
     pub(crate) options: ServerOptions,
     pub(crate) info: FilesystemInfo,
-    /// A checkpoint is due at so many changed rows, at the latest when changes wait for room.
-    pub(crate) checkpoint_rows: usize,
+    /// When checkpoints begin.
+    pub(crate) policy: CheckpointPolicy,
     /// Drawn at each start.
     pub(crate) boot: u64,
     /// The server's own session of this boot: writer of its blocks.
@@ -67,6 +70,10 @@ pub(crate) struct Shared {
     /// Events since the last commit named new blocks, or deleted some: sync before the next.
     pub(crate) blocks_unsynced: Arc<AtomicBool>,
     pub(crate) appended_bytes: AtomicU64,
+    /// A start would take as long as it may: changes wait for a checkpoint.
+    backlog_full: AtomicBool,
+    /// A position that was not durable when it was appended, and when that was, in monotonic milliseconds.
+    oldest: (AtomicU64, AtomicU64),
     pub(crate) error_count: AtomicU64,
     pub(crate) checkpoint: CheckpointState,
     /// Held during a checkpoint; one whose commit failed.
@@ -86,8 +93,13 @@ pub(crate) struct CheckpointState {
     /// Monotonic milliseconds of the last one's end.
     pub(crate) ended_ms: AtomicU64,
     pub(crate) count: AtomicU64,
-    /// Value of `appended_bytes` when the last one began.
-    pub(crate) appended_bytes: AtomicU64,
+    /// Value of `appended_bytes` when the last one began that is done.
+    pub(crate) done_bytes: AtomicU64,
+    /// One is under way.
+    pub(crate) running: AtomicBool,
+    /// Why the last try failed, if it did.
+    pub(crate) failure: Mutex<Option<String>>,
+    pub(crate) failing: AtomicBool,
 }
 
 /// Everything that a server is made of beside what starts empty.
@@ -102,6 +114,9 @@ pub(crate) struct Parts {
     pub(crate) options: ServerOptions,
     pub(crate) info: FilesystemInfo,
     pub(crate) own_session: SessionId,
+    /// How fast the journal was replayed, and how much of it.
+    pub(crate) rate: ReplayRate,
+    pub(crate) replayed: Backlog,
     /// Position up to which the metadata store holds everything; what was replayed is past it.
     pub(crate) stored: Position,
     /// The next session id, and the mark below which ids are reserved.
@@ -110,10 +125,15 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Shared {
+        let policy = CheckpointPolicy {
+            // At the latest when changes wait for room.
+            rows: parts.options.checkpoint_rows.min(parts.options.dirty_rows_max()),
+            bytes: parts.options.checkpoint_journal_bytes,
+            age: parts.options.checkpoint_age,
+            target: parts.options.recovery_target,
+            rate: parts.rate,
+        };
         let checkpoint = CheckpointState::default();
-        // What was replayed, and what was reserved since, is in no checkpoint yet: one is due by age, whether or not
-        // anything changes.
-        let unsaved = u64::from(parts.journal.last() > parts.stored);
         checkpoint.position.store(parts.stored.0, Ordering::Relaxed);
         checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
         Shared {
@@ -121,7 +141,7 @@ impl Shared {
             engine: Mutex::new(parts.engine),
             journal: parts.journal,
             place: parts.place,
-            checkpoint_rows: parts.options.checkpoint_rows.min(parts.options.dirty_rows_max()),
+            policy,
             meta: parts.meta,
             objects: parts.objects,
             objects_address: parts.objects_address,
@@ -138,7 +158,10 @@ impl Shared {
             health: AtomicU8::new(0),
             store_full: AtomicBool::new(false),
             blocks_unsynced: Arc::new(AtomicBool::new(false)),
-            appended_bytes: AtomicU64::new(unsaved),
+            // What was replayed is to be replayed again, until it is checkpointed.
+            appended_bytes: AtomicU64::new(parts.replayed.bytes),
+            backlog_full: AtomicBool::new(false),
+            oldest: (AtomicU64::new(0), AtomicU64::new(0)),
             error_count: AtomicU64::new(0),
             checkpoint,
             checkpointing: Mutex::new(None),
@@ -157,6 +180,8 @@ impl Shared {
             durable: self.journal.durable(),
             health: self.health(),
             store_full: self.store_full.load(Ordering::Relaxed),
+            backlog_full: self.backlog_full.load(Ordering::Relaxed)
+                && !self.checkpoint.failing.load(Ordering::Relaxed),
         }
     }
 
@@ -235,9 +260,11 @@ impl Shared {
         if engine.is_ready() && engine.run(m) != Progress::Idle {
             self.commits.pump_bell.ring();
         }
-        self.append(&mut engine);
-        let due = engine.namespace().dirty_rows() >= self.checkpoint_rows || engine.wants_checkpoint();
-        if due && !self.checkpoint.rung.swap(true, Ordering::Relaxed) {
+        self.append(&mut engine, m);
+        let is_due = engine.namespace().dirty_rows() >= self.policy.rows
+            || self.backlog(engine.position()).reaches(self.policy.begin_at())
+            || engine.wants_checkpoint();
+        if is_due && !self.checkpoint.rung.swap(true, Ordering::Relaxed) {
             self.checkpoint_bell.ring();
         }
         if engine.has_commands() {
@@ -248,7 +275,7 @@ impl Shared {
     }
 
     #[inline]
-    fn append(&self, engine: &mut Engine) {
+    fn append(&self, engine: &mut Engine, m: &Moment) {
         let (frames, events) = engine.frames();
         if events == 0 {
             return;
@@ -264,10 +291,41 @@ impl Shared {
                 assert_eq!(position, expected, "the journal and the engine disagree about positions");
                 engine.frames_taken();
                 self.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.note_backlog(position);
+                if self.oldest.0.load(Ordering::Relaxed) <= m.durable.0 {
+                    self.oldest.0.store(position.0, Ordering::Relaxed);
+                    self.oldest.1.store(m.mono.as_millis() as u64, Ordering::Relaxed);
+                }
             }
             // The frames stay and are tried again with the next ones; until then nothing is changed any more.
             Err(error) => self.set_health(Err(&error)),
         }
+    }
+
+    /// What a start would replay if the journal ended with `last`.
+    #[inline]
+    pub(crate) fn backlog(&self, last: Position) -> Backlog {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Backlog {
+            events: last.0.saturating_sub(of(&self.checkpoint.position)),
+            bytes: of(&self.appended_bytes).saturating_sub(of(&self.checkpoint.done_bytes)),
+        }
+    }
+
+    /// Notes whether changes must wait for a checkpoint.
+    #[inline]
+    pub(crate) fn note_backlog(&self, last: Position) {
+        let full = self.backlog(last).reaches(self.policy.wait_at());
+        self.backlog_full.store(full, Ordering::Relaxed);
+    }
+
+    /// How long, at most, something has been waiting to become durable.
+    pub(crate) fn oldest_not_durable(&self) -> Duration {
+        if self.journal.durable() >= self.journal.last() {
+            return Duration::ZERO;
+        }
+        let since = Duration::from_millis(self.oldest.1.load(Ordering::Relaxed));
+        self.world.monotonic().saturating_sub(since)
     }
 
     /// Rows from the metadata store; to be called without the engine's lock.

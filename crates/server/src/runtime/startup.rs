@@ -12,6 +12,7 @@ use chiton_world::SharedWorld;
 use crate::engine::{
     Engine, Moment, OwnRows, POSITION_KEY, ReplayFault, SESSION_MARK_KEY, Settings, mark_key,
 };
+use crate::runtime::backlog::{Backlog, ReplayRate};
 use crate::runtime::error::StartError;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
@@ -24,6 +25,8 @@ pub(crate) const EPOCH: Epoch = Epoch(1);
 /// Session ids that are reserved at a time.
 const SESSION_IDS: u64 = 4096;
 const PAGE_ROWS: usize = 4096;
+/// About what a frame takes beside its payload.
+const FRAME_OVERHEAD_BYTES: usize = 16;
 
 /// Recovers what the stores hold.
 pub(crate) fn recover(
@@ -71,10 +74,16 @@ pub(crate) fn recover(
              directory the right one?"
         )));
     }
-    let mut visit = |frame: &Frame<'_>| replay_frame(&mut engine, &*store, frame, &m);
+    let mut replayed = Backlog::default();
+    let begun = world.monotonic();
+    let mut visit = |frame: &Frame<'_>| {
+        replayed.events += u64::from(frame.header.event_count);
+        replayed.bytes += (frame.payload.len() + FRAME_OVERHEAD_BYTES) as u64;
+        replay_frame(&mut engine, &*store, frame, &m)
+    };
     let mut progress = |p: Progress| {
         if let Some(tell) = &options.progress {
-            tell(p.bytes_done, p.bytes_total);
+            tell(p);
         }
     };
     match replay(&*place, position, &mut visit, &mut progress) {
@@ -83,6 +92,12 @@ pub(crate) fn recover(
         Err(ReplayError::Journal(error)) => return Err(StartError::Corrupt(error.to_string())),
     }
 
+    let spent = world.monotonic().saturating_sub(begun);
+    let rate = ReplayRate::measured(replayed, spent);
+    if rate.measured {
+        let (events, seconds) = (replayed.events, spent.as_secs_f64());
+        (options.log)(&format!("replayed {events} events of the journal in {seconds:.1} s"));
+    }
     let reserved_to = reserve_sessions(&*store, session_mark).map_err(|e| store_error(&e))?;
     engine.begin(&m);
     let (frames, events) = engine.frames();
@@ -100,6 +115,8 @@ pub(crate) fn recover(
         options,
         info,
         own_session: SessionId(session_mark),
+        rate,
+        replayed,
         stored: position,
         session_ids: (session_mark + 1, reserved_to),
     };

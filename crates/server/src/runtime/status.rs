@@ -70,9 +70,54 @@ impl Shared {
             "disk_bytes": meta.map(|stats| stats.disk_bytes),
             "rows": meta.map(|stats| stats.rows_approx),
         });
+        value["journals"] = json!([self.journal_status(journal)]);
         value["ended_sessions_to_sweep"] = json!(self.dead_writers.lock().len());
         value["monotonic_ms"] = json!(self.world.monotonic().as_millis() as u64);
         value
+    }
+
+    /// What is durable where, and how far behind.
+    fn journal_status(&self, (segments, bytes): (usize, u64)) -> Value {
+        let (durable, last) = (self.journal.durable(), self.journal.last());
+        let backlog = self.backlog(last);
+        let (rate, target) = (self.policy.rate, self.policy.target);
+        let replay = rate.time(backlog);
+        let failure = self.checkpoint.failure.lock().clone();
+        let state = match (self.store_full.load(Relaxed), &failure, self.checkpoint.running.load(Relaxed)) {
+            (true, ..) => "failing: no space",
+            (false, Some(_), _) => "failing",
+            (false, None, true) => "running",
+            (false, None, false) => "idle",
+        };
+        let stored = self.checkpoint.position.load(Relaxed);
+        json!({
+            "name": "server",
+            "written": last.0,
+            "durable": durable.0,
+            "not_durable": {
+                "events": last.0.saturating_sub(durable.0),
+                "bytes": self.journal.pending_bytes(),
+                "oldest_ms": self.oldest_not_durable().as_millis() as u64,
+            },
+            "checkpointed": stored,
+            "not_checkpointed": { "events": backlog.events, "bytes": backlog.bytes },
+            "checkpoints": {
+                "state": state,
+                "failure": failure,
+                "done": self.checkpoint.count.load(Relaxed),
+                "last_ms_ago": self.checkpoint_age().as_millis() as u64,
+            },
+            "replay": {
+                "estimate_ms": replay.as_millis() as u64,
+                "target_ms": target.as_millis() as u64,
+                "within_target": replay <= target,
+                "events_per_second": rate.events_per_second as u64,
+                "measured": rate.measured,
+            },
+            "first": self.journal.first().0,
+            "segments": segments,
+            "bytes": bytes,
+        })
     }
 
     fn df(&self) -> Value {

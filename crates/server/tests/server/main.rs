@@ -1,5 +1,6 @@
 //! Whole servers, on stores in memory or on temporary directories.
 
+mod recovery;
 mod rig;
 
 mod blocks;

@@ -1,10 +1,11 @@
 //! A server on stores in memory that outlive it, and short words for what the tests ask.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chiton_journal::{MemoryPlace, Shape};
-use chiton_metastore::{MemoryMetastore, Metastore};
+use chiton_metastore::{Fault, MemoryMetastore, Metastore};
 use chiton_namespace::{Make, Op, Outcome};
 use chiton_objects::MemoryObjects;
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Query};
@@ -18,6 +19,8 @@ pub(crate) struct Rig {
     pub(crate) meta: Arc<MemoryMetastore>,
     pub(crate) place: Arc<MemoryPlace>,
     pub(crate) info: FilesystemInfo,
+    /// The metadata store has no space, also after it was opened anew.
+    pub(crate) full: Arc<AtomicBool>,
 }
 
 impl Rig {
@@ -26,16 +29,19 @@ impl Rig {
         let meta = Arc::new(MemoryMetastore::new());
         let place = Arc::new(MemoryPlace::new(Shape::Grows));
         let info = FilesystemInfo { version: 1, filesystem: 0, shards: 0, created: 0 };
-        let mut rig = Rig { objects, meta, place, info };
+        let mut rig = Rig { objects, meta, place, info, full: Arc::default() };
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
         rig.info = Server::format_with(&rig.stores(), &options, &world()).expect("formats");
         rig
     }
 
-    fn stores(&self) -> Stores {
-        let meta = self.meta.clone();
+    pub(crate) fn stores(&self) -> Stores {
+        let (meta, full) = (self.meta.clone(), self.full.clone());
         let open_meta = move || -> Result<Arc<dyn Metastore>, chiton_metastore::StoreError> {
             meta.crash();
+            if full.load(Ordering::SeqCst) {
+                meta.fail_next(usize::MAX, Fault::NoSpace);
+            }
             Ok(meta.clone())
         };
         Stores {

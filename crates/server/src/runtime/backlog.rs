@@ -1,0 +1,201 @@
+//! How long a start would replay now, and when a checkpoint must begin so that it is never longer than the target.
+//!
+//! ```text
+//!   events, bytes since the last checkpoint ── rate of replay ──▶ time
+//!        0 ─────────── target / 2 ─────────── target
+//!                      a checkpoint begins    changes wait for it
+//! ```
+//!
+//! Half, because what comes while the checkpoint is written is replayed, too. While checkpoints fail, nobody waits: the
+//! target is missed, and `status` says so.
+//!
+//! Invariants:
+//! - Pure: moments and counts come in, verdicts go out.
+
+use std::time::Duration;
+
+/// What a start would have to replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+}
+
+/// How fast this machine replays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ReplayRate {
+    pub(crate) events_per_second: f64,
+    pub(crate) bytes_per_second: f64,
+    /// It was measured here, at the last start.
+    pub(crate) measured: bool,
+}
+
+/// A replay of fewer events says little about the rate.
+const MEASURED_EVENTS_MIN: u64 = 50_000;
+
+impl ReplayRate {
+    /// Until it is measured: half of what a core of 2020 does.
+    pub(crate) const ASSUMED: ReplayRate =
+        ReplayRate { events_per_second: 500_000.0, bytes_per_second: 50e6, measured: false };
+
+    /// Of a replay that took so long.
+    pub(crate) fn measured(replayed: Backlog, spent: Duration) -> ReplayRate {
+        if replayed.events < MEASURED_EVENTS_MIN || spent.is_zero() {
+            return ReplayRate::ASSUMED;
+        }
+        let per_second = |n: u64| n as f64 / spent.as_secs_f64();
+        ReplayRate {
+            events_per_second: per_second(replayed.events),
+            // Small events say little about bytes: many bytes are never slower than assumed, unless they were.
+            bytes_per_second: per_second(replayed.bytes).max(ReplayRate::ASSUMED.bytes_per_second),
+            measured: true,
+        }
+    }
+
+    /// How long a backlog takes.
+    pub(crate) fn time(&self, backlog: Backlog) -> Duration {
+        let events = backlog.events as f64 / self.events_per_second;
+        let bytes = backlog.bytes as f64 / self.bytes_per_second;
+        Duration::from_secs_f64(events.max(bytes).min(1e9))
+    }
+
+    /// The backlog that takes so long.
+    fn within(&self, time: Duration) -> Backlog {
+        let in_time = |per_second: f64| (time.as_secs_f64() * per_second) as u64;
+        Backlog { events: in_time(self.events_per_second), bytes: in_time(self.bytes_per_second) }
+    }
+}
+
+/// When checkpoints begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckpointPolicy {
+    /// At so many changed rows …
+    pub(crate) rows: usize,
+    /// … or so many bytes of journal …
+    pub(crate) bytes: u64,
+    /// … or when the last one is so long ago …
+    pub(crate) age: Duration,
+    /// … or when a start would take half of this.
+    pub(crate) target: Duration,
+    pub(crate) rate: ReplayRate,
+}
+
+/// How it looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Situation {
+    pub(crate) backlog: Backlog,
+    pub(crate) dirty_rows: usize,
+    /// Since the last checkpoint ended.
+    pub(crate) age: Duration,
+}
+
+impl CheckpointPolicy {
+    /// The backlog at which a checkpoint begins.
+    pub(crate) fn begin_at(&self) -> Backlog {
+        let half = self.rate.within(self.target / 2);
+        Backlog { events: half.events.max(1), bytes: half.bytes.min(self.bytes).max(1) }
+    }
+
+    /// The backlog at which changes wait.
+    pub(crate) fn wait_at(&self) -> Backlog {
+        let whole = self.rate.within(self.target);
+        Backlog { events: whole.events.max(2), bytes: whole.bytes.max(2) }
+    }
+
+    /// Whether a checkpoint begins.
+    pub(crate) fn is_due(&self, s: &Situation) -> bool {
+        let begin = self.begin_at();
+        s.backlog.events > 0
+            && (s.dirty_rows >= self.rows
+                || s.backlog.events >= begin.events
+                || s.backlog.bytes >= begin.bytes
+                || s.age >= self.age)
+    }
+}
+
+impl Backlog {
+    /// True if it is as large as a limit, in events or in bytes.
+    #[inline]
+    pub(crate) fn reaches(&self, limit: Backlog) -> bool {
+        self.events >= limit.events || self.bytes >= limit.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: CheckpointPolicy = CheckpointPolicy {
+        rows: 1_000,
+        bytes: 64 << 20,
+        age: Duration::from_secs(5),
+        target: Duration::from_secs(4),
+        rate: ReplayRate { events_per_second: 100.0, bytes_per_second: 10_000.0, measured: true },
+    };
+
+    #[test]
+    fn a_checkpoint_begins_at_half_of_the_target_in_events_or_in_bytes() {
+        let check = |events, bytes, dirty_rows, age_s, expect| {
+            let age = Duration::from_secs(age_s);
+            let s = Situation { backlog: Backlog { events, bytes }, dirty_rows, age };
+            assert_eq!(POLICY.is_due(&s), expect, "{s:?}");
+        };
+        check(0, 0, 0, 100, false);
+        check(199, 19_999, 999, 4, false);
+        check(200, 0, 0, 0, true);
+        check(1, 20_000, 0, 0, true);
+        check(1, 1, 1_000, 0, true);
+        check(1, 1, 0, 5, true);
+        // A row that changes again and again is no more rows, but more to replay.
+        check(200, 1, 1, 0, true);
+        assert!(Backlog { events: 400, bytes: 0 }.reaches(POLICY.wait_at()));
+        assert!(Backlog { events: 0, bytes: 40_000 }.reaches(POLICY.wait_at()));
+        assert!(!Backlog { events: 399, bytes: 39_999 }.reaches(POLICY.wait_at()));
+    }
+
+    #[test]
+    fn however_the_load_comes_replay_stays_below_the_target() {
+        // Moments of 10 ms: so many events come, and a checkpoint takes as long as it takes.
+        for (per_moment, checkpoint_moments) in [(1, 3), (3, 50), (40, 200), (399, 7)] {
+            let mut backlog = Backlog::default();
+            let mut running: Option<(u64, Backlog)> = None;
+            let mut worst = Duration::ZERO;
+            for _ in 0..5_000 {
+                for _ in 0..per_moment {
+                    if !backlog.reaches(POLICY.wait_at()) {
+                        backlog = Backlog { events: backlog.events + 1, bytes: backlog.bytes + 90 };
+                    }
+                }
+                worst = worst.max(POLICY.rate.time(backlog));
+                running = match running {
+                    Some((0, taken)) => {
+                        backlog = Backlog {
+                            events: backlog.events - taken.events,
+                            bytes: backlog.bytes - taken.bytes,
+                        };
+                        None
+                    }
+                    Some((left, taken)) => Some((left - 1, taken)),
+                    None if POLICY.is_due(&Situation { backlog, ..Situation::default() }) => {
+                        Some((checkpoint_moments, backlog))
+                    }
+                    None => None,
+                };
+            }
+            assert!(worst <= POLICY.target, "{per_moment} a moment: {worst:?}");
+            assert!(worst >= POLICY.target / 2, "no checkpoint before its time: {worst:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_measured_where_there_is_enough_to_measure() {
+        let rate =
+            |events, bytes, secs| ReplayRate::measured(Backlog { events, bytes }, Duration::from_secs(secs));
+        assert_eq!(rate(1_000, 90_000, 1), ReplayRate::ASSUMED);
+        assert_eq!(rate(1_000_000, 90_000_000, 0), ReplayRate::ASSUMED);
+        let slow = rate(1_000_000, 900_000_000, 10);
+        assert_eq!((slow.events_per_second, slow.bytes_per_second), (100_000.0, 90_000_000.0));
+        assert_eq!(slow.time(Backlog { events: 200_000, bytes: 1 }), Duration::from_secs(2));
+        assert_eq!(slow.time(Backlog { events: 1, bytes: 360_000_000 }), Duration::from_secs(4));
+    }
+}
