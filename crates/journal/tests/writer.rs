@@ -248,9 +248,9 @@ fn a_writer_in_a_directory_confirms_nothing_once_a_newer_one_is_there_or_its_seg
     let path = scratch.path().join("journal");
     let place = || -> Arc<dyn Place> { Arc::new(FilePlace::open(&path).expect("opens")) };
     let options = options(1 << 20);
-    let first = Journal::create(place(), identity(1), options.clone()).expect("creates");
+    let first = Journal::create(place(), identity(1), options).expect("creates");
     commit(&first, 0..5);
-    let (second, recovered) = Journal::open(place(), identity(2), options.clone()).expect("opens");
+    let (second, recovered) = Journal::open(place(), identity(2), options).expect("opens");
     let confirmed = first.durable();
     assert_eq!(recovered.last_position, confirmed);
     let last = append(&first, 5..6);

@@ -50,7 +50,7 @@ pub struct ServerOptions {
     pub progress: Option<Tell>,
     /// Told once, with the reason, when another server has taken over: what was not confirmed by then never will be. The
     /// process should abandon the server and end. On a thread of the server's.
-    pub on_fenced: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub on_fenced: Option<Log>,
     /// Told what an administrator should know, a line each. Standard error by default.
     pub log: Log,
 }

@@ -159,7 +159,7 @@ fn number(text: &str) -> Result<u64, Refusal> {
 fn unhex(text: &str) -> Result<Vec<u8>, Refusal> {
     let digits: Vec<u32> =
         text.chars().map(|c| c.to_digit(16)).collect::<Option<_>>().ok_or(Refusal::Invalid)?;
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return Err(Refusal::Invalid);
     }
     Ok(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
