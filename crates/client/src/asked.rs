@@ -28,6 +28,7 @@ pub(crate) struct Asked {
     generation: u64,
     session: SessionId,
     sent: Duration,
+    blocks_mark: u64,
 }
 
 /// Where a call that was started is.
@@ -48,9 +49,9 @@ enum Step {
 impl Asked {
     /// Numbers the call (waiting for the link to be up); nothing is sent yet.
     pub(crate) fn begin(shared: &Arc<Shared>, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
-        let Issued { wire, request, generation, session } = shared.issue(cred, call)?;
+        let Issued { wire, request, generation, session, blocks_mark } = shared.issue(cred, call)?;
         let sent = shared.world.monotonic();
-        Ok(Asked { shared: shared.clone(), wire, request, generation, session, sent })
+        Ok(Asked { shared: shared.clone(), wire, request, generation, session, sent, blocks_mark })
     }
 
     /// Sends it and waits on this thread.
@@ -102,6 +103,14 @@ impl Asked {
         match reply {
             Ok(reply) if !lost && state.generation == self.generation => {
                 state.session.answered(&self.request, &reply);
+                match (&self.request.call, &reply.result) {
+                    (Call::PutBlock { .. }, Ok(_)) => {
+                        let boot = state.session.boot();
+                        state.session.blocks.keep(&self.request, boot);
+                    }
+                    (Call::Commit { .. }, Ok(_)) => state.session.blocks.committed(self.blocks_mark),
+                    _ => {}
+                }
                 drop(state);
                 self.shared.heard(self.sent);
                 Step::Answer(result(reply.result))

@@ -45,7 +45,7 @@ pub(crate) struct ConnectedOptions {
     pub(crate) identity: String,
     /// Give up on a server that is away for so long; `None`: never.
     pub(crate) timeout: Option<Duration>,
-    /// Memory for operations that are not durable yet; callers then wait for a commit.
+    /// Memory for operations and blocks that are not durable yet; callers then wait for a commit.
     pub(crate) kept_bytes_max: usize,
 }
 
@@ -103,6 +103,8 @@ pub(crate) struct Issued {
     /// Of the connection.
     pub(crate) generation: u64,
     pub(crate) session: SessionId,
+    /// Blocks put before: a commit makes them durable.
+    pub(crate) blocks_mark: u64,
 }
 
 /// The greeting of a connection.
@@ -291,11 +293,12 @@ impl Shared {
                     false => None,
                 };
                 let request = session.issue(cred, call);
+                let blocks_mark = session.blocks.mark();
                 let (generation, id) = (state.generation, state.session.id);
                 drop(state);
                 // Nobody waits for this answer: should it be lost, opens are declared anew.
                 drop(closes.map(|closes| wire.start(&closes)));
-                return Ok(Issued { wire, request, generation, session: id });
+                return Ok(Issued { wire, request, generation, session: id, blocks_mark });
             }
             self.wait(&mut state);
         }

@@ -83,6 +83,7 @@ mod asked;
 mod connected;
 mod dial;
 mod held_locks;
+mod kept_blocks;
 mod link;
 mod recall_pool;
 mod session;

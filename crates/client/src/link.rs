@@ -223,6 +223,7 @@ fn resume_session(
     resends: Vec<Resend>,
 ) -> Result<(), Lost> {
     let declared = wire.start(reopen);
+    put_again(shared, wire)?;
     // All at once: after a restart the server answers none before it has them all.
     let pending: Vec<_> = resends.iter().map(|resend| wire.start(&resend.request)).collect();
     declared.wait().map_err(|_| Lost)?;
@@ -243,6 +244,26 @@ fn resume_session(
         // for us to know: say what is.
         let reopen = shared.state.lock().session.reopen();
         wire.call(&reopen).map_err(|_| Lost)?;
+    }
+    Ok(())
+}
+
+/// Puts the blocks again that the server may have lost with its last boot: what names them comes after. One that cannot
+/// be put makes this attempt fail: the block is nowhere else.
+fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
+    let (boot, puts) = {
+        let session = &shared.state.lock().session;
+        (session.boot(), session.blocks.missing_in(session.boot()))
+    };
+    for put in puts {
+        let reply = wire.call(&put).map_err(|_| Lost)?;
+        if let Err(failure) = reply.result {
+            eprintln!(
+                "chiton: the server was restarted, and does not take a block again: {failure:?}; next try soon"
+            );
+            return Err(Lost);
+        }
+        shared.state.lock().session.blocks.has(&put, boot);
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub struct ClientOptions {
     pub timeout: Option<Duration>,
     /// Names, and as many attributes, cached in connected mode.
     pub cache_entries_max: usize,
-    /// Memory for operations that are not durable yet, in bytes. Over it, callers wait for a commit.
+    /// Memory for operations, and for blocks put through the server, that are not durable yet, in bytes. Over it, callers wait for a commit.
     pub kept_bytes_max: usize,
     /// Who asks in path calls, which name nobody: user, group, supplementary groups. `None`: this process.
     pub user: Option<(u32, u32, Vec<u32>)>,

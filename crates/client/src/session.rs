@@ -22,6 +22,7 @@ use chiton_proto::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
 
 use crate::held_locks::HeldLocks;
+use crate::kept_blocks::KeptBlocks;
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
@@ -43,6 +44,7 @@ pub(crate) struct Session {
     opens: BTreeMap<Ino, u32>,
     locks: HeldLocks,
     closes: Vec<Ino>,
+    pub(crate) blocks: KeptBlocks,
 }
 
 struct Kept {
@@ -87,6 +89,7 @@ impl Session {
             opens: BTreeMap::new(),
             locks: HeldLocks::default(),
             closes: Vec::new(),
+            blocks: KeptBlocks::default(),
         }
     }
 
@@ -113,6 +116,9 @@ impl Session {
         if count > 0 {
             let bytes = call_bytes(&request.call);
             self.kept_bytes += bytes;
+            for (at, op) in ops(&request.call).iter().enumerate() {
+                self.blocks.asked(op, Seq(request.seq.0 + at as u64));
+            }
             self.kept.push_back(Kept {
                 request: request.clone(),
                 count,
@@ -131,9 +137,14 @@ impl Session {
         self.kept.front().map_or(Seq(self.next_seq), |kept| kept.request.seq)
     }
 
-    /// Bytes that kept operations take.
+    /// Bytes that kept operations and blocks take.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+        self.kept_bytes + self.blocks.bytes()
+    }
+
+    /// The boot of the server that is known.
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
     }
 
     pub(crate) fn durable(&self) -> Position {
@@ -210,6 +221,12 @@ impl Session {
         while let Some(front) = self.kept.front() {
             if !front.current || front.last > self.durable {
                 break;
+            }
+            for (at, op) in ops(&front.request.call).iter().enumerate() {
+                // Of one that is not journalled nothing is durable.
+                if front.answers.get(at).is_some_and(Option::is_some) {
+                    self.blocks.durable(op, Seq(front.request.seq.0 + at as u64));
+                }
             }
             self.kept_bytes -= front.bytes;
             self.kept.pop_front();

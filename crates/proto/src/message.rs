@@ -189,7 +189,8 @@ pub enum Call {
         /// The lock that would be set.
         lock: Lock,
     },
-    /// Store a block in the server's object store (when the client cannot reach it itself).
+    /// Store a block in the server's object store. Durable when an operation that names it is, or a commit asked later
+    /// is answered; until then the client puts it again should the server be restarted.
     PutBlock {
         /// Its name; the writer must be this session.
         block: BlockId,

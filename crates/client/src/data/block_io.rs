@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - What [`BlockIo::read_into`] gives was covered by a checksum that fits (by the server's, if it reads for us).
-//! - A put is visible when it returns; durable only when the server has synced the store, which it does before it
-//!   journals an operation that names the block.
+//! - A put is visible when it returns; durable only when the server has synced the store, which it does before an
+//!   operation that names the block is durable, and before it answers a commit. Until then a client of a server in
+//!   another process keeps what it has put, and puts it again to a server that was restarted (`kept_blocks`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use chiton_proto::{
     Again, Answer, Call, Channel, ConnectionLost, Failure, Hello, LeaseMode, Pending, Query, Recall,
     RecallDone, RefuseReason, Reply, Request, Welcome,
 };
-use chiton_types::{Attr, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+use chiton_types::{Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 use chiton_world::sync::{Condvar, Mutex};
 
 use crate::wire::{Dialer, RecallWire, Wire};
@@ -48,6 +48,12 @@ pub(crate) struct Fake {
     pub(crate) close_messages: usize,
     /// Requests since the last restart that were no resends, before all resends had come: must stay empty.
     pub(crate) overtaken: bool,
+    /// Blocks that are there, and whether they survive a restart.
+    pub(crate) blocks: BTreeMap<BlockId, bool>,
+    /// All puts, by number.
+    pub(crate) puts: Vec<u64>,
+    /// How many puts had come when an operation was last sent again.
+    pub(crate) puts_at_resend: usize,
     resends_expected: u32,
     boot: u64,
     greeted_in: u64,
@@ -103,6 +109,7 @@ impl Fake {
     /// The server dies and comes back.
     pub(crate) fn restart(&mut self) {
         self.journal.truncate(self.durable);
+        self.blocks.retain(|_, durable| *durable);
         self.opens.clear();
         self.boot += 1;
         self.cut();
@@ -184,6 +191,12 @@ impl Fake {
             }
             Call::Commit { .. } => {
                 self.durable = self.journal.len();
+                self.blocks.values_mut().for_each(|durable| *durable = true);
+                Ok(Answer::Done)
+            }
+            Call::PutBlock { block, .. } => {
+                self.puts.push(block.number);
+                self.blocks.entry(*block).or_default();
                 Ok(Answer::Done)
             }
             _ => Ok(Answer::Done),
@@ -201,6 +214,9 @@ impl FakeWire {
         let Some(&session) = fake.sessions.keys().next_back() else {
             return lost();
         };
+        if request.again.is_some() {
+            fake.puts_at_resend = fake.puts.len();
+        }
         match (&request.again, &request.call) {
             (Some(_), Call::Batch { ops, .. }) => {
                 fake.resends_expected = fake.resends_expected.saturating_sub(ops.len() as u32);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_namespace::{Make, Op};
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Query, Recall};
-use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal};
+use chiton_types::{BlockId, Cred, Ino, Mode, Name, Position, Refusal};
 use chiton_world::RealWorld;
 use chiton_world::sync::Mutex;
 use proptest::prelude::*;
@@ -70,6 +70,46 @@ fn what_is_durable_is_not_sent_again_and_what_is_not_keeps_its_inode_number() {
     told.push(("f".into(), create(&client, "f", false).expect("made")));
     assert_eq!(journal(&server), told);
     client.commit(Position(0)).expect("nothing was lost");
+}
+
+fn put(client: &Connected, number: u64) {
+    let call = Call::PutBlock { block: BlockId { writer: client.session().0, number }, bytes: vec![5; 300] };
+    client.call(&Cred::ROOT, call).expect("put");
+}
+
+#[test]
+fn blocks_that_a_restart_lost_are_put_again_before_what_may_name_them() {
+    let server = FakeServer::default();
+    let client = connect(&server);
+    put(&client, 1);
+    client.commit(Position(0)).expect("durable");
+    put(&client, 2);
+    put(&client, 3);
+    create(&client, "a", false).expect("made");
+    // The server dies once more while it is given what it has lost.
+    server.0.lock().fates.push_back(Fate::ServerDies);
+    server.0.lock().restart();
+    create(&client, "b", false).expect("made");
+    let fake = server.0.lock();
+    assert_eq!(fake.puts, [1, 2, 3, 2, 3, 2, 3], "the first is durable");
+    assert_eq!(fake.puts_at_resend, fake.puts.len());
+    assert_eq!(fake.blocks.keys().map(|block| block.number).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn blocks_that_are_kept_are_bounded_by_commits() {
+    let server = FakeServer::default();
+    let options = ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000 };
+    let client =
+        Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepts").0;
+    for number in 1..=20 {
+        put(&client, number);
+    }
+    let kept = server.0.lock().blocks.values().filter(|durable| !**durable).count();
+    assert!(kept * 300 <= 2_000 + 300, "{kept} of 20 blocks are kept");
+    server.0.lock().restart();
+    create(&client, "a", false).expect("made");
+    assert_eq!(server.0.lock().blocks.len(), 20);
 }
 
 #[test]

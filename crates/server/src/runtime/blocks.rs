@@ -1,5 +1,7 @@
 //! Blocks through the server, for clients that cannot reach the object store.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use chiton_objects::{ObjectError, read_block};
 use chiton_proto::{Answer, Failure};
 use chiton_types::{BlockId, Refusal, SessionId};
@@ -7,7 +9,8 @@ use chiton_types::{BlockId, Refusal, SessionId};
 use crate::runtime::shared::Shared;
 
 impl Shared {
-    /// Stores a block of the session. Durable at the latest when an event that names it is.
+    /// Stores a block of the session. Durable at the latest when an event that names it is, or
+    /// a commit that was asked later is answered.
     pub(crate) fn put_block(
         &self,
         session: SessionId,
@@ -18,9 +21,24 @@ impl Shared {
             return Err(Failure::Refused(Refusal::NotPermitted));
         }
         match self.objects.put(&block.key(), bytes) {
-            Ok(()) => Ok(Answer::Done),
+            Ok(()) => {
+                self.blocks_put.fetch_add(1, SeqCst);
+                Ok(Answer::Done)
+            }
             Err(error) => Err(self.object_failure(&error)),
         }
+    }
+
+    /// Makes all blocks durable that clients have put: after a commit they need not keep them any more.
+    pub(crate) fn sync_blocks(&self) -> Result<(), Failure> {
+        let asked = self.blocks_put.load(SeqCst);
+        let mut synced = self.blocks_synced.lock();
+        if *synced < asked {
+            let put = self.blocks_put.load(SeqCst);
+            self.objects.sync().map_err(|error| self.object_failure(&error))?;
+            *synced = put;
+        }
+        Ok(())
     }
 
     /// Part of a block's payload, verified.

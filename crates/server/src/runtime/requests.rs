@@ -145,7 +145,7 @@ impl Shared {
             Err(failure) => Reply { result: Err(failure), ..empty_reply(request.id, &m) },
             Ok(()) => {
                 let result = match request.call {
-                    Call::Commit { .. } => self.wait_durable(position),
+                    Call::Commit { .. } => self.sync_blocks().and_then(|()| self.wait_durable(position)),
                     call => self.outside(session, &request.cred, call),
                 };
                 Reply { result, ..empty_reply(request.id, &self.moment()) }
@@ -155,6 +155,8 @@ impl Shared {
 
     fn serve_outside(&self, session: SessionId, sender: &Sender, request: Request) {
         let (alive, position, m) = self.touch(session, &request);
+        let is_commit = matches!(request.call, Call::Commit { .. });
+        let alive = alive.and_then(|()| if is_commit { self.sync_blocks() } else { Ok(()) });
         let result = match (alive, request.call) {
             (Err(failure), _) => Err(failure),
             (Ok(()), Call::Commit { .. }) => {

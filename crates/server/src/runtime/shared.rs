@@ -69,6 +69,9 @@ pub(crate) struct Shared {
     pub(crate) store_full: AtomicBool,
     /// Events since the last commit named new blocks, or deleted some: sync before the next.
     pub(crate) blocks_unsynced: Arc<AtomicBool>,
+    /// Blocks that clients have put, and of them those that were synced.
+    pub(crate) blocks_put: AtomicU64,
+    pub(crate) blocks_synced: Mutex<u64>,
     pub(crate) appended_bytes: AtomicU64,
     /// A start would take as long as it may: changes wait for a checkpoint.
     backlog_full: AtomicBool,
@@ -158,6 +161,8 @@ impl Shared {
             health: AtomicU8::new(0),
             store_full: AtomicBool::new(false),
             blocks_unsynced: Arc::new(AtomicBool::new(false)),
+            blocks_put: AtomicU64::new(0),
+            blocks_synced: Mutex::new(0),
             // What was replayed is to be replayed again, until it is checkpointed.
             appended_bytes: AtomicU64::new(parts.replayed.bytes),
             backlog_full: AtomicBool::new(false),

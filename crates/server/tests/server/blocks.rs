@@ -2,9 +2,9 @@
 
 use chiton_namespace::{Body, Extent, Op};
 use chiton_objects::{Objects, encode_block, read_block};
-use chiton_proto::{Answer, Content, Query};
+use chiton_proto::{Answer, Call, Content, Query};
 use chiton_server::{EmbeddedSession, ServerOptions};
-use chiton_types::{BlockId, Ino, Time};
+use chiton_types::{BlockId, Ino, Position, Time};
 
 use crate::rig::{Asks, Rig, eventually, quiet, session, unlink};
 
@@ -38,6 +38,23 @@ fn read(rig: &Rig, extents: &[Extent]) -> Vec<u8> {
 
 fn block_count(rig: &Rig) -> usize {
     rig.objects.list("blocks/", None, 10_000).expect("listed").len()
+}
+
+#[test]
+fn a_commit_makes_blocks_durable_that_nothing_names_yet() {
+    let mut rig = Rig::new();
+    let server = rig.start(quiet());
+    let s = session(&server);
+    let put = |number| {
+        let block = BlockId { writer: s.session().0, number };
+        let call = Call::PutBlock { block, bytes: encode_block(&[b"kept by the client until now"]) };
+        assert_eq!(s.try_call(call), Ok(Answer::Done));
+    };
+    put(1);
+    assert_eq!(s.try_call(Call::Commit { upto: Position(0) }), Ok(Answer::Done));
+    put(2);
+    rig.crash(&server);
+    assert_eq!(block_count(&rig), 1);
 }
 
 #[test]

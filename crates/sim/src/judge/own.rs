@@ -119,8 +119,8 @@ impl Life {
         if let Some((_, action)) = self.under_way.take() {
             let ino = self.fresh();
             if let Ok(Some(deed)) = self.deed(&action, ino, TIME_UNKNOWN) {
-                // If the model refuses it, so did the server.
-                let _ = self.carry_out(deed);
+                // If the model refuses it, so did the server. Nobody was told that anything is durable.
+                let _ = self.carry_out(Deed { durable: false, ..deed });
             }
         }
     }
@@ -132,7 +132,10 @@ impl Life {
 
     fn returned(&mut self, call: CallId, answer: &Answer) -> Result<(), Violation> {
         if call == self.make {
-            self.made = matches!(answer, Answer::Attr(_));
+            if let Answer::Attr(seen) = answer {
+                self.made = true;
+                self.last_time = seen.ctime;
+            }
             self.is_over |= !self.made;
             return Ok(());
         }
