@@ -1,7 +1,7 @@
 //! Rules that are broken on purpose: a checker that does not see them is worth nothing.
 
 /// A broken rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Canary {
     /// The journal's sync returns without having synced.
     FsyncSkipped,

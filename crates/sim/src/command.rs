@@ -7,6 +7,7 @@ use std::time::Duration;
 use chiton_world::{RealWorld, World};
 use clap::Parser;
 
+use crate::canary::Canary;
 use crate::plan::{self, Plan};
 use crate::run::{Outcome, run};
 
@@ -38,6 +39,9 @@ pub struct Args {
     /// Does not look for a shorter run that fails, too.
     #[arg(long)]
     no_shrink: bool,
+    /// Breaks this rule on purpose: the run should fail.
+    #[arg(long)]
+    canary: Option<Canary>,
 }
 
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
@@ -85,7 +89,7 @@ pub fn main() -> ExitCode {
 
 fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
     let plan = plan::draw(seed, args.steps);
-    let outcome = run(&plan, None);
+    let outcome = run(&plan, args.canary);
     totals.runs += 1;
     totals.simulated += outcome.simulated;
     totals.calls += calls(&outcome);
@@ -98,7 +102,7 @@ fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
     println!("seed {seed} fails:");
     print_violations(&outcome);
     if !args.no_shrink {
-        let (short, outcome) = crate::shrink::shrink(&plan, outcome, None);
+        let (short, outcome) = crate::shrink::shrink(&plan, outcome, args.canary);
         println!(
             "\nthe shortest run found that fails ({} steps, {} faults):",
             steps(&short),

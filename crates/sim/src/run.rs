@@ -164,7 +164,7 @@ impl Cluster {
             dirty_bytes_max: 1 << 20,
             ..FilesOptions::default()
         };
-        let client_options = ClientOptions { files, ..ClientOptions::default() };
+        let client_options = ClientOptions { files, kept_bytes_max: 256 << 10, ..ClientOptions::default() };
         let rig = ServerRig {
             disk: Disk::new(shape, plan.seed, canary),
             net,
@@ -542,7 +542,8 @@ impl Cluster {
         self.recorder.push(Happened::Observed { tree: before.clone() });
         self.wait_quiet(deadline)?;
         self.shut_down()?;
-        structure::check(&self.rig.disk)?;
+        let strays = self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::TakeOver { .. }));
+        structure::check(&self.rig.disk, strays)?;
         self.start();
         let after = self.observe(read_tree)?;
         self.shut_down()?;

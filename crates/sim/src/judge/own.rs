@@ -33,10 +33,22 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     found.extend(life.returned(*call, answer).err());
                 }
             }
-            Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
+            Happened::ClientCrashed { client } => {
                 if let Some(mut life) = lives.remove(client) {
                     life.cut_off();
                     ended.push(life);
+                }
+            }
+            // What is under way may belong to the session that follows, and then takes effect on what is left of all
+            // before: the making of a root is as good there, anything else leaves nothing to compare.
+            Happened::SessionLost { client } => {
+                if let Some(mut life) = lives.remove(client) {
+                    if life.is_being_made() {
+                        lives.insert(*client, life);
+                    } else if !life.changes_under_way() {
+                        life.cut_off();
+                        ended.push(life);
+                    }
                 }
             }
             _ => {}
@@ -123,6 +135,20 @@ impl Life {
                 let _ = self.carry_out(Deed { durable: false, ..deed });
             }
         }
+    }
+
+    /// The root is asked for, and not answered.
+    fn is_being_made(&self) -> bool {
+        !self.made && !self.is_over
+    }
+
+    fn changes_under_way(&self) -> bool {
+        let action = self.under_way.as_ref().map(|(_, action)| action);
+        let changes = |action| {
+            self.deed(action, unknown(0), TIME_UNKNOWN)
+                .map(|deed| deed.is_some_and(|d| !d.changes.is_empty()))
+        };
+        action.is_some_and(|action| changes(action).unwrap_or(true))
     }
 
     fn fresh(&mut self) -> Ino {
