@@ -1,10 +1,12 @@
 //! What real processes survive: kills under load, restarts under open files, a torn journal, a second server, a server
-//! that is gone at the end of a mount. The real program, real mounts, real signals.
+//! that is gone at the end of a mount, hostile peers. The real program, real mounts, real signals.
 //!
 //! Needs root (mounts); says so and passes where it is not.
 
 mod crash;
 mod fencing;
+mod hostile;
+mod peer;
 mod restart;
 mod rig;
 mod unmount;

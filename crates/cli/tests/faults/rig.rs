@@ -162,6 +162,19 @@ impl Process {
         self.child.try_wait().expect("it is ours").is_none()
     }
 
+    /// A figure of the kernel about it: `VmRSS` (in KiB), `Threads`.
+    pub(crate) fn figure(&self, word: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it is there");
+        let line = status.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(':'));
+        let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {word} in {status}"))
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("it is there").count()
+    }
+
     /// That it did not panic.
     pub(crate) fn assert_sane(&self) {
         let said = self.said();
