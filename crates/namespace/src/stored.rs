@@ -13,6 +13,7 @@ use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 use crate::chunk::Chunk;
 use crate::inode::{INLINE, Inode, MAPPED, XATTRS};
 use crate::paging::{CorruptRow, block_of, decode_chunk};
+use crate::realm::{Parents, PolicyChange};
 use crate::row;
 use crate::side::SideValue;
 use crate::values::Xattrs;
@@ -88,6 +89,12 @@ pub enum StoredRow {
     Garbage(BlockId),
     /// `O`.
     Orphan(Ino),
+    /// `P`: the policy of a directory.
+    Policy(Ino, PolicyChange),
+    /// `H`: a change of a policy, by its number.
+    PolicyChange(u64, PolicyChange),
+    /// `L`: the directories of a file with several names, one for each name.
+    Linked(Ino, Vec<Ino>),
     /// `N`.
     InodeCount(u64),
 }
@@ -135,6 +142,12 @@ impl StoredRow {
                 empty()?;
                 StoredRow::Orphan(Ino(number(ino)?))
             }
+            [b'P', ino @ ..] => StoredRow::Policy(Ino(number(ino)?), PolicyChange::decode(value)?),
+            [b'H', version @ ..] => {
+                let version = version.try_into().map_err(|_| bad("the number of a change"))?;
+                StoredRow::PolicyChange(u64::from_be_bytes(version), PolicyChange::decode(value)?)
+            }
+            [b'L', ino @ ..] => StoredRow::Linked(Ino(number(ino)?), Parents::decode(value)?.0),
             [b'N'] => {
                 let count = value.try_into().map_err(|_| bad("the number of inodes in 8 bytes"))?;
                 StoredRow::InodeCount(u64::from_le_bytes(count))
@@ -155,6 +168,9 @@ impl StoredRow {
             StoredRow::References(block, _) => row::block_key(*block),
             StoredRow::Garbage(block) => row::garbage_key(*block),
             StoredRow::Orphan(ino) => row::orphan_key(*ino),
+            StoredRow::Policy(ino, _) => row::policy_key(*ino),
+            StoredRow::PolicyChange(version, _) => row::history_key(*version),
+            StoredRow::Linked(ino, _) => row::linked_key(*ino),
             StoredRow::InodeCount(_) => row::COUNT_KEY.to_vec(),
         }
     }
@@ -169,6 +185,8 @@ impl StoredRow {
             StoredRow::Xattrs(_, all) => Xattrs(all.clone()).encode(),
             StoredRow::References(_, count) => count.encode(),
             StoredRow::Garbage(_) | StoredRow::Orphan(_) => Vec::new(),
+            StoredRow::Policy(_, change) | StoredRow::PolicyChange(_, change) => change.encode(),
+            StoredRow::Linked(_, dirs) => Parents(dirs.clone()).encode(),
             StoredRow::InodeCount(count) => count.to_le_bytes().to_vec(),
         }
     }
