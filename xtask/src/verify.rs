@@ -4,9 +4,9 @@
 //! each step as one.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::run::{Result, cargo, shown};
+use crate::run::{Build, Result, cargo, programs, shown};
 use crate::stopwatch::Stopwatch;
 use crate::{demo, suites};
 
@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
     });
     let mut tests = Count::default();
     step(&mut count, "tests", || cargo_test(&mut tests));
+    step(&mut count, "simulation", simulation);
     let mut cases = Count::default();
     step(&mut count, "POSIX suites", || {
         let (passed, failed) = suites::run()?;
@@ -37,6 +38,12 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("\ntotal: {} passed, {} failed", count.passed, count.failed);
     if count.failed == 0 { Ok(()) } else { Err("not everything passed; see above".into()) }
+}
+
+/// Runs of the simulation, always the same.
+fn simulation() -> Result<()> {
+    let program = programs(Build::Dev)?.join("chiton-sim");
+    shown(Command::new(&program).args(["--seeds", "0..20"]))
 }
 
 fn step(count: &mut Count, name: &str, f: impl FnOnce() -> Result<()>) {

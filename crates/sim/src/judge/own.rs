@@ -334,7 +334,9 @@ impl Life {
             }
             Action::PunchHole { handle, offset, len } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
-                pushed(ino, Change::Punch { ino, offset: *offset, len: *len })
+                // Where nothing is stored but in the client's buffer, the hole is made there.
+                let change = Change::Punch { ino, offset: *offset, len: *len };
+                Ok(Some(Deed { buffers: Some(ino), ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
             }
             Action::Fsync { handle } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
