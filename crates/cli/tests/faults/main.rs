@@ -1,5 +1,5 @@
 //! What real processes survive: kills under load, restarts under open files, a torn journal, a second server, a server
-//! that is gone at the end of a mount, hostile peers. The real program, real mounts, real signals.
+//! that is gone at the end of a mount, hostile peers, masses of sessions. The real program, real mounts, real signals.
 //!
 //! Needs root (mounts); says so and passes where it is not.
 
@@ -9,4 +9,5 @@ mod hostile;
 mod peer;
 mod restart;
 mod rig;
+mod sessions;
 mod unmount;

@@ -73,6 +73,14 @@ impl Peer {
         assert!(matches!(found, Ok(Answer::Attr { .. })), "{found:?}");
     }
 
+    /// The server's own report.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let Ok(Answer::Bytes(json)) = self.ask(Call::Admin { what: "status".to_owned() }) else {
+            panic!("no status")
+        };
+        serde_json::from_slice(&json).expect("JSON")
+    }
+
     /// Ends the session in order.
     pub(crate) fn goodbye(self) {
         let answer = self.ask(Call::Bye);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long something may take that takes no time on an idle machine.
@@ -77,6 +77,22 @@ impl Scratch {
 
     pub(crate) fn mnt(&self) -> PathBuf {
         self.path("mnt")
+    }
+
+    /// Makes the data directory a file system of its own, in memory and of this size (`64m`). False, said aloud, where
+    /// mounting is not permitted.
+    pub(crate) fn small_disk(&self, size: &str) -> bool {
+        if !is_root() {
+            return false;
+        }
+        fs::create_dir(self.data()).expect("a folder");
+        let options = std::ffi::CString::new(format!("size={size},mode=700")).expect("no NUL");
+        let mounted =
+            rustix::mount::mount("tmpfs", self.data(), "tmpfs", MountFlags::empty(), options.as_c_str());
+        if let Err(e) = mounted {
+            eprintln!("SKIPPED: this test needs to mount a tmpfs: {e}");
+        }
+        mounted.is_ok()
     }
 
     /// Formats the data directory.
