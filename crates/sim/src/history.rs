@@ -272,6 +272,8 @@ pub enum Happened {
         /// Who.
         client: ClientId,
     },
+    /// The server's clock was set, perhaps back.
+    ClockSet,
     /// A server serves.
     ServerStarted {
         /// Which.

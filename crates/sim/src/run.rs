@@ -466,6 +466,7 @@ impl Cluster {
             }
             Fault::FullDisk { time } => self.for_a_while(*time, Mood { full: true, ..disk.mood() }),
             Fault::SetClock { wrong_ms } => {
+                self.recorder.push(Happened::ClockSet);
                 if let Some(live) = &self.serving.lock().live {
                     live.world.set_wrong(wrong_ms * 1_000_000);
                 }

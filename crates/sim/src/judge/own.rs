@@ -51,6 +51,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     }
                 }
             }
+            // Directories' times do not go back: those of what was answered without a time may be later than what comes.
+            Happened::ClockSet => lives.values_mut().for_each(|life| life.last_time = TIME_UNKNOWN),
             _ => {}
         }
     }
