@@ -1,12 +1,13 @@
-//! fsck on a data directory: what only the journal holds counts, a check writes nothing, and nobody else is let in.
+//! fsck on a data directory, served or not: what only the journal holds counts, a check writes nothing, and nobody else is let in.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::rig::{Hand, populate};
+use chiton_client::{Client, ClientOptions};
 use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
-use chiton_tools::fsck::{Finding, Offline, Options};
+use chiton_tools::fsck::{Finding, Offline, Options, check_online};
 use chiton_types::{Ino, Time};
 use chiton_world::{RealWorld, SharedWorld};
 
@@ -113,4 +114,52 @@ fn who_serves_keeps_others_out_and_a_damaged_journal_is_named_and_left() {
         files.into_iter().filter(|(path, _)| path.starts_with("journal/")).collect()
     };
     assert_eq!(journal_of(files(dir.path())), journal_of(before));
+}
+
+#[test]
+fn a_file_system_is_checked_while_it_is_served_and_changed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    format(dir.path());
+    let server = start(dir.path());
+    populate(&server);
+    let user = Some((0, 0, Vec::new()));
+    let options = ClientOptions { user, ..ClientOptions::default() };
+    let client = Client::embedded(server.clone(), options.clone()).expect("a client");
+    let hand = Hand::new(&server);
+    let check = |client: &Client| {
+        let (mut found, mut n) = (Vec::new(), 0);
+        let content = Options { content: true, ..Options::default() };
+        // The tree changes in the midst of the check: what is checked does not.
+        let mut busy = |_| {
+            let made = hand.dir(Ino::ROOT, &format!("busy {n}"));
+            let file = hand.file(made, "big", b"");
+            hand.write(file, &[(0, 9_000, 100 + n)], 9_000);
+            server.checkpoint().expect("a checkpoint");
+            n += 1;
+        };
+        let result = check_online(client, &content, &mut |f| found.push(f), &mut busy);
+        result.map(|summary| (summary, found))
+    };
+    let (summary, found) = check(&client).expect("checks");
+    assert_eq!((found, summary.inodes), (vec![], 11));
+    // What is wrong is found there, too.
+    let block =
+        files(dir.path()).into_keys().find(|path| path.starts_with("objects/blocks/")).expect("a block");
+    let path = dir.path().join(block);
+    let mut bytes = std::fs::read(&path).expect("reads");
+    bytes[500] ^= 1;
+    std::fs::write(&path, bytes).expect("writes");
+    let mut found = Vec::new();
+    let content = Options { content: true, ..Options::default() };
+    check_online(&client, &content, &mut |f| found.push(f), &mut |_| {}).expect("checks");
+    assert_eq!(found.iter().map(|f| f.problem.name()).collect::<Vec<_>>(), ["corrupt-block"]);
+    // Rows hold everybody's content: not for everybody.
+    let user = Some((12345, 1, Vec::new()));
+    let other = Client::embedded(server.clone(), ClientOptions { user, ..options }).expect("a client");
+    let error = check_online(&other, &content, &mut |_| {}, &mut |_| {}).expect_err("refused");
+    assert!(error.to_string().contains("only root"), "{error}");
+    drop((client, other, hand));
+    server.shutdown().expect("ends");
+    drop(server);
+    start(dir.path()).shutdown().expect("the store opens again");
 }
