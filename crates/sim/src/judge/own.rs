@@ -133,8 +133,9 @@ impl Life {
         if let Some((_, action)) = self.under_way.take() {
             let ino = self.fresh();
             if let Ok(Some(deed)) = self.deed(&action, ino, TIME_UNKNOWN) {
-                // If the model refuses it, so did the server. Nobody was told that anything is durable.
-                let _ = self.carry_out(Deed { durable: false, ..deed });
+                // If the model refuses it, so did the server. Nobody was told that anything is pushed or
+                // durable.
+                let _ = self.carry_out(Deed { durable: false, pushes: Vec::new(), ..deed });
             }
         }
     }
