@@ -1,9 +1,11 @@
 //! What real processes survive: kills under load, restarts under open files, a torn journal, a second server, a server
-//! that is gone at the end of a mount, hostile peers, masses of sessions. The real program, real mounts, real signals.
+//! that is gone at the end of a mount, hostile peers, masses of sessions, disks that fail. The real program, real
+//! mounts, real signals.
 //!
 //! Needs root (mounts); says so and passes where it is not.
 
 mod crash;
+mod disk;
 mod fencing;
 mod hostile;
 mod peer;
