@@ -408,8 +408,9 @@ impl Client {
     /// # Errors
     /// [`Refusal::Io`] if something of it was lost.
     pub fn sync(&self) -> Result<(), Refusal> {
-        self.files.sync()?;
-        self.service.commit(Position(0))
+        let pushed = self.files.sync();
+        self.service.commit(Position(0))?;
+        pushed
     }
 
     /// Pushes what is dirty here and waits until all that was answered is durable: fsync(2) of a directory (S18). What a
@@ -419,7 +420,7 @@ impl Client {
     /// [`Refusal::Io`] if something of it was lost.
     pub fn fsyncdir(&self) -> Result<(), Refusal> {
         // A failure is kept for those who have that file open.
-        let _ = self.files.sync();
+        let _ = self.files.push_all();
         self.service.commit(Position(0))
     }
 

@@ -60,6 +60,8 @@ pub struct Files {
     next_handle: AtomicU64,
     next_block: AtomicU64,
     dirty: Mutex<BTreeMap<Ino, Arc<FileState>>>,
+    /// Why a recall lost data, until a sync tells it.
+    pub(super) lost: Mutex<Option<Refusal>>,
     flusher: Mutex<Option<JoinHandle>>,
 }
 
@@ -90,6 +92,7 @@ impl Files {
             next_handle: AtomicU64::new(1),
             next_block: AtomicU64::new(1),
             dirty: Mutex::default(),
+            lost: Mutex::default(),
             flusher: Mutex::default(),
         });
         let (weak, budget) = (Arc::downgrade(&files), files.budget.clone());
@@ -154,12 +157,13 @@ impl Files {
     /// error was, or is now, the last thing that can be said about it).
     ///
     /// # Errors
-    /// Why data could not be pushed.
+    /// As [`Files::flush`].
     pub fn release(&self, fh: u64) -> Result<(), Refusal> {
         let open = self.handles.write().remove(&fh).ok_or(Refusal::BadHandle)?;
         let file = &open.file;
         // Also if it is not the last: two that end at once would each leave it to the other.
         let result = self.push(file, Scope::All);
+        let result = self.tell(&open, result);
         self.leave(file);
         self.service.closed(file.ino);
         result
@@ -205,8 +209,17 @@ impl Files {
     ///
     /// # Errors
     /// The last failure; also told to the handles of that file.
-    pub fn sync(&self) -> Result<(), Refusal> {
+    pub fn push_all(&self) -> Result<(), Refusal> {
         self.push_dirty(Scope::All, || true)
+    }
+
+    /// The same for whoever asks whether everything is there.
+    ///
+    /// # Errors
+    /// As [`Files::push_all`]; else, once, why data were lost when a lease was recalled.
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.push_all()?;
+        self.lost.lock().take().map_or(Ok(()), Err)
     }
 
     /// Shows size and times of a file that is being written here.

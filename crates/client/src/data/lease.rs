@@ -158,7 +158,8 @@ impl Files {
     }
 
     /// Gives a lease up: pushes what is dirty, then drops what is cached beyond `keep`. To be called on a thread that
-    /// holds nothing. What cannot be pushed is lost: EIO, or the store's reason, at the next flush or fsync.
+    /// holds nothing. What cannot be pushed is lost: EIO, or the store's reason, at the next flush, fsync or release of
+    /// each handle, and at the next sync.
     pub fn recall(&self, ino: Ino, keep: LeaseMode) {
         if !self.is_linearizable() {
             return;
@@ -183,6 +184,7 @@ impl Files {
                 );
                 inner.note_failure(refusal);
                 inner.drop_dirty(&self.budget);
+                *self.lost.lock() = Some(refusal);
             }
         }
         inner.lease = inner.lease.min(keep);

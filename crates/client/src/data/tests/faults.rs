@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chiton_objects::Objects;
+use chiton_proto::LeaseMode;
 use chiton_types::Refusal;
 
 use super::{Rig, caller, tiny};
@@ -143,4 +144,29 @@ fn dirty_data_reach_the_server_by_themselves() {
     let (writes, ..) = rig.server.counts();
     member.files.release(fh).expect("release");
     assert_eq!(rig.server.counts().0, writes, "nothing is sent when nothing is dirty");
+}
+
+/// S23, of what nobody waits for: a recall that cannot store.
+#[test]
+fn what_a_recall_loses_is_told_to_every_handle_and_to_sync() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (ino, fh) = member.create();
+    let [flushed, synced, spared] = [(); 3].map(|()| member.open(ino, OpenFlags::READ_WRITE));
+    rig.objects.set_full(true);
+    member.write(fh, 0, &[7; 100]);
+    member.files.recall(ino, LeaseMode::None);
+    rig.objects.set_full(false);
+    let later = member.open(ino, OpenFlags::READ_WRITE);
+    assert!(member.all(fh).is_empty(), "another client goes on without it");
+    assert_eq!(member.files.push_all(), Ok(()), "nothing waits");
+    assert_eq!(member.files.sync(), Err(Refusal::NoSpace));
+    assert_eq!(member.files.sync(), Ok(()), "once");
+    assert_eq!(member.files.flush(flushed), Err(Refusal::NoSpace));
+    assert_eq!(member.files.release(flushed), Ok(()), "once");
+    assert_eq!(member.files.fsync(synced, false), Err(Refusal::NoSpace));
+    assert_eq!(member.files.fsync(synced, false), Ok(()), "once");
+    assert_eq!(member.files.release(fh), Err(Refusal::NoSpace), "without a flush before");
+    assert_eq!(member.files.release(spared), Err(Refusal::NoSpace));
+    assert_eq!(member.files.release(later), Ok(()), "opened afterwards");
 }
