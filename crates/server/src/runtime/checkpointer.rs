@@ -36,6 +36,10 @@ impl Shared {
             if self.is_stopping() {
                 return;
             }
+            if self.meta.is_closed() {
+                // Whoever asks next says why, if it fails again.
+                let _ = self.reopen_meta();
+            }
             if self.is_due() || self.store_full.load(Relaxed) {
                 let before = self.checkpoint.failure.lock().clone();
                 match self.checkpoint_now() {
@@ -143,6 +147,13 @@ impl Shared {
         }
         let Err(error) = self.meta.get().commit(Batch { rows }) else { return Ok(()) };
         self.error_count.fetch_add(1, Relaxed);
+        // Whether it landed is not known; committing the same rows again does no harm.
+        Err(why(&self.mend_meta(error)))
+    }
+
+    /// To be called by whoever the metadata store failed, without the engine's lock: after a commit that failed it
+    /// refuses all that follow, until it is opened anew. Returns what to say.
+    pub(crate) fn mend_meta(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::NoSpace { .. }) && !self.store_full.swap(true, Relaxed) {
             // Those that wait for room are told.
             self.with_engine(|engine, _| engine.room_changed());
@@ -150,14 +161,17 @@ impl Shared {
         if matches!(error, StoreError::Fenced { .. }) {
             // Another server has opened the store: opening it again would take it away from that one.
             self.fenced("another server");
-            return Err(why(&error));
+            return error;
         }
-        // Whether it landed is not known; committing the same rows again does no harm.
-        let reopened = self.meta.reopen();
-        if let Err(StoreError::Fenced { .. }) = reopened {
-            self.fenced("another server");
-        }
-        Err(why(&reopened.err().unwrap_or(error)))
+        self.reopen_meta().err().unwrap_or(error)
+    }
+
+    fn reopen_meta(&self) -> Result<(), StoreError> {
+        self.meta.reopen().inspect_err(|error| {
+            if matches!(error, StoreError::Fenced { .. }) {
+                self.fenced("another server");
+            }
+        })
     }
 
     fn evict(&self) {

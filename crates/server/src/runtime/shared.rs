@@ -403,7 +403,7 @@ impl Shared {
         let (next, mark) = *ids;
         if next == mark {
             let mark = crate::runtime::startup::reserve_sessions(&*self.meta.get(), mark)
-                .map_err(|e| e.to_string())?;
+                .map_err(|e| self.mend_meta(e).to_string())?;
             ids.1 = mark;
         }
         ids.0 = next + 1;

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use chiton_journal::{FilePlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
@@ -74,6 +75,8 @@ impl Stores {
 pub(crate) struct Meta {
     open: OpenMeta,
     now: RwLock<Arc<dyn Metastore>>,
+    /// It could not be opened anew: nobody has it.
+    is_closed: AtomicBool,
     /// A snapshot that somebody reads. It goes before the store is opened anew.
     pub(crate) view: Mutex<Option<View>>,
 }
@@ -81,7 +84,7 @@ pub(crate) struct Meta {
 impl Meta {
     pub(crate) fn open(open: OpenMeta) -> Result<Meta, StoreError> {
         let now = RwLock::new(open()?);
-        Ok(Meta { open, now, view: Mutex::new(None) })
+        Ok(Meta { open, now, is_closed: AtomicBool::new(false), view: Mutex::new(None) })
     }
 
     pub(crate) fn get(&self) -> Arc<dyn Metastore> {
@@ -100,8 +103,15 @@ impl Meta {
         let mut now = self.now.write();
         // It may be beyond closing; what counts is whether it opens.
         let _ = now.close();
-        *now = (self.open)()?;
+        let opened = (self.open)();
+        self.is_closed.store(opened.is_err(), Relaxed);
+        *now = opened?;
         Ok(())
+    }
+
+    /// Opening it anew failed the last time.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
     }
 }
 

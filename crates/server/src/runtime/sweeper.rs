@@ -120,7 +120,9 @@ impl Shared {
             if self.is_stopping() {
                 return Err("the server stops".to_owned());
             }
-            let page = meta.scan(Bound::Excluded(&start), Some(b"N"), PAGE).map_err(|e| e.to_string())?;
+            let page = meta
+                .scan(Bound::Excluded(&start), Some(b"N"), PAGE)
+                .map_err(|e| self.mend_meta(e).to_string())?;
             for (key, value) in &page {
                 let chunk =
                     Chunk::decode(&mut Take::new(value)).map_err(|e| format!("row {key:02x?}: {e}"))?;
@@ -167,6 +169,6 @@ impl Shared {
         }
         // Only once the deletions are durable may the next start pass these writers over.
         self.objects.sync().map_err(|e| e.to_string())?;
-        self.meta.get().commit(batch).map_err(|e| e.to_string())
+        self.meta.get().commit(batch).map_err(|e| self.mend_meta(e).to_string())
     }
 }

@@ -1,11 +1,16 @@
 //! No space: changes are refused, nothing is corrupted, and service goes on when space returns.
 
-use crate::rig::{Asks, Rig, eventually, figure, file, quiet, refused, session};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::rig::{Asks, Rig, eventually, figure, file, quiet, refused, session, world};
 use chiton_journal::PlaceError;
-use chiton_metastore::Fault;
-use chiton_proto::{Call, Failure};
-use chiton_server::ServerOptions;
-use chiton_types::{Ino, Position, Refusal};
+use chiton_metastore::{Fault, Metastore, StoreError};
+use chiton_objects::{Objects, encode_block};
+use chiton_proto::{Answer, Call, Failure};
+use chiton_server::{Server, ServerOptions};
+use chiton_types::{BlockId, Ino, Position, Refusal};
 
 #[test]
 fn a_full_journal_refuses_changes_until_there_is_space() {
@@ -84,4 +89,52 @@ fn a_full_metadata_store_is_tried_again_and_pushes_back() {
     server.abandon();
     let server = rig.start(options);
     assert_eq!(session(&server).list(Ino::ROOT, false).len(), made + 1);
+}
+
+/// A store whose commit failed refuses everything until it is opened anew.
+#[test]
+fn a_metadata_store_that_refuses_is_opened_anew_whoever_notices() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    rig.meta.close().expect("closed");
+    // Their numbers are reserved in the metadata store, some thousands at a time.
+    let begins = |_: &i32| server.session_embedded("test", Box::new(|_| {})).is_ok();
+    let begun = (0..5_000).filter(begins).count();
+    assert!(begun >= 4_999, "{begun} of 5000");
+
+    // Nothing changes any more, so that nobody but the sweeper asks the store for anything.
+    let s = session(&server);
+    let block = BlockId { writer: s.session().0, number: 1 };
+    rig.objects.put(&block.key(), &encode_block(&[b"of nobody"])).expect("stored");
+    let view = match s.try_call(Call::Admin { what: "view open".to_owned() }) {
+        Ok(Answer::Bytes(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let view: serde_json::Value = serde_json::from_slice(&view).expect("JSON");
+    drop(s);
+    server.checkpoint().expect("written");
+    assert_eq!(rig.objects.list("blocks/", None, 9).expect("listed").len(), 1, "what is looked at stays");
+    let s = session(&server);
+    rig.meta.close().expect("closed");
+    s.try_call(Call::Admin { what: format!("view {} close", view["view"]) }).expect("over");
+    eventually("the block is swept", || rig.objects.list("blocks/", None, 9).expect("listed").is_empty());
+}
+
+#[test]
+fn a_metadata_store_that_could_not_be_opened_is_tried_again() {
+    let rig = Rig::new();
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let (mut stores, gone) = (rig.stores(), is_gone.clone());
+    let open = stores.open_meta;
+    stores.open_meta = Box::new(move || match gone.load(Relaxed) {
+        true => Err(StoreError::Closed { path: PathBuf::new() }),
+        false => open(),
+    });
+    let server = Server::start_with(&rig.info, stores, quiet(), world()).expect("starts");
+    is_gone.store(true, Relaxed);
+    rig.meta.close().expect("closed");
+    // Until their numbers run out.
+    while server.session_embedded("test", Box::new(|_| {})).is_ok() {}
+    is_gone.store(false, Relaxed);
+    eventually("it is open, though nobody asks", || rig.meta.stats().is_ok());
 }
