@@ -160,7 +160,7 @@ impl Namespace {
     /// What to tell the caller after the events of a plan are applied.
     pub fn outcome(&self, planned: Planned) -> Outcome {
         let attr = |ino: Ino| self.inodes.get(ino).map(Inode::attr);
-        Outcome { attr: planned.subject.and_then(attr), gone: planned.gone }
+        Outcome { attr: planned.subject.and_then(attr), gone: planned.gone, time: Time(0) }
     }
 
     /// An inode, or why it is not at hand.

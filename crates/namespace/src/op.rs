@@ -238,6 +238,8 @@ pub struct Outcome {
     /// Inode that lost its last name or place by this operation (unlink, rmdir, rename over), and whether it
     /// lives on as an orphan until it is closed.
     pub gone: Option<Gone>,
+    /// Of an operation without attributes afterwards: when it was carried out, 0 if not known (any more).
+    pub time: Time,
 }
 
 /// An inode that lost its last name.

@@ -288,7 +288,10 @@ fn attr() -> impl Strategy<Value = Attr> {
 
 fn outcome() -> impl Strategy<Value = Outcome> {
     let gone = (ino(), any::<bool>()).prop_map(|(ino, orphan)| Gone { ino, orphan });
-    (option::of(attr()), option::of(gone)).prop_map(|(attr, gone)| Outcome { attr, gone })
+    (option::of(attr()), option::of(gone), time()).prop_map(|(attr, gone, time)| {
+        let time = if attr.is_some() { Time(0) } else { time };
+        Outcome { attr, gone, time }
+    })
 }
 
 fn failure() -> impl Strategy<Value = Failure> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chiton_namespace::{AttrChange, Make, Op, Outcome};
 use chiton_proto::{Answer, Call, LeaseMode};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal, SessionId};
+use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal, SessionId, Time};
 use chiton_world::{RealWorld, SharedWorld};
 
 use super::fake_server::attr;
@@ -35,7 +35,7 @@ fn make(s: &str) -> Op {
 }
 
 fn made(ino: u64) -> Outcome {
-    Outcome { attr: Some(attr(Ino(ino))), gone: None }
+    Outcome { attr: Some(attr(Ino(ino))), gone: None, time: Time(0) }
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Fake {
         });
         let made = &self.journal[at];
         assert_eq!(made.name, *name_of(op), "one number, one operation");
-        (Position(at as u64 + 1), Outcome { attr: Some(attr(made.ino)), gone: None })
+        (Position(at as u64 + 1), Outcome { attr: Some(attr(made.ino)), gone: None, time: Time(0) })
     }
 
     fn answer(&mut self, session: SessionId, request: &Request) -> Result<Answer, Failure> {

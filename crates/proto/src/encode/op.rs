@@ -232,8 +232,9 @@ pub(super) fn put_outcome(out: &mut Vec<u8>, position: Position, outcome: &Outco
     };
     out.put_u8(attr | gone);
     out.put_u64(position.0);
-    if let Some(attr) = &outcome.attr {
-        put_attr(out, attr);
+    match &outcome.attr {
+        Some(attr) => put_attr(out, attr),
+        None => out.put_i64(outcome.time.0),
     }
     if let Some(gone) = &outcome.gone {
         out.put_u64(gone.ino.0);
@@ -247,11 +248,14 @@ pub(super) fn take_outcome(bits: u8, from: &mut Take<'_>) -> Result<(Position, O
         return bad("an outcome");
     }
     let position = Position(from.u64()?);
-    let attr = if bits & HAS_ATTR != 0 { Some(take_attr(from)?) } else { None };
+    let (attr, time) = match bits & HAS_ATTR {
+        0 => (None, Time(from.i64()?)),
+        _ => (Some(take_attr(from)?), Time(0)),
+    };
     let gone = if bits & HAS_GONE != 0 {
         Some(Gone { ino: Ino(from.u64()?), orphan: bits & GONE_ORPHAN != 0 })
     } else {
         None
     };
-    Ok((position, Outcome { attr, gone }))
+    Ok((position, Outcome { attr, gone, time }))
 }

@@ -32,6 +32,13 @@ pub(super) struct Asked<'a> {
     pub(super) op: &'a Op,
 }
 
+impl Asked<'_> {
+    /// When it was carried out the first time, if the client knows.
+    fn former_time(&self) -> Option<Time> {
+        self.again.map(|again| again.time).filter(|time| *time != Time(0))
+    }
+}
+
 /// A carried out operation.
 pub(super) struct Performed {
     pub(super) position: Position,
@@ -75,7 +82,7 @@ impl Engine {
         }
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
-        let now = asked.again.map(|again| again.time).filter(|time| *time != Time(0)).unwrap_or(m.now);
+        let now = asked.former_time().unwrap_or(m.now);
 
         self.events.clear();
         let opens = &self.opens;
@@ -113,6 +120,9 @@ impl Engine {
             self.volatile.orphans.insert(gone.ino);
         }
         let mut performed = self.finish(asked, planned, position, m);
+        if performed.outcome.attr.is_none() {
+            performed.outcome.time = now;
+        }
         if is_volatile {
             performed.position = NOT_JOURNALLED;
         }
@@ -295,7 +305,8 @@ impl Engine {
                 session.window.open_counted(asked.seq);
             }
         }
-        let outcome = Outcome { attr, gone: done.gone() };
+        let time = asked.former_time().filter(|_| attr.is_none()).unwrap_or_default();
+        let outcome = Outcome { attr, gone: done.gone(), time };
         let (lease, parent_leased) =
             if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
         Ok(Performed { position: done.position, outcome, lease, parent_leased })

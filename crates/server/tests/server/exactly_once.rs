@@ -11,7 +11,7 @@ use chiton_proto::{
     PROTOCOL_VERSION, Query, RecallChannel, RecallDone, Reply, Request, Welcome,
 };
 use chiton_server::{Server, ServerOptions};
-use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
+use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -84,7 +84,7 @@ fn again((position, outcome): &(Position, Outcome)) -> Option<Again> {
         boot: 1,
         position: *position,
         ino: attr.map(|attr| attr.ino).unwrap_or_default(),
-        time: attr.map(|attr| attr.ctime).unwrap_or(Time(0)),
+        time: attr.map_or(outcome.time, |attr| attr.ctime),
     })
 }
 
@@ -194,6 +194,46 @@ fn a_crashed_server_gets_what_it_lost_in_its_former_order() {
         // Numbers given out from now on are none of the former ones.
         assert_ne!(a2.create(dir, "new"), file_ino);
     });
+}
+
+/// What is answered without attributes has a time, too: that of the directory it was in.
+#[test]
+fn what_is_carried_out_again_gets_the_time_of_the_first_time() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let mut rig = Rig::new();
+    let mut options = quiet();
+    options.journal.flush_interval = Duration::from_secs(3600);
+    options.grace_ms = 60_000;
+    options.session_ms = 60_000;
+    let server = rig.start(options.clone());
+    let address = serve(&server, tmp.path());
+    let c = Client::new(&address);
+    let made = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made");
+    let rmdir = Op::Rmdir { parent: Ino::ROOT, name: name("d") };
+    let removed = c.numbered(2, None, rmdir.clone()).expect("removed");
+    assert_eq!(removed.1.attr, None);
+    let mtime = c.getattr(Ino::ROOT).expect("there").0.mtime;
+    assert_eq!(removed.1.time, mtime);
+    rig.crash(&server);
+
+    let server = rig.start(options);
+    let c = c.resume(&serve(&server, tmp.path()), 2);
+    // Both at once: neither is carried out before all have come.
+    let resend = |seq, again, op| {
+        let request = c.request(seq, again, Call::Op { op, open: false });
+        c.connection.send(&request);
+        request.id
+    };
+    let first = resend(1, again(&made), make(Ino::ROOT, "d", Make::Dir));
+    let second = resend(2, again(&removed), rmdir.clone());
+    c.connection.flush();
+    let get = |id| outcome(c.connection.wait(id).expect("answered")).expect("carried out");
+    get(first);
+    let (_, done) = get(second);
+    assert_eq!((done.time, c.getattr(Ino::ROOT).expect("there").0.mtime), (mtime, mtime));
+    // Sent once more, by a client that goes on knowing it.
+    let (_, repeated) = c.numbered(2, again(&removed), rmdir).expect("answered");
+    assert_eq!(repeated.time, mtime);
 }
 
 #[test]

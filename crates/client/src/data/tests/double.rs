@@ -292,7 +292,7 @@ impl Double {
         }
         let file = &files[&ino];
         let lease = file.leases.get(&session).copied().unwrap_or(LeaseMode::None);
-        let outcome = Outcome { attr: Some(file.attr.clone()), gone: None };
+        let outcome = Outcome { attr: Some(file.attr.clone()), gone: None, time: Time(0) };
         drop(state);
         self.changed.notify_all();
         Ok(Answer::Op { position: at, outcome, lease, parent_leased: false })
