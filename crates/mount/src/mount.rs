@@ -212,7 +212,12 @@ fn serve(
     let serving_kernel = kernel.clone();
     let invalidating =
         std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || serving_kernel.run())?;
-    let dispatch =
-        std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || session.run())?;
+    let dispatch = std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || {
+        match session.run() {
+            // The kernel's word for the end to whoever was just fetching a request; the others get ENODEV.
+            Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
+            result => result,
+        }
+    })?;
     Ok((kernel, dispatch, invalidating))
 }
