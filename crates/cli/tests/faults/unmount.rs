@@ -113,11 +113,17 @@ fn who_waits_for_a_dead_server_can_be_killed_and_goes_on_when_it_is_back() {
     let (mut server, mounted) = with_unsaved(&scratch);
     server.kill();
     let mkdir = |name: &str| Command::new("mkdir").arg(mounted.path(name)).spawn().expect("runs");
-    let (mut patient, mut killed) = (mkdir("patient"), mkdir("killed"));
+    // One after the other: whoever waits for the kernel's lock of a directory behind another caller cannot be killed.
+    let mut killed = mkdir("killed");
+    let stat = format!("/proc/{}/stat", killed.id());
+    let is_waiting =
+        || std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") S ") || s.contains(") D "));
+    until("it waits", is_waiting);
     let start = now();
     killed.kill().expect("it is ours");
     until("the killed process is gone", || killed.try_wait().expect("it is ours").is_some());
     eprintln!("killed within {:?}", start.elapsed());
+    let mut patient = mkdir("patient");
     assert!(patient.try_wait().expect("it is ours").is_none());
     let _server = serve(&scratch, &[]);
     assert!(patient.wait().expect("it ends").success());
