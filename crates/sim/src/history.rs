@@ -196,6 +196,33 @@ pub enum Action {
     Sync,
 }
 
+impl Action {
+    /// The paths that it names, both of those with two.
+    pub fn paths_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Action::Mkdir { path }
+            | Action::Create { path, .. }
+            | Action::Symlink { path, .. }
+            | Action::Unlink { path }
+            | Action::Rmdir { path }
+            | Action::SetXattr { path, .. }
+            | Action::Chmod { path, .. }
+            | Action::SetTimes { path, .. }
+            | Action::Truncate { path, .. }
+            | Action::Open { path, .. }
+            | Action::ReadFile { path }
+            | Action::Stat { path }
+            | Action::ReadLink { path }
+            | Action::GetXattr { path, .. }
+            | Action::List { path } => vec![path],
+            Action::Link { from, to } | Action::Rename { from, to } | Action::Exchange { from, to } => {
+                vec![from, to]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Attributes as they were answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {

@@ -194,18 +194,7 @@ pub fn read_tree(client: &Client) -> Result<Tree, String> {
                 todo.push(format!("{path}{slash}{}", entry.name));
             }
         }
-        let node = Node {
-            ino: attr.ino,
-            kind: attr.kind,
-            mode: attr.mode.0,
-            nlink: attr.nlink,
-            size: attr.size,
-            atime: attr.atime,
-            mtime: attr.mtime,
-            ctime: attr.ctime,
-            content,
-            xattrs,
-        };
+        let node = Node::new(&attr, content, xattrs);
         tree.nodes.insert(path, node);
     }
     Ok(tree)

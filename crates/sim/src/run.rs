@@ -600,31 +600,11 @@ impl Cluster {
 
 /// The action with its own paths in `root`.
 fn in_root(action: &Action, root: &str) -> Action {
-    let at = |path: &String| match path.strip_prefix(OWN) {
-        Some(rest) => format!("{root}{rest}"),
-        None => path.clone(),
-    };
     let mut action = action.clone();
-    match &mut action {
-        Action::Mkdir { path }
-        | Action::Create { path, .. }
-        | Action::Symlink { path, .. }
-        | Action::Unlink { path }
-        | Action::Rmdir { path }
-        | Action::SetXattr { path, .. }
-        | Action::Chmod { path, .. }
-        | Action::SetTimes { path, .. }
-        | Action::Truncate { path, .. }
-        | Action::Open { path, .. }
-        | Action::ReadFile { path }
-        | Action::Stat { path }
-        | Action::ReadLink { path }
-        | Action::GetXattr { path, .. }
-        | Action::List { path } => *path = at(path),
-        Action::Link { from, to } | Action::Rename { from, to } | Action::Exchange { from, to } => {
-            (*from, *to) = (at(from), at(to));
+    for path in action.paths_mut() {
+        if let Some(rest) = path.strip_prefix(OWN) {
+            *path = format!("{root}{rest}");
         }
-        _ => {}
     }
     action
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_types::{Ino, Kind, Time};
+use chiton_types::{Attr, Ino, Kind, Time};
 
 /// An inode with all that can be asked of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,24 @@ pub struct Node {
     pub content: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<String, Vec<u8>>,
+}
+
+impl Node {
+    /// Of attributes, and what they do not hold.
+    pub fn new(attr: &Attr, content: Vec<u8>, xattrs: BTreeMap<String, Vec<u8>>) -> Node {
+        Node {
+            ino: attr.ino,
+            kind: attr.kind,
+            mode: attr.mode.0,
+            nlink: attr.nlink,
+            size: attr.size,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            content,
+            xattrs,
+        }
+    }
 }
 
 /// Nodes by path; the root is `/`. Several names of one inode are several paths with equal nodes.

@@ -57,18 +57,7 @@ fn node(session: &EmbeddedSession, objects: &dyn Objects, ino: Ino) -> Result<No
         let value = bytes(session, Query::GetXattr { ino, name: name.to_vec() })?;
         xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
     }
-    Ok(Node {
-        ino,
-        kind: attr.kind,
-        mode: attr.mode.0,
-        nlink: attr.nlink,
-        size: attr.size,
-        atime: attr.atime,
-        mtime: attr.mtime,
-        ctime: attr.ctime,
-        content,
-        xattrs,
-    })
+    Ok(Node::new(&attr, content, xattrs))
 }
 
 fn bytes(session: &EmbeddedSession, query: Query) -> Result<Vec<u8>, String> {

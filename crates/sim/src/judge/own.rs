@@ -254,7 +254,7 @@ impl Life {
 
     /// What an action does to the model; `None`: nothing, or it is not about this directory.
     fn deed(&self, action: &Action, ino: Ino, time: Time) -> Result<Option<Deed>, Refusal> {
-        if paths(action).iter().any(|path| self.within(path).is_none()) {
+        if action.clone().paths_mut().iter().any(|path| self.within(path).is_none()) {
             return Ok(None);
         }
         let make = |path: &str, what: What, mode: u16| -> Result<Change, Refusal> {
@@ -447,30 +447,6 @@ struct Deed {
 impl Deed {
     fn act(changes: Vec<(Change, Time)>) -> Deed {
         Deed { changes, ..Deed::default() }
-    }
-}
-
-fn paths(action: &Action) -> Vec<&str> {
-    match action {
-        Action::Mkdir { path }
-        | Action::Create { path, .. }
-        | Action::Symlink { path, .. }
-        | Action::Unlink { path }
-        | Action::Rmdir { path }
-        | Action::SetXattr { path, .. }
-        | Action::Chmod { path, .. }
-        | Action::SetTimes { path, .. }
-        | Action::Truncate { path, .. }
-        | Action::Open { path, .. }
-        | Action::ReadFile { path }
-        | Action::Stat { path }
-        | Action::ReadLink { path }
-        | Action::GetXattr { path, .. }
-        | Action::List { path } => vec![path],
-        Action::Link { from, to } | Action::Rename { from, to } | Action::Exchange { from, to } => {
-            vec![from, to]
-        }
-        _ => Vec::new(),
     }
 }
 
