@@ -220,7 +220,10 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
     fs::create_dir(mounted.file("scratch")).expect("a directory");
     fs::create_dir(mounted.file("scratch/sub")).expect("a directory");
     fs::write(mounted.file("scratch/sub/f"), "x").expect("a file");
-    assert!(done(&["policy", "set", &at("scratch"), "ramdisk"]).contains("rpcs"));
+    assert!(
+        done(&["policy", "set", &at("scratch"), "ramdisk"])
+            .contains("rpcs (consistency strong, durability none)")
+    );
     assert!(done(&["policy", "get", &at("scratch")]).contains("durability: none"));
     let explained: Value =
         serde_json::from_str(&done(&["policy", "explain", "--json", &at("scratch/sub/f")])).expect("JSON");

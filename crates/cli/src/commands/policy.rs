@@ -171,7 +171,14 @@ fn set(args: &Set) -> Outcome {
         println!("{}", effective(&args.path)?);
     } else {
         let value = effective(&args.path)?;
-        println!("{} has the policy {}", args.path.display(), value["composition"].as_str().unwrap_or("?"));
+        let of = |key: &str| value[key].as_str().unwrap_or("?").to_owned();
+        println!(
+            "{at}: {} (consistency {}, durability {}); chiton policy explain {at} draws what that means",
+            of("composition"),
+            of("consistency"),
+            of("durability"),
+            at = args.path.display(),
+        );
     }
     Ok(())
 }
