@@ -16,8 +16,23 @@ use clap::Parser;
 
 use crate::args::{Chiton, Command};
 
+/// `chiton … | head` ends like other programs when nobody reads any more. (The signal for it stays ignored: sockets
+/// would raise it as well.)
+fn end_quietly_with_the_reader() {
+    const ENDED_BY_SIGPIPE: i32 = 128 + 13;
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let said = info.payload().downcast_ref::<String>();
+        if said.is_some_and(|s| s.starts_with("failed printing to stdout") && s.contains("(os error 32)")) {
+            std::process::exit(ENDED_BY_SIGPIPE);
+        }
+        before(info);
+    }));
+}
+
 fn main() -> ExitCode {
     chiton_bench::mdtest::child_main_if_requested();
+    end_quietly_with_the_reader();
     let chiton = Chiton::parse();
     let result = match chiton.command {
         Command::Format(args) => commands::format::run(&args),

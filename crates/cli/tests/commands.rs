@@ -159,6 +159,19 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
     assert!(done(&["status", &path("new")]).contains("served      false"));
 }
 
+/// As in `chiton … | head`.
+#[test]
+fn nobody_who_reads_ends_a_command_quietly() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ended = Command::new(env!("CARGO_BIN_EXE_chiton"))
+        .args(["policy", "presets"])
+        .stdout(writer)
+        .output()
+        .expect("chiton runs");
+    assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()), (Some(141), ""));
+}
+
 #[test]
 fn completions_are_there_for_every_shell() {
     for shell in ["bash", "zsh", "fish"] {

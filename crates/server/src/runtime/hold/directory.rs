@@ -196,7 +196,7 @@ pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What `/proc` says about a process.
+/// What `/proc` says about a process that runs. One that ended and is not yet waited for holds nothing any more.
 struct Stat {
     /// Its start, in clock ticks after boot.
     started: u64,
@@ -209,7 +209,11 @@ impl Stat {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
         // The second field may hold spaces and parentheses. The third is the state, the 22nd the start.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let stopped = matches!(fields.next()?, "T" | "t");
+        let state = fields.next()?;
+        if matches!(state, "Z" | "X") {
+            return None;
+        }
+        let stopped = matches!(state, "T" | "t");
         Some(Stat { started: fields.nth(18)?.parse().ok()?, stopped })
     }
 }
@@ -235,6 +239,21 @@ mod tests {
         assert!(DirectoryHold::take(dir.path(), true, &RealWorld).is_err());
         drop(hold);
         DirectoryHold::take(dir.path(), false, &RealWorld).expect("free again");
+    }
+
+    #[test]
+    fn who_ended_and_is_not_waited_for_does_not_run() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep(1) runs");
+        let pid = Pid::from_child(&child);
+        assert!(started(pid).is_some());
+        child.kill().expect("it is ours");
+        let stat =
+            || fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("not waited for");
+        while !stat().contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(started(pid), None);
+        child.wait().expect("ended");
     }
 
     #[test]
