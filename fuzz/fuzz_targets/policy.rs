@@ -1,10 +1,6 @@
-//! Policy files and compositions as administrators type them.
+//! See `crates/fuzz`.
 #![no_main]
 
-use chiton_policy::{Place, PolicyFile, parse_composition};
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
-    let _ = PolicyFile::parse(text);
-    let _ = parse_composition(text, Place::START);
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    chiton_fuzz::try_one("policy", bytes);
 });

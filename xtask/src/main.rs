@@ -7,6 +7,7 @@ mod bench;
 mod crash;
 mod demo;
 mod fix;
+mod fuzz;
 mod run;
 mod sim;
 mod stopwatch;
@@ -25,6 +26,7 @@ Usage: ./x COMMAND [OPTIONS]
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
+  fuzz [OPTIONS]    hostile input for everything that reads what others wrote (--seconds N, --target NAME)
   suites            only the POSIX suites (pjdfstest, fsx) on a mount
   fix               writes what can be fixed by machine: format, clippy's suggestions
 ";
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(rest),
         "crash" => crash::run(rest),
         "ace" => ace::run(rest),
+        "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "suites" => suites::run().map(|_| ()),
         "fix" => fix::run(),

@@ -10,6 +10,9 @@ use crate::run::{Build, Result, cargo, programs, shown};
 use crate::stopwatch::Stopwatch;
 use crate::{demo, suites};
 
+/// Of each run of all checks, so long goes to fresh seeds.
+const FRESH_SECONDS: &str = "15";
+
 #[derive(Default)]
 struct Count {
     passed: u64,
@@ -40,10 +43,12 @@ pub(crate) fn run() -> Result<()> {
     if count.failed == 0 { Ok(()) } else { Err("not everything passed; see above".into()) }
 }
 
-/// Runs of the simulation, always the same.
+/// Runs of the simulation: some always the same, and as many fresh ones as the time allows. The first seed of these is
+/// printed before them, and a failure prints the commands that repeat it.
 fn simulation() -> Result<()> {
     let program = programs(Build::Dev)?.join("chiton-sim");
-    shown(Command::new(&program).args(["--seeds", "0..20"]))
+    shown(Command::new(&program).args(["--seeds", "0..20"]))?;
+    shown(Command::new(&program).args(["--seconds", FRESH_SECONDS]))
 }
 
 fn step(count: &mut Count, name: &str, f: impl FnOnce() -> Result<()>) {

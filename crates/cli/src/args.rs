@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
+use crate::commands::realm;
 use chiton_server::DataAddress;
 
 use crate::{duration, size};
@@ -20,7 +21,9 @@ Examples:
   chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117
   chiton mount --server tcp:server:7117 /mnt/chiton
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 held or in use by somebody else, 4 nothing there.";
+  chiton run --policy batchfs --path /mnt/chiton/job -- make -C /mnt/chiton/job     a job on its own, merged if it succeeds
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 held or in use by somebody else, 4 nothing there, 5 stopped by a conflict.";
 
 /// A file system whose subtrees each have their own consistency and durability.
 #[derive(Debug, Parser)]
@@ -50,6 +53,24 @@ pub(crate) enum Command {
     Flush(Target),
     /// Say what subtrees ask for: consistency, durability and more.
     Policy(PolicyArgs),
+    /// Take a directory of a mount for that mount alone.
+    Decouple(realm::Decouple),
+    /// Merge what was done so far in a decoupled directory; work goes on there.
+    Sync(realm::Within),
+    /// Show what a merge would do.
+    Diff(realm::Within),
+    /// Merge what was done in a decoupled directory, and give it back.
+    Merge(realm::Merge),
+    /// Drop what was done in a decoupled directory, and give it back.
+    Discard(realm::Discard),
+    /// Give a decoupled directory back as its policy says, or end what a vanished client has.
+    Recouple(realm::Recouple),
+    /// List what is decoupled, and whose it is.
+    Decoupled(realm::Decoupled),
+    /// Merge or drop what mounts that died left of decoupled directories.
+    Recover(realm::Recover),
+    /// Run a command in a decoupled directory: merged if it succeeds, else dropped.
+    Run(realm::Run),
     /// Look at a journal, take it out, put it back, change it.
     Journal(JournalArgs),
     /// Check a file system, served or not; repair one that is not.
@@ -161,6 +182,13 @@ pub(crate) struct Mount {
     /// When unmounting: give up on a server that says nothing for so many seconds, and what it has not got.
     #[arg(long, default_value_t = 30)]
     pub(crate) unmount_timeout: u64,
+    /// Subtrees whose policy says that a client decouples them are worked in through the server, as if it were strong;
+    /// chiton decouple is refused.
+    #[arg(long)]
+    pub(crate) no_decouple: bool,
+    /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).
+    #[arg(long)]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Honour set-user-id bits and device nodes (root only).
     #[arg(long)]
     pub(crate) suid_dev: bool,

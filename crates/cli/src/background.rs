@@ -58,11 +58,7 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     let said = std::fs::read(log).unwrap_or_default();
     let said = String::from_utf8_lossy(said.get(log_start as usize..).unwrap_or_default()).into_owned();
     let message = said.trim().trim_start_matches("chiton: ").to_string();
-    let class = match status.code() {
-        Some(3) => Class::Busy,
-        Some(4) => Class::Absent,
-        _ => Class::Failed,
-    };
+    let class = Class::of(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or_default());
     Err(Failure::new(
         class,
         if message.is_empty() { format!("the background process ended: {status}") } else { message },

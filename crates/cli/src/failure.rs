@@ -15,6 +15,20 @@ pub(crate) enum Class {
     Busy = 3,
     /// 4: nothing there: no such directory, not formatted, no server.
     Absent = 4,
+    /// 5: others changed the same, and the policy does not say who is right.
+    Conflict = 5,
+}
+
+impl Class {
+    /// The class of an exit code that another process of ours, or a mount, has told.
+    pub(crate) fn of(exit_code: u8) -> Class {
+        match exit_code {
+            3 => Class::Busy,
+            4 => Class::Absent,
+            5 => Class::Conflict,
+            _ => Class::Failed,
+        }
+    }
 }
 
 /// A failure: its class, and a message that says what to do next.
@@ -38,6 +52,10 @@ impl Failure {
 
     pub(crate) fn absent(message: impl fmt::Display) -> Failure {
         Failure::new(Class::Absent, message.to_string())
+    }
+
+    pub(crate) fn conflict(message: impl fmt::Display) -> Failure {
+        Failure::new(Class::Conflict, message.to_string())
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

@@ -16,6 +16,11 @@ use clap::Parser;
 
 use crate::args::{Chiton, Command};
 
+/// A server allocates and frees millions of small things, many on another thread than the one that made them, which
+/// costs the C library's allocator up to 40 % of all processor time (docs/decisions/2026-11-22-allocator.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// `chiton … | head` ends like other programs when nobody reads any more. (The signal for it stays ignored: sockets
 /// would raise it as well.)
 fn end_quietly_with_the_reader() {
@@ -44,6 +49,15 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(&args),
         Command::Flush(args) => commands::flush::run(&args),
         Command::Policy(args) => commands::policy::run(&args),
+        Command::Decouple(args) => commands::realm::decouple(&args),
+        Command::Sync(args) => commands::realm::sync(&args),
+        Command::Diff(args) => commands::realm::diff(&args),
+        Command::Merge(args) => commands::realm::merge(&args),
+        Command::Discard(args) => commands::realm::discard(&args),
+        Command::Recouple(args) => commands::realm::recouple(&args),
+        Command::Decoupled(args) => commands::realm::decoupled(&args),
+        Command::Recover(args) => commands::realm::recover(&args),
+        Command::Run(args) => return commands::realm::run(&args),
         Command::Journal(args) => commands::journal::run(&args),
         Command::Dump(args) => commands::dump::run_dump(&args),
         Command::Load(args) => commands::dump::run_load(&args),

@@ -18,6 +18,8 @@ const BETWEEN_LINES: Duration = Duration::from_secs(2);
 /// One piece of long work.
 pub(crate) struct Work {
     what: &'static str,
+    /// What is counted; nothing: bytes.
+    unit: Option<&'static str>,
     bar: ProgressBar,
     is_terminal: bool,
     begun: Duration,
@@ -28,27 +30,40 @@ pub(crate) struct Work {
 impl Work {
     /// Begins; `what` is what is being done: `reading the journal`.
     pub(crate) fn begin(what: &'static str) -> Work {
+        Work::of(what, None, "{msg} {bar:30} {bytes}/{total_bytes} {eta}")
+    }
+
+    /// The same, of work that is counted in `unit`.
+    pub(crate) fn counting(what: &'static str, unit: &'static str) -> Work {
+        Work::of(what, Some(unit), "{msg} {bar:30} {human_pos}/{human_len} {eta}")
+    }
+
+    fn of(what: &'static str, unit: Option<&'static str>, template: &str) -> Work {
         let bar = ProgressBar::hidden();
-        let template = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
         bar.set_style(ProgressStyle::with_template(template).expect("a valid template"));
         bar.set_message(what);
         let begun = RealWorld.monotonic();
         let is_terminal = std::io::stderr().is_terminal();
-        Work { what, bar, is_terminal, begun, line_at: AtomicU64::new(millis(begun + QUIET)) }
+        Work { what, unit, bar, is_terminal, begun, line_at: AtomicU64::new(millis(begun + QUIET)) }
     }
 
     /// So far.
     pub(crate) fn tell(&self, progress: Progress) {
+        self.count(progress.bytes_done, progress.bytes_total);
+    }
+
+    /// So far.
+    pub(crate) fn count(&self, done: u64, total: u64) {
         let now = RealWorld.monotonic();
         if self.is_terminal {
             if self.bar.is_hidden() && now >= self.begun + QUIET {
                 self.bar.set_draw_target(ProgressDrawTarget::stderr());
             }
-            self.bar.set_length(progress.bytes_total);
-            self.bar.set_position(progress.bytes_done);
+            self.bar.set_length(total);
+            self.bar.set_position(done);
         } else if millis(now) >= self.line_at.load(Ordering::Relaxed) {
             self.line_at.store(millis(now + BETWEEN_LINES), Ordering::Relaxed);
-            eprintln!("chiton: {}", line(self.what, progress, now - self.begun));
+            eprintln!("chiton: {}", line(self.what, self.unit, done, total, now - self.begun));
         }
     }
 }
@@ -64,14 +79,17 @@ impl Drop for Work {
 }
 
 /// `replaying the journal: 12.0 MiB of 64.0 MiB, about 3 s left`.
-pub(crate) fn line(what: &str, progress: Progress, spent: Duration) -> String {
-    let (done, total) = (progress.bytes_done.min(progress.bytes_total), progress.bytes_total);
-    let sizes = format!("{} of {}", size::human(done), size::human(total));
+fn line(what: &str, unit: Option<&str>, done: u64, total: u64, spent: Duration) -> String {
+    let done = done.min(total);
+    let so_far = match unit {
+        None => format!("{} of {}", size::human(done), size::human(total)),
+        Some(unit) => format!("{done} of {total} {unit}"),
+    };
     if done == 0 {
-        return format!("{what}: {sizes}");
+        return format!("{what}: {so_far}");
     }
     let left = spent.as_secs_f64() * (total - done) as f64 / done as f64;
-    format!("{what}: {sizes}, about {left:.0} s left")
+    format!("{what}: {so_far}, about {left:.0} s left")
 }
 
 #[cfg(test)]
@@ -81,11 +99,12 @@ mod tests {
     #[test]
     fn lines_say_how_much_is_left() {
         let check = |bytes_done, expect: &str| {
-            let progress = Progress { bytes_done, bytes_total: 4096 };
-            assert_eq!(line("reading", progress, Duration::from_secs(3)), expect);
+            assert_eq!(line("reading", None, bytes_done, 4096, Duration::from_secs(3)), expect);
         };
         check(0, "reading: 0 B of 4.0 KiB");
         check(1024, "reading: 1.0 KiB of 4.0 KiB, about 9 s left");
         check(9999, "reading: 4.0 KiB of 4.0 KiB, about 0 s left");
+        let counted = line("merging", Some("events"), 5, 20, Duration::from_secs(3));
+        assert_eq!(counted, "merging: 5 of 20 events, about 9 s left");
     }
 }

@@ -32,27 +32,50 @@ pub(crate) fn socket(data: &DataAddress) -> Outcome<PathBuf> {
         DataAddress::Dir(dir) => return Ok(dir.join(SOCKET)),
         DataAddress::S3(location) => location,
     };
+    let dir = own_dir()?;
+    // The name of a socket is short; what is cut off still counts.
+    let name = location.to_string();
+    let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
+    Ok(dir.join(format!("{hash:016x}.socket")))
+}
+
+/// A directory that only this user may enter, which is made.
+fn own_dir() -> Outcome<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("chiton"),
         _ => std::env::temp_dir().join(format!("chiton-{uid}")),
     };
+    made(dir, 0o700, "remove it, or set XDG_RUNTIME_DIR")
+}
+
+/// The directory, made with this mode if it is not there; it is this user's, and gives others no more than that.
+fn made(dir: PathBuf, mode: u32, hint: &str) -> Outcome<PathBuf> {
     let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", dir.display()));
-    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+    match std::fs::DirBuilder::new().mode(mode).create(&dir) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
         _ => {}
     }
     let meta = std::fs::symlink_metadata(&dir).map_err(failed)?;
-    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+    let uid = rustix::process::getuid().as_raw();
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o777 & !mode != 0 {
         return Err(Failure::failed(format!(
-            "{} is not a directory of this user alone: remove it, or set XDG_RUNTIME_DIR",
+            "{} is not a directory of this user alone: {hint}",
             dir.display()
         )));
     }
-    // The name of a socket is short; what is cut off still counts.
-    let name = location.to_string();
-    let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
-    Ok(dir.join(format!("{hash:016x}.socket")))
+    Ok(dir)
+}
+
+/// Where a mount of this process is asked about decoupled subtrees. `for_others`: other users may come near; whether
+/// they are heard is the mount's to decide.
+pub(crate) fn control_socket(for_others: bool) -> Outcome<PathBuf> {
+    let run = Path::new("/run");
+    let dir = match for_others && rustix::process::geteuid().is_root() && run.is_dir() {
+        true => made(run.join("chiton"), 0o711, "remove it")?,
+        false => own_dir()?,
+    };
+    Ok(dir.join(format!("mount-{}.socket", std::process::id())))
 }
 
 /// The address of the server behind `target`.
@@ -114,19 +137,41 @@ fn from_source(source: &str, target: &str) -> Outcome<Address> {
 
 /// The source (`chiton:…`) of the Chiton mount whose mount point is `path`; `None` if there is none.
 fn mounted_source(path: &Path) -> Outcome<Option<String>> {
-    let table = std::fs::read_to_string("/proc/self/mounts")
-        .map_err(|e| Failure::failed(format!("cannot read the table of mounts: {e}")))?;
     // A dead mount answers no stat, so the path is compared as it stands too.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| absolute.clone());
-    let mut found = None;
+    Ok(mounts()?
+        .into_iter()
+        .rev()
+        .find(|(dir, _)| *dir == absolute || *dir == canonical)
+        .map(|(_, source)| source))
+}
+
+/// The mount point and the source of the mount that `path` is in, which need not be there. `None`: it is in none of FUSE.
+pub(crate) fn mount_around(path: &Path) -> Outcome<Option<(PathBuf, String)>> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut found: Option<(PathBuf, String)> = None;
+    for (dir, source) in mounts()? {
+        let is_nearer = found.as_ref().is_none_or(|(nearest, _)| dir.starts_with(nearest));
+        if path.starts_with(&dir) && is_nearer {
+            found = Some((dir, source));
+        }
+    }
+    Ok(found)
+}
+
+/// Mount points and sources of all FUSE mounts.
+fn mounts() -> Outcome<Vec<(PathBuf, String)>> {
+    let table = std::fs::read_to_string("/proc/self/mounts")
+        .map_err(|e| Failure::failed(format!("cannot read the table of mounts: {e}")))?;
+    let mut found = Vec::new();
     for line in table.lines() {
         let mut fields = line.split(' ').map(unescape);
         let (Some(source), Some(dir), Some(kind)) = (fields.next(), fields.next(), fields.next()) else {
             continue;
         };
-        if kind.starts_with("fuse") && (Path::new(&dir) == absolute || Path::new(&dir) == canonical) {
-            found = Some(source);
+        if kind.starts_with("fuse") {
+            found.push((PathBuf::from(dir), source));
         }
     }
     Ok(found)

@@ -1,8 +1,13 @@
 //! A file system in a bucket, by real processes on a real service.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use chiton_client::{Client, ClientOptions};
 use chiton_moto::Moto;
 
 const CHITON: &str = env!("CARGO_BIN_EXE_chiton");
@@ -71,6 +76,183 @@ fn what_cannot_be_used_is_found_at_once() {
     site.refused(&["format", &format!("s3://{}/fs", careless.bucket())], 1, "conditional");
 }
 
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("signalled");
+}
+
+/// Waits until `cond` holds.
+fn until(what: &str, mut cond: impl FnMut() -> bool) {
+    for _ in 0..24_000 {
+        if cond() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("not within two minutes: {what}");
+}
+
+/// A port that nobody uses now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+/// One address for servers that come and go: new connections go to whoever serves now.
+fn forward(to: Arc<AtomicU16>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let pass = |mut from: TcpStream, mut into: TcpStream| {
+        std::thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(n @ 1..) = from.read(&mut bytes) {
+                if into.write_all(&bytes[..n]).is_err() {
+                    break;
+                }
+            }
+            // Either end takes the other with it.
+            let _ = (from.shutdown(std::net::Shutdown::Both), into.shutdown(std::net::Shutdown::Both));
+        });
+    };
+    std::thread::spawn(move || {
+        for inner in listener.incoming() {
+            let (Ok(inner), Ok(outer)) = (inner, TcpStream::connect(("127.0.0.1", to.load(SeqCst)))) else {
+                continue;
+            };
+            pass(inner.try_clone().expect("a handle"), outer.try_clone().expect("a handle"));
+            pass(outer, inner);
+        }
+    });
+    port
+}
+
+/// The first server is stopped in the midst of a client's writes and the second takes over; the first goes on, and must
+/// not answer another one. Whatever the client was answered, by whom, is there.
+#[test]
+fn nothing_answered_is_lost_when_a_paused_server_is_taken_over() {
+    let moto = Moto::shared();
+    let (one, two) = (Site::new(moto), Site::new(moto));
+    let bucket = format!("s3://{}/fs", moto.bucket());
+    let out = one.run(&["format", &bucket]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let start = |site: &Site<'_>, more: &[&str]| {
+        let port = free_port();
+        let listen = format!("tcp:127.0.0.1:{port}");
+        let args = [&["serve", "--data", &bucket, "--listen", &listen], more].concat();
+        let (child, said) = site.serve(&args);
+        (child, said, port)
+    };
+    let (mut first, mut said, port) = start(&one, &[]);
+    let to = Arc::new(AtomicU16::new(port));
+    let address = format!("tcp:127.0.0.1:{}", forward(to.clone())).parse().expect("an address");
+    let user = Some((0, 0, Vec::new()));
+    let client = Arc::new(
+        Client::connect(&address, ClientOptions { user, ..ClientOptions::default() }).expect("connects"),
+    );
+    let content = |n: usize| format!("what file {n} holds ").repeat(1 + n * 37 % 900).into_bytes();
+    // Writers all the time: some files are durable when they are told of, others only answered.
+    let (answered, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let count = Arc::new(AtomicUsize::new(0));
+    let writers: Vec<_> = (0..3)
+        .map(|_| {
+            let (client, answered, stop, count) =
+                (client.clone(), answered.clone(), stop.clone(), count.clone());
+            std::thread::spawn(move || {
+                while !stop.load(SeqCst) {
+                    let n = count.fetch_add(1, SeqCst);
+                    client
+                        .create_file(format!("/file {n}"), &content(n))
+                        .unwrap_or_else(|e| panic!("file {n}: {e}"));
+                    if n % 4 == 0 {
+                        client.sync().unwrap_or_else(|e| panic!("flush after {n}: {e}"));
+                    }
+                    answered.lock().expect("whole").push(n);
+                }
+            })
+        })
+        .collect();
+    let told = || answered.lock().expect("whole").len();
+    until("writes", || told() > 20);
+    signal(&first, rustix::process::Signal::STOP);
+    let (mut second, _second_said, port) = start(&two, &["--take-over"]);
+    to.store(port, SeqCst);
+    signal(&first, rustix::process::Signal::CONT);
+    let mut why = String::new();
+    while !why.contains("taken over") {
+        why.clear();
+        assert!(said.read_line(&mut why).expect("readable") > 0, "the first ended without saying why");
+    }
+    assert_eq!(first.wait().expect("ended").code(), Some(3));
+    // The clients go on with the second.
+    let before = told();
+    until("writes to the second", || told() > before + 20);
+    stop.store(true, SeqCst);
+    writers.into_iter().for_each(|writer| writer.join().expect("no writer failed"));
+    client.sync().expect("durable");
+    drop(client);
+    // By what the second has, and by what it left behind.
+    let check = |port: u16| {
+        let address = format!("tcp:127.0.0.1:{port}").parse().expect("an address");
+        let user = Some((0, 0, Vec::new()));
+        let client =
+            Client::connect(&address, ClientOptions { user, ..ClientOptions::default() }).expect("connects");
+        let answered = answered.lock().expect("whole");
+        for &n in answered.iter() {
+            let found = client.read_file(format!("/file {n}")).unwrap_or_else(|e| panic!("file {n}: {e}"));
+            assert!(found == content(n), "file {n} of {} holds something else", answered.len());
+        }
+    };
+    check(port);
+    let out = two.run(&["fsck", &format!("tcp:127.0.0.1:{port}")]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    assert!(
+        String::from_utf8_lossy(&two.run(&["df", &bucket]).stdout).contains("PiB"),
+        "a bucket is not full"
+    );
+    signal(&second, rustix::process::Signal::KILL);
+    second.wait().expect("ended");
+    let (mut third, _third_said, port) = start(&one, &[]);
+    check(port);
+    signal(&third, rustix::process::Signal::TERM);
+    assert!(third.wait().expect("ended").success());
+}
+
+/// A service that answers every request alike.
+fn answers(status: &'static str, code: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let body =
+                format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>no</Message></Error>");
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let length = body.len();
+            let reply = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            let _ = stream.write_all(reply.as_bytes());
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn wrong_credentials_are_told_at_once() {
+    let moto = Moto::shared();
+    let site = Site::new(moto);
+    for (status, code) in [
+        ("403 Forbidden", "AccessDenied"),
+        ("403 Forbidden", "SignatureDoesNotMatch"),
+        ("403 Forbidden", "InvalidAccessKeyId"),
+    ] {
+        let endpoint = answers(status, code);
+        for args in [&["format", "s3://bucket/fs"][..], &["serve", "--data", "s3://bucket/fs"]] {
+            let out = site.command(args).env("AWS_ENDPOINT_URL", &endpoint).output().expect("runs");
+            told(&out, 1, "check the credentials and their rights");
+            told(&out, 1, code);
+        }
+    }
+}
+
 /// The first is stopped, the second takes over, the first wakes up.
 #[test]
 fn a_paused_server_that_was_taken_over_ends() {
@@ -82,10 +264,6 @@ fn a_paused_server_that_was_taken_over_ends() {
     let (mut first, mut said) = one.serve(&["serve", "--data", &bucket]);
     let status = one.run(&["status", &bucket, "--json"]);
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
-    let signal = |child: &Child, signal| {
-        let pid = rustix::process::Pid::from_child(child);
-        rustix::process::kill_process(pid, signal).expect("signalled");
-    };
     signal(&first, rustix::process::Signal::STOP);
     let holder = format!("process {}", first.id());
     two.refused(&["serve", "--data", &bucket], 3, &holder);

@@ -254,7 +254,7 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
     assert_eq!(list["policies"].as_array().map(Vec::len), Some(2));
     assert_eq!(list["policies"][1]["composition"], "rpcs", "inherited");
     assert!(done(&["policy", "list", "--history", &mounted.mnt()]).contains("/scratch/sub"));
-    refused(&["policy", "set", &at("scratch"), "batchfs"], 1, "does not carry out append_client_journal yet");
+    refused(&["policy", "set", &at("scratch"), "calvinfs"], 1, "does not carry out replicate yet");
     refused(&["policy", "get", &mounted.mnt()], 4, "policy explain");
     let bad = mounted.dir.path().join("bad.yml");
     fs::write(&bad, "consistency: rpcs\ndurability: stream + local_persist\n").expect("a file");

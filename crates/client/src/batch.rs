@@ -1,5 +1,7 @@
 //! Many names of one directory in one message, and calls that are not waited for.
 
+use std::collections::VecDeque;
+
 use chiton_namespace::{Make, Op, Outcome};
 use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
 use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
@@ -7,11 +9,13 @@ use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
 use crate::client::{Client, Lookup};
 use crate::names::new_name;
 use crate::pending::{Pending, refusal};
-use crate::service::Caller;
+use crate::service::{Caller, Underway};
 
 /// Operations in one message. Larger batches are sent as several, in order.
 const BATCH_OPS: usize = 1_000;
 const BATCH_OPS_TOO_MANY: usize = BATCH_OPS_MAX + 1;
+/// Messages of a batch under way at once: the server works on one while another is written or read here.
+const BATCHES_AHEAD: usize = 4;
 /// Questions under way at once.
 const QUESTIONS_AHEAD: usize = 64;
 
@@ -87,22 +91,34 @@ impl Client {
     ) -> Result<Each<Option<Attr>>, Refusal> {
         let mut each: Each<Option<Attr>> = Vec::with_capacity(ops.len());
         let mut ops = ops.into_iter().peekable();
-        while ops.peek().is_some() {
+        let cred = if caller.uid == 0 { caller.cred() } else { caller.full_cred() };
+        let mut ahead: VecDeque<Part> = VecDeque::new();
+        let mut failed = None;
+        while ops.peek().is_some() && failed.is_none() {
             let mut some = Vec::new();
             let mut places = Vec::new();
             for op in ops.by_ref().take(BATCH_OPS) {
                 places.push(op.as_ref().err().copied());
                 some.extend(op.ok());
             }
-            let mut results = Vec::new();
-            if !some.is_empty() {
-                let call = Call::Batch { ops: some, stop_on_failure: false };
-                let Answer::Batch(answered) = self.ask(caller, call)? else { return Err(Refusal::Io) };
-                results = answered;
+            if ahead.len() == BATCHES_AHEAD {
+                failed = answered(ahead.pop_front(), &mut each).err();
             }
-            each.extend(in_their_places(places, results));
+            if failed.is_none() {
+                failed = self.service.make_room().err().map(refusal);
+            }
+            if failed.is_none() {
+                let call = Call::Batch { ops: some, stop_on_failure: false };
+                let asked = !matches!(&call, Call::Batch { ops, .. } if ops.is_empty());
+                let underway = asked.then(|| self.service.start(&cred, call));
+                ahead.push_back(Part { places, underway });
+            }
         }
-        Ok(each)
+        // Also after a failure: what is under way may be carried out, and its answers are to be heard.
+        while !ahead.is_empty() {
+            failed = failed.or(answered(ahead.pop_front(), &mut each).err());
+        }
+        failed.map_or(Ok(each), Err)
     }
 
     // ---- not waited for -----------------------------------------------------------------------------
@@ -198,6 +214,27 @@ impl Client {
             }),
         }
     }
+}
+
+/// A message of a batch.
+struct Part {
+    /// Of each operation, why it was not asked for.
+    places: Vec<Option<Refusal>>,
+    /// Nothing, if none was.
+    underway: Option<Box<dyn Underway>>,
+}
+
+/// Waits for a message's answer and adds its results.
+fn answered(part: Option<Part>, each: &mut Each<Option<Attr>>) -> Result<(), Refusal> {
+    let Some(Part { places, underway }) = part else { return Ok(()) };
+    let results = match underway.map(|underway| underway.wait()) {
+        None => Vec::new(),
+        Some(Ok(Answer::Batch(results))) => results,
+        Some(Ok(_)) => return Err(Refusal::Io),
+        Some(Err(error)) => return Err(refusal(error)),
+    };
+    each.extend(in_their_places(places, results));
+    Ok(())
 }
 
 /// The results of a batch, with the refusals of names that were not in it where they belong.

@@ -29,6 +29,7 @@ pub struct Client {
     pub(crate) files: Arc<Files>,
     pub(crate) core: Arc<Core>,
     pub(crate) user: (u32, u32, Arc<[u32]>),
+    pub(crate) root: Ino,
     filesystem: u64,
 }
 
@@ -108,6 +109,7 @@ impl Client {
             identity: options.identity.clone(),
             timeout: options.timeout,
             kept_bytes_max: options.kept_bytes_max,
+            decouples: options.decouples,
         };
         let (connected, welcome) = Connected::connect(dialer, connected_options, options.world.clone())?;
         let (filesystem, objects) = match welcome {
@@ -128,8 +130,23 @@ impl Client {
     /// # Errors
     /// In words: too many sessions, the server stops.
     pub fn embedded(server: Arc<Server>, options: ClientOptions) -> Result<Client, ConnectError> {
-        let embedded = Arc::new(Embedded::begin(&server, &options.identity)?);
         let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
+        Client::embedded_with(server, blocks, options)
+    }
+
+    /// The same, with blocks in a store of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`Client::embedded`].
+    pub fn embedded_with(
+        server: Arc<Server>,
+        blocks: Arc<dyn BlockIo>,
+        options: ClientOptions,
+    ) -> Result<Client, ConnectError> {
+        let embedded = Arc::new(Embedded::begin(&server, &options.identity)?);
+        if options.decouples {
+            embedded.decouple_first();
+        }
         let client = Client::over(embedded.clone(), Some(blocks), server.filesystem().filesystem, options);
         let handler: Arc<dyn Handler> = client.core.clone();
         embedded.heard().handler.set(Arc::downgrade(&handler));
@@ -149,12 +166,28 @@ impl Client {
         let files = Files::new(service.clone(), blocks, options.world, options.files);
         assert!(core.files.set(Arc::downgrade(&files)).is_ok(), "files are set once");
         let user = options.user.map(|(uid, gid, groups)| (uid, gid, groups.into()));
-        Client { service, files, core, user: user.unwrap_or_else(process_user), filesystem }
+        let user = user.unwrap_or_else(process_user);
+        Client { service, files, core, user, root: options.root, filesystem }
     }
 
     /// Ends as a crash would: nothing more reaches the server. For tests and simulation.
     pub fn abandon(&self) {
         self.service.abandon();
+    }
+
+    /// Whoever answers this client's calls.
+    pub fn service(&self) -> &Arc<dyn Service> {
+        &self.service
+    }
+
+    /// Where this client's blocks are.
+    pub fn blocks(&self) -> &Arc<dyn BlockIo> {
+        &self.files.io
+    }
+
+    /// Where path calls begin.
+    pub fn root(&self) -> Ino {
+        self.root
     }
 
     /// Identity of the file system.

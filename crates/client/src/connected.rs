@@ -47,6 +47,8 @@ pub(crate) struct ConnectedOptions {
     pub(crate) timeout: Option<Duration>,
     /// Memory for operations and blocks that are not durable yet; callers then wait for a commit.
     pub(crate) kept_bytes_max: usize,
+    /// This client decouples subtrees whose policy asks for it.
+    pub(crate) decouples: bool,
 }
 
 /// The service.
@@ -109,7 +111,14 @@ pub(crate) struct Issued {
 
 /// The greeting of a connection.
 pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option<(SessionId, u64)>) -> Hello {
-    Hello { version: PROTOCOL_VERSION, channel, resume, identity: options.identity.clone(), resend_count: 0 }
+    Hello {
+        version: PROTOCOL_VERSION,
+        channel,
+        resume,
+        identity: options.identity.clone(),
+        resend_count: 0,
+        decouples: options.decouples,
+    }
 }
 
 impl Connected {
@@ -327,6 +336,11 @@ fn closes_go_first(call: &Call, waiting: usize) -> bool {
 
 impl Service for Connected {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.make_room()?;
+        self.asked(cred, call)?.finish()
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
         let too_much = {
             let session = &self.shared.state.lock().session;
             (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
@@ -334,7 +348,7 @@ impl Service for Connected {
         if let Some(upto) = too_much {
             self.asked(&Cred::ROOT, Call::Commit { upto })?.finish()?;
         }
-        self.asked(cred, call)?.finish()
+        Ok(())
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use chiton_namespace::{Body, Make, Op, Outcome};
-use chiton_proto::LeaseMode;
+use chiton_proto::{LeaseMode, Recall};
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_world::SharedWorld;
 
@@ -176,6 +176,13 @@ fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::told::Taken
 
 impl Handler for Core {
     fn recall(&self, ino: Ino, keep: LeaseMode) {
+        if ino == Recall::EVERYTHING {
+            // What is dirty is pushed file by file; the rest is only cached.
+            for ino in self.files().into_iter().flat_map(|files| files.known()) {
+                self.recall(ino, LeaseMode::None);
+            }
+            return self.void(false);
+        }
         let may_be_dir = self.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
         self.cache.recalled(ino);
         if let Some(files) = self.files() {

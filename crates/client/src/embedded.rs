@@ -46,6 +46,11 @@ impl Embedded {
         Ok(Embedded { session, next_id: AtomicU64::new(1), heard })
     }
 
+    /// See [`crate::ClientOptions::decouples`].
+    pub(crate) fn decouple_first(&self) {
+        self.session.decouple_first();
+    }
+
     /// Where the handler goes.
     pub(crate) fn heard(&self) -> &Heard {
         &self.heard

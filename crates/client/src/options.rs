@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chiton_types::Ino;
 use chiton_world::{RealWorld, SharedWorld};
 
 use crate::data::FilesOptions;
@@ -19,6 +20,11 @@ pub struct ClientOptions {
     pub kept_bytes_max: usize,
     /// Who asks in path calls, which name nobody: user, group, supplementary groups. `None`: this process.
     pub user: Option<(u32, u32, Vec<u32>)>,
+    /// Where path calls begin: the root of the file system, or of a decoupled subtree.
+    pub root: Ino,
+    /// Subtrees whose policy says that a client decouples them are decoupled before something is changed there: calls
+    /// are refused with [`chiton_types::Refusal::Undecoupled`] until then.
+    pub decouples: bool,
     /// File data.
     pub files: FilesOptions,
     /// The clock.
@@ -33,6 +39,8 @@ impl Default for ClientOptions {
             cache_entries_max: 200_000,
             kept_bytes_max: 64 << 20,
             user: None,
+            root: Ino::ROOT,
+            decouples: false,
             files: FilesOptions::default(),
             world: std::sync::Arc::new(RealWorld),
         }

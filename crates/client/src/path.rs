@@ -1,6 +1,6 @@
 //! Calls by path, for programs. The user is the client's ([`crate::ClientOptions::user`]); every path starts at
-//! the root, with or without a `/`. Symbolic links are followed, at most 40; absolute targets begin at the root
-//! of this file system.
+//! the root ([`crate::ClientOptions::root`]), with or without a `/`. Symbolic links are followed, at most 40; absolute
+//! targets begin at the root of this file system.
 //!
 //! A path that is not cached is resolved by the server in one message, however deep it is.
 
@@ -49,7 +49,7 @@ impl Client {
             return known;
         }
         let since = self.since();
-        let query = Query::Resolve { from: Ino::ROOT, path: path.to_vec(), follow };
+        let query = Query::Resolve { from: self.root, path: self.below_root(path), follow };
         match self.ask(&self.caller(), Call::Query(query))? {
             Answer::Attr { attr, lease, .. } => Ok(self.entry(since, None, attr, lease).attr),
             Answer::Absent { .. } => Err(Refusal::NotFound),
@@ -57,11 +57,20 @@ impl Client {
         }
     }
 
+    /// A path as the server is to see it, for which `/` is the root of the file system.
+    fn below_root(&self, path: &[u8]) -> Vec<u8> {
+        if self.root == Ino::ROOT {
+            return path.to_vec();
+        }
+        let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
+        if start == path.len() { b".".to_vec() } else { path[start..].to_vec() }
+    }
+
     /// The whole path from the cache, if all of it is there and no link is on the way.
     fn resolve_in_cache(&self, path: &[u8]) -> Option<Result<Attr, Refusal>> {
         let mut here: Option<Attr> = None;
         for part in path.split(|&b| b == b'/').filter(|part| !part.is_empty() && part != b".") {
-            let parent = here.as_ref().map_or(Ino::ROOT, |attr| attr.ino);
+            let parent = here.as_ref().map_or(self.root, |attr| attr.ino);
             let name = Name::new(part).ok()?;
             match self.look_in_cache(&self.caller(), self.since(), parent, &name)? {
                 Lookup::Found { attr, .. } if attr.kind != Kind::Symlink => here = Some(attr),
@@ -83,7 +92,7 @@ impl Client {
         let start = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let (dir, name) = path.split_at(start);
         if dir.iter().all(|&b| b == b'/') {
-            return Ok((Ino::ROOT, name));
+            return Ok((self.root, name));
         }
         let attr = self.resolve(dir, true)?;
         if attr.kind == Kind::Dir { Ok((attr.ino, name)) } else { Err(Refusal::NotDir) }
@@ -229,7 +238,7 @@ impl Client {
         let start = path[..end].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
         let (dir, name) = path[..end].split_at(start);
         let parent = match dir.iter().all(|&b| b == b'/') {
-            true => Ino::ROOT,
+            true => self.root,
             false => self.mkdir_all(dir)?.ino,
         };
         match self.mkdir(&self.caller(), parent, name, Mode(0o755)) {

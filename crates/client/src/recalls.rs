@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use chiton_proto::Recall;
 use chiton_types::Ino;
 use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
@@ -48,8 +49,11 @@ impl Recalls {
         Mark(self.last.load(Ordering::SeqCst))
     }
 
-    /// A lease on `ino` is given up (before anything cached under it is dropped).
+    /// A lease on `ino` is given up, or all are (before anything cached under it is dropped).
     pub fn note(&self, ino: Ino) {
+        if ino == Recall::EVERYTHING {
+            return self.note_all();
+        }
         let mut history = self.history.lock();
         let number = self.last.load(Ordering::SeqCst) + 1;
         if history.young.len() >= REMEMBERED {
@@ -101,5 +105,8 @@ mod tests {
         recalls.note_all();
         assert!(recalls.recalled_since(mark, Ino(8)));
         assert!(!recalls.recalled_since(recalls.now(), Ino(8)));
+        let mark = recalls.now();
+        recalls.note(Recall::EVERYTHING);
+        assert!(recalls.recalled_since(mark, Ino(8)));
     }
 }

@@ -67,6 +67,15 @@ pub trait Service: Send + Sync {
     /// [`Refusal::Io`] when the session expired before the answer was known.
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError>;
 
+    /// Waits until there is memory for more operations that are not durable yet; for callers of [`Service::start`] that
+    /// ask for many.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn make_room(&self) -> Result<(), CallError> {
+        Ok(())
+    }
+
     /// Asks without waiting: many calls of one thread may be under way, in order.
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
 

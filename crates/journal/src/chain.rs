@@ -12,6 +12,11 @@
 //!   whatever the older one still holds from there on is void, so a torn tail cannot come back.
 //! - Where the next segment begins too late, the chain ends, unless some header witnesses that more was durable:
 //!   then it is corruption.
+//! - Where segments are whole, claims are never removed, so tools that replace or throw away segments leave them: a claim
+//!   is passed over if a newer segment begins before it. A claim that says that nothing was durable before it was put
+//!   by a tool: what is at or past its first position, and who witnesses it, is void.
+
+use std::collections::BTreeSet;
 
 use chiton_types::{Epoch, Position};
 
@@ -26,8 +31,10 @@ use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 pub(crate) struct Chain {
     /// Those that may belong to the journal, ascending.
     pub(crate) links: Vec<Link>,
-    /// Numbers of claims whose writers' segments are trimmed: they stay to keep older writers out.
+    /// Numbers of claims that are no links: their writers' segments are trimmed or were replaced by a tool.
     pub(crate) claims: Vec<u64>,
+    /// Numbers of all claims: they stay to keep older writers out.
+    pub(crate) all_claims: BTreeSet<u64>,
     /// Numbers of those that a newer epoch made void.
     pub(crate) voids: Vec<u64>,
     /// Those whose header is damaged, ascending.
@@ -72,6 +79,7 @@ impl Chain {
         let mut chain = Chain {
             links: Vec::new(),
             claims: Vec::new(),
+            all_claims: BTreeSet::new(),
             voids: Vec::new(),
             headless: Vec::new(),
             epoch: Epoch(0),
@@ -80,7 +88,7 @@ impl Chain {
         for SegmentInfo { number, bytes } in place.list()? {
             let head = place.read(number, SEGMENT_HEADER_BYTES as u64)?;
             match read_header(number, &head) {
-                Ok(header) => chain.push(Link { header, bytes }),
+                Ok(header) => chain.push(Link { header, bytes }, place.shape()),
                 Err(damage) => chain.headless.push(damage),
             }
         }
@@ -111,7 +119,7 @@ impl Chain {
             next.is_some_and(|next| next.header.first > self.links[*i].header.first)
         };
         if let Some(last) = (0..claims).rev().find(follows) {
-            self.claims = self.links.drain(..=last).map(|link| link.header.segment).collect();
+            self.claims.extend(self.links.drain(..=last).map(|link| link.header.segment));
         }
     }
 
@@ -130,11 +138,32 @@ impl Chain {
         }
     }
 
-    fn push(&mut self, link: Link) {
+    /// Takes in the next segment.
+    pub(crate) fn push(&mut self, link: Link, shape: Shape) {
         let header = link.header;
+        let is_claim = shape == Shape::Whole && link.is_claim();
+        if is_claim {
+            self.all_claims.insert(header.segment);
+        }
         if header.epoch < self.epoch {
             self.voids.push(header.segment);
             return;
+        }
+        let throws_away = is_claim && header.durable == Position(0);
+        if throws_away {
+            self.witnessed = self.witnessed.min(Position(header.first.0 - 1));
+        }
+        while let Some(before) = self.links.last() {
+            let is_claim = self.all_claims.contains(&before.header.segment);
+            let replaced =
+                is_claim && before.header.first > header.first && before.header.epoch < header.epoch;
+            let thrown_away = throws_away && before.header.first >= header.first;
+            if !(replaced || thrown_away) {
+                break;
+            }
+            let list = if is_claim { &mut self.claims } else { &mut self.voids };
+            list.push(before.header.segment);
+            self.links.pop();
         }
         self.epoch = header.epoch;
         self.witnessed = self.witnessed.max(header.durable);

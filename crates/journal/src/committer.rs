@@ -18,7 +18,7 @@ use crate::error::JournalError;
 use crate::frame;
 use crate::place::{Place, PlaceError};
 use crate::reader::read_header;
-use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{MARK_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::{Batch, Tail};
 use crate::trim::Catalog;
 
@@ -31,7 +31,12 @@ pub(crate) struct Committer {
     pub(crate) header: SegmentHeader,
     /// Where the next mark or frame goes.
     pub(crate) offset: u64,
+    /// A mark and the frames after it; kept for its memory.
+    pub(crate) joined: Vec<u8>,
 }
+
+/// Frames of so many bytes are copied behind their mark.
+const JOINED_BYTES_MAX: usize = 64 << 10;
 
 impl Committer {
     /// Commits until the journal is closed or failed.
@@ -43,7 +48,10 @@ impl Committer {
             }
         }
         // So that damage to the last commit is told from a torn one. Nothing was promised: no error.
-        let _ = self.mark().and_then(|_| self.place.sync(self.header.segment));
+        if let Some(mark) = self.next_mark() {
+            let marked = self.place.append(self.header.segment, self.offset, &mark);
+            let _ = marked.and_then(|()| self.place.sync(self.header.segment));
+        }
         self.tail.report(JournalError::Closed);
     }
 
@@ -108,8 +116,23 @@ impl Committer {
             let (bytes, events) = frame::run(frames, room);
             (bytes, Position(durable.0 + events))
         };
-        let at = self.mark()?;
-        self.place.append(self.header.segment, at, &frames[..bytes])?;
+        let mark = self.next_mark();
+        let at = self.offset + mark.map_or(0, |mark| mark.len() as u64);
+        match mark {
+            // One call for both is worth a copy of a few.
+            Some(mark) if bytes <= JOINED_BYTES_MAX => {
+                self.joined.clear();
+                self.joined.extend_from_slice(&mark);
+                self.joined.extend_from_slice(&frames[..bytes]);
+                self.place.append(self.header.segment, self.offset, &self.joined)?;
+            }
+            mark => {
+                if let Some(mark) = mark {
+                    self.place.append(self.header.segment, self.offset, &mark)?;
+                }
+                self.place.append(self.header.segment, at, &frames[..bytes])?;
+            }
+        }
         self.place.sync(self.header.segment)?;
         self.check_fence()?;
         self.offset = at + bytes as u64;
@@ -119,6 +142,15 @@ impl Committer {
     /// What was written counts only if no newer writer has begun meanwhile: looked for after the sync, before anything
     /// is confirmed. (Who began before it was written has read an end without it.)
     fn check_fence(&self) -> Result<(), JournalError> {
+        // A newer writer begins with the next number, and what it trims it trims from the first on, so that this
+        // segment goes with that one: two looks instead of a list.
+        let number = self.header.segment;
+        if let Some(next) = number.checked_add(1)
+            && self.place.holds(number)?
+            && !self.place.holds(next)?
+        {
+            return Ok(());
+        }
         let mut segments = match self.place.list() {
             Err(PlaceError::Missing) => Vec::new(),
             segments => segments?,
@@ -146,14 +178,9 @@ impl Committer {
         }
     }
 
-    /// Writes a mark if frames lie before it; returns the offset after it.
-    fn mark(&self) -> Result<u64, PlaceError> {
-        if self.offset == SEGMENT_HEADER_BYTES as u64 {
-            return Ok(self.offset);
-        }
-        let mark = self.header.mark(self.offset);
-        self.place.append(self.header.segment, self.offset, &mark)?;
-        Ok(self.offset + mark.len() as u64)
+    /// The mark that goes to the offset, if frames lie before it.
+    fn next_mark(&self) -> Option<[u8; MARK_BYTES]> {
+        (self.offset != SEGMENT_HEADER_BYTES as u64).then(|| self.header.mark(self.offset))
     }
 
     fn begin_segment(&mut self, durable: Position) -> Result<(), JournalError> {

@@ -58,7 +58,9 @@ fn removes(place: &dyn Place) {
     for number in 1..=3 {
         place.create(number, b"x").expect("create");
     }
+    assert_eq!(place.holds(2), Ok(true));
     place.remove(2).expect("remove");
+    assert_eq!((place.holds(1), place.holds(2), place.holds(4)), (Ok(true), Ok(false), Ok(false)));
     place.remove(2).expect("remove what is gone");
     place.remove(77).expect("remove what never was");
     assert_eq!(numbers(place), [(1, 1), (3, 1)]);

@@ -93,6 +93,11 @@ impl Place for FilePlace {
         Ok(segments)
     }
 
+    fn holds(&self, number: u64) -> Result<bool, PlaceError> {
+        let path = self.path_of(number);
+        path.try_exists().map_err(|e| sort("look for", &path, &e))
+    }
+
     fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError> {
         let path = self.path_of(number);
         let failed = |e| sort("read", &path, &e);

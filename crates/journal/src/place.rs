@@ -43,6 +43,18 @@ pub trait Place: Send + Sync {
     /// Any but [`PlaceError::Exists`] and [`PlaceError::Missing`].
     fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError>;
 
+    /// Whether there is a segment of this number: asked after each commit.
+    ///
+    /// # Errors
+    /// As [`Place::list`].
+    fn holds(&self, number: u64) -> Result<bool, PlaceError> {
+        match self.list() {
+            Ok(segments) => Ok(segments.iter().any(|segment| segment.number == number)),
+            Err(PlaceError::Missing) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The first bytes of a segment: all, or `bytes_max` if it is longer.
     ///
     /// # Errors

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - A crash at any moment leaves a healthy journal, and the same call again comes to the same end.
-//! - New segments carry a higher epoch than all before: a writer that was forgotten is fenced.
+//! - New segments carry a higher epoch than all before: a writer that was forgotten is fenced. Where segments are whole, a
+//!   claim at its next number keeps it from confirming anything, and no claim is ever removed.
 //! - A damaged journal is only ever reset, never rewritten or cut.
 
 use chiton_types::{Epoch, Position};
@@ -18,11 +19,12 @@ use crate::chain::Chain;
 use crate::damage::{Cause, Damage, DamageKind};
 use crate::error::JournalError;
 use crate::frame::encode_frame;
+use crate::opening::Opening;
 use crate::options::Identity;
 use crate::place::{Place, Shape};
 use crate::reader::{Frame, SegmentReader};
 use crate::replay::Progress;
-use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{FENCE_NUMBERS, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::survey::{Found, SegmentNote, SegmentState, Survey, survey};
 
 /// Asked about a frame: the payload that it shall have instead, if another.
@@ -34,26 +36,56 @@ pub type Change<'a, E> = &'a mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>
 /// The place's; [`JournalError::Damaged`] if another journal's segments are there.
 pub fn reset(place: &dyn Place, identity: Identity, first: Position) -> Result<(), JournalError> {
     assert!(first > Position(0), "positions count from 1");
+    match fence(place, identity) {
+        // What cannot be read to its end is thrown away nevertheless.
+        Ok(()) | Err(JournalError::Damaged(_) | JournalError::Absent) => {}
+        Err(error) => return Err(error),
+    }
     let chain = Chain::load(place)?;
     chain.check_journal(identity.journal)?;
     let old = place.list()?;
-    // From the end, so that what is left is always a journal, until the new segment voids it.
-    for link in chain.links.iter().rev().filter(|link| link.header.first > first) {
-        place.remove(link.header.segment)?;
+    let header = end_header(place, &chain, identity, first)?;
+    if place.shape() == Shape::Grows {
+        // From the end, so that what is left is always a journal, until the new segment voids it.
+        for link in chain.links.iter().rev().filter(|link| link.header.first > first) {
+            place.remove(link.header.segment)?;
+        }
     }
-    let header = SegmentHeader {
-        journal: identity.journal,
-        nonce: identity.nonce,
-        epoch: epoch_after(&chain, identity.epoch)?,
-        segment: number_after(place, &chain)?,
-        first,
-        durable: Position(first.0 - 1),
-    };
     place.publish(header.segment, &header.encode())?;
-    for info in old {
+    for info in old.iter().filter(|info| !chain.all_claims.contains(&info.number)) {
         place.remove(info.number)?;
     }
     Ok(())
+}
+
+/// Keeps every writer before from going on: a claim, exactly where it would. In a directory the lock does that.
+fn fence(place: &dyn Place, identity: Identity) -> Result<(), JournalError> {
+    if place.shape() == Shape::Whole {
+        Opening::take(place, identity)?;
+    }
+    Ok(())
+}
+
+/// The header of an empty segment from which on the journal is written anew. Where segments are whole, it says itself that
+/// what was there is void.
+fn end_header(
+    place: &dyn Place,
+    chain: &Chain,
+    identity: Identity,
+    first: Position,
+) -> Result<SegmentHeader, JournalError> {
+    let durable = match place.shape() {
+        Shape::Whole => Position(0),
+        Shape::Grows => Position(first.0 - 1),
+    };
+    Ok(SegmentHeader {
+        journal: identity.journal,
+        nonce: identity.nonce,
+        epoch: epoch_after(chain, identity.epoch)?,
+        segment: number_after(place, chain)?,
+        first,
+        durable,
+    })
 }
 
 /// Ends the journal before position `at`: the events from there on are gone, and the next event has that position.
@@ -75,22 +107,24 @@ pub fn cut(place: &dyn Place, identity: Identity, at: Position) -> Result<(), Jo
     if at < survey.first || at > survey.last.next() {
         return Err(JournalError::Trimmed { asked: at, first: survey.first });
     }
+    fence(place, identity)?;
     let chain = Chain::load(place)?;
     chain.check_journal(identity.journal)?;
-    let header = SegmentHeader {
-        journal: identity.journal,
-        nonce: identity.nonce,
-        epoch: epoch_after(&chain, identity.epoch)?,
-        segment: number_after(place, &chain)?,
-        first: at,
-        durable: Position(at.0 - 1),
-    };
+    let header = end_header(place, &chain, identity, at)?;
+    let whole = place.shape() == Shape::Whole;
+    if whole {
+        place.publish(header.segment, &header.encode())?;
+    }
     for note in survey.segments.iter().rev() {
-        if note.state == SegmentState::Void || note.header.is_some_and(|h| h.first > at) {
+        let is_claim = chain.all_claims.contains(&note.number);
+        let is_past = |h: SegmentHeader| h.first > at || whole && h.first == at;
+        if !is_claim && (note.state == SegmentState::Void || note.header.is_some_and(is_past)) {
             place.remove(note.number)?;
         }
     }
-    place.publish(header.segment, &header.encode())?;
+    if !whole {
+        place.publish(header.segment, &header.encode())?;
+    }
     Ok(())
 }
 
@@ -139,11 +173,14 @@ pub fn rewrite<E: From<JournalError>>(
     };
     let survey = whole(survey(place, &mut visit, progress)?)?;
     let Some(first_changed) = first_changed else { return Ok(0) };
+    fence(place, identity).map_err(E::from)?;
     let chain = Chain::load(place)?;
     chain.check_journal(identity.journal).map_err(JournalError::from)?;
     let epoch = epoch_after(&chain, identity.epoch)?;
     let base = number_after(place, &chain)?;
-    for note in survey.segments.iter().filter(|note| note.state == SegmentState::Void).rev() {
+    let is_claim = |note: &SegmentNote| chain.all_claims.contains(&note.number);
+    let void = |note: &&SegmentNote| note.state == SegmentState::Void && !is_claim(note);
+    for note in survey.segments.iter().filter(void).rev() {
         place.remove(note.number).map_err(JournalError::from)?;
     }
     let old: Vec<&SegmentNote> = survey
@@ -167,7 +204,9 @@ pub fn rewrite<E: From<JournalError>>(
             let bytes = copy(place, note, &new, change)?;
             place.publish(new.segment, &bytes).map_err(JournalError::from)?;
         }
-        place.remove(note.number).map_err(JournalError::from)?;
+        if !is_claim(note) {
+            place.remove(note.number).map_err(JournalError::from)?;
+        }
         done.bytes_done += note.bytes;
         progress(done);
     }
@@ -212,7 +251,9 @@ fn epoch_after(chain: &Chain, least: Epoch) -> Result<Epoch, JournalError> {
 fn number_after(place: &dyn Place, chain: &Chain) -> Result<u64, JournalError> {
     let listed = place.list()?.last().map_or(0, |info| info.number);
     let linked = chain.links.last().map_or(0, |link| link.header.segment);
+    // The numbers after a claim are left to late puts of the writer before.
+    let unused = if place.shape() == Shape::Whole { FENCE_NUMBERS } else { 0 };
     // Room for as many again.
     let top = listed.max(linked).checked_add(1 << 32);
-    top.map(|top| top - (1 << 32) + 1).ok_or(JournalError::Failed("numbers are used up".to_owned()))
+    top.map(|top| top - (1 << 32) + 1 + unused).ok_or(JournalError::Failed("numbers are used up".to_owned()))
 }

@@ -407,6 +407,10 @@ impl<E: From<JournalError>> Walk<'_, E> {
             }
             let Some(bad) = salvage.bads.get(i) else { break };
             let next = self.next.expect("set before the first frame");
+            if end == Some(next) {
+                // The next segment goes on here: whatever this one still holds is void.
+                return Ok(());
+            }
             let rest = &salvage.runs[i + 1..];
             let is_last = i + 2 == runs && rest[0].frames.is_empty();
             let resumes = rest.iter().find_map(|run| run.first.filter(|_| !run.frames.is_empty()));

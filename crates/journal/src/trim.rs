@@ -11,7 +11,7 @@ use chiton_types::Position;
 use chiton_world::sync::Mutex;
 
 use crate::chain::{Chain, Link};
-use crate::place::{Place, PlaceError, Shape};
+use crate::place::{Place, PlaceError};
 
 /// The journal's segments by number.
 #[derive(Debug)]
@@ -21,23 +21,21 @@ pub(crate) struct Catalog(Mutex<Segments>);
 struct Segments {
     /// First position of each segment of the journal.
     live: BTreeMap<u64, Position>,
-    /// Those of them that are claims of an object place.
+    /// Claims of an object place, part of it or not.
     claims: BTreeSet<u64>,
     /// Those that are no part of it.
     void: BTreeSet<u64>,
 }
 
 impl Catalog {
-    /// Of a journal of this shape that is the links up to index `end` of `chain`.
-    pub(crate) fn new(chain: &Chain, end: usize, shape: Shape) -> Catalog {
+    /// Of a journal that is the links up to index `end` of `chain`.
+    pub(crate) fn new(chain: &Chain, end: usize) -> Catalog {
         let numbers = |links: &[Link]| links.iter().map(|link| link.header.segment).collect::<Vec<_>>();
         let live = chain.links[..=end].iter().map(|link| (link.header.segment, link.header.first)).collect();
-        let claims = chain.links[..=end].iter().filter(|link| shape == Shape::Whole && link.is_claim());
-        let claims = claims.map(|link| link.header.segment).collect();
         let mut void: BTreeSet<u64> = chain.voids.iter().copied().collect();
         void.extend(chain.headless.iter().map(|damage| damage.segment));
         void.extend(numbers(&chain.links[end + 1..]));
-        Catalog(Mutex::new(Segments { live, claims, void }))
+        Catalog(Mutex::new(Segments { live, claims: chain.all_claims.clone(), void }))
     }
 
     /// A writer's first segment joins the journal; it stays for good.

@@ -12,14 +12,14 @@ use chiton_types::{Epoch, Position};
 use chiton_world::sync::Mutex;
 use chiton_world::thread::{self, JoinHandle};
 
-use crate::chain::{Chain, End, Link};
+use crate::chain::{Chain, Link};
 use crate::committer::Committer;
-use crate::damage::Damage;
 use crate::dispatcher::{Dispatcher, Rest};
 use crate::error::JournalError;
 use crate::frame;
+use crate::opening::{Opening, Recovered, claim};
 use crate::options::{Identity, Options};
-use crate::place::{Place, PlaceError, Shape};
+use crate::place::{Place, Shape};
 use crate::segment::{FENCE_NUMBERS, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::Tail;
 use crate::trim::Catalog;
@@ -31,17 +31,6 @@ pub struct Journal {
     catalog: Arc<Catalog>,
     epoch: Epoch,
     thread: Mutex<Option<JoinHandle>>,
-}
-
-/// What an opening found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recovered {
-    /// Position of the first event that is there, or would be.
-    pub first_position: Position,
-    /// Position of the last event.
-    pub last_position: Position,
-    /// What lay behind it and is void now.
-    pub torn: Option<Damage>,
 }
 
 impl Journal {
@@ -78,8 +67,8 @@ impl Journal {
         }
         let mut links = chain;
         links.headless.clear();
-        links.links.push(Link { header, bytes: SEGMENT_HEADER_BYTES as u64 });
-        let catalog = Catalog::new(&links, 0, place.shape());
+        links.push(Link { header, bytes: SEGMENT_HEADER_BYTES as u64 }, place.shape());
+        let catalog = Catalog::new(&links, 0);
         Ok(Journal::start(place, header, catalog, options))
     }
 
@@ -93,47 +82,8 @@ impl Journal {
         options: Options,
     ) -> Result<(Journal, Recovered), JournalError> {
         options.check();
-        loop {
-            let chain = Chain::load(&*place)?;
-            let Some(first) = chain.links.first() else { return Err(chain.absent()) };
-            chain.check_journal(identity.journal)?;
-            let End { last, link, torn } =
-                chain.walk(&*place, chain.unsure(), &mut |_| Ok::<(), JournalError>(()), &mut |_| {})?;
-            let after =
-                |n: u64| n.checked_add(1).ok_or(JournalError::Failed("numbers are used up".to_owned()));
-            let is_whole = place.shape() == Shape::Whole;
-            let catalog = Catalog::new(&chain, link, place.shape());
-            let next = match &chain.links[link] {
-                // Exactly the number that the writer before would use next, so that it cannot go on.
-                claim if is_whole && claim.is_claim() => after_claim(claim.header.segment)?,
-                last => after(last.header.segment)?,
-            };
-            let header = SegmentHeader {
-                journal: identity.journal,
-                nonce: identity.nonce,
-                epoch: identity.epoch.max(Epoch(after(chain.epoch.0)?)),
-                segment: match catalog.is_void(next) {
-                    // Whatever took the number keeps the writer before from going on, too.
-                    true if is_whole => after(chain.highest())?,
-                    _ => next,
-                },
-                first: last.next(),
-                durable: last,
-            };
-            let recovered = Recovered { first_position: first.header.first, last_position: last, torn };
-            if catalog.is_void(header.segment) {
-                place.remove(header.segment)?;
-            }
-            // If someone took the number meanwhile, the end is another one: look again.
-            if claim(&*place, &header)? {
-                if is_whole {
-                    catalog.add_claim(header.segment, header.first);
-                } else {
-                    catalog.add(header.segment, header.first);
-                }
-                return Ok((Journal::start(place, header, catalog, options), recovered));
-            }
-        }
+        let Opening { header, catalog, recovered } = Opening::take(&*place, identity)?;
+        Ok((Journal::start(place, header, catalog, options), recovered))
     }
 
     fn start(place: Arc<dyn Place>, header: SegmentHeader, catalog: Catalog, options: Options) -> Journal {
@@ -142,8 +92,14 @@ impl Journal {
         let run: Box<dyn FnOnce() + Send> = match place.shape() {
             Shape::Grows => {
                 let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
-                let committer =
-                    Committer { tail, place, catalog, header, offset: SEGMENT_HEADER_BYTES as u64 };
+                let committer = Committer {
+                    tail,
+                    place,
+                    catalog,
+                    header,
+                    offset: SEGMENT_HEADER_BYTES as u64,
+                    joined: Vec::new(),
+                };
                 Box::new(|| committer.run())
             }
             Shape::Whole => {
@@ -286,23 +242,4 @@ fn check_frames(frames: &[u8], event_count: u64) {
     }
     assert!(at > 0 && at == frames.len(), "{} bytes appended are not whole frames", frames.len());
     assert_eq!(events, event_count, "events of the frames appended");
-}
-
-/// Number of the first segment after a claim.
-fn after_claim(claim: u64) -> Result<u64, JournalError> {
-    let used_up = || JournalError::Failed("numbers are used up".to_owned());
-    claim.checked_add(FENCE_NUMBERS + 1).ok_or_else(used_up)
-}
-
-/// Makes an empty segment of this header, durable; false if the number is taken.
-fn claim(place: &dyn Place, header: &SegmentHeader) -> Result<bool, JournalError> {
-    match place.create(header.segment, &header.encode()) {
-        Ok(()) => {}
-        Err(PlaceError::Exists) => return Ok(false),
-        Err(error) => return Err(error.into()),
-    }
-    if place.shape() == Shape::Grows {
-        place.sync(header.segment)?;
-    }
-    Ok(true)
 }

@@ -27,6 +27,21 @@ fn copy(place: &MemoryPlace) -> MemoryPlace {
     place.crash(&mut |_, _| 0)
 }
 
+/// A process that died without the machine left frames that no disk has yet. Whoever goes on after them makes them durable
+/// first, or the next crash of the machine leaves a gap.
+#[test]
+fn what_an_opening_goes_on_after_is_durable() {
+    let (place, last) = small(1 << 20, Shape::Grows);
+    let end = place.read(last, u64::MAX).expect("read").len() as u64;
+    place.append(last, end, &frame(9).0).expect("append");
+    let (journal, recovered) = Journal::open(place.clone(), identity(2), options(1 << 20)).expect("it opens");
+    let crashed = Arc::new(copy(&place));
+    drop(journal);
+    let (_journal, again) =
+        Journal::open(crashed, identity(3), options(1 << 20)).expect("nothing is missing");
+    assert_eq!(again.last_position, recovered.last_position);
+}
+
 #[test]
 fn torn_at_every_byte_recovers_the_whole_frames_before() {
     let (place, last) = small(1 << 20, Shape::Grows);

@@ -5,8 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use chiton_journal::{
-    FilePlace, Frame, Journal, JournalError, MemoryPlace, Place, PlaceError, SegmentInfo, Shape, cut, replay,
-    reset, rewrite, trim_before,
+    FilePlace, Frame, Journal, JournalError, MemoryPlace, Place, PlaceError, SEGMENT_HEADER_BYTES,
+    SegmentInfo, Shape, cut, replay, reset, rewrite, trim_before,
 };
 use chiton_types::Position;
 use parking_lot::Mutex;
@@ -51,6 +51,9 @@ impl Place for Mortal {
         self.inner.sync(number)
     }
     fn remove(&self, number: u64) -> Result<(), PlaceError> {
+        let found = self.inner.list()?.into_iter().find(|info| info.number == number);
+        let is_claim = |info: SegmentInfo| info.bytes == SEGMENT_HEADER_BYTES as u64;
+        assert!(self.shape() == Shape::Grows || !found.is_some_and(is_claim), "claim {number} is removed");
         self.step()?;
         self.inner.remove(number)
     }
@@ -157,20 +160,27 @@ fn a_reset_that_dies_anywhere_can_be_repeated_and_a_damaged_journal_is_reset() {
 
 #[test]
 fn a_cut_ends_the_journal_at_a_frame_and_nowhere_else() {
-    let place = journal(Shape::Grows);
-    let all = payloads(&*place, Position(0));
-    for (i, (first, _)) in all.iter().enumerate() {
-        for steps in 0.. {
-            let inner = copy(&place);
-            let mortal = Mortal { inner: inner.clone(), left: Mutex::new(steps) };
-            let done = cut(&mortal, identity(99), Position(*first)).is_ok();
-            assert!(payloads(&*inner, Position(0)).len() >= i, "what stays is never lost");
-            if done {
-                assert_eq!(payloads(&*inner, Position(0)), all[..i]);
-                break;
+    for shape in [Shape::Whole, Shape::Grows] {
+        let place = journal(shape);
+        let all = payloads(&*place, Position(0));
+        for (i, (first, _)) in all.iter().enumerate() {
+            for steps in 0.. {
+                let inner = copy(&place);
+                let mortal = Mortal { inner: inner.clone(), left: Mutex::new(steps) };
+                let done = cut(&mortal, identity(99), Position(*first)).is_ok();
+                assert!(payloads(&*inner, Position(0)).len() >= i, "what stays is never lost");
+                if done {
+                    assert_eq!(payloads(&*inner, Position(0)), all[..i]);
+                    let (journal, recovered) =
+                        Journal::open(inner, identity(3), options(120)).expect("opens");
+                    assert_eq!(recovered.last_position.next(), Position(*first));
+                    commit(&journal, 0..3);
+                    break;
+                }
             }
         }
     }
+    let place = journal(Shape::Grows);
     // Frame 1 has two events.
     assert!(matches!(cut(&*place, identity(99), Position(3)), Err(JournalError::Damaged(_))));
     assert!(matches!(cut(&*place, identity(99), Position(9999)), Err(JournalError::Trimmed { .. })));
@@ -202,4 +212,47 @@ fn files_are_replaced_whole() {
         std::fs::read_dir(dir.path()).expect("list").map(|e| e.expect("an entry").file_name()).collect();
     assert!(names.iter().all(|name| name.to_string_lossy().ends_with(".seg")), "{names:?}");
     assert_eq!(place.publish(place.list().expect("list")[0].number, b"x"), Err(PlaceError::Exists));
+}
+
+/// A server was paused in the midst of a put, and a tool worked on its journal meanwhile: when it wakes up, it confirms
+/// nothing any more.
+#[test]
+fn a_writer_that_sleeps_through_a_tool_confirms_nothing_afterwards() {
+    type Tool = fn(&dyn Place) -> Result<(), JournalError>;
+    // Each leaves a journal from a position on.
+    let tools: [(&str, Position, Tool); 4] = [
+        ("reset", Position(3), |place| reset(place, identity(99), Position(4))),
+        ("reset to the beginning", Position(0), |place| reset(place, identity(99), Position(1))),
+        ("cut", Position(3), |place| cut(place, identity(99), Position(7))),
+        ("rewrite", Position(0), |place| splice(place, &|n| n == 2).map(drop)),
+    ];
+    for (name, after, tool) in tools {
+        let place = Arc::new(MemoryPlace::new(Shape::Whole));
+        let first = Journal::create(place.clone(), identity(1), options(120)).expect("creates");
+        commit(&first, 0..8);
+        let claims = |place: &MemoryPlace| -> Vec<u64> {
+            let all = place.list().expect("list");
+            let is_claim = |info: &SegmentInfo| info.bytes == SEGMENT_HEADER_BYTES as u64;
+            all.into_iter().filter(is_claim).map(|info| info.number).collect()
+        };
+        let before = claims(&place);
+        tool(&*place).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let left = claims(&place);
+        assert!(before.iter().all(|claim| left.contains(claim)), "{name}: {before:?}, then {left:?}");
+        let healthy = payloads(&*place, after);
+        let durable = first.durable();
+        append(&first, 8..10);
+        let fenced = first.close();
+        assert!(matches!(fenced, Err(JournalError::Fenced { .. })), "{name}: {fenced:?}");
+        assert_eq!(first.durable(), durable, "{name}");
+        assert_eq!(payloads(&*place, after), healthy, "{name}: what it put is void");
+        // The next one goes on, and the one after that.
+        for n in [3, 4] {
+            let (next, _) = Journal::open(place.clone(), identity(n), options(120))
+                .unwrap_or_else(|e| panic!("{name}, then {n}: {e}"));
+            commit(&next, 20..22);
+            next.close().expect("closes");
+        }
+        assert_eq!(payloads(&*place, after).len(), healthy.len() + 4, "{name}");
+    }
 }

@@ -31,6 +31,7 @@ pub fn suite(make: Make<'_>) {
     history(make());
     large_batch(make());
     batches_are_seen_whole(make().store);
+    snapshots(&*make().store);
     close(make().store);
 }
 
@@ -207,6 +208,36 @@ fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
     }
     writer.join().expect("the writer panicked");
     assert_eq!(store.get(&last), Ok(Some(COMMITS.to_le_bytes().to_vec())));
+}
+
+fn snapshots(store: &dyn Metastore) {
+    // Rows enough that what comes later is flushed and compacted under the snapshot.
+    let round = |n: u32| {
+        let mut batch = Batch::new();
+        for i in (0..400u32).filter(|i| n == 0 || !(i + n).is_multiple_of(3)) {
+            batch.put(format!("row {i:04}"), vec![n as u8; 1000]);
+        }
+        for i in (0..400u32).filter(|i| n > 0 && (i + n).is_multiple_of(3)) {
+            batch.delete(format!("row {i:04}"));
+        }
+        batch
+    };
+    store.commit(round(0)).expect("commit");
+    let view = store.snapshot().expect("a snapshot");
+    for n in 1..5 {
+        store.commit(round(n)).expect("commit");
+        store.commit(batch(&[("later", Some("1"))])).expect("commit");
+        assert_eq!(view.get(b"row 0007"), Ok(Some(vec![0; 1000])), "after {n} more commits");
+    }
+    let rows = view.scan(Unbounded, None, 10_000).expect("scan");
+    assert_eq!(rows.len(), 400);
+    assert!(rows.iter().all(|(_, value)| *value == vec![0; 1000]));
+    let many = view.get_many(&[b"row 0399", b"later"]).expect("get_many");
+    assert_eq!(many, [Some(vec![0; 1000]), None]);
+    assert!(view.commit(batch(&[("a", Some("1"))])).is_err() || view.get(b"a") == Ok(Some(b"1".to_vec())));
+    assert_eq!(store.get(b"a"), Ok(None), "what is committed to a snapshot reached the store");
+    drop(view);
+    assert_eq!(store.get(b"later"), Ok(Some(b"1".to_vec())));
 }
 
 fn close(store: Arc<dyn Metastore>) {

@@ -50,7 +50,9 @@ const SEALED_MEMTABLES_MAX: usize = 2;
 /// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
 const LEVEL0_TABLES_MAX: usize = 24;
 
-/// Settings of a [`FjallMetastore`]. Only `cache_bytes` and `workers` may differ from one open to the next; the
+type SortedRows = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers` and `ingest_rows_min` may differ from one open to the next; the
 /// others hold from the store's creation on.
 #[derive(Clone, Copy, Debug)]
 pub struct FjallOptions {
@@ -62,6 +64,9 @@ pub struct FjallOptions {
     pub journal_bytes_max: u64,
     /// Threads that flush and compact, at least 1.
     pub workers: usize,
+    /// A commit of at least so many rows becomes tables at once. That costs a quarter of the way through journal and
+    /// memtable, but each leaves a table for compaction.
+    pub ingest_rows_min: usize,
 }
 
 impl Default for FjallOptions {
@@ -71,6 +76,7 @@ impl Default for FjallOptions {
             memtable_bytes: 64 << 20,
             journal_bytes_max: 256 << 20,
             workers: 2,
+            ingest_rows_min: 100_000,
         }
     }
 }
@@ -90,6 +96,7 @@ struct Writer {
 /// A metadata store in a local directory.
 pub struct FjallMetastore {
     path: PathBuf,
+    ingest_rows_min: usize,
     open: RwLock<Option<Open>>,
     /// Held during a commit.
     writer: Mutex<Option<Writer>>,
@@ -157,7 +164,13 @@ impl FjallMetastore {
             }
             Ok((open, Writer { acked, commit }))
         })?;
-        Ok(FjallMetastore { path, open: RwLock::new(Some(open)), writer: Mutex::new(Some(writer)) })
+        let ingest_rows_min = options.ingest_rows_min.max(1);
+        Ok(FjallMetastore {
+            path,
+            ingest_rows_min,
+            open: RwLock::new(Some(open)),
+            writer: Mutex::new(Some(writer)),
+        })
     }
 
     fn run<T>(&self, op: impl FnOnce(&Open) -> fjall::Result<T>) -> Result<T, StoreError> {
@@ -192,6 +205,34 @@ fn wait(open: &Open, busy: impl Fn(&Open) -> bool) -> fjall::Result<()> {
         thread::sleep(Duration::from_millis(2));
     }
     Ok(())
+}
+
+/// Through fjall's journal and memtable.
+fn insert(open: &Open, rows: SortedRows, commit: u64) -> fjall::Result<()> {
+    let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
+    for (key, value) in rows {
+        match value {
+            Some(value) => batch.insert(&open.rows, key, value),
+            None => batch.remove(&open.rows, key),
+        }
+    }
+    batch.insert(&open.rows, COMMIT_KEY, commit.to_le_bytes());
+    batch.commit()
+}
+
+/// As tables of their own, past journal and memtable: they are synced, and then one new version of the tree has all of
+/// them. What fails, or is cut short by a crash, leaves files that no version names.
+fn ingest(open: &Open, rows: SortedRows, commit: u64) -> fjall::Result<()> {
+    let mut tables = open.rows.start_ingestion()?;
+    for (key, value) in rows {
+        match value {
+            Some(value) => tables.write(key, value)?,
+            None => tables.write_tombstone(key)?,
+        }
+    }
+    // Behind all others: keys of callers do not begin with 0xff.
+    tables.write(COMMIT_KEY, commit.to_le_bytes())?;
+    tables.finish()
 }
 
 fn last_commit(path: &Path, open: &Open) -> Result<u64, StoreError> {
@@ -234,15 +275,11 @@ impl Metastore for FjallMetastore {
                 open.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX
                     || open.rows.l0_table_count() > LEVEL0_TABLES_MAX
             })?;
-            let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
-            for (key, value) in rows {
-                match value {
-                    Some(value) => batch.insert(&open.rows, key, value),
-                    None => batch.remove(&open.rows, key),
-                }
+            if rows.len() >= self.ingest_rows_min {
+                ingest(open, rows, commit)?
+            } else {
+                insert(open, rows, commit)?
             }
-            batch.insert(&open.rows, COMMIT_KEY, commit.to_le_bytes());
-            batch.commit()?;
             let view = open.database.snapshot();
             *open.view.write() = view;
             Ok(())

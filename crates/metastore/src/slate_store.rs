@@ -12,6 +12,7 @@
 //! - Waiting happens on the caller's thread, never on one of the runtime.
 
 mod cache;
+mod view;
 
 use std::future::Future;
 use std::ops::Bound;
@@ -21,26 +22,20 @@ use std::time::Duration;
 
 use chiton_objects::block_on;
 use futures_util::TryStreamExt;
-use futures_util::future::try_join_all;
 use object_store::ObjectStore;
 use object_store::path::Path;
 use parking_lot::{Mutex, RwLock};
-use slatedb::config::{CloseOptions, CompressionCodec, FlushType, ScanOptions, Settings};
+use slatedb::config::{CloseOptions, CompressionCodec, FlushType, Settings};
 use slatedb::{CloseReason, Db, DbSnapshot, ErrorKind, WriteBatch};
 
-use crate::store::is_empty_range;
 use crate::{Batch, Metastore, Row, StoreError, StoreStats};
 use cache::BlockCache;
+use view::View;
 
 /// First key that is no caller's, as in other stores.
 const OWN_KEYS: &[u8] = &[0xff];
 /// How long opening and closing may take before the object store is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Keys that are fetched side by side.
-const FETCHES: usize = 32;
-/// A scan for more rows than this reads ahead.
-const SMALL_SCAN: usize = 64;
-const READ_AHEAD_BYTES: usize = 1 << 20;
 /// What a row takes in the tables, about: for the guess at their number.
 const ROW_BYTES: u64 = 48;
 
@@ -134,17 +129,22 @@ impl SlateMetastore {
     }
 
     /// The state after the last commit.
-    fn view(&self) -> Result<Arc<DbSnapshot>, StoreError> {
-        Ok(self.opened()?.view.read().clone())
+    fn view(&self) -> Result<View, StoreError> {
+        let rows = self.opened()?.view.read().clone();
+        Ok(View { name: self.name.clone(), rows, stats: StoreStats::default() })
     }
 
     fn sort(&self, error: &slatedb::Error) -> StoreError {
-        let path = self.name.clone();
-        match error.kind() {
-            ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced { path },
-            ErrorKind::Data => StoreError::Corrupt { path, cause: words(error) },
-            _ => StoreError::Io { path, cause: words(error) },
-        }
+        sorted(&self.name, error)
+    }
+}
+
+fn sorted(name: &std::path::Path, error: &slatedb::Error) -> StoreError {
+    let path = name.to_owned();
+    match error.kind() {
+        ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced { path },
+        ErrorKind::Data => StoreError::Corrupt { path, cause: words(error) },
+        _ => StoreError::Io { path, cause: words(error) },
     }
 }
 
@@ -159,57 +159,17 @@ fn words(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn is_callers(key: &[u8]) -> bool {
-    !key.is_empty() && !key.starts_with(OWN_KEYS)
-}
-
 impl Metastore for SlateMetastore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let view = self.view()?;
-        if !is_callers(key) {
-            return Ok(None);
-        }
-        let value = block_on(view.get(key)).map_err(|e| self.sort(&e))?;
-        Ok(value.map(Vec::from))
+        self.view()?.get(key)
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let view = self.view()?;
-        let one = async |key: &[u8]| match is_callers(key) {
-            true => view.get(key).await,
-            false => Ok(None),
-        };
-        let mut values = Vec::with_capacity(keys.len());
-        for some in keys.chunks(FETCHES) {
-            let got = block_on(try_join_all(some.iter().map(|key| one(key)))).map_err(|e| self.sort(&e))?;
-            values.extend(got.into_iter().map(|value| value.map(Vec::from)));
-        }
-        Ok(values)
+        self.view()?.get_many(keys)
     }
 
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
-        let view = self.view()?;
-        let end = end.unwrap_or(OWN_KEYS).min(OWN_KEYS);
-        if limit == 0 || is_empty_range(start, Some(end)) {
-            return Ok(Vec::new());
-        }
-        let mut options = ScanOptions::default();
-        if limit > SMALL_SCAN {
-            options.read_ahead_bytes = READ_AHEAD_BYTES;
-            options.max_fetch_tasks = 2;
-        }
-        let range = (start.map(<[u8]>::to_vec), Bound::Excluded(end.to_vec()));
-        let rows = block_on(async {
-            let mut rows = Vec::new();
-            let mut all = view.scan_with_options(range, &options).await?;
-            while rows.len() < limit
-                && let Some(row) = all.next().await?
-            {
-                rows.push((row.key.to_vec(), row.value.to_vec()));
-            }
-            Ok(rows)
-        });
-        rows.map_err(|e: slatedb::Error| self.sort(&e))
+        self.view()?.scan(start, end, limit)
     }
 
     fn commit(&self, batch: Batch) -> Result<(), StoreError> {
@@ -234,6 +194,10 @@ impl Metastore for SlateMetastore {
         });
         *open.view.write() = committed.map_err(|e| self.sort(&e))?;
         Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
+        Ok(Arc::new(View { stats: self.stats()?, ..self.view()? }))
     }
 
     fn stats(&self) -> Result<StoreStats, StoreError> {

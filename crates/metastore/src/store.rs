@@ -47,7 +47,8 @@ pub trait Metastore: Send + Sync {
     fn commit(&self, batch: Batch) -> Result<(), StoreError>;
 
     /// The rows as they are now, whatever is committed later. Nothing can be committed to it; what it sees takes space
-    /// until it is dropped, which is to be before the store is opened anew. `Io` where a store has no such thing.
+    /// until it is dropped, which is to be before the store is opened anew. `Io` from what wraps a store
+    /// and has no such thing.
     fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
         let cause = "this kind of store gives no snapshots".to_owned();
         Err(StoreError::Io { path: PathBuf::new(), cause })

@@ -43,6 +43,24 @@ fn fjall() {
     });
 }
 
+/// Every commit past journal and memtable.
+#[test]
+fn fjall_by_ingestion() {
+    let open = |path: &Path| -> Arc<dyn Metastore> {
+        let options = FjallOptions { memtable_bytes: 1 << 20, ingest_rows_min: 1, ..FjallOptions::default() };
+        Arc::new(FjallMetastore::open(path, options).expect("open"))
+    };
+    suite(&|| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = open(dir.path());
+        let reopen = move |store| {
+            drop(store);
+            open(dir.path())
+        };
+        Subject { store, reopen: Box::new(reopen) }
+    });
+}
+
 fn open_slate(objects: &Arc<dyn ObjectStore>) -> Arc<dyn Metastore> {
     let options = SlateOptions { memtable_bytes: 1 << 20, ..SlateOptions::default() };
     let store = SlateMetastore::open(objects.clone(), "fs/meta", "the store", options);

@@ -17,7 +17,7 @@ pub(crate) fn as_caller<R>(req: &Request, body: impl FnOnce(&Caller<'_>) -> R) -
 }
 
 /// Supplementary groups of a thread; none if they cannot be read (it is gone, or in another namespace: 0).
-fn groups_of(thread: u32) -> Arc<[u32]> {
+pub(crate) fn groups_of(thread: u32) -> Arc<[u32]> {
     let Some(status) = proc_status::read(thread) else { return Arc::new([]) };
     let Some(line) = proc_status::field(&status, "Groups") else { return Arc::new([]) };
     line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()

@@ -1,10 +1,10 @@
 //! A FUSE mount of a [`chiton_client::Client`]: a thin shell that translates and decides nothing.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──▶ dispatch threads ── Shell ──▶ Client
-//!      ▲                                         │           │ recalls
-//!      │                                         │           │ names narrowed
-//!      └──────────── Kernel ◀── pages unleased ──┘◀──────────┘
+//!   kernel ── /dev/fuse ──▶ dispatch threads ── Shell ── Router ─┬─▶ Client      ◀── Control ◀── chiton merge …
+//!      ▲                                         │               └─▶ the clients of decoupled subtrees
+//!      │                                         │                       │ recalls, names narrowed
+//!      └──────────── Kernel ◀── pages unleased ──┘◀──────────────────────┘
 //!                    locks that wait: threads of their own
 //! ```
 //!
@@ -26,6 +26,7 @@ mod listing;
 mod lock_waits;
 mod range_lock;
 mod reply;
+mod router;
 mod shell;
 
 mod invalidator;
@@ -35,10 +36,13 @@ mod attach;
 mod departure;
 mod mount_table;
 
+mod control;
+
 mod guard;
 mod proc_status;
 
+pub use control::{ControlReply, ControlRequest, GiveBack, Progress, ask_control};
 pub use error::MountError;
 pub use mount::{Mount, Unmounter};
 pub use options::MountOptions;
-pub use shell::NOT_DURABLE;
+pub use shell::{NOT_DURABLE, NOT_GIVEN_BACK};

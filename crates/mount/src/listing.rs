@@ -14,14 +14,13 @@
 //! - Such names at the very beginning of a reply move on even so: otherwise more of them than fit one reply would
 //!   list for ever.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use chiton_client::{Client, Entry, Listed};
+use chiton_client::{Caller, Client, Entry, Listed};
 use chiton_types::{Attr, Ino, Refusal};
-use fuser::{FileAttr, FileType, INodeNo, Request};
+use fuser::{FileAttr, FileType, INodeNo};
 
 use crate::attr::{file_attr, file_type};
-use crate::caller::as_caller;
 
 /// Entries asked for by a readdir at first; the kernel has room for at least 4 KiB, then for up to 1 MiB.
 const ENTRIES: u32 = 512;
@@ -59,15 +58,37 @@ impl Row<'_> {
             What::Dots(dir) => (FileAttr { ino: INodeNo(self.ino.0), ..file_attr(dir) }, Duration::ZERO),
             // fuser has one time-out for both here.
             What::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl.min(entry.attr_ttl)),
-            What::Entry(None) => unreachable!("a listing with attributes has them"),
+            // Of a subtree that somebody else has decoupled only the name is told: whoever asks for more is answered.
+            What::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO),
         }
+    }
+}
+
+/// An inode of which nothing is known but its type.
+fn unknown(ino: Ino, kind: FileType) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(ino.0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
     }
 }
 
 /// Shows the rows of a directory from `offset` on, until there are no more or `show` says that the reply is full.
 pub(crate) fn read(
     client: &Client,
-    req: &Request,
+    caller: &Caller<'_>,
     dir: Ino,
     offset: u64,
     plus: bool,
@@ -86,7 +107,7 @@ pub(crate) fn read(
     }
     let most = if plus { ENTRIES_PLUS } else { ENTRIES };
     loop {
-        let (entries, end) = as_caller(req, |caller| client.readdir(caller, dir, cookie(start), most, plus))?;
+        let (entries, end) = client.readdir(caller, dir, cookie(start), most, plus)?;
         for (entry, offset) in with_offsets(&entries, start) {
             let what = What::Entry(entry.entry.as_ref());
             let (ino, kind, name) = (entry.ino, file_type(entry.kind), entry.name.as_bytes());

@@ -25,6 +25,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::attr::errno;
 use crate::proc_status::{self, Waiting};
 use crate::range_lock;
+use crate::router::Router;
 
 const WAITS_MAX: usize = 1024;
 /// How often the callers are looked at.
@@ -35,7 +36,7 @@ const OWN_WAY_LOOKS: u32 = 5;
 
 /// The waits of one mount.
 pub(crate) struct LockWaits {
-    client: Arc<Client>,
+    router: Arc<Router>,
     /// Who may hold a lock on which file.
     owners: Mutex<BTreeSet<(Ino, u64)>>,
     state: Mutex<State>,
@@ -55,14 +56,16 @@ struct Wait {
     /// The caller's.
     thread: u32,
     token: CancelToken,
+    /// Whom it waits for.
+    client: Arc<Client>,
     /// Looks in a row that found only the caller's own process in the way.
     own_way_looks: u32,
 }
 
 impl LockWaits {
-    pub(crate) fn new(client: Arc<Client>) -> Arc<LockWaits> {
+    pub(crate) fn new(router: Arc<Router>) -> Arc<LockWaits> {
         Arc::new(LockWaits {
-            client,
+            router,
             owners: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -78,11 +81,16 @@ impl LockWaits {
         }
     }
 
+    /// What is in the way of a lock.
+    pub(crate) fn held(&self, lock: Lock) -> Result<Option<Lock>, Refusal> {
+        self.router.client_of(lock.ino).getlk(lock)
+    }
+
     /// Whether the caller's own process holds what is in the way, under another owner (flock(2) and fcntl(2) locks
     /// have different ones), wherever something is in the way. Waiting for that would not end.
     fn is_own_way(&self, lock: &Lock) -> bool {
         let (mut rest, mut found) = (*lock, false);
-        while let Ok(Some(held)) = self.client.getlk(rest) {
+        while let Ok(Some(held)) = self.held(rest) {
             // Process ids are those of one machine: the owner says whether it is of this mount.
             let is_ours = self.owners.lock().contains(&(held.ino, held.owner));
             if held.pid != lock.pid || !is_ours {
@@ -106,7 +114,8 @@ impl LockWaits {
         }
         let id = state.next;
         state.next += 1;
-        state.waits.insert(id, Wait { lock, thread, token: token.clone(), own_way_looks: 0 });
+        let client = self.router.client_of(lock.ino);
+        state.waits.insert(id, Wait { lock, thread, token: token.clone(), client, own_way_looks: 0 });
         if !state.has_watcher {
             let weak = Arc::downgrade(self);
             let spawned =
@@ -146,7 +155,7 @@ impl LockWaits {
             // Before it is granted: who is told so may close the file at once.
             self.owners.lock().insert(key);
         }
-        let result = self.client.setlk(lock, wait);
+        let result = self.router.client_of(lock.ino).setlk(lock, wait);
         if lock == range_lock::all_of(lock.ino, lock.owner) && result.is_ok() {
             self.owners.lock().remove(&key);
         }
@@ -155,33 +164,35 @@ impl LockWaits {
 
     /// Ends all waits: the mount is going.
     pub(crate) fn close(&self) {
-        let tokens: Vec<CancelToken> = {
+        let waits: Vec<(Arc<Client>, CancelToken)> = {
             let mut state = self.state.lock();
             state.closed = true;
             self.changed.notify_all();
-            state.waits.values().map(|wait| wait.token.clone()).collect()
+            state.waits.values().map(|wait| (wait.client.clone(), wait.token.clone())).collect()
         };
-        for token in tokens {
-            self.client.cancel(&token);
+        for (client, token) in waits {
+            client.cancel(&token);
         }
     }
 
     /// Cancels the waits of callers that have a signal to act on, or that wait for themselves. `false`: nobody waits
     /// any more.
     fn look(&self) -> bool {
-        let waits: Vec<(u64, Lock, u32, CancelToken)> = {
+        let waits: Vec<(u64, Lock, u32, CancelToken, Arc<Client>)> = {
             let mut state = self.state.lock();
             if state.waits.is_empty() || state.closed {
                 state.has_watcher = false;
                 return false;
             }
             self.changed.wait_for(&mut state, LOOK_EVERY);
-            state.waits.iter().map(|(id, wait)| (*id, wait.lock, wait.thread, wait.token.clone())).collect()
+            let all = state.waits.iter();
+            all.map(|(id, wait)| (*id, wait.lock, wait.thread, wait.token.clone(), wait.client.clone()))
+                .collect()
         };
-        for (id, lock, thread, token) in waits {
+        for (id, lock, thread, token, client) in waits {
             let is_over = matches!(proc_status::look(thread), Waiting::Signalled | Waiting::Gone);
             if is_over || self.waits_for_itself(id, &lock) {
-                self.client.cancel(&token);
+                client.cancel(&token);
             }
         }
         true

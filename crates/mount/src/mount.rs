@@ -10,18 +10,22 @@
 //! - Nothing is ever unmounted but what was mounted here.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chiton_client::Client;
+use chiton_realm::Realms;
 use fuser::{Config, Session, SessionACL};
 
 use crate::attach::{self, Attached};
+use crate::control::Control;
 use crate::departure::Departure;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
+use crate::router::Router;
 use crate::shell::Shell;
 use crate::{MountError, MountOptions};
 
@@ -42,6 +46,7 @@ pub struct Mount {
 struct End {
     invalidating: Option<JoinHandle<()>>,
     departure: Option<Departure>,
+    control: Option<Control>,
     client: Arc<Client>,
     timeout: Duration,
 }
@@ -58,6 +63,30 @@ impl Mount {
     /// # Errors
     /// See [`MountError`].
     pub fn start(client: Arc<Client>, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
+        Mount::start_with(client, None, mountpoint, options)
+    }
+
+    /// Mounts a client that decouples subtrees whose policy says so, and what it is told to by
+    /// [`MountOptions::control`]. `realms` are of this client, which says that it
+    /// [`decouples`](chiton_client::ClientOptions::decouples).
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn start_decoupling(
+        client: Arc<Client>,
+        realms: Arc<Realms>,
+        mountpoint: &Path,
+        options: MountOptions,
+    ) -> Result<Mount, MountError> {
+        Mount::start_with(client, Some(realms), mountpoint, options)
+    }
+
+    fn start_with(
+        client: Arc<Client>,
+        realms: Option<Arc<Realms>>,
+        mountpoint: &Path,
+        options: MountOptions,
+    ) -> Result<Mount, MountError> {
         let is_embedded = client.is_embedded();
         let threads =
             options.threads.unwrap_or(if is_embedded { THREADS_EMBEDDED } else { THREADS_CONNECTED });
@@ -66,8 +95,15 @@ impl Mount {
         }
         let allow_other = options.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
         let (device, attached) = attach::attach(mountpoint, &options, allow_other)?;
-        let serving = serve(&client, device, &options, threads, allow_other);
-        let (kernel, dispatch, invalidating) = match serving {
+        let kernel = Arc::new(Kernel::default());
+        let router = Arc::new(Router::new(client.clone(), realms, kernel.clone()));
+        let control = options.control.as_ref().map(|path| Control::serve(path, &router, allow_other));
+        let serving = control.transpose().and_then(|control| {
+            let how = (threads, allow_other);
+            let serving = serve(router, kernel.clone(), control.as_ref(), device, &options, how)?;
+            Ok((control, serving))
+        });
+        let (control, (dispatch, invalidating)) = match serving {
             Ok(serving) => serving,
             Err(error) => {
                 // Nobody can be using it yet.
@@ -83,7 +119,8 @@ impl Mount {
             true => None,
             false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),
         };
-        let end = Box::new(End { invalidating: Some(invalidating), departure, client, timeout: limit });
+        let end =
+            Box::new(End { invalidating: Some(invalidating), departure, control, client, timeout: limit });
         Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
@@ -127,6 +164,7 @@ impl Mount {
             Some(Err(_)) => Err(MountError::Failed(io::Error::other("a dispatch thread panicked"))),
         };
         self.kernel.close();
+        self.end.control = None;
         self.end.departure = None;
         if let Some(Err(_)) = self.end.invalidating.take().map(JoinHandle::join) {
             return Err(MountError::Failed(io::Error::other("the invalidation thread panicked")));
@@ -190,28 +228,28 @@ impl Unmounter {
     }
 }
 
-type Serving = (Arc<Kernel>, JoinHandle<io::Result<()>>, JoinHandle<()>);
+type Serving = (JoinHandle<io::Result<()>>, JoinHandle<()>);
 
 fn serve(
-    client: &Arc<Client>,
+    router: Arc<Router>,
+    kernel: Arc<Kernel>,
+    control: Option<&Control>,
     device: std::os::fd::OwnedFd,
     options: &MountOptions,
-    threads: usize,
-    allow_other: bool,
+    (threads, allow_other): (usize, bool),
 ) -> io::Result<Serving> {
-    let kernel = Arc::new(Kernel::default());
-    client.set_invalidator(Arc::new(KernelInvalidator::new(kernel.clone())));
+    router.global().set_invalidator(Arc::new(KernelInvalidator::new(kernel.clone())));
     let own_line = device.try_clone()?;
     let mut config = Config::default();
     config.n_threads = Some(threads);
     config.clone_fd = true;
     let acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
-    let shell = Shell::new(client.clone(), kernel.clone(), options);
+    let control = control.map(|control| control.path().as_os_str().as_bytes().to_vec());
+    let shell = Shell::new(router, kernel.clone(), control, options);
     let session = Session::from_fd(shell, device, acl, config)?;
     kernel.connect(session.notifier(), own_line);
-    let serving_kernel = kernel.clone();
     let invalidating =
-        std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || serving_kernel.run())?;
+        std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || kernel.run())?;
     let dispatch = std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || {
         match session.run() {
             // The kernel's word for the end to whoever was just fetching a request; the others get ENODEV.
@@ -219,5 +257,5 @@ fn serve(
             result => result,
         }
     })?;
-    Ok((kernel, dispatch, invalidating))
+    Ok((dispatch, invalidating))
 }

@@ -1,5 +1,6 @@
 //! How a mount is set up.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of [`crate::Mount::start`].
@@ -23,6 +24,9 @@ pub struct MountOptions {
     pub shared: Option<bool>,
     /// When the mount ends: a server that says nothing for so long is given up, and with it what it has not got.
     pub unmount_timeout: Duration,
+    /// A Unix socket to make, in a directory that only this user may change: there the mount is asked about decoupled
+    /// subtrees ([`crate::ask_control`]). `getfattr -n chiton.control` tells it.
+    pub control: Option<PathBuf>,
     /// What `mount` and `df` show as the source. No commas.
     pub fs_name: String,
 }
@@ -38,6 +42,7 @@ impl Default for MountOptions {
             devices: false,
             shared: None,
             unmount_timeout: Duration::from_secs(30),
+            control: None,
             fs_name: "chiton".to_owned(),
         }
     }

@@ -3,10 +3,13 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use chiton_client::Entry;
-use chiton_types::Refusal;
-use fuser::{FileAttr, FileType, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyXattr};
+use chiton_proto::StatFs;
+use chiton_types::{NAME_BYTES_MAX, Refusal};
+use fuser::{FileAttr, FileType, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
 
 use crate::attr::{GENERATION, errno, file_attr};
+
+const STATFS_BLOCK_BYTES: u32 = 4096;
 
 pub(crate) fn empty(reply: ReplyEmpty, result: Result<(), Refusal>) {
     match result {
@@ -57,4 +60,24 @@ pub(crate) fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Refusa
         Ok(value) => reply.data(&value),
         Err(refusal) => reply.error(errno(refusal)),
     }
+}
+
+/// Totals of the file system.
+pub(crate) fn totals(reply: ReplyStatfs, totals: &StatFs) {
+    let block = u64::from(STATFS_BLOCK_BYTES);
+    let (all, free) = (totals.bytes_total / block, totals.bytes_free / block);
+    // Inodes are limited by memory and disk alone.
+    let free_inodes = (1 << 48) - totals.inodes_used.min(1 << 48);
+    let inodes = totals.inodes_used + free_inodes;
+    let name_bytes_max = NAME_BYTES_MAX as u32;
+    reply.statfs(
+        all,
+        free,
+        free,
+        inodes,
+        free_inodes,
+        STATFS_BLOCK_BYTES,
+        name_bytes_max,
+        STATFS_BLOCK_BYTES,
+    );
 }

@@ -9,17 +9,22 @@
 //!
 //! Invariants:
 //! - A slot with kind 0 says that the name is known to be absent (deleted and not yet checkpointed, or
-//!   looked for in the store in vain).
+//!   looked for in the store in vain), one with kind 255 that the store has a row of it that cannot be read.
 //! - A bucket of local depth d stands at 2^(depth-d) neighbouring places of the index.
 
 use std::cell::Cell;
+use std::hint::black_box;
 
 use chiton_types::{Ino, Kind, Position};
 
 use crate::dirt::{Marks, is_dirty};
 
 const BUCKET_ENTRIES: usize = 32;
+/// Room that a half of a bucket is given.
+const SPLIT_ENTRIES: usize = 24;
 const DEPTH_MAX: u8 = 28;
+/// No kind: the name is there, and what it names cannot be read.
+const UNREADABLE: u8 = 255;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
@@ -35,9 +40,18 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 32);
 
 impl Slot {
-    /// Type of what is there; `None` if the name is known to be absent.
+    /// Type of what is there; `None` if the name is known to be absent, or its row cannot be read.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::from_u8(self.kind)
+    }
+
+    /// The store has a row of the name that cannot be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.kind == UNREADABLE
+    }
+
+    pub(crate) fn set_unreadable(&mut self) {
+        (self.ino, self.kind, self.position) = (Ino(0), UNREADABLE, Position(0));
     }
 
     pub(crate) fn set(&mut self, target: Option<(Ino, Kind)>, position: Position) {
@@ -155,6 +169,22 @@ impl Dir {
         bucket.search(hash, name).map(|i| &bucket.slots[i])
     }
 
+    /// Looks at what a search for one of these hashes, or an insert, will look at: independent reads, which the
+    /// processor has under way side by side, where one search after another would wait for each.
+    pub(crate) fn warm(&self, hashes: &[u64]) {
+        let mut seen = 0;
+        for &hash in hashes {
+            seen ^= self.buckets[self.bucket_of(hash)].slots.len();
+        }
+        for &hash in hashes {
+            let bucket = &self.buckets[self.bucket_of(hash)];
+            seen ^= (bucket.tags[0] ^ bucket.tags[BUCKET_ENTRIES - 1]) as usize;
+            seen ^= bucket.slots.last().map_or(0, |slot| slot.ino.0 as usize);
+            seen ^= bucket.names.last().map_or(0, |&byte| usize::from(byte));
+        }
+        black_box(seen);
+    }
+
     /// The slot of a name; a new one, absent so far and with `marks`, if there is none (then `true`).
     #[inline]
     pub(crate) fn slot(&mut self, hash: u64, name: &[u8], marks: u8) -> (&mut Slot, bool) {
@@ -214,6 +244,11 @@ impl Dir {
         let bit = 1u64 << (62 - depth);
         let old = std::mem::replace(&mut self.buckets[b], Bucket::new(depth + 1));
         let mut halves = [Bucket::new(depth + 1), Bucket::new(depth + 1)];
+        for half in &mut halves {
+            // Half and some more: both are about to grow again.
+            half.slots.reserve_exact(SPLIT_ENTRIES);
+            half.names.reserve_exact(old.names.len() * SPLIT_ENTRIES / BUCKET_ENTRIES);
+        }
         for slot in &old.slots {
             halves[usize::from(slot.hash & bit != 0)].push(slot.hash, old.name(slot), slot.clone());
         }

@@ -17,6 +17,7 @@ use std::cell::Cell;
 
 use chiton_types::{BlockId, Ino};
 
+use crate::images::Images;
 use crate::namespace::RowChange;
 
 /// The row was looked at since the clock's hand passed last.
@@ -47,6 +48,39 @@ pub(crate) enum DirtyKey {
     Policy(Ino),
     History(u64),
     Linked(Ino),
+    Decoupling(u32),
+}
+
+impl DirtyKey {
+    /// The order of the rows' keys in the store (names of one hash apart).
+    fn order(&self) -> (u8, u64, u64) {
+        match *self {
+            DirtyKey::Block(block) => (b'B', block.writer, block.number),
+            DirtyKey::Content(ino) => (b'C', ino.0, 0),
+            DirtyKey::Decoupling(id) => (b'D', u64::from(id), 0),
+            DirtyKey::Entry(dir, hash) => (b'E', dir.0, hash),
+            DirtyKey::Garbage(block) => (b'G', block.writer, block.number),
+            DirtyKey::History(version) => (b'H', version, 0),
+            DirtyKey::Inode(ino) => (b'I', ino.0, 0),
+            DirtyKey::Linked(ino) => (b'L', ino.0, 0),
+            DirtyKey::Chunk(ino, n) => (b'M', ino.0, u64::from(n)),
+            DirtyKey::Orphan(ino) => (b'O', ino.0, 0),
+            DirtyKey::Policy(ino) => (b'P', ino.0, 0),
+            DirtyKey::Xattrs(ino) => (b'X', ino.0, 0),
+        }
+    }
+}
+
+/// Which rows a checkpoint is to write, for sorting them without any lock on the namespace: see
+/// [`crate::Namespace::checkpoint_list`].
+pub struct CheckpointList(Vec<DirtyKey>);
+
+impl CheckpointList {
+    /// Brings the rows into the order of their keys. It is the store's, and nearly that of memory.
+    pub fn sort(&mut self) {
+        // They are taken from the end.
+        self.0.sort_unstable_by_key(|key| std::cmp::Reverse(key.order()));
+    }
 }
 
 #[derive(Default)]
@@ -56,6 +90,10 @@ pub(crate) struct Dirt {
     saving: Vec<DirtyKey>,
     saved: Vec<RowChange>,
     active: bool,
+    /// `saving` is being sorted elsewhere.
+    lent: bool,
+    /// Rows as decoupled clients saw them.
+    pub(crate) images: Images,
 }
 
 impl Dirt {
@@ -64,7 +102,14 @@ impl Dirt {
     pub(crate) fn before_change(&mut self, marks: &Marks, key: DirtyKey, image: impl FnOnce() -> RowChange) {
         let (now, before) = (1 << self.generation, 2 >> self.generation);
         let mut m = marks.get();
-        if m & before != 0 {
+        if self.images.is_keeping() {
+            let row = image();
+            self.images.keep(&row);
+            if m & before != 0 {
+                self.saved.push(row);
+                m &= !(before | FRESH);
+            }
+        } else if m & before != 0 {
             self.saved.push(image());
             m &= !(before | FRESH);
         }
@@ -99,7 +144,21 @@ impl Dirt {
         self.generation ^= 1;
     }
 
+    /// Changes meanwhile need no list, only the marks.
+    pub(crate) fn lend(&mut self) -> CheckpointList {
+        assert!(self.active && !self.lent, "a list is there for the checkpoint that is under way, once");
+        self.lent = true;
+        CheckpointList(std::mem::take(&mut self.saving))
+    }
+
+    pub(crate) fn give_back(&mut self, list: CheckpointList) {
+        assert!(self.lent, "only what was lent is given back");
+        self.lent = false;
+        self.saving = list.0;
+    }
+
     pub(crate) fn next_saving(&mut self) -> Option<DirtyKey> {
+        assert!(!self.lent, "the list of rows to write is elsewhere");
         self.saving.pop()
     }
 

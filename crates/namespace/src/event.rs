@@ -6,8 +6,9 @@
 //! - The tags and layouts are part of the formats (`docs/formats.md`, "Events").
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Ino, Kind, Mode, Name, SessionId, ShardId, Time};
+use chiton_types::{BlockId, Ino, Kind, Mode, Name, RealmId, SessionId, ShardId, Time};
 
+use crate::decoupling::{Attached, Decoupling, MergedUpTo, take_id};
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
 use crate::op::{Body, FILE_BYTES_MAX};
 use crate::realm::PolicyChange;
@@ -196,6 +197,24 @@ pub enum Event {
         ino: Ino,
         /// When.
         time: Time,
+    },
+    /// A client takes a subtree for itself.
+    Decoupled(Box<Decoupling>),
+    /// Another client goes on with it.
+    Attached(Box<Attached>),
+    /// It may make inodes with these numbers, too.
+    Granted {
+        /// Which decoupling.
+        id: RealmId,
+        /// The first of each range, and the first past it.
+        ranges: Vec<(Ino, Ino)>,
+    },
+    /// The events before this one in its frame are merged.
+    Merged(Box<MergedUpTo>),
+    /// It is over.
+    DecouplingEnded {
+        /// Which.
+        id: RealmId,
     },
 }
 
@@ -390,6 +409,31 @@ impl Event {
                 out.put_u64(ino.0);
                 out.put_i64(time.0);
             }
+            Event::Decoupled(decoupling) => {
+                out.put_u8(19);
+                decoupling.put(out);
+            }
+            Event::Attached(attached) => {
+                out.put_u8(20);
+                attached.put(out);
+            }
+            Event::Granted { id, ranges } => {
+                out.put_u8(21);
+                out.put_u32(id.0);
+                out.put_varint(ranges.len() as u64);
+                for (first, end) in ranges {
+                    out.put_u64(first.0);
+                    out.put_u64(end.0);
+                }
+            }
+            Event::Merged(merged) => {
+                out.put_u8(22);
+                merged.put(out);
+            }
+            Event::DecouplingEnded { id } => {
+                out.put_u8(23);
+                out.put_u32(id.0);
+            }
         }
     }
 
@@ -497,6 +541,15 @@ impl Event {
             }
             17 => Event::Touch { ino: Ino(from.u64()?), time: Time(from.i64()?) },
             18 => Event::Policy(PolicyChange::take(from)?),
+            19 => Event::Decoupled(Box::new(Decoupling::take(from)?)),
+            20 => Event::Attached(Box::new(Attached::take(from)?)),
+            21 => {
+                let id = take_id(from)?;
+                let ranges = (0..from.count(16)?).map(|_| Ok((Ino(from.u64()?), Ino(from.u64()?))));
+                Event::Granted { id, ranges: ranges.collect::<Result<_, Malformed>>()? }
+            }
+            22 => Event::Merged(Box::new(MergedUpTo::take(from)?)),
+            23 => Event::DecouplingEnded { id: take_id(from)? },
             _ => return Err(Malformed { expected: "a type of event" }),
         })
     }

@@ -19,9 +19,11 @@ pub mod merge;
 
 mod apply;
 mod checkpoint;
+mod decoupling;
 mod dir;
 mod dirt;
 mod fault;
+mod images;
 mod inode;
 mod inodes;
 mod namespace;
@@ -31,12 +33,15 @@ mod plan;
 mod query;
 mod realm;
 mod row;
+mod serving;
 mod side;
 mod stored;
 mod validate;
 mod values;
 
 pub use apply::Misfit;
+pub use decoupling::{Attached, DECOUPLING_TEXT_BYTES_MAX, Decoupling, Interference, MergedUpTo};
+pub use dirt::CheckpointList;
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, Extent};
 pub use fault::{Fault, Need};
@@ -46,6 +51,7 @@ pub use op::{
     SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
 };
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
+pub use plan::WARM_OPS;
 pub use realm::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
-pub use stored::{StoredInode, StoredRow, entry_row_key, inode_row_key};
+pub use stored::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
 pub use validate::Inconsistency;

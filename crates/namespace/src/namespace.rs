@@ -2,23 +2,25 @@
 //! `validate`.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, RealmId, Refusal, Time};
 use hashbrown::HashMap;
 
 use crate::chunk::Chunk;
+use crate::decoupling::{Decoupled, Decoupling};
 use crate::dir::{Dir, Slot};
 use crate::dirt::{Dirt, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
+use crate::paging::CorruptRow;
 use crate::realm::{Parents, PolicyChange, Realms};
 use crate::row;
 use crate::side::Side;
 use crate::values::{
-    BlockKey, ChunkKey, ContentKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey, Present, Xattrs,
-    XattrsKey,
+    BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,
+    Present, Xattrs, XattrsKey,
 };
 use crate::{Extent, Gone, Outcome};
 
@@ -83,12 +85,27 @@ pub struct Namespace {
     pub(crate) policy_history: Side<HistoryKey, PolicyChange>,
     /// Always in memory whole.
     pub(crate) linked: Side<LinkedKey, Parents>,
+    /// Directories in which an entry cannot be decoded; all others of them can.
+    pub(crate) torn_dirs: BTreeSet<Ino>,
+    /// Rows of theirs that were met and not told yet.
+    pub(crate) torn_rows: Vec<CorruptRow>,
+    /// Directories that the store cannot list: of their entries those can be had that are asked for by name.
+    pub(crate) unlistable: BTreeSet<Ino>,
+    /// Always in memory whole.
+    pub(crate) decouplings: Side<DecouplingKey, Decoupling>,
+    pub(crate) decoupling_count: usize,
+    pub(crate) decoupling_last: u32,
+    pub(crate) decoupled: Decoupled,
+    /// Whose map is out: what happens is its own doing.
+    pub(crate) merging: Option<RealmId>,
     pub(crate) policy_count: usize,
     pub(crate) policy_version: u64,
     pub(crate) realms: Realms,
     pub(crate) dirt: Dirt,
     pub(crate) generation: u64,
     pub(crate) inode_count: u64,
+    /// The rows are those of the subtree below this directory, which a decoupled client took for itself.
+    pub(crate) subtree: Option<Ino>,
     /// Slots of all directories, and bytes of their names.
     pub(crate) entries: usize,
     pub(crate) name_bytes: usize,
@@ -109,6 +126,14 @@ impl Namespace {
     /// An empty cache over an empty store (for tests: see [`Namespace::open`]).
     pub fn new() -> Namespace {
         Namespace::default()
+    }
+
+    /// An empty cache over the rows of a subtree alone, as a decoupled client has it. There the root's parent is the
+    /// root itself, and what was done before it was taken has position 0: positions are the client's own.
+    ///
+    /// `inode_count` is the file system's.
+    pub fn of_subtree(root: Ino, inode_count: u64) -> Namespace {
+        Namespace { subtree: Some(root), inode_count, ..Namespace::default() }
     }
 
     /// The rows of an empty file system: the root directory.
@@ -154,7 +179,10 @@ impl Namespace {
         if self.dirt.active() {
             return Vec::new();
         }
-        self.garbage.clean().map(|GarbageKey(block)| block).take(max).collect()
+        // What a decoupled client may still read stays.
+        let kept = self.dirt.images.blocks();
+        let garbage = self.garbage.clean().map(|GarbageKey(block)| block);
+        garbage.filter(|block| kept.binary_search(block).is_err()).take(max).collect()
     }
 
     /// What to tell the caller after the events of a plan are applied.
@@ -188,11 +216,20 @@ impl Namespace {
         let hash = name.hash64();
         let held = self.dirs.get(&dir.ino);
         match held.and_then(|d| d.find(hash, name.as_bytes())) {
-            Some(slot) => Ok(if slot.kind().is_some() { Known::Present(slot) } else { Known::Absent }),
+            Some(slot) if slot.kind().is_some() => Ok(Known::Present(slot)),
+            Some(slot) if slot.is_unreadable() => Err(Refusal::Io.into()),
+            Some(_) => Ok(Known::Absent),
             None if dir.has(COMPLETE) => Ok(Known::Absent),
-            None if dir.extra <= DIR_WHOLE_ENTRIES_MAX => Err(Need::Dir(dir.ino).into()),
+            None if dir.extra <= DIR_WHOLE_ENTRIES_MAX && !self.unlistable.contains(&dir.ino) => {
+                Err(Need::Dir(dir.ino).into())
+            }
             None => Err(Need::Entry(dir.ino, name.clone()).into()),
         }
+    }
+
+    /// That all entries of a directory must be in memory.
+    pub(crate) fn need_dir(&self, dir: Ino) -> Fault {
+        if self.unlistable.contains(&dir) { Refusal::Io.into() } else { Need::Dir(dir).into() }
     }
 
     /// Attributes. `Stale` if the inode is gone.
@@ -221,6 +258,8 @@ impl Namespace {
             + self.policies.memory_bytes()
             + self.policy_history.memory_bytes()
             + self.linked.memory_bytes()
+            + self.decouplings.memory_bytes()
+            + self.dirt.images.memory_bytes()
     }
 
     /// Every resident inode with its orphan state, for validators and dumps.

@@ -8,19 +8,21 @@
 use std::fmt;
 
 use chiton_types::codec::{Malformed, Take};
-use chiton_types::{BlockId, Ino, Kind};
+use chiton_types::{BlockId, Ino, Kind, Position};
 
 use crate::chunk::Chunk;
+use crate::decoupling::Decoupling;
 use crate::dirt::{REFERENCED, is_dirty};
 use crate::extent::CHUNK_BYTES;
 use crate::fault::Need;
+use crate::images;
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 use crate::realm::{Parents, PolicyChange};
 use crate::row;
 use crate::values::{
-    BlockKey, ChunkKey, ContentKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey, Present, Xattrs,
-    XattrsKey,
+    BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,
+    Present, Xattrs, XattrsKey,
 };
 
 /// Rows as they are read: key, value.
@@ -39,10 +41,27 @@ pub trait RowSource {
 /// Rows fetched for one [`Need`].
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    need: Need,
-    rows: Rows,
+    /// What was asked for.
+    pub need: Need,
+    /// Keys and values as the metadata store has them.
+    pub rows: Rows,
     /// The scan reached the end of its range.
-    exhausted: bool,
+    pub exhausted: bool,
+    /// The rows cannot be read.
+    pub unreadable: bool,
+}
+
+impl Fetched {
+    /// Says of a directory ([`Need::Dir`]) that the store cannot list it, since what it holds is damaged. Its entries are
+    /// then asked for one by one. `None` where there is no such way around.
+    pub fn unreadable(need: &Need) -> Option<Fetched> {
+        matches!(need, Need::Dir(_)).then(|| Fetched {
+            need: need.clone(),
+            rows: Rows::new(),
+            exhausted: false,
+            unreadable: true,
+        })
+    }
 }
 
 /// Opening failed.
@@ -75,6 +94,8 @@ impl fmt::Display for CorruptRow {
             Some(b'G') => "a block to be deleted",
             Some(b'O') => "an inode to be removed",
             Some(b'N') => "the number of inodes",
+            Some(b'D') => "a decoupling",
+            Some(b'V') => "a row as a decoupled client saw it",
             _ => "an unknown kind",
         };
         let of = self.key.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
@@ -132,6 +153,24 @@ impl Namespace {
             let parents = Parents::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
             ns.linked.install(LinkedKey(ino), Some(parents));
         }
+        for (key, value) in scan_all(source, b"D")? {
+            if key == row::DECOUPLING_LAST_KEY {
+                let last = value.as_slice().try_into().map(u32::from_le_bytes);
+                ns.decoupling_last = last.map_err(|_| corrupt(&key, "the number of a decoupling"))?;
+                continue;
+            }
+            let decoupling = Decoupling::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
+            let id = decoupling.id.0;
+            if key != row::decoupling_key(id) || id > ns.decoupling_last {
+                return Err(corrupt(&key, "the number of a decoupling"));
+            }
+            ns.decouplings.install(DecouplingKey(id), Some(decoupling));
+            ns.decoupling_count += 1;
+        }
+        for (key, value) in scan_all(source, b"V")? {
+            let image = images::decode(&key, &value).map_err(|e| corrupt(&key, e.expected))?;
+            ns.dirt.images.install(image.0, image.1, image.2);
+        }
         Ok(ns)
     }
 
@@ -161,7 +200,8 @@ impl Namespace {
                 // Entries of one hash are never parted.
                 while let Some((last, _)) = got.last().filter(|_| !exhausted) {
                     let next = [last.as_slice(), &[0]].concat();
-                    let stop = row::after_prefix(&last[..17]);
+                    let Some(hash) = last.get(..17) else { break };
+                    let stop = row::after_prefix(hash);
                     let more = source.scan(&next, &stop, PAGE_ROWS)?;
                     if more.is_empty() {
                         break;
@@ -171,18 +211,21 @@ impl Namespace {
                 got
             }
         };
-        Ok(Fetched { need: need.clone(), rows, exhausted })
+        Ok(Fetched { need: need.clone(), rows, exhausted, unreadable: false })
     }
 
     /// Takes fetched rows in, unless `generation` (read before the fetch) is no longer current.
     ///
+    /// An entry that cannot be decoded is no error: the others of its directory are served; see
+    /// [`Namespace::take_torn_rows`].
+    ///
     /// # Errors
-    /// A row that cannot be decoded.
+    /// Any other row that cannot be decoded.
     pub fn install(&mut self, fetched: Fetched, generation: u64) -> Result<(), CorruptRow> {
         if generation != self.generation {
             return Ok(());
         }
-        let Fetched { need, rows, exhausted } = fetched;
+        let Fetched { need, rows, exhausted, unreadable } = fetched;
         let first = rows.first();
         let corrupt = |key: &[u8], cause| CorruptRow { key: key.to_vec(), cause };
         match need {
@@ -196,18 +239,19 @@ impl Namespace {
                     self.name_bytes += name.as_bytes().len();
                 }
             }
-            Need::Entry(dir, _) => self.install_entries(dir, &rows)?,
+            Need::Entry(dir, _) => self.install_entries(dir, &rows),
+            Need::Dir(dir) if unreadable => {
+                self.unlistable.insert(dir);
+            }
             Need::Dir(dir) => {
-                self.install_entries(dir, &rows)?;
+                self.install_entries(dir, &rows);
                 if let Some(inode) = self.inodes.get_mut(dir).filter(|i| i.kind == Kind::Dir) {
                     inode.flags |= COMPLETE;
                 }
             }
             Need::Slice { dir, after, .. } => {
-                self.install_entries(dir, &rows)?;
-                let last = rows.last().map_or(after, |(k, _)| {
-                    u64::from_be_bytes(k[9..17].try_into().expect("entry keys were decoded"))
-                });
+                self.install_entries(dir, &rows);
+                let last = rows.last().map_or(after, |(key, _)| hash_in(key));
                 let last = if exhausted { u64::MAX } else { last };
                 let known = &mut self.dirs.entry(dir).or_default().known;
                 // A slice that follows what is known extends it: if all of that is deleted, a list that begins in
@@ -264,6 +308,16 @@ impl Namespace {
                 let mut inode =
                     Inode::decode(ino, value).map_err(|cause| CorruptRow { key: key.clone(), cause })?;
                 inode.marks.set(REFERENCED);
+                if let Some(root) = self.subtree {
+                    if ino == root {
+                        inode.parent = root;
+                    }
+                    inode.position = Position(0);
+                    if inode.kind == Kind::Dir {
+                        // The position of its attributes.
+                        inode.size = 0;
+                    }
+                }
                 if inode.kind == Kind::Dir && inode.extra == 0 && !self.dirs.contains_key(&ino) {
                     inode.flags |= COMPLETE;
                 }
@@ -273,18 +327,36 @@ impl Namespace {
         Ok(())
     }
 
-    fn install_entries(&mut self, dir: Ino, rows: &Rows) -> Result<(), CorruptRow> {
+    fn install_entries(&mut self, dir: Ino, rows: &Rows) {
         for (key, value) in rows {
-            let (hash, name, ino, kind, position) =
-                row::decode_entry(key, value).map_err(|cause| CorruptRow { key: key.clone(), cause })?;
+            let (hash, name, target) = match row::decode_entry(key, value) {
+                Ok((hash, name, ino, kind, position)) => (hash, name, Some((ino, kind, position))),
+                Err(cause) => {
+                    self.torn_dirs.insert(dir);
+                    self.torn_rows.push(CorruptRow { key: key.clone(), cause });
+                    let Ok((hash, name)) = row::decode_entry_key(key) else { continue };
+                    (hash, name, None)
+                }
+            };
             let held = self.dirs.entry(dir).or_default();
             if held.find(hash, name.as_bytes()).is_none() {
-                held.insert(hash, name.as_bytes(), 0).set(Some((ino, kind)), position);
+                let slot = held.insert(hash, name.as_bytes(), 0);
+                match target {
+                    Some((ino, kind, position)) => {
+                        let position = if self.subtree.is_some() { Position(0) } else { position };
+                        slot.set(Some((ino, kind)), position);
+                    }
+                    None => slot.set_unreadable(),
+                }
                 self.entries += 1;
                 self.name_bytes += name.as_bytes().len();
             }
         }
-        Ok(())
+    }
+
+    /// Rows of entries that could not be decoded since the last call: to be logged.
+    pub fn take_torn_rows(&mut self) -> Vec<CorruptRow> {
+        std::mem::take(&mut self.torn_rows)
     }
 
     /// Drops clean rows until about `target_bytes` are in use. Nothing while a checkpoint is under way.
@@ -344,6 +416,15 @@ pub(crate) fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
         Some(number) if number == u64::from(n) => Ok(chunk),
         _ => Err(Malformed { expected: "the extents of the chunk that the key names" }),
     }
+}
+
+/// The hash in the key of an entry's row. A key that is too short stands before all entries with what it has of one.
+fn hash_in(key: &[u8]) -> u64 {
+    let mut hash = [0; 8];
+    for (to, from) in hash.iter_mut().zip(key.iter().skip(9)) {
+        *to = *from;
+    }
+    u64::from_be_bytes(hash)
 }
 
 pub(crate) fn block_of(key: &[u8]) -> Option<BlockId> {

@@ -2,6 +2,7 @@
 
 use chiton_types::{Cred, Ino, Kind, Name, Refusal, access};
 
+use crate::dir::Dir;
 use crate::extent::CHUNK_BYTES;
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, MAPPED, XATTRS};
@@ -26,7 +27,8 @@ impl Namespace {
     }
 
     /// A page of a directory: entries with a cookie above `after`, about `entries_max` of them. Entries with the
-    /// same cookie are never parted. Permission was checked at open.
+    /// same cookie are never parted. Permission was checked at open. A directory in which an entry cannot be read has
+    /// no end: behind its last entry stands a refusal.
     pub fn readdir(&self, dir: Ino, after: u64, entries_max: usize) -> Result<Listing, Fault> {
         let inode = self.dir_inode(dir)?;
         let held = self.dirs.get(&dir);
@@ -38,7 +40,7 @@ impl Namespace {
         let until = if inode.has(COMPLETE) {
             u64::MAX
         } else if inode.extra <= crate::namespace::DIR_WHOLE_ENTRIES_MAX {
-            return Err(Need::Dir(dir).into());
+            return Err(self.need_dir(dir));
         } else {
             match held.and_then(|d| d.known).filter(|&(from, to)| from <= after && after < to) {
                 Some((_, to)) => to,
@@ -47,8 +49,9 @@ impl Namespace {
                 }
             }
         };
-        let Some(held) = held else { return Ok(listing) };
-        for (name, slot) in held.iter_after(after) {
+        let torn = self.torn_dirs.contains(&dir);
+        let none = Dir::default();
+        for (name, slot) in held.unwrap_or(&none).iter_after(after) {
             if slot.hash > until {
                 break;
             }
@@ -63,7 +66,13 @@ impl Namespace {
             listing.entries.push((name, slot.ino, kind, slot.hash));
         }
         listing.end = until == u64::MAX;
-        if listing.entries.is_empty() && !listing.end {
+        if listing.end && torn {
+            // Who lists it gets all that can be read, and then hears that something could not.
+            if listing.entries.is_empty() {
+                return Err(Refusal::Io.into());
+            }
+            listing.end = false;
+        } else if listing.entries.is_empty() && !listing.end {
             // Everything in the known range is deleted: go on behind it.
             return Err(Need::Slice { dir, after: until, rows: 4096 }.into());
         }

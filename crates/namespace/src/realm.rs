@@ -14,7 +14,7 @@ use chiton_types::{Ino, Kind, Refusal, Time};
 use hashbrown::HashMap;
 
 use crate::event::Event;
-use crate::fault::{Fault, Need};
+use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::side::SideValue;
@@ -165,11 +165,13 @@ impl Namespace {
 
     /// Refuses unless two directories are of one realm.
     pub(crate) fn same_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
-        if a == b || self.policy_count == 0 || self.find_realm(a)? == self.find_realm(b)? {
-            Ok(())
-        } else {
-            Err(Refusal::CrossRealm.into())
+        if a == b {
+            return Ok(());
         }
+        if self.policy_count > 0 && self.find_realm(a)? != self.find_realm(b)? {
+            return Err(Refusal::CrossRealm.into());
+        }
+        self.same_decoupled(a, b)
     }
 
     /// Number of the last change of a policy; 0 if there was none.
@@ -225,7 +227,7 @@ impl Namespace {
         for (LinkedKey(file), Parents(dirs)) in self.linked.range(..) {
             let mut within = 0;
             for dir in dirs {
-                within += usize::from(self.is_inside(*dir, root, &mut inside)?);
+                within += usize::from(self.is_below(*dir, root, &mut inside)?);
             }
             if within != 0 && within != dirs.len() {
                 crossing.push((file, dirs.clone()));
@@ -234,7 +236,8 @@ impl Namespace {
         Ok(crossing)
     }
 
-    fn is_inside(&self, dir: Ino, root: Ino, known: &mut HashMap<Ino, bool>) -> Result<bool, Fault> {
+    /// Whether an inode is `root` or below it; what is found on the way is put into `known`.
+    pub fn is_below(&self, dir: Ino, root: Ino, known: &mut HashMap<Ino, bool>) -> Result<bool, Fault> {
         let mut walked = Vec::new();
         let mut at = dir;
         let inside = loop {
@@ -255,7 +258,7 @@ impl Namespace {
     pub fn dir_path(&self, dir: Ino) -> Result<Vec<u8>, Fault> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut at = self.dir_inode(dir)?;
-        while at.ino != Ino::ROOT {
+        while at.parent != at.ino {
             if at.nlink == 0 {
                 return Err(Refusal::NotFound.into());
             }
@@ -278,7 +281,7 @@ impl Namespace {
         match found {
             Some((name, _)) => Ok(name.to_vec()),
             None if self.dir_inode(dir)?.has(crate::inode::COMPLETE) => Err(Refusal::NotFound.into()),
-            None => Err(Need::Dir(dir).into()),
+            None => Err(self.need_dir(dir)),
         }
     }
 

@@ -65,6 +65,16 @@ pub(crate) fn linked_key(ino: Ino) -> Vec<u8> {
     key(b'L', ino.0, &[])
 }
 
+/// `D` number → a decoupling.
+pub(crate) fn decoupling_key(id: u32) -> Vec<u8> {
+    let mut k = vec![b'D'];
+    k.extend_from_slice(&id.to_be_bytes());
+    k
+}
+
+/// `D` → number of the last decoupling.
+pub(crate) const DECOUPLING_LAST_KEY: &[u8] = b"D";
+
 /// `N` → number of inodes.
 pub(crate) const COUNT_KEY: &[u8] = b"N";
 
@@ -97,17 +107,22 @@ pub(crate) fn encode_entry(ino: Ino, kind: Kind, position: Position) -> Vec<u8> 
     v
 }
 
-/// An entry's row: hash, name, inode, type, position.
-pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> Result<(u64, Name, Ino, Kind, Position), Malformed> {
+/// What the key of an entry's row says: hash, name.
+pub(crate) fn decode_entry_key(key: &[u8]) -> Result<(u64, Name), Malformed> {
     let bad = Malformed { expected: "an entry row" };
     let rest = key.get(9..).ok_or(bad.clone())?;
     let (hash, name) = rest.split_first_chunk::<8>().ok_or(bad.clone())?;
-    let name = Name::new(name).map_err(|_| bad.clone())?;
-    let hash = u64::from_be_bytes(*hash);
+    let (hash, name) = (u64::from_be_bytes(*hash), Name::new(name).map_err(|_| bad.clone())?);
+    if hash != name.hash64() { Err(bad) } else { Ok((hash, name)) }
+}
+
+/// An entry's row: hash, name, inode, type, position.
+pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> Result<(u64, Name, Ino, Kind, Position), Malformed> {
+    let (hash, name) = decode_entry_key(key)?;
     let mut v = Take::new(value);
     let ino = Ino(v.u64()?);
-    let kind = Kind::from_u8(v.u8()?).ok_or(bad.clone())?;
+    let kind = Kind::from_u8(v.u8()?).ok_or(Malformed { expected: "an entry row" })?;
     let position = Position(v.varint()?);
     v.finish()?;
-    if hash != name.hash64() { Err(bad) } else { Ok((hash, name, ino, kind, position)) }
+    Ok((hash, name, ino, kind, position))
 }

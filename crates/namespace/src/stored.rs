@@ -11,6 +11,8 @@ use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 
 use crate::chunk::Chunk;
+use crate::decoupling::Decoupling;
+use crate::images;
 use crate::inode::{INLINE, Inode, MAPPED, XATTRS};
 use crate::paging::{CorruptRow, block_of, decode_chunk};
 use crate::realm::{Parents, PolicyChange};
@@ -95,6 +97,12 @@ pub enum StoredRow {
     PolicyChange(u64, PolicyChange),
     /// `L`: the directories of a file with several names, one for each name.
     Linked(Ino, Vec<Ino>),
+    /// `D`: a decoupling.
+    Decoupling(Box<Decoupling>),
+    /// `D` alone: number of the last one.
+    DecouplingLast(u32),
+    /// `V`: of a decoupling, the key of a row and its value before others changed it.
+    Image(u32, Vec<u8>, Option<Vec<u8>>),
     /// `N`.
     InodeCount(u64),
 }
@@ -148,6 +156,21 @@ impl StoredRow {
                 StoredRow::PolicyChange(u64::from_be_bytes(version), PolicyChange::decode(value)?)
             }
             [b'L', ino @ ..] => StoredRow::Linked(Ino(number(ino)?), Parents::decode(value)?.0),
+            [b'D'] => {
+                let last = value.try_into().map_err(|_| bad("the number of a decoupling"))?;
+                StoredRow::DecouplingLast(u32::from_le_bytes(last))
+            }
+            [b'D', id @ ..] => {
+                let decoupling = Decoupling::decode(value)?;
+                if id != decoupling.id.0.to_be_bytes() {
+                    return Err(bad("the number of a decoupling"));
+                }
+                StoredRow::Decoupling(Box::new(decoupling))
+            }
+            [b'V', ..] => {
+                let (id, row, value) = images::decode(key, value)?;
+                StoredRow::Image(id, row, value)
+            }
             [b'N'] => {
                 let count = value.try_into().map_err(|_| bad("the number of inodes in 8 bytes"))?;
                 StoredRow::InodeCount(u64::from_le_bytes(count))
@@ -171,6 +194,9 @@ impl StoredRow {
             StoredRow::Policy(ino, _) => row::policy_key(*ino),
             StoredRow::PolicyChange(version, _) => row::history_key(*version),
             StoredRow::Linked(ino, _) => row::linked_key(*ino),
+            StoredRow::Decoupling(decoupling) => row::decoupling_key(decoupling.id.0),
+            StoredRow::DecouplingLast(_) => row::DECOUPLING_LAST_KEY.to_vec(),
+            StoredRow::Image(id, row, _) => images::image_key(*id, row),
             StoredRow::InodeCount(_) => row::COUNT_KEY.to_vec(),
         }
     }
@@ -187,6 +213,9 @@ impl StoredRow {
             StoredRow::Garbage(_) | StoredRow::Orphan(_) => Vec::new(),
             StoredRow::Policy(_, change) | StoredRow::PolicyChange(_, change) => change.encode(),
             StoredRow::Linked(_, dirs) => Parents(dirs.clone()).encode(),
+            StoredRow::Decoupling(decoupling) => decoupling.encode(),
+            StoredRow::DecouplingLast(last) => last.to_le_bytes().to_vec(),
+            StoredRow::Image(_, _, value) => images::encode(value.as_deref()),
             StoredRow::InodeCount(count) => count.to_le_bytes().to_vec(),
         }
     }
@@ -200,6 +229,13 @@ pub fn inode_row_key(ino: Ino) -> Vec<u8> {
 /// Key of the row of an entry.
 pub fn entry_row_key(dir: Ino, name: &Name) -> Vec<u8> {
     row::entry_key(dir, name.hash64(), name.as_bytes())
+}
+
+/// What the key of an entry's row says, whatever its value: directory and name. `None` if it is no such key.
+pub fn entry_of_key(key: &[u8]) -> Option<(Ino, Name)> {
+    let dir = key.strip_prefix(b"E")?.first_chunk::<8>()?;
+    let (_, name) = row::decode_entry_key(key).ok()?;
+    Some((Ino(u64::from_be_bytes(*dir)), name))
 }
 
 impl From<Inode> for StoredInode {

@@ -69,6 +69,11 @@ side_key! {
     LinkedKey(Ino), Linked, row::linked_key
 }
 
+side_key! {
+    /// A decoupling.
+    DecouplingKey(u32), Decoupling, row::decoupling_key
+}
+
 /// The row itself says all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present;

@@ -202,7 +202,11 @@ fn puts_are_never_torn(store: Arc<dyn Objects>) {
         thread::spawn(move || (1..=50u8).for_each(|n| store.put("t", &[n; 100_000]).expect("put")))
     };
     while !writer.is_finished() {
-        let bytes = store.get("t", None).expect("get while it is replaced");
+        let bytes = match store.get("t", None) {
+            // A service may be at a loss for a moment (moto answers 500); torn bytes it may never give.
+            Err(error) if error.is_transient() => continue,
+            result => result.expect("get while it is replaced"),
+        };
         assert!(bytes.len() == 100_000 && bytes.iter().all(|b| *b == bytes[0]), "a torn put was seen");
     }
     writer.join().expect("the writer panicked");

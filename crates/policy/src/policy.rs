@@ -74,6 +74,32 @@ impl Policy {
         Durability::of(&self.composition)
     }
 
+    /// A file that makes this very policy of what holds where there is none, and of any policy that merges alike.
+    pub fn text(&self) -> String {
+        let mut lines = vec![
+            format!("composition: {}", self.composition),
+            format!("allocated_inodes: {}", self.allocated_inodes),
+            format!("interfere_policy: {}", self.interfere),
+            format!("data: {}", self.data),
+        ];
+        let mut set =
+            |key: &str, value: Option<String>| lines.extend(value.map(|value| format!("{key}: {value}")));
+        // What a strong policy cannot have is not named there: neither would it be inherited.
+        let merges = self.consistency() != Consistency::Strong;
+        let span = |span: Option<Span>| Some(span.map_or("0s".to_owned(), |span| span.to_string()));
+        set("sync_interval", span(self.sync_interval).filter(|_| merges));
+        set("sync_updates", Some(self.sync_updates.unwrap_or(0).to_string()).filter(|_| merges));
+        set("sync_when_idle", Some(self.sync_when_idle.to_string()).filter(|_| merges));
+        set("on_conflict", Some(self.on_conflict.to_string()));
+        set("placement", Some(self.placement.to_string()));
+        set("lease", Some(self.lease.to_string()));
+        set("flush_interval", Some(self.flush_interval.to_string()));
+        set("acknowledge", Some(self.acknowledge.to_string()));
+        set("huge_threshold", Some(self.huge_threshold.to_string()));
+        set("retain", span(self.retain));
+        lines.join("\n") + "\n"
+    }
+
     /// What `file` makes of the policy around it. A key that the file lacks is inherited, but for `allocated_inodes`;
     /// of the two keys of the composition, the one that is not given is inherited as a level, so that `consistency:
     /// weak` below a subtree that streams gives a client's journal in the object store.
@@ -214,6 +240,28 @@ mod tests {
         let child = resolve("", &batchfs).unwrap();
         assert_eq!(child.composition, batchfs.composition);
         assert_eq!(child.allocated_inodes, 100);
+    }
+
+    #[test]
+    fn a_text_makes_the_policy_again_whatever_is_around() {
+        let texts = [
+            "",
+            "consistency: weak\ndurability: local\nsync_interval: 90s\nallocated_inodes: 5000",
+            "consistency: invisible\ndurability: none\ninterfere_policy: block\non_conflict: keep_both",
+            "sync_updates: 7\nsync_when_idle: true\nconsistency: weak\nretain: 7d\nplacement: servers=[a, b]",
+            "acknowledge: durable\nflush_interval: 1500ms\nlease: delay\ndata: lazy\nhuge_threshold: 0",
+        ];
+        let policies = texts.map(|text| resolve(text, &Policy::default()).expect(text));
+        for policy in &policies {
+            for around in &policies {
+                if policy.consistency() == Consistency::Strong && around.consistency() != Consistency::Strong
+                {
+                    continue;
+                }
+                assert_eq!(resolve(&policy.text(), around).as_ref(), Ok(policy), "{}", policy.text());
+            }
+            assert_eq!(resolve(&policy.text(), &Policy::default()).as_ref(), Ok(policy));
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use crate::fault::{Fault, Place};
 use crate::file::PolicyFile;
+use crate::level::Consistency;
 use crate::mechanism::Mechanism;
 use crate::policy::Policy;
-use crate::values::{Data, LeasePolicy, OnConflict, Placement};
+use crate::values::{Data, LeasePolicy, Placement};
 
 /// Mechanisms that a server carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +17,16 @@ pub struct Support {
 impl Support {
     /// A server that keeps its journal on a local disk beside its object store, which is a local directory: there
     /// `stream` is as durable as the object store when the journal is on that disk.
-    pub const LOCAL: Support =
-        Support { mechanisms: &[Mechanism::Rpcs, Mechanism::Stream, Mechanism::LocalPersist] };
+    pub const LOCAL: Support = Support {
+        mechanisms: &[
+            Mechanism::Rpcs,
+            Mechanism::Stream,
+            Mechanism::LocalPersist,
+            Mechanism::AppendClientJournal,
+            Mechanism::GlobalPersist,
+            Mechanism::VolatileApply,
+        ],
+    };
 
     /// Refuses what `file`, resolved to `policy`, asks for and cannot have.
     pub fn check(&self, file: &PolicyFile, policy: &Policy) -> Result<(), Fault> {
@@ -38,18 +47,16 @@ impl Support {
                 return Err(Fault::new(place, reason).or_rather("durability: none | local | global"));
             }
         }
+        // A client that works by itself writes its own journal; the server has one for all.
+        let is_clients = policy.consistency() != Consistency::Strong;
         let keys = [
             (file.data.as_ref().filter(|at| at.value != Data::DEFAULT).map(|at| at.place), "data"),
             (
                 file.flush_interval
                     .as_ref()
-                    .filter(|at| at.value != Policy::default().flush_interval)
+                    .filter(|at| at.value != Policy::default().flush_interval && !is_clients)
                     .map(|at| at.place),
                 "flush_interval",
-            ),
-            (
-                file.on_conflict.as_ref().filter(|at| at.value != OnConflict::DEFAULT).map(|at| at.place),
-                "on_conflict",
             ),
             (
                 file.placement.as_ref().filter(|at| at.value != Placement::Spread).map(|at| at.place),
@@ -83,16 +90,17 @@ mod tests {
     #[test]
     fn what_cannot_be_carried_out_is_named() {
         for (text, named) in [
-            ("composition: append_client_journal", Some("append_client_journal")),
+            ("composition: append_client_journal", None),
             (
-                "composition: append_client_journal + local_persist + volatile_apply",
-                Some("append_client_journal"),
+                "composition: append_client_journal + local_persist + volatile_apply\nflush_interval: 10s",
+                None,
             ),
+            ("consistency: weak\ndurability: global", None),
+            ("consistency: invisible\ndurability: none\non_conflict: abort", None),
             ("durability: geo", Some("replicate")),
             ("retain: 7d", Some("`retain`")),
             ("data: lazy", Some("`data`")),
             ("flush_interval: 10s", Some("`flush_interval`")),
-            ("on_conflict: abort", Some("`on_conflict`")),
             ("placement: near", Some("`placement`")),
             ("lease: quota", Some("`lease`")),
             ("huge_threshold: 0", Some("`huge_threshold`")),

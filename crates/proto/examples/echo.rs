@@ -212,6 +212,7 @@ fn main() {
         resume: None,
         identity: "echo".to_owned(),
         resend_count: 0,
+        decouples: false,
     };
     let (connection, _) = Connection::open(&address, &hello, CONNECT_TIMEOUT).expect("open");
 

@@ -9,6 +9,7 @@
 
 mod handshake;
 mod op;
+mod realm;
 mod reply;
 mod request;
 

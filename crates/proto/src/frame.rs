@@ -146,10 +146,10 @@ impl FrameReader {
         }
     }
 
-    /// Takes the buffer back into `spare`, if `spare` has none. A part of a frame that is no longer than a page
-    /// moves to a buffer of its own size, so that a slow peer does not hold a large one.
+    /// Takes the buffer back into `spare`, if `spare` has none. A part of a frame moves to a buffer of its own size unless
+    /// it fills half of this one: what a slow peer holds is at most twice what it has sent.
     pub fn reclaim(&mut self, spare: &mut Vec<u8>) {
-        const PART_BYTES_MAX: usize = 4096;
+        const PART_BYTES_MAX: usize = READ_BYTES / 2;
         let usual = (READ_BYTES..=4 * READ_BYTES).contains(&self.buf.len());
         if !spare.is_empty() || self.end - self.start > PART_BYTES_MAX || !usual {
             return;
@@ -303,5 +303,18 @@ mod tests {
         reader.lend(&mut spare);
         reader.push(&[2; 7]);
         assert_eq!(reader.next_frame(), Ok(Some((FrameKind::Request, &[1, 2, 2, 2, 2, 2, 2, 2][..]))));
+        // Whatever part of a long frame has come: not much more is held for it.
+        let mut spare = vec![0; READ_BYTES];
+        let mut reader = FrameReader::new();
+        reader.lend(&mut spare);
+        reader.push(&(FRAME_BYTES_MAX as u32).to_le_bytes());
+        for sent in [10, 5_000, 90_000, 100_000, 300_000] {
+            reader.lend(&mut spare);
+            reader.push(&vec![FrameKind::Request as u8; sent - (reader.end - reader.start)]);
+            assert_eq!(reader.next_frame(), Ok(None));
+            reader.reclaim(&mut spare);
+            assert!(reader.buf.len() <= 2 * sent, "{} bytes for {sent}", reader.buf.len());
+            spare.resize(READ_BYTES, 0);
+        }
     }
 }

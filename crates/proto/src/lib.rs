@@ -15,6 +15,7 @@
 //! - The number of threads does not depend on the number of connections.
 
 mod message;
+mod realm;
 
 mod encode;
 
@@ -43,6 +44,7 @@ pub use handshake::OpenError;
 pub use listener::Listener;
 pub use message::*;
 pub use pending::{Pending, Promise};
+pub use realm::*;
 pub use recall::RecallChannel;
 pub use sender::{ConnId, Outlet, Sender};
 pub use serve::{Closed, ServeOptions, Service, Serving, serve};

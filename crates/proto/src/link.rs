@@ -35,7 +35,7 @@ use crate::stream::Stream;
 use crate::transport::ConnectionLost;
 
 /// Requests gathered by `send` go out when they are so many bytes, even if nobody waits.
-const GATHER_BYTES: usize = 64 << 10;
+const GATHER_BYTES: usize = 16 << 10;
 /// While someone else writes, callers may append up to here; past it they wait.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 

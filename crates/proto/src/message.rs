@@ -9,6 +9,7 @@
 //!         ── RecallDone(id) ──▶              on the recall connection
 //! ```
 
+use crate::realm::{RealmAnswer, RealmCall};
 use chiton_namespace::{Extent, Op, Outcome};
 use chiton_types::{Attr, BlockId, Cred, Epoch, Ino, Kind, Name, Position, Refusal, Seq, SessionId, Time};
 
@@ -44,6 +45,9 @@ pub struct Hello {
     pub identity: String,
     /// On resume: operations that the client will send again before anything new.
     pub resend_count: u32,
+    /// The client decouples subtrees whose policy asks for it: see
+    /// [`chiton_types::Refusal::Undecoupled`].
+    pub decouples: bool,
 }
 
 /// Answer to [`Hello`].
@@ -61,8 +65,8 @@ pub enum Welcome {
         filesystem: u64,
         /// Grows with each start of the server: a client that sees a new one re-declares opens and locks.
         boot: u64,
-        /// The server forgets a session that it has not heard of for so long, in milliseconds. Caches are
-        /// valid for no longer than this after the last word from the server.
+        /// What a client caches is valid for no longer than this after the last word from the server, in milliseconds.
+        /// Neither this server nor the next, after a restart, lets others have what the session holds any sooner.
         session_ms: u32,
         /// Durable position.
         durable: Position,
@@ -211,6 +215,8 @@ pub enum Call {
         /// Which.
         what: String,
     },
+    /// What concerns decoupled realms.
+    Realm(Box<RealmCall>),
     /// Nothing: keeps the session alive.
     Ping,
     /// The session ends in order: opens, locks and leases are dropped.
@@ -435,6 +441,8 @@ pub enum Answer {
     },
     /// The lock that conflicts, if any.
     Lock(Option<Lock>),
+    /// What concerns decoupled realms.
+    Realm(RealmAnswer),
 }
 
 /// Content of a file, as the server knows it.
@@ -484,10 +492,15 @@ pub struct StatFs {
 pub struct Recall {
     /// To be repeated in the acknowledgement.
     pub id: u64,
-    /// Inode.
+    /// Inode; [`Recall::EVERYTHING`]: each on which the client may hold a lease.
     pub ino: Ino,
     /// What the client may keep: `None`, or `Shared` (write back what is dirty, keep reading).
     pub keep: LeaseMode,
+}
+
+impl Recall {
+    /// Stands for all inodes.
+    pub const EVERYTHING: Ino = Ino(0);
 }
 
 /// The client gave the lease back (recall channel).

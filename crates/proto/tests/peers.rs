@@ -138,7 +138,14 @@ impl Server {
 }
 
 fn hello(channel: Channel) -> Hello {
-    Hello { version: PROTOCOL_VERSION, channel, resume: None, identity: "test".to_owned(), resend_count: 0 }
+    Hello {
+        version: PROTOCOL_VERSION,
+        channel,
+        resume: None,
+        identity: "test".to_owned(),
+        resend_count: 0,
+        decouples: false,
+    }
 }
 
 fn request(id: u64, call: Call) -> Request {

@@ -16,8 +16,10 @@
 mod answer;
 mod census;
 mod counters;
+mod decoupled;
 mod driver;
 mod ending;
+mod granted;
 mod inodes;
 mod leases;
 mod lifecycle;
@@ -27,6 +29,7 @@ mod parked;
 mod path;
 mod policies;
 mod query;
+mod realms;
 mod recovery;
 mod replay;
 mod rows;
@@ -36,6 +39,7 @@ mod volatile;
 mod window;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::mem;
 use std::time::Duration;
 
 use chiton_namespace::{Event, Namespace, Need};
@@ -49,6 +53,7 @@ pub(crate) use replay::ReplayFault;
 pub use rows::OwnRow;
 pub(crate) use rows::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value, swept_key};
 
+use granted::Granted;
 use inodes::Inodes;
 use leases::Leases;
 use locks::Locks;
@@ -76,6 +81,8 @@ pub struct Settings {
     pub epoch: Epoch,
     /// Weight of each shard for the birth of directories.
     pub shard_weights: Vec<u32>,
+    /// Where absolute paths begin.
+    pub root: Ino,
 }
 
 /// Whether changes can be made durable.
@@ -147,6 +154,8 @@ enum Stop {
     Fail(Failure),
     Missing(Vec<Need>),
     Wait(Wait),
+    /// It has done its part for now: others first.
+    Turn,
 }
 
 impl From<Failure> for Stop {
@@ -191,6 +200,10 @@ pub struct Engine {
     leases: Leases,
     locks: Locks,
     inodes: Inodes,
+    /// Of a decoupled client: then no number comes from `inodes`.
+    granted: Option<Granted>,
+    /// Changes wait.
+    frozen: bool,
     marks_at_start: Vec<u64>,
     recovery: Option<Recovery>,
 
@@ -207,6 +220,9 @@ pub struct Engine {
     lock_grants: Vec<Ticket>,
     policies: policies::Policies,
     volatile: volatile::Volatile,
+    realms: realms::Realms,
+    /// A task has done its part for now.
+    turn_over: bool,
     commands: Vec<Command>,
     counters: Counters,
     /// Bytes of the disk: all, free.
@@ -220,7 +236,15 @@ impl Engine {
     /// A request of a session.
     #[inline]
     pub fn request(&mut self, session: SessionId, request: Request, m: &Moment) -> Step {
-        let task = Task { session, request, results: Vec::new(), ticket: None, begun: false, done: None };
+        let task = Task {
+            session,
+            request,
+            results: Vec::new(),
+            ticket: None,
+            begun: false,
+            done: None,
+            merging: None,
+        };
         if self.recovery.is_some() || !self.resends.is_empty() {
             return self.request_in_recovery(task, m);
         }
@@ -244,6 +268,12 @@ impl Engine {
                 Step::NeedRows(task, needs)
             }
             Err(Stop::Wait(wait)) => Step::Parked(self.park(task, wait)),
+            Err(Stop::Turn) => {
+                let ticket = *task.ticket.get_or_insert_with(|| self.parked.issue());
+                self.ready.push_back(task);
+                self.turn_over = true;
+                Step::Parked(ticket)
+            }
         }
     }
 
@@ -326,6 +356,8 @@ impl Engine {
             let ticket = task.ticket.expect("what is tried again was parked");
             match self.go_on(task, m) {
                 Step::Done(reply) => self.commands.push(Command::Reply(ticket, reply)),
+                // What is done in turns is much for one turn.
+                Step::Parked(_) if mem::take(&mut self.turn_over) => return Progress::More,
                 Step::Parked(_) => {}
                 Step::NeedRows(task, needs) => {
                     if resend {

@@ -19,6 +19,6 @@ mod runtime;
 
 pub use engine::OwnRow;
 pub use runtime::{
-    Applied, Apply, DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold, Offline,
-    OpenMeta, Server, ServerOptions, StartError, Stores,
+    Applied, Apply, Base, DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold,
+    Numbers, Offline, OpenMeta, RealmStart, Server, ServerOptions, StartError, Stores,
 };

@@ -9,6 +9,7 @@ mod hold;
 mod severable;
 mod stores;
 
+mod decoupled;
 mod error;
 mod offline;
 mod startup;
@@ -20,6 +21,7 @@ mod commits;
 mod deliver;
 mod fatal;
 mod pump;
+mod realm_objects;
 mod requests;
 mod shared;
 
@@ -34,6 +36,7 @@ mod server;
 mod status;
 
 pub use address::DataAddress;
+pub use decoupled::{Base, Numbers, RealmStart};
 pub use embed::EmbeddedSession;
 pub use error::{FormatError, StartError};
 pub use format::{FilesystemInfo, FormatOptions};

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use chiton_world::{RealWorld, World};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use crate::canary::Canary;
+use crate::keep::Keep;
 use crate::plan::{self, Plan};
 use crate::run::{Outcome, run};
+use crate::shrink::{TRIES_MAX, shrink};
 
 /// Runs a cluster of real servers and clients on a simulated world, and checks what was promised.
 ///
@@ -36,6 +38,9 @@ pub struct Args {
     /// Prints what happened.
     #[arg(long)]
     trace: bool,
+    /// Only these parts of the plan, as a failure prints them: faults, then of each client its steps.
+    #[arg(long, requires = "seed", value_name = "FAULTS/STEPS/..")]
+    keep: Option<Keep>,
     /// Does not look for a shorter run that fails, too.
     #[arg(long)]
     no_shrink: bool,
@@ -88,7 +93,16 @@ pub fn main() -> ExitCode {
 }
 
 fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
-    let plan = plan::draw(seed, args.steps);
+    let mut plan = plan::draw(seed, args.steps);
+    if let Some(keep) = &args.keep {
+        match keep.of(&plan) {
+            Ok(part) => plan = part,
+            Err(why) => {
+                println!("seed {seed} with --steps {}: {why}", args.steps);
+                return false;
+            }
+        }
+    }
     let outcome = run(&plan, args.canary);
     totals.runs += 1;
     totals.simulated += outcome.simulated;
@@ -101,8 +115,9 @@ fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
     }
     println!("seed {seed} fails:");
     print_violations(&outcome);
-    if !args.no_shrink {
-        let (short, outcome) = crate::shrink::shrink(&plan, outcome, args.canary);
+    if !args.no_shrink && args.keep.is_none() {
+        let (keep, outcome) = shrink(&plan, outcome, args.canary, TRIES_MAX);
+        let short = keep.of(&plan).expect("a part of this plan");
         println!(
             "\nthe shortest run found that fails ({} steps, {} faults):",
             steps(&short),
@@ -113,9 +128,20 @@ fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
             print_lines(&outcome);
         }
         print_violations(&outcome);
+        println!("\nthe shortest again: {} --keep {keep}", again(args, seed));
     }
-    println!("\nagain: cargo xtask sim --seed {seed} --steps {}", args.steps);
+    match &args.keep {
+        Some(keep) => println!("\nagain: {} --keep {keep}", again(args, seed)),
+        None => println!("\nagain: {}", again(args, seed)),
+    }
     false
+}
+
+/// The command that repeats a run.
+fn again(args: &Args, seed: u64) -> String {
+    let canary = args.canary.and_then(|canary| canary.to_possible_value());
+    let canary = canary.map_or_else(String::new, |canary| format!(" --canary {}", canary.get_name()));
+    format!("cargo xtask sim --seed {seed} --steps {}{canary}", args.steps)
 }
 
 fn steps(plan: &Plan) -> usize {

@@ -24,6 +24,9 @@ use crate::canary::Canary;
 use crate::random::Random;
 use crate::turns::turns;
 
+/// What reaches a disk whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
 /// How storage behaves at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mood {
@@ -35,6 +38,8 @@ pub struct Mood {
     pub objects_silent: u32,
     /// So many of 1,000 commits of rows fail, half of them having happened; then the store must be opened anew.
     pub rows_fail: u32,
+    /// So many of 1,000 writes and syncs of the journal fail, half of them having happened.
+    pub place_fail: u32,
     /// Nothing can grow.
     pub full: bool,
 }
@@ -42,7 +47,7 @@ pub struct Mood {
 impl Mood {
     /// Nothing goes wrong.
     pub const GOOD: Mood =
-        Mood { slowness: 1, place_silent: 0, objects_silent: 0, rows_fail: 0, full: false };
+        Mood { slowness: 1, place_silent: 0, objects_silent: 0, rows_fail: 0, place_fail: 0, full: false };
 }
 
 /// Storage that outlives servers.
@@ -59,6 +64,10 @@ pub struct Disk {
     crash_at: AtomicU64,
     /// Openings of the row store: an older one is void where stores are shared.
     openings: AtomicU64,
+    /// Ways in so far, and the youngest that has opened the row store: an older one must not open it again, as the records
+    /// of holders in a bucket have it.
+    bays: AtomicU64,
+    holder: AtomicU64,
 }
 
 /// What an operation does to storage.
@@ -93,12 +102,15 @@ impl Disk {
             points: AtomicU64::new(0),
             crash_at: AtomicU64::new(u64::MAX),
             openings: AtomicU64::new(0),
+            bays: AtomicU64::new(0),
+            holder: AtomicU64::new(0),
         })
     }
 
     /// A way in for one life of a server.
     pub fn bay(self: &Arc<Disk>) -> Arc<Bay> {
-        Arc::new(Bay { disk: self.clone(), is_cut: AtomicBool::new(false) })
+        let number = self.bays.fetch_add(1, SeqCst) + 1;
+        Arc::new(Bay { disk: self.clone(), number, is_cut: AtomicBool::new(false) })
     }
 
     /// How it behaves from now on.
@@ -147,9 +159,9 @@ impl Disk {
             // A sector in the midst of what was not synced never arrived.
             if let Ok(mut bytes) = after.read(number, u64::MAX) {
                 let end = bytes.len();
-                let hole = end - keep + random.below(keep as u64) as usize;
-                let hole_end = end.min(hole + 512);
-                bytes[hole..hole_end].fill(0);
+                let unsynced = end - keep;
+                let sector = (unsynced + random.below(keep as u64) as usize) / SECTOR_BYTES * SECTOR_BYTES;
+                bytes[sector.max(unsynced)..end.min(sector + SECTOR_BYTES)].fill(0);
                 after.set_bytes(number, bytes);
             }
         }
@@ -173,6 +185,7 @@ impl Disk {
 /// One server's way to storage.
 pub struct Bay {
     disk: Arc<Disk>,
+    number: u64,
     is_cut: AtomicBool,
 }
 
@@ -230,13 +243,16 @@ impl Bay {
         act: impl FnOnce(&MemoryPlace) -> Result<T, PlaceError>,
     ) -> Result<T, PlaceError> {
         // Of a growing segment that did not answer nothing may be believed; a whole one is put again.
+        let mood = self.disk.mood();
+        let failing = if kind == Kind::Read { 0 } else { mood.place_fail * 10 };
         let silent = match self.shape() {
-            Shape::Whole => self.disk.mood().place_silent,
+            Shape::Whole => mood.place_silent,
             Shape::Grows => 0,
         };
         let place = self.disk.place.lock().clone();
-        match self.suffer(kind, silent, 10_000, || act(&place)) {
+        match self.suffer(kind, failing.max(silent), 10_000, || act(&place)) {
             Fate::Done(result) => result,
+            Fate::Silent if failing > 0 => Err(PlaceError::Failed("input/output error".to_owned())),
             Fate::Silent => Err(PlaceError::Transient("no answer".to_owned())),
             Fate::Full => Err(PlaceError::NoSpace("the disk is full".to_owned())),
             Fate::Gone => Err(PlaceError::Failed("the machine is gone".to_owned())),
@@ -265,12 +281,15 @@ impl Bay {
     /// Opens the row store.
     ///
     /// # Errors
-    /// If the server is cut off.
+    /// If the server is cut off, or was replaced.
     pub fn open_rows(self: &Arc<Bay>) -> Result<Arc<dyn Metastore>, StoreError> {
         if self.is_gone() {
             return Err(io_error("the machine is gone"));
         }
         thread::sleep(Duration::from_millis(2));
+        if self.disk.holder.fetch_max(self.number, SeqCst) > self.number {
+            return Err(StoreError::Fenced { path: PathBuf::new() });
+        }
         let opening = self.disk.openings.fetch_add(1, SeqCst) + 1;
         Ok(Arc::new(RowStore { bay: self.clone(), opening, is_broken: AtomicBool::new(false) }))
     }

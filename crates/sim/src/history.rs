@@ -12,7 +12,8 @@
 
 use std::time::Duration;
 
-use chiton_types::{Ino, Refusal, Time};
+use chiton_proto::LeaseMode;
+use chiton_types::{Ino, Refusal, SessionId, Time};
 
 use crate::tree::Tree;
 
@@ -168,6 +169,13 @@ pub enum Action {
         /// Of the file.
         path: String,
     },
+    /// Opens a file, writes from its first byte on, closes it.
+    WriteFile {
+        /// Of the file.
+        path: String,
+        /// What.
+        bytes: Vec<u8>,
+    },
     /// Attributes.
     Stat {
         /// Of the inode.
@@ -211,6 +219,7 @@ impl Action {
             | Action::Truncate { path, .. }
             | Action::Open { path, .. }
             | Action::ReadFile { path }
+            | Action::WriteFile { path, .. }
             | Action::Stat { path }
             | Action::ReadLink { path }
             | Action::GetXattr { path, .. }
@@ -299,6 +308,13 @@ pub enum Happened {
         /// Who.
         client: ClientId,
     },
+    /// A client gave up what waited in a file to be stored.
+    DataLost {
+        /// Who.
+        client: ClientId,
+        /// The file.
+        ino: Ino,
+    },
     /// The server's clock was set, perhaps back.
     ClockSet,
     /// A server serves.
@@ -334,23 +350,41 @@ pub enum Happened {
         /// Everything up to this position is said to be durable.
         durable: u64,
     },
-    /// A server gave a session a lease, or said that it has one. `mode`: 0 none, 1 shared, 2 exclusive.
+    /// An answer that says that its session has a lease reached the client, and no recall crossed it.
     LeaseGiven {
         /// To whom.
-        client: ClientId,
+        session: SessionId,
         /// On what.
         ino: Ino,
         /// How much.
-        mode: u8,
+        mode: LeaseMode,
+        /// Sessions whose clients still believe what they have cached: they have heard of the server lately.
+        believers: Vec<SessionId>,
     },
-    /// A client gave a lease back: `keep` (as `mode` above) is what remains to it.
+    /// A client gave a lease back.
     LeaseReturned {
         /// Who.
-        client: ClientId,
+        session: SessionId,
         /// On what.
         ino: Ino,
         /// What remains.
-        keep: u8,
+        keep: LeaseMode,
+    },
+    /// A client believes nothing any more that it has cached in this session: it connects again, ends, or is dead.
+    LeasesVoid {
+        /// Of whom.
+        session: SessionId,
+    },
+    /// A server answers an operation that changed names.
+    NamesChanged {
+        /// Who asked.
+        session: SessionId,
+        /// The directories.
+        dirs: Vec<Ino>,
+        /// When it was asked for.
+        asked: Duration,
+        /// As above.
+        believers: Vec<SessionId>,
     },
     /// The tree as a fresh reader found it, when nothing else was under way.
     Observed {

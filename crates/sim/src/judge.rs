@@ -2,10 +2,12 @@
 //!
 //! | file | judges |
 //! |---|---|
+//! | [`leases`] | leases: who is granted one, and who changes names under somebody else's |
 //! | [`log`] | files that nobody else makes: exactly once; their inode numbers; fencing |
 //! | [`own`] | what one client does in its own directory: answers, reads, the tree afterwards (crash oracle) |
 //! | [`shared`] | names and attributes that all change: linearizability, stale reads |
 
+mod leases;
 mod log;
 mod own;
 mod shared;
@@ -21,6 +23,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
     let tree = last_tree(history);
     found.extend(log::judge(history, tree));
     found.extend(own::judge(history, tree));
+    found.extend(leases::judge(history));
     found.extend(shared::judge(history));
     found
 }

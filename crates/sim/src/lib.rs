@@ -25,6 +25,7 @@ pub mod run;
 pub mod structure;
 
 pub mod command;
+pub mod keep;
 pub mod shrink;
 
 pub mod history;

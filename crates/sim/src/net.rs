@@ -11,18 +11,23 @@
 //! Invariants:
 //! - Every message is encoded and decoded, as on a wire.
 
+mod ends;
+mod host;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_client::{Dialer, RecallWire, Wire};
+use chiton_client::Dialer;
+use chiton_namespace::Op;
 use chiton_proto::{
-    Channel, Closed, ConnId, ConnectionLost, Hello, Outlet, Pending, Promise, Recall, RecallDone, Reply,
-    Request, Sender, Service, Welcome,
+    Call, Channel, ConnId, ConnectionLost, Hello, Promise, Query, Recall, Request, Sender, Service, Welcome,
 };
-use chiton_types::{SessionId, Take};
+use chiton_types::{Ino, SessionId, Take};
 use chiton_world::sync::{Condvar, Mutex};
 use chiton_world::thread;
+use ends::{Exit, SimDialer};
+use host::{Greeting, Inbox, LOOPS, Work};
 
 use crate::canary::Canary;
 use crate::history::{ClientId, ServerId};
@@ -30,8 +35,9 @@ use crate::random::Random;
 use crate::record::Recorder;
 use crate::turns::{Party, turns};
 
-/// Threads of a server that take what connections bring.
-const LOOPS: u64 = 2;
+pub use host::Host;
+
+/// A client waits so long for a greeting.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// How the network behaves at present.
@@ -70,37 +76,6 @@ struct State {
     dead: BTreeSet<(ClientId, u32)>,
 }
 
-/// A server as the network knows it.
-pub struct Host {
-    /// Which.
-    pub server: ServerId,
-    /// Its machine.
-    pub party: Party,
-    /// Epoch of its journal.
-    pub epoch: u64,
-    door: Arc<dyn Service>,
-    inboxes: Vec<Inbox>,
-}
-
-#[derive(Default)]
-struct Inbox {
-    work: Mutex<(VecDeque<Work>, bool)>,
-    more: Condvar,
-}
-
-enum Work {
-    Open(Arc<Conn>, Hello, Arc<Greeting>),
-    Request(Arc<Conn>, Request),
-    RecallDone(Arc<Conn>, RecallDone),
-    Closed(Arc<Conn>),
-}
-
-#[derive(Default)]
-struct Greeting {
-    welcome: Mutex<Option<Result<Welcome, String>>>,
-    here: Condvar,
-}
-
 struct Conn {
     number: u64,
     client: ClientId,
@@ -122,10 +97,54 @@ struct Ends {
     recalls: VecDeque<Recall>,
     /// Recalls that were handed to the client.
     asked: BTreeMap<u64, Recall>,
-    commits: BTreeSet<u64>,
+    /// Requests that are not answered.
+    questions: BTreeMap<u64, Question>,
+    /// What the client believes, it believes for so long after it was told.
+    belief: Duration,
     /// When the last message of each direction arrives.
     up_at: Duration,
     down_at: Duration,
+}
+
+/// What a request that is not answered asks for, for those who judge the answer.
+#[derive(Default)]
+struct Question {
+    begun: Duration,
+    is_commit: bool,
+    /// It comes again: it may have been carried out long ago.
+    is_again: bool,
+    /// The directory whose names it asks about.
+    names_of: Option<Ino>,
+    /// The directories whose names it changes.
+    changes: Vec<Ino>,
+}
+
+impl Question {
+    fn new(request: &Request) -> Question {
+        let names_of = match &request.call {
+            Call::Query(Query::Lookup { parent, .. }) => Some(*parent),
+            Call::Query(Query::ReadDir { dir, .. }) => Some(*dir),
+            _ => None,
+        };
+        let changes = match &request.call {
+            Call::Op { op: Op::Make { parent, .. } | Op::Link { parent, .. }, .. } => vec![*parent],
+            Call::Op { op: Op::Unlink { parent, .. } | Op::Rmdir { parent, .. }, .. } => vec![*parent],
+            // To where it is already changes nothing.
+            Call::Op { op: Op::Rename { from, from_name, to, to_name, .. }, .. }
+                if (from, from_name) != (to, to_name) =>
+            {
+                vec![*from, *to]
+            }
+            _ => Vec::new(),
+        };
+        Question {
+            begun: turns().now(),
+            is_commit: matches!(request.call, Call::Commit { .. }),
+            is_again: request.again.is_some(),
+            names_of,
+            changes,
+        }
+    }
 }
 
 impl Net {
@@ -213,6 +232,7 @@ impl Net {
     /// A life of a client is over: it sends nothing more.
     pub fn bury(&self, client: ClientId, life: u32, late: bool) {
         self.0.state.lock().dead.insert((client, life));
+        self.0.recorder.died(client, life);
         self.cut_client(client, late);
     }
 
@@ -224,6 +244,11 @@ impl Net {
     /// Connections that are up.
     pub fn connections(&self) -> usize {
         self.0.state.lock().conns.len()
+    }
+
+    /// True if no other server has taken the place of this one.
+    fn is_current(&self, host: &Arc<Host>) -> bool {
+        self.0.state.lock().host.as_ref().is_some_and(|now| Arc::ptr_eq(now, host))
     }
 
     fn cut(&self, conn: &Arc<Conn>, late: bool) {
@@ -319,6 +344,7 @@ impl Net {
         hello: &Hello,
     ) -> Result<(Welcome, Option<Arc<Conn>>), String> {
         let nobody = || "no connection: is the server running?".to_owned();
+        let begun = turns().now();
         let delay = self.delay().unwrap_or(Duration::from_micros(100));
         thread::sleep(delay);
         let (host, number) = {
@@ -353,15 +379,21 @@ impl Net {
         drop(welcome);
         thread::sleep(delay);
         match answer {
-            Ok(accepted @ Welcome::Accepted { session, .. }) => {
+            Ok(accepted @ Welcome::Accepted { session, session_ms, .. }) => {
+                let belief = turns().true_span(Duration::from_millis(session_ms.into()));
                 let mut ends = conn.ends.lock();
                 ends.session = Some(session);
+                ends.belief = belief;
                 if ends.broken {
                     drop(ends);
                     return Err("the connection broke".to_owned());
                 }
                 drop(ends);
                 self.0.recorder.session(client, life, session);
+                if hello.channel == Channel::Main {
+                    self.0.recorder.leases_void(session);
+                    self.0.recorder.heard(session, begun + belief);
+                }
                 Ok((accepted, Some(conn)))
             }
             Ok(refused) => {
@@ -383,95 +415,16 @@ impl Net {
     }
 }
 
-fn reread_hello(hello: &Hello) -> Hello {
-    let mut bytes = Vec::new();
-    hello.encode(&mut bytes);
-    Hello::decode(&mut Take::new(&bytes)).expect("what was encoded decodes")
-}
-
-impl Host {
-    fn push(&self, conn: u64, work: Work) {
-        let inbox = &self.inboxes[(conn % LOOPS) as usize];
-        let mut queue = inbox.work.lock();
-        if queue.1 {
-            return;
-        }
-        queue.0.push_back(work);
-        inbox.more.notify_one();
-    }
-
-    fn run(&self, n: usize) {
-        let inbox = &self.inboxes[n];
-        loop {
-            let work = {
-                let mut queue = inbox.work.lock();
-                loop {
-                    if queue.1 {
-                        return;
-                    }
-                    if let Some(work) = queue.0.pop_front() {
-                        break self.gather(work, &mut queue.0);
-                    }
-                    inbox.more.wait(&mut queue);
-                }
-            };
-            self.work(work);
-        }
-    }
-
-    /// Requests of one connection that lie there are handed over together, as one read brings them.
-    fn gather(&self, first: Work, queue: &mut VecDeque<Work>) -> (Work, Vec<Request>) {
-        let mut more = Vec::new();
-        if let Work::Request(conn, _) = &first {
-            while let Some(Work::Request(other, _)) = queue.front() {
-                if other.number != conn.number {
-                    break;
-                }
-                if let Some(Work::Request(_, request)) = queue.pop_front() {
-                    more.push(request);
-                }
-            }
-        }
-        (first, more)
-    }
-
-    fn work(&self, (work, more): (Work, Vec<Request>)) {
-        match work {
-            Work::Open(conn, hello, greeting) => {
-                let sender = conn.sender();
-                let welcome = self.door.open(hello, &sender);
-                if let Welcome::Accepted { session, .. } = &welcome {
-                    conn.ends.lock().session = Some(*session);
-                }
-                *greeting.welcome.lock() = Some(Ok(welcome));
-                greeting.here.notify_all();
-            }
-            Work::Request(conn, request) => {
-                let session = conn.ends.lock().session;
-                if let Some(session) = session {
-                    let mut batch = vec![request];
-                    batch.extend(more);
-                    self.door.requests(session, &conn.sender(), &mut batch);
-                }
-            }
-            Work::RecallDone(conn, done) => {
-                let session = conn.ends.lock().session;
-                if let Some(session) = session {
-                    self.door.recall_done(session, &conn.sender(), done);
-                }
-            }
-            Work::Closed(conn) => {
-                let opened = conn.ends.lock().session.map(|session| (session, conn.channel));
-                self.door.closed(ConnId(conn.number), opened, &Closed::End);
-            }
-        }
-    }
-}
-
 impl Conn {
     fn sender(self: &Arc<Conn>) -> Sender {
         Sender::to(ConnId(self.number), Arc::new(Exit(self.clone())))
     }
+}
+
+fn reread_hello(hello: &Hello) -> Hello {
+    let mut bytes = Vec::new();
+    hello.encode(&mut bytes);
+    Hello::decode(&mut Take::new(&bytes)).expect("what was encoded decodes")
 }
 
 thread_local! {
@@ -486,159 +439,4 @@ pub fn enter(net: Option<Net>) {
 
 fn net() -> Net {
     NET.with_borrow(|net| net.clone().expect("within a run"))
-}
-
-/// The server's end of a connection.
-struct Exit(Arc<Conn>);
-
-impl Outlet for Exit {
-    fn reply(&self, reply: &Reply) -> Result<(), ConnectionLost> {
-        let conn = &self.0;
-        let (commit, session) = {
-            let mut ends = conn.ends.lock();
-            if ends.server_down {
-                return Err(ConnectionLost::new("the client is gone"));
-            }
-            (ends.commits.remove(&reply.id), ends.session)
-        };
-        let net = net();
-        net.0.recorder.replied(conn.host.server, conn.host.epoch, session, commit, reply);
-        let mut bytes = Vec::new();
-        reply.encode(&mut bytes);
-        turns().mix(bytes.len() as u64);
-        let c = conn.clone();
-        net.send(conn, false, move || {
-            let reply = Reply::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
-            let promise = c.ends.lock().pending.remove(&reply.id);
-            if let Some(promise) = promise {
-                promise.fulfil(Ok(reply));
-            }
-        });
-        Ok(())
-    }
-
-    fn recall(&self, recall: &Recall) -> Result<(), ConnectionLost> {
-        let conn = &self.0;
-        if conn.ends.lock().server_down {
-            return Err(ConnectionLost::new("the client is gone"));
-        }
-        let net = net();
-        if net.0.canary == Some(Canary::LeaseNotRecalled) {
-            // The holder never hears of it.
-            let done = RecallDone { id: recall.id };
-            let c = conn.clone();
-            net.send(conn, true, move || c.host.push(c.number, Work::RecallDone(c.clone(), done)));
-            return Ok(());
-        }
-        let (c, recall) = (conn.clone(), *recall);
-        net.send(conn, false, move || {
-            c.ends.lock().recalls.push_back(recall);
-            c.recall_here.notify_all();
-        });
-        Ok(())
-    }
-
-    fn close(&self) {
-        net().cut(&self.0, false);
-    }
-}
-
-struct SimDialer {
-    net: Net,
-    client: ClientId,
-    life: u32,
-}
-
-impl Dialer for SimDialer {
-    fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String> {
-        let (welcome, conn) = self.net.connect(self.client, self.life, hello)?;
-        let wire = |conn| Arc::new(ClientEnd { net: self.net.clone(), conn }) as Arc<dyn Wire>;
-        Ok((welcome, conn.map(wire)))
-    }
-
-    fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String> {
-        let (welcome, conn) = self.net.connect(self.client, self.life, hello)?;
-        let wire = |conn| Arc::new(ClientEnd { net: self.net.clone(), conn }) as Arc<dyn RecallWire>;
-        Ok((welcome, conn.map(wire)))
-    }
-}
-
-/// The client's end of a connection.
-struct ClientEnd {
-    net: Net,
-    conn: Arc<Conn>,
-}
-
-impl Wire for ClientEnd {
-    fn call(&self, request: &Request) -> Result<Reply, ConnectionLost> {
-        self.start(request).wait()
-    }
-
-    fn start(&self, request: &Request) -> Pending {
-        let (promise, pending) = Pending::promise();
-        {
-            let mut ends = self.conn.ends.lock();
-            if ends.client_down {
-                return Pending::ready(Err(ConnectionLost::new("the connection is closed")));
-            }
-            if matches!(request.call, chiton_proto::Call::Commit { .. }) {
-                ends.commits.insert(request.id);
-            }
-            ends.pending.insert(request.id, promise);
-        }
-        let mut bytes = Vec::new();
-        request.encode(&mut bytes);
-        turns().mix(bytes.len() as u64);
-        let conn = self.conn.clone();
-        let forgets = self.net.0.canary == Some(Canary::WindowForgets);
-        self.net.send(&self.conn, true, move || {
-            let mut request = Request::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
-            if forgets && request.again.is_some() {
-                request.seq = chiton_types::Seq(request.seq.0 + 1_000_000);
-            }
-            conn.host.push(conn.number, Work::Request(conn.clone(), request));
-        });
-        pending
-    }
-
-    fn close(&self) {
-        self.net.end(&self.conn);
-    }
-}
-
-impl RecallWire for ClientEnd {
-    fn next(&self) -> Result<Recall, ConnectionLost> {
-        let mut ends = self.conn.ends.lock();
-        loop {
-            if ends.client_down {
-                return Err(ConnectionLost::new("the connection is closed"));
-            }
-            if let Some(recall) = ends.recalls.pop_front() {
-                ends.asked.insert(recall.id, recall);
-                return Ok(recall);
-            }
-            self.conn.recall_here.wait(&mut ends);
-        }
-    }
-
-    fn done(&self, done: RecallDone) {
-        let (recall, session) = {
-            let mut ends = self.conn.ends.lock();
-            if ends.client_down {
-                return;
-            }
-            (ends.asked.remove(&done.id), ends.session)
-        };
-        if let (Some(recall), Some(session)) = (recall, session) {
-            self.net.0.recorder.gave_back(session, recall.ino, recall.keep);
-        }
-        let conn = self.conn.clone();
-        self.net.send(&self.conn, true, move || {
-            conn.host.push(conn.number, Work::RecallDone(conn.clone(), done));
-        });
-    }
-
-    fn close(&self) {
-        self.net.end(&self.conn);
-    }
 }

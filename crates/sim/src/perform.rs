@@ -143,6 +143,12 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
             client.release(fh).map(|()| Answer::Done)
         }
         Action::ReadFile { path } => client.read_file(path).map(Answer::Bytes),
+        Action::WriteFile { path, bytes } => {
+            let fh = client.open_path(path, OpenFlags::READ_WRITE)?;
+            let written = client.write(&me, fh, 0, bytes);
+            client.release(fh)?;
+            written.map(|n| Answer::Written(n.into()))
+        }
         Action::Stat { path } => attr(&client.lstat(path)?),
         Action::ReadLink { path } => client.readlink(client.lstat(path)?.ino).map(Answer::Bytes),
         Action::GetXattr { path, name } => {

@@ -20,6 +20,12 @@ pub const SHARED: &str = "/shared";
 pub const BOARD: &str = "/board";
 /// Things on the board.
 pub const THINGS: u64 = 3;
+/// Files that are written and read as a whole by all: `/note0` and on.
+pub const NOTE: &str = "/note";
+/// So many.
+pub const NOTES: u64 = 2;
+/// Bytes of a note: all versions are of one length.
+const NOTE_BYTES: usize = 16;
 
 /// How stores and clocks are, for a whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +153,13 @@ pub enum Fault {
         /// So long.
         time: Duration,
     },
+    /// Writing and syncing the journal fails: a server that notices serves nobody any more, and is started anew.
+    JournalFails {
+        /// So long.
+        time: Duration,
+        /// Of 1,000.
+        often: u32,
+    },
     /// The wall clock of the server is set.
     SetClock {
         /// So wrong, in milliseconds.
@@ -167,8 +180,8 @@ pub struct Plan {
     pub faults: Vec<(Duration, Fault)>,
 }
 
-const KINDS: usize = 21;
-const FAULTS: usize = 14;
+const KINDS: usize = 22;
+const FAULTS: usize = 15;
 
 /// Draws a plan with about `steps` steps over all clients.
 pub fn draw(seed: u64, steps: usize) -> Plan {
@@ -192,9 +205,9 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
 
 fn draw_setup(random: &mut Random, clients: usize) -> Setup {
     let session_ms = random.between(3_000, 20_000) as u32;
-    // The protocol allows for clocks that run so much apart.
+    // Clocks that run 3 % apart are allowed for: these are 2 % apart at most.
     let drifts = random.chance(1, 3);
-    let drift = |random: &mut Random| if drifts { random.between(0, 10_000) as i64 - 5_000 } else { 0 };
+    let drift = |random: &mut Random| if drifts { random.between(0, 20_000) as i64 - 10_000 } else { 0 };
     Setup {
         whole: random.chance(1, 3),
         session_ms,
@@ -262,6 +275,7 @@ fn draw_fault(random: &mut Random, weights: &[u32], clients: usize, session_ms: 
         10 => Fault::SilentDisk { time: short, often: random.between(10, 3_000) as u32 },
         11 => Fault::RowsFail { time: short, often: random.between(10, 900) as u32 },
         12 => Fault::FullDisk { time: short },
+        13 => Fault::JournalFails { time: short, often: random.between(10, 900) as u32 },
         _ => Fault::SetClock { wrong_ms: random.between(0, 20_000) as i64 - 10_000 },
     }
 }
@@ -368,6 +382,17 @@ impl Maker {
                     Action::SetXattr { path: BOARD.to_owned(), name, value }
                 } else {
                     Action::GetXattr { path: BOARD.to_owned(), name }
+                }
+            }
+            21 => {
+                let path = format!("{NOTE}{}", self.random.below(NOTES));
+                if self.random.chance(1, 2) {
+                    self.version += 1;
+                    let mut bytes = format!("{}-{}", self.client, self.version).into_bytes();
+                    bytes.resize(NOTE_BYTES, b' ');
+                    Action::WriteFile { path, bytes }
+                } else {
+                    Action::ReadFile { path }
                 }
             }
             _ => {

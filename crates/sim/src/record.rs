@@ -1,10 +1,10 @@
 //! Who writes down what happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{Answer, LeaseMode, Reply};
+use chiton_proto::{LeaseMode, Reply};
 use chiton_types::{Ino, SessionId};
 use chiton_world::sync::Mutex;
 
@@ -26,6 +26,12 @@ struct State {
     sessions: BTreeMap<SessionId, (ClientId, u32)>,
     losses: BTreeMap<(ClientId, u32), u32>,
     acknowledged: BTreeMap<(ServerId, u64), u64>,
+    /// Until when what was cached in a session is believed.
+    believes: BTreeMap<SessionId, Duration>,
+    /// Sessions that are over, for their clients.
+    over: BTreeSet<SessionId>,
+    /// When a lease was given back last.
+    recalled: BTreeMap<(SessionId, Ino), Duration>,
 }
 
 impl Recorder {
@@ -69,6 +75,7 @@ impl Recorder {
         };
         if lost {
             self.push(Happened::SessionLost { client });
+            self.end_sessions(client, life, Some(session));
         }
     }
 
@@ -78,35 +85,81 @@ impl Recorder {
     }
 
     /// A server answers.
-    pub fn replied(
-        &self,
-        server: ServerId,
-        epoch: u64,
-        session: Option<SessionId>,
-        commit: bool,
-        reply: &Reply,
-    ) {
+    pub fn replied(&self, server: ServerId, epoch: u64, commit: bool, reply: &Reply) {
         let durable = reply.durable.0;
-        let (fresh, client) = {
+        let fresh = {
             let mut state = self.0.lock();
             let known = state.acknowledged.entry((server, epoch)).or_default();
             let fresh = commit && reply.result.is_ok() && durable > *known;
             *known = durable.max(*known);
-            (fresh, session.and_then(|session| state.sessions.get(&session).map(|(client, _)| *client)))
+            fresh
         };
         if fresh {
             self.push(Happened::Acknowledged { server, epoch, durable });
         }
-        if let (Some(client), Ok(Answer::Lease { mode, attr })) = (client, &reply.result) {
-            self.push(Happened::LeaseGiven { client, ino: attr.ino, mode: *mode as u8 });
+    }
+
+    /// A client believes what it has cached in this session until then.
+    pub fn heard(&self, session: SessionId, until: Duration) {
+        let mut state = self.0.lock();
+        if !state.over.contains(&session) {
+            let known = state.believes.entry(session).or_default();
+            *known = until.max(*known);
         }
+    }
+
+    /// A client believes nothing any more of what it has cached in this session.
+    pub fn leases_void(&self, session: SessionId) {
+        self.0.lock().believes.remove(&session);
+        self.push(Happened::LeasesVoid { session });
+    }
+
+    /// The same, and for good.
+    pub fn session_over(&self, session: SessionId) {
+        if self.0.lock().over.insert(session) {
+            self.leases_void(session);
+        }
+    }
+
+    /// A life of a client is over.
+    pub fn died(&self, client: ClientId, life: u32) {
+        self.end_sessions(client, life, None);
+    }
+
+    fn end_sessions(&self, client: ClientId, life: u32, but: Option<SessionId>) {
+        let sessions: Vec<SessionId> = {
+            let state = self.0.lock();
+            let of_life = state.sessions.iter().filter(|(_, of)| **of == (client, life));
+            of_life.map(|(session, _)| *session).filter(|session| Some(*session) != but).collect()
+        };
+        sessions.into_iter().for_each(|session| self.session_over(session));
+    }
+
+    /// An answer to what was asked at `begun` says that there is a lease.
+    pub fn lease_given(&self, session: SessionId, ino: Ino, mode: LeaseMode, begun: Duration) {
+        let believers = {
+            let state = self.0.lock();
+            // The recall was faster than the answer: this is void.
+            let is_void = state.recalled.get(&(session, ino)).is_some_and(|at| *at >= begun);
+            if mode == LeaseMode::None || is_void || state.over.contains(&session) {
+                return;
+            }
+            state.believers()
+        };
+        self.push(Happened::LeaseGiven { session, ino, mode, believers });
     }
 
     /// A client gives a lease back.
     pub fn gave_back(&self, session: SessionId, ino: Ino, keep: LeaseMode) {
-        let client = self.0.lock().sessions.get(&session).map(|(client, _)| *client);
-        if let Some(client) = client {
-            self.push(Happened::LeaseReturned { client, ino, keep: keep as u8 });
+        self.0.lock().recalled.insert((session, ino), turns().now());
+        self.push(Happened::LeaseReturned { session, ino, keep });
+    }
+
+    /// A server answers an operation that changed names, asked for at `asked`.
+    pub fn names_changed(&self, session: SessionId, dirs: &[Ino], asked: Duration) {
+        if !dirs.is_empty() {
+            let believers = self.0.lock().believers();
+            self.push(Happened::NamesChanged { session, dirs: dirs.to_vec(), asked, believers });
         }
     }
 
@@ -122,7 +175,16 @@ impl Recorder {
     }
 }
 
+/// Between a client's look at its clock and its request on the wire passes no more.
+const LOOK: Duration = Duration::from_millis(5);
+
 impl State {
+    /// Sessions whose clients believe what they have cached.
+    fn believers(&self) -> Vec<SessionId> {
+        let now = turns().now();
+        self.believes.iter().filter(|(_, until)| **until > now + LOOK).map(|(session, _)| *session).collect()
+    }
+
     fn line(&mut self, now: Duration, line: String) {
         if self.lines.len() < LINES_MAX {
             self.lines.push((now, line));

@@ -5,6 +5,10 @@
 //!                                                 │   ─ the tree is read ─ restart ─ it is read again: the same
 //! ```
 
+mod faults;
+mod heal;
+mod program;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -15,24 +19,25 @@ use chiton_journal::Shape;
 use chiton_server::{FilesystemInfo, ServerOptions};
 use chiton_world::sync::Mutex;
 use chiton_world::thread;
+use program::Program;
 
 use crate::canary::Canary;
-use crate::disk::{Disk, Mood};
-use crate::history::{Action, Answer, ClientId, Happened, History, ServerId, Violation};
-use crate::judge::{is_of_the_outside, judge};
+use crate::disk::Disk;
+use crate::history::{Action, Answer, ClientId, History, ServerId, Violation};
+use crate::judge::judge;
 use crate::net::{self, Net, Weather};
 use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_server};
-use crate::perform::{Handles, perform, read_tree};
-use crate::plan::{BOARD, Fault, LOG, OWN, Plan, SHARED, Step};
+use crate::perform::{Handles, perform};
+use crate::plan::{BOARD, LOG, NOTE, NOTES, Plan, SHARED, Step};
 use crate::record::Recorder;
-use crate::structure;
-use crate::tree::Tree;
 use crate::turns::{Party, Running, Stuck, Turns, turns};
 
 /// What may pass before everything is healed, in simulated time.
 const HEAL: Duration = Duration::from_secs(600);
 /// Longest phase of faults.
 const WORK: Duration = Duration::from_secs(3_600);
+/// So often a server is started when nothing goes wrong any more.
+const STARTS_MAX: u32 = 20;
 /// The number of the one who prepares and reads.
 const OBSERVER: ClientId = ClientId(999);
 
@@ -123,18 +128,8 @@ struct Cluster {
     clients: Vec<Program>,
     client_options: ClientOptions,
     healing: AtomicBool,
-}
-
-/// What one client does over all its lives.
-struct Program {
-    id: ClientId,
-    steps: Vec<Step>,
-    next: AtomicUsize,
-    lives: AtomicU32,
-    /// Directories of its own so far.
-    roots: AtomicUsize,
-    live: Mutex<Option<Arc<LiveClient>>>,
-    done: AtomicBool,
+    /// Why no server starts although nothing goes wrong any more.
+    no_start: Mutex<Option<String>>,
 }
 
 impl Cluster {
@@ -191,6 +186,7 @@ impl Cluster {
             clients: plan.clients.iter().enumerate().map(program).collect(),
             client_options,
             healing: AtomicBool::new(false),
+            no_start: Mutex::default(),
         }
     }
 
@@ -219,8 +215,10 @@ impl Cluster {
         self.info.lock().clone().expect("formatted at the beginning")
     }
 
-    /// Starts a server, if there is none; tries until it succeeds.
+    /// Starts a server, if there is none; tries until it succeeds, or for as long as a start may take when nothing goes
+    /// wrong any more.
     fn start(&self) {
+        let mut healthy = 0;
         loop {
             let (id, life) = {
                 let mut serving = self.serving.lock();
@@ -242,6 +240,11 @@ impl Cluster {
                 Err(why) => {
                     drop(serving);
                     self.recorder.line(format!("no start: {why}"));
+                    healthy += u32::from(self.healing.load(SeqCst));
+                    if healthy == STARTS_MAX {
+                        *self.no_start.lock() = Some(why);
+                        return;
+                    }
                     thread::sleep(Duration::from_millis(500));
                 }
             }
@@ -262,7 +265,9 @@ impl Cluster {
             let mut handles = Handles::new();
             let mut actions: Vec<Action> =
                 [LOG, SHARED].iter().map(|path| Action::Mkdir { path: (*path).to_owned() }).collect();
-            actions.push(Action::Create { path: BOARD.to_owned(), content: Vec::new() });
+            let notes = (0..NOTES).map(|n| format!("{NOTE}{n}"));
+            let files = notes.chain([BOARD.to_owned()]);
+            actions.extend(files.map(|path| Action::Create { path, content: Vec::new() }));
             actions.push(Action::Sync);
             for action in actions {
                 if let Answer::Refused(refusal) = perform(client, &mut handles, &action) {
@@ -294,343 +299,4 @@ impl Cluster {
         });
         result.map_err(heal_violation)
     }
-
-    fn begin_client(self: &Arc<Cluster>, n: usize) {
-        let program = &self.clients[n];
-        let life = program.lives.fetch_add(1, SeqCst);
-        let drift = self.plan.setup.drift_ppm.get(n + 1).copied().unwrap_or(0);
-        let live = LiveClient::new(program.id, life, drift, self.plan.seed);
-        *program.live.lock() = Some(live.clone());
-        let cluster = self.clone();
-        turns().spawn_in(live.party, "program", move || cluster.work(n, &live));
-    }
-
-    /// What a client does in one life.
-    fn work(&self, n: usize, live: &Arc<LiveClient>) {
-        let program = &self.clients[n];
-        let Some(client) = live.connect(&self.rig.net, &self.client_options) else { return };
-        self.recorder.push(Happened::ClientStarted { client: program.id });
-        let mut handles = Handles::new();
-        let mut root = None;
-        let mut losses = 0;
-        while !live.is_over() {
-            let at = program.next.load(SeqCst);
-            let Some(step) = program.steps.get(at) else { break };
-            program.next.store(at + 1, SeqCst);
-            if !self.healing.load(SeqCst) {
-                thread::sleep(step.pause);
-            }
-            let lost = self.recorder.losses(live.id, live.life);
-            if lost != losses {
-                // What was answered and not durable may be lost: go on elsewhere.
-                losses = lost;
-                root = None;
-                self.let_go(&client, &mut handles);
-            }
-            if root.is_none() {
-                let number = program.roots.fetch_add(1, SeqCst);
-                let path = format!("{OWN}{}-{number}", program.id.0);
-                let answer = self.act(live, &client, &mut handles, &Action::Mkdir { path: path.clone() });
-                if !matches!(answer, Answer::Attr(_)) {
-                    continue;
-                }
-                root = Some(path);
-            }
-            let action = in_root(&step.action, root.as_deref().expect("made above"));
-            if !fits(&action, &handles) {
-                continue;
-            }
-            let answer = self.act(live, &client, &mut handles, &action);
-            if let Answer::Refused(refusal) = answer
-                && is_of_the_outside(refusal)
-            {
-                // What became of it is not known: go on elsewhere.
-                root = None;
-                self.let_go(&client, &mut handles);
-            }
-        }
-        if live.is_over() {
-            return;
-        }
-        for name in handles.keys().copied().collect::<Vec<_>>() {
-            self.act(live, &client, &mut handles, &Action::Close { handle: name });
-        }
-        // Who leaves before everything is durable has nobody to send it again.
-        while self.act(live, &client, &mut handles, &Action::Sync) != Answer::Done && !live.is_over() {
-            thread::sleep(Duration::from_millis(500));
-        }
-        if !live.is_over() {
-            drop(client);
-            live.end();
-            program.done.store(true, SeqCst);
-        }
-    }
-
-    /// Closes what is open, unrecorded. Errors are those of the calls before.
-    fn let_go(&self, client: &chiton_client::Client, handles: &mut Handles) {
-        for fh in std::mem::take(handles).into_values() {
-            let _ = client.release(fh);
-        }
-    }
-
-    /// One call, recorded.
-    fn act(
-        &self,
-        live: &LiveClient,
-        client: &chiton_client::Client,
-        handles: &mut Handles,
-        action: &Action,
-    ) -> Answer {
-        let call = self.recorder.next_call();
-        if !live.is_over() {
-            self.recorder.push(Happened::Invoked { client: live.id, call, action: action.clone() });
-        }
-        let answer = perform(client, handles, action);
-        if !live.is_over() {
-            self.recorder.push(Happened::Returned { client: live.id, call, answer: answer.clone() });
-        }
-        answer
-    }
-
-    /// A fault, from its beginning to its end.
-    fn happens(self: &Arc<Cluster>, fault: &Fault) {
-        let disk = &self.rig.disk;
-        match fault {
-            Fault::CrashServer { down } => {
-                self.crash_server();
-                thread::sleep(*down);
-                self.start();
-            }
-            Fault::RestartServer { down } => {
-                let live = self.serving.lock().live.take();
-                if let Some(live) = live {
-                    self.serving.lock().busy = true;
-                    turns().pause(live.party, false);
-                    if let Err(why) = live.shutdown(&self.rig) {
-                        self.recorder.line(format!("shutdown: {why}"));
-                    }
-                    if !self.plan.setup.whole {
-                        self.rig.disk.crash();
-                    }
-                    self.serving.lock().busy = false;
-                }
-                thread::sleep(*down);
-                self.start();
-            }
-            Fault::PauseServer { time } => {
-                let found = self.serving.lock().live.as_ref().map(|live| (live.party, live.id));
-                if let Some((party, server)) = found {
-                    turns().pause(party, true);
-                    self.recorder.push(Happened::ServerPaused { server });
-                    thread::sleep(*time);
-                    turns().pause(party, false);
-                    self.recorder.push(Happened::ServerResumed { server });
-                }
-            }
-            Fault::TakeOver { time } => self.take_over(*time),
-            Fault::CrashClient { client, down, late } => {
-                let program = &self.clients[*client];
-                let live = program.live.lock().take();
-                let Some(live) = live.filter(|live| !live.is_over()) else { return };
-                live.crash(&self.rig.net, &self.recorder, *late);
-                thread::sleep(*down);
-                self.begin_client(*client);
-            }
-            Fault::PauseClient { client, time } => {
-                let party = self.clients[*client].live.lock().as_ref().map(|live| live.party);
-                if let Some(party) = party {
-                    turns().pause(party, true);
-                    thread::sleep(*time);
-                    turns().pause(party, false);
-                }
-            }
-            Fault::Cut { client, late } => self.rig.net.cut_client(ClientId(*client as u32), *late),
-            Fault::Isolate { client, time } => {
-                self.rig.net.set_isolated(ClientId(*client as u32), true);
-                thread::sleep(*time);
-                self.rig.net.set_isolated(ClientId(*client as u32), false);
-            }
-            Fault::BadWeather { time, cuts, delay_us_max } => {
-                self.rig.net.set_weather(Weather { delay_us: (30, *delay_us_max), cuts: *cuts });
-                thread::sleep(*time);
-                self.good_weather();
-            }
-            Fault::SlowDisk { time, slowness } => {
-                self.for_a_while(*time, Mood { slowness: *slowness, ..disk.mood() })
-            }
-            Fault::SilentDisk { time, often } => {
-                self.for_a_while(*time, Mood { place_silent: *often, objects_silent: *often, ..disk.mood() });
-            }
-            Fault::RowsFail { time, often } => {
-                self.for_a_while(*time, Mood { rows_fail: *often, ..disk.mood() })
-            }
-            Fault::FullDisk { time } => self.for_a_while(*time, Mood { full: true, ..disk.mood() }),
-            Fault::SetClock { wrong_ms } => {
-                self.recorder.push(Happened::ClockSet);
-                if let Some(live) = &self.serving.lock().live {
-                    live.world.set_wrong(wrong_ms * 1_000_000);
-                }
-            }
-        }
-    }
-
-    fn good_weather(&self) {
-        self.rig.net.set_weather(Weather { delay_us: (30, self.plan.setup.delay_us_max), cuts: 0 });
-    }
-
-    fn for_a_while(&self, time: Duration, mood: Mood) {
-        self.rig.disk.set_mood(mood);
-        thread::sleep(time);
-        self.rig.disk.set_mood(Mood::GOOD);
-    }
-
-    /// The server stands still, and another one takes its place.
-    fn take_over(&self, time: Duration) {
-        let first = {
-            let mut serving = self.serving.lock();
-            let Some(live) = serving.live.take() else { return };
-            serving.servers += 1;
-            live
-        };
-        turns().pause(first.party, true);
-        self.recorder.push(Happened::ServerPaused { server: first.id });
-        self.rig.net.hide();
-        self.start();
-        thread::sleep(time);
-        turns().pause(first.party, false);
-        self.recorder.push(Happened::ServerResumed { server: first.id });
-        // Whoever still has a connection to it asks it; it may answer, but acknowledge nothing.
-        thread::sleep(Duration::from_secs(2));
-        first.crash(&self.rig);
-    }
-
-    /// All faults end; everything must come right.
-    fn heal(self: &Arc<Cluster>) -> Result<(), Violation> {
-        let all_done = |cluster: &Cluster| cluster.clients.iter().all(|program| program.done.load(SeqCst));
-        let patience = turns().now() + WORK / 2;
-        // Long programs are cut short by time, not by number.
-        while !all_done(self) && turns().now() < patience {
-            thread::sleep(Duration::from_millis(200));
-            if self.plan.faults.iter().all(|(at, _)| *at < turns().now()) {
-                break;
-            }
-        }
-        // The last faults come to their ends.
-        thread::sleep(Duration::from_secs(45));
-        self.healing.store(true, SeqCst);
-        self.recorder.line("healing begins".to_owned());
-        self.rig.disk.set_mood(Mood::GOOD);
-        self.good_weather();
-        let deadline = turns().now() + HEAL;
-        while !all_done(self) {
-            if turns().now() > deadline {
-                return Err(heal_violation(format!(
-                    "calls are not answered {} s after the last fault: {}",
-                    HEAL.as_secs(),
-                    self.unanswered()
-                )));
-            }
-            if self.is_failed() {
-                // An administrator starts a server anew whose journal failed.
-                self.crash_server();
-            }
-            self.start();
-            thread::sleep(Duration::from_millis(500));
-        }
-        self.start();
-        self.wait_quiet(deadline)?;
-        let before = self.observe(read_tree)?;
-        self.recorder.push(Happened::Observed { tree: before.clone() });
-        self.wait_quiet(deadline)?;
-        self.shut_down()?;
-        let strays = self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::TakeOver { .. }));
-        structure::check(&self.rig.disk, strays)?;
-        self.start();
-        let after = self.observe(read_tree)?;
-        self.shut_down()?;
-        same(&before, &after)
-    }
-
-    fn shut_down(&self) -> Result<(), Violation> {
-        let live = self.serving.lock().live.take().ok_or_else(|| heal_violation("there is no server"))?;
-        live.shutdown(&self.rig).map_err(|why| heal_violation(format!("the server does not end well: {why}")))
-    }
-
-    fn status(&self) -> Option<serde_json::Value> {
-        let (party, server) =
-            self.serving.lock().live.as_ref().map(|live| (live.party, live.server.clone()))?;
-        let text = run_in(party, "status", move || server.report("status"))?;
-        serde_json::from_str(&text).ok()
-    }
-
-    fn is_failed(&self) -> bool {
-        self.status().is_some_and(|status| status["health"] == "failed")
-    }
-
-    /// Calls that are under way, of each client.
-    fn unanswered(&self) -> String {
-        let waiting = self.clients.iter().filter(|program| !program.done.load(SeqCst)).map(|program| {
-            let at = program.next.load(SeqCst);
-            let step = program.steps.get(at.saturating_sub(1));
-            format!("client {} at step {at}: {:?}", program.id.0, step.map(|step| &step.action))
-        });
-        waiting.collect::<Vec<_>>().join("; ")
-    }
-
-    /// Waits until nothing is left over: no session of a client, no orphan, no recall.
-    fn wait_quiet(&self, deadline: Duration) -> Result<(), Violation> {
-        loop {
-            let status = self.status();
-            let left = |name: &str| {
-                let figure = status.as_ref().and_then(|status| status.get(name));
-                figure.and_then(|value| value.as_u64().or_else(|| value.as_array().map(|a| a.len() as u64)))
-            };
-            let names =
-                ["orphans", "sessions", "recalls", "parked", "open_inodes", "ended_sessions_to_sweep"];
-            if status.is_some() && names.iter().all(|name| left(name).is_none_or(|count| count == 0)) {
-                return Ok(());
-            }
-            if turns().now() > deadline {
-                return Err(heal_violation(format!("something is left over: {status:?}")));
-            }
-            thread::sleep(Duration::from_millis(500));
-        }
-    }
-}
-
-/// The action with its own paths in `root`.
-fn in_root(action: &Action, root: &str) -> Action {
-    let mut action = action.clone();
-    for path in action.paths_mut() {
-        if let Some(rest) = path.strip_prefix(OWN) {
-            *path = format!("{root}{rest}");
-        }
-    }
-    action
-}
-
-/// Whether the handle that an action needs is open.
-fn fits(action: &Action, handles: &Handles) -> bool {
-    match action {
-        Action::Write { handle, .. }
-        | Action::PunchHole { handle, .. }
-        | Action::Read { handle, .. }
-        | Action::Fsync { handle }
-        | Action::Close { handle } => handles.contains_key(handle),
-        _ => true,
-    }
-}
-
-fn same(before: &Tree, after: &Tree) -> Result<(), Violation> {
-    if before == after {
-        return Ok(());
-    }
-    let paths = before.nodes.keys().chain(after.nodes.keys());
-    let differs = paths.clone().find(|path| before.nodes.get(*path) != after.nodes.get(*path));
-    let path = differs.map_or("?", String::as_str);
-    Err(heal_violation(format!(
-        "after an orderly restart {path} is {:?}, was {:?}",
-        after.nodes.get(path),
-        before.nodes.get(path)
-    )))
 }

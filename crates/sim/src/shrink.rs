@@ -1,45 +1,29 @@
 //! Looks for a shorter run that fails in the same way.
 //!
-//! Faults first, then clients, then steps, in ever smaller pieces (Zeller and Hildebrandt's delta debugging), then the
-//! pauses. Every try is a whole run of its own; the number of tries is bounded.
-
-use std::time::Duration;
+//! Faults first, then the steps of each client, in ever smaller pieces (Zeller and Hildebrandt's delta debugging); what
+//! is left keeps its time. Every try is a whole run of its own; the number of tries is bounded.
 
 use crate::canary::Canary;
-use crate::plan::{Plan, Step};
+use crate::keep::Keep;
+use crate::plan::Plan;
 use crate::run::{Outcome, run};
 
 /// Most runs that are tried.
-const TRIES_MAX: usize = 400;
+pub const TRIES_MAX: usize = 400;
 
-/// The shortest plan found that still fails by the same checker, and what it gave.
-pub fn shrink(plan: &Plan, outcome: Outcome, canary: Option<Canary>) -> (Plan, Outcome) {
-    let mut search = Search { best: plan.clone(), outcome, canary, tries: 0 };
+/// The shortest part of a plan found that still fails by the same checker, in at most `tries_max` runs, and what it gave.
+pub fn shrink(plan: &Plan, outcome: Outcome, canary: Option<Canary>, tries_max: usize) -> (Keep, Outcome) {
+    let mut search = Search { plan, best: Keep::all(plan), outcome, canary, tries_left: tries_max };
     loop {
-        let before = size(&search.best);
-        search.pieces(|plan| plan.faults.len(), |plan, from, to| drop(plan.faults.drain(from..to)));
-        for client in 0..search.best.clients.len() {
-            search.pieces(
-                |plan| plan.clients[client].len(),
-                |plan, from, to| take_steps(&mut plan.clients[client], from, to),
-            );
+        let before = search.best.size();
+        search.pieces(|keep| &mut keep.faults);
+        for client in 0..plan.clients.len() {
+            search.pieces(|keep| &mut keep.clients[client]);
         }
-        if size(&search.best) == before || search.tries >= TRIES_MAX {
+        if search.best.size() == before || search.tries_left == 0 {
             return (search.best, search.outcome);
         }
     }
-}
-
-/// Takes steps away; what comes after them keeps its time.
-fn take_steps(steps: &mut Vec<Step>, from: usize, to: usize) {
-    let pause: Duration = steps.drain(from..to).map(|step| step.pause).sum();
-    if let Some(next) = steps.get_mut(from) {
-        next.pause += pause;
-    }
-}
-
-fn size(plan: &Plan) -> usize {
-    plan.faults.len() + plan.clients.iter().map(Vec::len).sum::<usize>()
 }
 
 /// What a shorter run must fail by, too: a checker that names the promise, if there is one.
@@ -49,23 +33,24 @@ fn wanted(outcome: &Outcome) -> &'static str {
     checkers.find(|checker| !says_little(checker)).unwrap_or(outcome.violations[0].checker)
 }
 
-struct Search {
-    best: Plan,
+struct Search<'a> {
+    plan: &'a Plan,
+    best: Keep,
     outcome: Outcome,
     canary: Option<Canary>,
-    tries: usize,
+    tries_left: usize,
 }
 
-impl Search {
+impl Search<'_> {
     /// Takes away pieces of a list, large ones first.
-    fn pieces(&mut self, len: impl Fn(&Plan) -> usize, remove: impl Fn(&mut Plan, usize, usize)) {
-        let mut piece = len(&self.best);
+    fn pieces(&mut self, list: impl Fn(&mut Keep) -> &mut Vec<usize>) {
+        let mut piece = list(&mut self.best).len();
         while piece > 0 {
             let mut from = 0;
-            while from < len(&self.best) {
-                let to = (from + piece).min(len(&self.best));
+            while from < list(&mut self.best).len() {
+                let to = (from + piece).min(list(&mut self.best).len());
                 let mut shorter = self.best.clone();
-                remove(&mut shorter, from, to);
+                list(&mut shorter).drain(from..to);
                 if !self.fails(shorter) {
                     from = to;
                 }
@@ -74,16 +59,16 @@ impl Search {
         }
     }
 
-    fn fails(&mut self, plan: Plan) -> bool {
-        if self.tries >= TRIES_MAX {
+    fn fails(&mut self, keep: Keep) -> bool {
+        if self.tries_left == 0 {
             return false;
         }
-        self.tries += 1;
-        let outcome = run(&plan, self.canary);
+        self.tries_left -= 1;
+        let outcome = run(&keep.of(self.plan).expect("a part of this plan"), self.canary);
         let wanted = wanted(&self.outcome);
         let same = outcome.violations.iter().any(|violation| violation.checker == wanted);
         if same {
-            (self.best, self.outcome) = (plan, outcome);
+            (self.best, self.outcome) = (keep, outcome);
         }
         same
     }

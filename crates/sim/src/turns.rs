@@ -9,10 +9,12 @@
 //! - Nothing depends on addresses, real time or the operating system: the same seed, the same turns.
 //! - A thread belongs to a party (a machine). The threads of a paused party get no turn.
 
+mod state;
+
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use chiton_world::schedule::{Installed, Schedule, install};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use state::{Alarm, PartyState, State, Thread, WOKEN};
 
 use crate::clock::{PartyWorld, TrueTime};
 use crate::random::Random;
@@ -39,49 +42,6 @@ const STACK_BYTES: usize = 1 << 20;
 const STACKS_MAX: usize = 256;
 /// What a turn takes, in nanoseconds: so that nobody waits for himself for ever.
 const TURN_NS: u64 = 500;
-
-type Fiber = Coroutine<(), (), (), DefaultStack>;
-
-struct Thread {
-    name: String,
-    party: Party,
-    /// `None` while it runs.
-    fiber: Option<Fiber>,
-    /// Counts its waits, so that a late alarm wakes nobody.
-    waits: u64,
-    waits_for: Option<usize>,
-    timed_out: bool,
-    yielder: *const Yielder<(), ()>,
-    joiners: Vec<u64>,
-}
-
-enum Alarm {
-    Wake { thread: u64, waits: u64 },
-    Call(Box<dyn FnOnce()>),
-}
-
-struct PartyState {
-    world: Arc<PartyWorld>,
-    paused: bool,
-    /// Ready, but for the pause.
-    held: Vec<u64>,
-}
-
-struct State {
-    random: Random,
-    threads: HashMap<u64, Thread>,
-    next_thread: u64,
-    ready: Vec<u64>,
-    current: u64,
-    /// Alarms by time, then by number.
-    alarms: BinaryHeap<Reverse<(Duration, u64)>>,
-    alarm: HashMap<u64, Alarm>,
-    next_alarm: u64,
-    waiting: HashMap<usize, VecDeque<u64>>,
-    parties: BTreeMap<Party, PartyState>,
-    stacks: Vec<DefaultStack>,
-    panic: Option<String>,
-}
 
 /// The threads of a run.
 pub struct Turns {
@@ -185,6 +145,13 @@ impl Turns {
     pub fn mix(&self, what: u64) {
         let mixed = (self.fingerprint.get() ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.fingerprint.set(mixed ^ (mixed >> 29));
+    }
+
+    /// How long what takes `local` by the clock of the thread that runs takes in truth.
+    pub fn true_span(&self, local: Duration) -> Duration {
+        let state = self.state.borrow();
+        let party = state.threads.get(&state.current).map_or(Party::OUTSIDE, |thread| thread.party);
+        state.parties[&party].world.true_span(local)
     }
 
     /// Draws from the stream that also draws turns.
@@ -397,38 +364,6 @@ impl Turns {
     }
 }
 
-impl State {
-    fn set_alarm(&mut self, at: Duration, alarm: Alarm) {
-        let number = self.next_alarm;
-        self.next_alarm += 1;
-        self.alarms.push(Reverse((at, number)));
-        self.alarm.insert(number, alarm);
-    }
-
-    fn time_out(&mut self, number: u64, waits: u64) {
-        let Some(thread) = self.threads.get_mut(&number).filter(|thread| thread.waits == waits) else {
-            return;
-        };
-        // Woken already, its turn has not come.
-        if thread.timed_out || (thread.waits_for == Some(WOKEN)) {
-            return;
-        }
-        thread.timed_out = true;
-        if let Some(key) = thread.waits_for.take()
-            && let Some(queue) = self.waiting.get_mut(&key)
-        {
-            queue.retain(|waiting| *waiting != number);
-            if queue.is_empty() {
-                self.waiting.remove(&key);
-            }
-        }
-        self.ready.push(number);
-    }
-}
-
-/// In place of a key: was woken. No condition has this address.
-const WOKEN: usize = usize::MAX;
-
 impl Schedule for Turns {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce()>) -> u64 {
         let party = {
@@ -501,93 +436,4 @@ pub fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use chiton_world::sync::{Condvar, Mutex};
-    use chiton_world::thread;
-
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(1_000);
-
-    fn ms(n: u64) -> Duration {
-        Duration::from_millis(n)
-    }
-
-    #[test]
-    fn threads_wait_for_locks_conditions_times_and_each_other() {
-        let turns = Turns::begin(3);
-        let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
-        let done = Arc::new(Mutex::new(false));
-        let (s, d) = (shared.clone(), done.clone());
-        turns.spawn_in(Party::OUTSIDE, "main", move || {
-            let (s2, s3) = (s.clone(), s.clone());
-            let holder = thread::spawn("holder", move || {
-                let mut list = s2.0.lock();
-                thread::sleep(ms(100));
-                list.push("held");
-                while list.len() < 2 {
-                    s2.1.wait(&mut list);
-                }
-                list.push("woken");
-            });
-            thread::sleep(ms(50));
-            let other = thread::spawn("other", move || {
-                s3.0.lock().push("second");
-                s3.1.notify_all();
-            });
-            other.expect("starts").join().expect("ends");
-            holder.expect("starts").join().expect("ends");
-            let mut list = s.0.lock();
-            assert!(s.1.wait_for(&mut list, ms(5_000)).timed_out());
-            *d.lock() = true;
-        });
-        turns.run(LONG, || *done.lock()).expect("it ends");
-        assert_eq!(*shared.0.lock(), ["held", "second", "woken"]);
-        assert!(turns.now() > ms(5_050) && turns.now() < ms(5_200), "{:?}", turns.now());
-    }
-
-    #[test]
-    fn who_waits_for_ever_is_named_and_panics_are_told() {
-        let turns = Turns::begin(1);
-        turns.spawn_in(Party::OUTSIDE, "waiter", || {
-            let (lock, never) = (Mutex::new(()), Condvar::new());
-            never.wait(&mut lock.lock());
-        });
-        let stuck = turns.run(LONG, || false);
-        assert!(matches!(&stuck, Err(Stuck::Deadlock(who)) if who.contains("waiter")), "{stuck:?}");
-        turns.spawn_in(Party::OUTSIDE, "breaker", || panic!("broken {}", 1));
-        let stuck = turns.run(LONG, || false);
-        assert_eq!(stuck, Err(Stuck::Panicked("breaker panicked: broken 1".to_owned())));
-    }
-
-    #[test]
-    fn a_paused_party_stands_still_and_a_seed_repeats() {
-        let life = |seed| {
-            let turns = Turns::begin(seed);
-            turns.add_party(Party(7), 1_000, 5);
-            let log = Arc::new(Mutex::new(Vec::new()));
-            for n in 0..4 {
-                let log = log.clone();
-                turns.spawn_in(Party(7), "worker", move || {
-                    for _ in 0..3 {
-                        thread::sleep(ms(10));
-                        log.lock().push(n);
-                    }
-                });
-            }
-            turns.run(LONG, || log.lock().len() == 4).expect("a round");
-            turns.pause(Party(7), true);
-            assert!(matches!(turns.run(ms(500), || false), Err(Stuck::Deadlock(_) | Stuck::TooLong(_))));
-            assert_eq!(log.lock().len(), 4);
-            turns.pause(Party(7), false);
-            turns.run(LONG, || turns.threads_of(Party(7)) == 0).expect("they end");
-            let log = log.lock().clone();
-            (log, turns.fingerprint())
-        };
-        assert_eq!(life(1), life(1));
-        let orders: std::collections::BTreeSet<_> = (0..20).map(|seed| life(seed).0).collect();
-        assert!(orders.len() > 5, "seeds differ");
-    }
-}
+mod tests;

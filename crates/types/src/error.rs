@@ -100,6 +100,9 @@ refusals! {
     Overflow = 30, 75, "value too large";
     /// ENOTCONN: the server does not answer and the session could not be kept.
     NotConnected = 31, 107, "not connected";
+    /// ECANCELED: the policy that holds here says that a client decouples the subtree before it changes something, and
+    /// this client said that it does so. It decouples and asks again there; nobody else sees this.
+    Undecoupled = 32, 125, "the subtree is to be decoupled first";
 }
 
 #[cfg(test)]

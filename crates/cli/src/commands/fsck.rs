@@ -124,6 +124,7 @@ fn conclude(args: &Fsck, repaired: u64, left: u64, summary: &Summary) {
         (summary.removed_but_open, "inodes were removed while open; the server frees them"),
         (summary.blocks_of_sessions, "blocks without a name belong to sessions that are not over"),
         (summary.blocks_to_sweep, "blocks of ended sessions are deleted at the server's next start"),
+        (summary.doubtful, "things do not fit, which may follow from the rows that cannot be read"),
     ] {
         if count > 0 {
             println!("{count} {what}");

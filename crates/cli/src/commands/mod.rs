@@ -9,6 +9,7 @@ pub(crate) mod fsck;
 pub(crate) mod journal;
 pub(crate) mod mount;
 pub(crate) mod policy;
+pub(crate) mod realm;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod top;

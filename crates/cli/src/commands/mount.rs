@@ -9,12 +9,13 @@ use chiton_client::data::DataMode;
 use chiton_client::{Client, ClientOptions};
 use chiton_mount::{MountOptions, Unmounter};
 use chiton_proto::Address;
+use chiton_realm::{Realms, RealmsOptions};
 use chiton_server::{DataAddress, FormatOptions, Server, StartError};
 use chiton_world::{RealWorld, SharedWorld};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::serve;
+use super::{realm, serve};
 use crate::args::{Data, Mount};
 use crate::background;
 use crate::failure::{Class, Failure, Outcome};
@@ -41,7 +42,9 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         (None, Some(address)) => (None, format!("chiton:{address}")),
         (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
     };
-    let client = client(args, server.as_ref(), &mountpoint)?;
+    let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
+    let realms = if args.no_decouple { None } else { Some(realms(args, &client)?) };
+    let is_for_others = args.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let options = MountOptions {
         read_only: args.read_only,
         allow_other: args.allow_other,
@@ -50,9 +53,14 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         devices: args.suid_dev,
         fs_name: source.replace(',', "_"),
         unmount_timeout: Duration::from_secs(args.unmount_timeout),
+        control: realms.is_some().then(|| target::control_socket(is_for_others)).transpose()?,
         ..MountOptions::default()
     };
-    let mount = chiton_mount::Mount::start(Arc::new(client), &mountpoint, options).map_err(Failure::from)?;
+    let mount = match realms {
+        Some(realms) => chiton_mount::Mount::start_decoupling(client, realms, &mountpoint, options),
+        None => chiton_mount::Mount::start(client, &mountpoint, options),
+    };
+    let mount = mount.map_err(Failure::from)?;
     end_on_signals(mount.unmounter())?;
     end.unmount_with(mount.unmounter());
     let announcement =
@@ -109,6 +117,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
     let mut options = ClientOptions {
         identity: format!("mount {}, process {}", mountpoint.display(), std::process::id()),
         timeout: args.timeout.map(Duration::from_secs),
+        decouples: !args.no_decouple,
         ..ClientOptions::default()
     };
     options.files.data = match args.content {
@@ -122,6 +131,29 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
     };
     result.map_err(Failure::absent)
+}
+
+/// The decoupled subtrees of this mount, with those that a mount before left here.
+fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
+    let state_dir = realm::state_dir(args.state_dir.as_ref())?;
+    let options =
+        ClientOptions { timeout: args.timeout.map(Duration::from_secs), ..ClientOptions::default() };
+    let realms = Realms::new(client.clone(), RealmsOptions { state_dir, client: options });
+    for recovered in realms.recover() {
+        match recovered {
+            Ok(realm) => eprintln!(
+                "chiton: goes on with decoupling {} (inode {}), which a mount before left: {} events; \
+                 chiton diff, merge and discard decide",
+                realm.id(),
+                realm.root().0,
+                realm.status().events
+            ),
+            Err(error) => eprintln!(
+                "chiton: a decoupled subtree that a mount before left cannot be gone on with: {error}"
+            ),
+        }
+    }
+    Ok(realms)
 }
 
 /// A server inside that another one takes over: the mount goes, too, also from under its users.

@@ -287,6 +287,7 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
         Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
                          chiton policy list show both"
             .to_owned(),
+        Errno::BUSY => "it, or something above it, is decoupled: merge or discard that first".to_owned(),
         Errno::NOENT => return Failure::absent(format!("{at} does not exist")),
         errno => errno.to_string(),
     };
@@ -320,6 +321,9 @@ fn explain_path(path: &Path, json: bool) -> Outcome {
     let drawn = value["drawn"].as_str().unwrap_or_default();
     let root = value["root"].as_str().unwrap_or("?");
     let whose = match value["version"].as_u64() {
+        _ if value["decoupled"] == true => {
+            "decoupled; what holds until it is merged or discarded (chiton decoupled tells more)".to_owned()
+        }
         Some(0) | None => "no policy: the default holds".to_owned(),
         Some(version) => format!("the policy of {root} in the file system, version {version}"),
     };
@@ -328,7 +332,7 @@ fn explain_path(path: &Path, json: bool) -> Outcome {
 }
 
 /// The text of a policy: of a file if there is one of this name, else of a preset.
-fn read_policy(what: &str) -> Outcome<String> {
+pub(crate) fn read_policy(what: &str) -> Outcome<String> {
     let path = Path::new(what);
     if !path.is_file() {
         let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
         }
     }
     let said = log.map(|log| log.since()).unwrap_or_default();
-    if said.contains(chiton_mount::NOT_DURABLE) {
+    if [chiton_mount::NOT_DURABLE, chiton_mount::NOT_GIVEN_BACK].iter().any(|words| said.contains(words)) {
         return Err(Failure::failed(format!("unmounted {dir}, but the mount says:\n{}", said.trim())));
     }
     Ok(())

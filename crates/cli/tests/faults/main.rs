@@ -5,6 +5,7 @@
 //! Needs root (mounts); says so and passes where it is not.
 
 mod crash;
+mod decoupled;
 mod disk;
 mod fencing;
 mod hostile;

@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// What begins a session, or goes on with one.
 pub(crate) fn hello(channel: Channel, resume: Option<(SessionId, u64)>, identity: &str) -> Hello {
     let identity = identity.to_owned();
-    Hello { version: PROTOCOL_VERSION, channel, resume, identity, resend_count: 0 }
+    Hello { version: PROTOCOL_VERSION, channel, resume, identity, resend_count: 0, decouples: false }
 }
 
 /// Root's request.

@@ -235,8 +235,19 @@ impl Mounted {
         Mounted::start(scratch, "--data", &scratch.data(), more)
     }
 
+    /// Another one, on a directory of this name.
+    pub(crate) fn beside(scratch: &Scratch, name: &str, more: &[&str]) -> Mounted {
+        fs::create_dir_all(scratch.path(name)).expect("a mount point");
+        let socket = format!("unix:{}", scratch.data().join("socket").display());
+        Mounted::start_at(scratch, name, ("--server", socket.as_ref()), more)
+    }
+
     fn start(scratch: &Scratch, word: &str, place: &Path, more: &[&str]) -> Mounted {
-        let (log, dir) = (scratch.path("mount.log"), scratch.mnt());
+        Mounted::start_at(scratch, "mnt", (word, place), more)
+    }
+
+    fn start_at(scratch: &Scratch, at: &str, (word, place): (&str, &Path), more: &[&str]) -> Mounted {
+        let (log, dir) = (scratch.path(&format!("{at}.log")), scratch.path(at));
         let before = fs::read_to_string(&log).unwrap_or_default().matches("mounted on").count();
         let mut command = chiton();
         command.args(["mount", "--foreground", word]).arg(place).args(more).arg(&dir);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use chiton_objects::{BlockIndex, ObjectError, Objects};
 use chiton_proto::{Answer, Call};
-use chiton_types::{BlockId, Cred, Refusal};
+use chiton_types::{BlockId, Cred, Position, Refusal};
 use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
 
@@ -71,6 +71,12 @@ pub trait BlockIo: Send + Sync {
     /// Why not; it may have landed nevertheless.
     fn put(&self, block: BlockId, encoded: &[u8]) -> Result<(), BlockError>;
 
+    /// Everything put before is durable on return.
+    ///
+    /// # Errors
+    /// Why not.
+    fn sync(&self) -> Result<(), BlockError>;
+
     /// Fills `into` with the payload from byte `offset` on, verified.
     ///
     /// # Errors
@@ -115,6 +121,10 @@ impl BlockIo for DirectBlocks {
         Ok(self.objects.put(&block.key(), encoded)?)
     }
 
+    fn sync(&self) -> Result<(), BlockError> {
+        Ok(self.objects.sync()?)
+    }
+
     fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError> {
         let key = block.key();
         let index = self.index(block, &key)?;
@@ -149,6 +159,12 @@ impl ServerBlocks {
 impl BlockIo for ServerBlocks {
     fn put(&self, block: BlockId, encoded: &[u8]) -> Result<(), BlockError> {
         self.ask(Call::PutBlock { block, bytes: encoded.to_vec() }).map(|_| ())
+    }
+
+    fn sync(&self) -> Result<(), BlockError> {
+        self.service
+            .commit(Position(0))
+            .map_err(|refusal| BlockError::Refused(refusal, "blocks are not durable".to_owned()))
     }
 
     fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError> {

@@ -76,6 +76,8 @@ pub(super) struct Inner {
     /// Failures in the background so far, and the last one.
     pub(super) failures: u64,
     pub(super) failure: Option<Refusal>,
+    /// How often all that was dirty was given up.
+    pub(super) losses: u64,
     pub(super) handles: u32,
 }
 
@@ -109,6 +111,7 @@ impl FileState {
                 recalls: 0,
                 changes: 0,
                 failures: 0,
+                losses: 0,
                 failure: None,
                 handles: 0,
             }),
@@ -191,6 +194,7 @@ impl Inner {
 
     /// Forgets everything that is not with the server.
     pub(super) fn drop_dirty(&mut self, budget: &Budget) {
+        self.losses += 1;
         self.buffer.cut(0..u64::MAX, budget);
         self.pending = ExtentMap::default();
         self.unsent = false;

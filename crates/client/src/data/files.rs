@@ -48,7 +48,7 @@ struct Table {
 /// File data of one client.
 pub struct Files {
     pub(super) service: Arc<dyn Service>,
-    pub(super) io: Arc<dyn BlockIo>,
+    pub(crate) io: Arc<dyn BlockIo>,
     pub(super) world: SharedWorld,
     pub(super) options: FilesOptions,
     pub(super) budget: Arc<Budget>,
@@ -83,6 +83,7 @@ impl Files {
             cache: Arc::new(ReadCache::new(options.cache_bytes_max)),
             upload_pool: Pool::new("chiton-upload", options.upload_threads, usize::MAX),
             ahead_pool: Pool::new("chiton-ahead", options.read_ahead_threads, 64),
+            next_block: AtomicU64::new(options.first_block),
             service,
             io,
             world,
@@ -90,7 +91,6 @@ impl Files {
             table: Mutex::default(),
             handles: RwLock::default(),
             next_handle: AtomicU64::new(1),
-            next_block: AtomicU64::new(1),
             dirty: Mutex::default(),
             lost: Mutex::default(),
             flusher: Mutex::default(),
@@ -140,9 +140,13 @@ impl Files {
             told: AtomicU64::new(told),
             ahead: Mutex::default(),
         };
-        let dirty = file.lock().is_dirty();
+        let has_content = {
+            let inner = file.lock();
+            // What another handle wrote may be on its way to the server since it answered.
+            inner.is_dirty() || inner.busy || inner.size > 0
+        };
         if flags.truncate
-            && (dirty || !just_made)
+            && (has_content || !just_made)
             && let Err(refusal) = self.truncate_file(&file, caller, true, 0)
         {
             self.leave(&file);
@@ -252,6 +256,13 @@ impl Files {
         (inner.is_dirty() || inner.busy || inner.lease > LeaseMode::None).then_some(inner.size)
     }
 
+    /// Files that something is known of here.
+    pub(crate) fn known(&self) -> Vec<Ino> {
+        let mut known: Vec<Ino> = self.table.lock().files.keys().copied().collect();
+        known.sort_unstable();
+        known
+    }
+
     /// All leases are void: drops what is cached under them. `lost`: the session is gone and what was not answered is
     /// lost with it; EIO at the next flush or fsync of the files concerned.
     pub fn forget(&self, lost: bool) {
@@ -260,9 +271,12 @@ impl Files {
             let mut inner = file.lock();
             inner.recalls += 1;
             inner.lease = LeaseMode::None;
-            if lost && inner.is_dirty() {
+            // Positions of two starts of a server cannot be compared: what comes next is news, whatever its position.
+            inner.attr.position = Position(0);
+            if lost && (inner.is_dirty() || inner.in_flight) {
                 inner.note_failure(Refusal::Io);
                 inner.drop_dirty(&self.budget);
+                self.options.tell_loss.tell(file.ino, Refusal::Io);
             }
             inner.content = super::content::Content::Unknown;
             drop(inner);
@@ -363,8 +377,8 @@ impl Files {
             return;
         }
         if inner.is_dirty() {
-            eprintln!("chiton: data written to inode {} could not be stored and are lost", file.ino);
             inner.drop_dirty(&self.budget);
+            self.options.tell_loss.tell(file.ino, inner.failure.unwrap_or(Refusal::Io));
         }
         // Of an empty file there is nothing to remember that a server in this process would not know as fast.
         let is_worthless = inner.size == 0 && self.service.is_embedded();

@@ -179,11 +179,9 @@ impl Files {
             let result = self.push(&file, Scope::All);
             inner = file.lock();
             if let Err(refusal) = result {
-                eprintln!(
-                    "chiton: data written to inode {ino} are lost ({refusal}): another client needs the file"
-                );
                 inner.note_failure(refusal);
                 inner.drop_dirty(&self.budget);
+                self.options.tell_loss.tell(ino, refusal);
                 *self.lost.lock() = Some(refusal);
             }
         }

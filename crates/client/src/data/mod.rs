@@ -29,6 +29,7 @@ mod file;
 mod files;
 mod flusher;
 mod lease;
+mod loss;
 mod near_blocks;
 mod options;
 mod pool;
@@ -41,6 +42,7 @@ mod write;
 
 pub use block_io::{BlockError, BlockIo, DirectBlocks, ServerBlocks};
 pub use files::Files;
+pub use loss::TellLoss;
 pub use near_blocks::NearBlocks;
 pub use options::{DataMode, FilesOptions};
 pub use seek::Whence;

@@ -29,6 +29,10 @@ impl BlockIo for NearBlocks {
         self.server.put(block, encoded)
     }
 
+    fn sync(&self) -> Result<(), BlockError> {
+        self.server.sync()
+    }
+
     fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError> {
         match self.near.read_into(block, offset, into) {
             // What cannot be read here for whatever reason the server may still read, or name the reason.

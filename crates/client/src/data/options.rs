@@ -5,6 +5,8 @@ use std::time::Duration;
 use chiton_namespace::{CHUNK_BYTES, INLINE_BYTES_MAX};
 use chiton_objects::BLOCK_BYTES_MAX;
 
+use super::TellLoss;
+
 /// What readers and writers of one file on different clients see of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DataMode {
@@ -37,10 +39,14 @@ pub struct FilesOptions {
     pub flush_interval: Duration,
     /// Files that are remembered although they are not open.
     pub idle_files_max: usize,
+    /// Number of the first block that is written. What a writer of an earlier life may have written lies below.
+    pub first_block: u64,
     /// Threads that store blocks.
     pub upload_threads: usize,
     /// Threads that read ahead.
     pub read_ahead_threads: usize,
+    /// Told when written data are lost.
+    pub tell_loss: TellLoss,
 }
 
 impl Default for FilesOptions {
@@ -54,8 +60,10 @@ impl Default for FilesOptions {
             read_ahead_bytes_max: 8 << 20,
             flush_interval: Duration::from_secs(1),
             idle_files_max: 4096,
+            first_block: 1,
             upload_threads: 2,
             read_ahead_threads: 2,
+            tell_loss: TellLoss::default(),
         }
     }
 }
@@ -71,6 +79,7 @@ impl FilesOptions {
         assert!(CHUNK_BYTES.is_multiple_of(block), "a chunk of a map must hold whole blocks");
         assert!(self.inline_bytes_max <= INLINE_BYTES_MAX, "inline_bytes_max is at most {INLINE_BYTES_MAX}");
         assert!(self.dirty_bytes_max >= self.block_bytes, "dirty_bytes_max must hold a block");
+        assert!(self.first_block > 0, "blocks are numbered from 1");
         assert!(self.upload_threads > 0 && self.read_ahead_threads > 0, "at least one thread each");
     }
 }

@@ -45,6 +45,8 @@ pub(super) enum Scope {
 
 /// What goes with the content.
 struct Stamp {
+    /// Losses of the file before: what fails after another one is lost with the rest, not dirty again.
+    losses: u64,
     mtime: Time,
     kill_setid: bool,
     cred: Cred,
@@ -95,6 +97,10 @@ impl Files {
             let cred = inner.cred.clone();
             drop(inner);
             (inner, _) = self.with_content(file, &cred, 0..1, true)?;
+            if !inner.is_dirty() {
+                // Given up meanwhile.
+                return Ok(());
+            }
         }
         let small = inner.size <= self.options.inline_bytes_max as u64;
         if small
@@ -253,6 +259,7 @@ impl Files {
         let body = inner.sending_inline.take().unwrap_or_default();
         match result {
             Ok(()) => inner.content = Content::Inline(body),
+            Err(_) if inner.losses != stamp.losses => {}
             Err(_) => {
                 let newer = inner.buffer.take(&self.budget);
                 inner.buffer.write(0, &body, &self.budget);
@@ -296,7 +303,7 @@ impl Inner {
         self.unsent = false;
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
-        Stamp { mtime: self.mtime, kill_setid, cred: self.cred.clone() }
+        Stamp { losses: self.losses, mtime: self.mtime, kill_setid, cred: self.cred.clone() }
     }
 
     /// Takes over the server's answer to an operation that changed the content.
@@ -312,8 +319,12 @@ impl Inner {
         Ok(())
     }
 
-    /// What was being sent is dirty again.
+    /// What was being sent is dirty again, unless it was given up meanwhile.
     fn unsend(&mut self, stamp: &Stamp) {
+        if self.losses != stamp.losses {
+            self.sending = ExtentMap::default();
+            return;
+        }
         for e in std::mem::take::<ExtentMap>(&mut self.sending).iter() {
             self.pending.insert_below(*e);
         }

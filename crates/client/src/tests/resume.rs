@@ -16,7 +16,12 @@ use crate::handler::Handler;
 use crate::service::{CallError, Service};
 
 fn connect(server: &FakeServer) -> Connected {
-    let options = ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 1 << 20 };
+    let options = ConnectedOptions {
+        identity: "test".into(),
+        timeout: None,
+        kept_bytes_max: 1 << 20,
+        decouples: false,
+    };
     Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("the fake accepts").0
 }
 
@@ -99,7 +104,8 @@ fn blocks_that_a_restart_lost_are_put_again_before_what_may_name_them() {
 #[test]
 fn blocks_that_are_kept_are_bounded_by_commits() {
     let server = FakeServer::default();
-    let options = ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000 };
+    let options =
+        ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000, decouples: false };
     let client =
         Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepts").0;
     for number in 1..=20 {
@@ -199,7 +205,8 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
 #[test]
 fn memory_for_what_is_not_durable_is_bounded() {
     let server = FakeServer::default();
-    let options = ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000 };
+    let options =
+        ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000, decouples: false };
     let client =
         Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepted").0;
     for n in 0..100 {

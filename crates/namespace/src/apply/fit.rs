@@ -3,8 +3,9 @@
 
 use std::fmt;
 
-use chiton_types::{Ino, Kind, Name, Position};
+use chiton_types::{Ino, Kind, Name, Position, RealmId};
 
+use crate::decoupling::Decoupling;
 use crate::event::{Event, Over};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
@@ -22,6 +23,8 @@ pub enum Misfit {
     Newer(Ino, Position),
     /// A name in this directory does not bear what the event presumes.
     Entry(Ino, Name),
+    /// This decoupling is not there, is there already, or is not as the event presumes.
+    Decoupling(RealmId),
 }
 
 impl fmt::Display for Misfit {
@@ -36,6 +39,7 @@ impl fmt::Display for Misfit {
             Misfit::Entry(dir, name) => {
                 write!(f, "the name {name:?} in directory {dir} does not bear what the event presumes")
             }
+            Misfit::Decoupling(id) => write!(f, "decoupling {id} is not what the event presumes"),
         }
     }
 }
@@ -105,12 +109,27 @@ impl Namespace {
             }
             Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino, position)?.nlink == 0),
             Event::Policy(change) => self.existing_dir(change.ino, position).map(drop),
+            Event::Decoupled(decoupling) => {
+                self.existing_dir(decoupling.root(), position)?;
+                let is_new = decoupling.id.0 > self.decoupling_last;
+                if is_new { Ok(()) } else { Err(Misfit::Decoupling(decoupling.id)) }
+            }
+            Event::Attached(attached) => self.decoupled(attached.id, |_| true),
+            Event::Granted { id, ranges } => {
+                self.decoupled(*id, |d| ranges.iter().all(|&(first, end)| !d.map.overlaps(first, end)))
+            }
+            Event::Merged(merged) => self.decoupled(merged.id, |d| d.root() == merged.map.root()),
+            Event::DecouplingEnded { id } => self.decoupled(*id, |_| true),
             Event::Swept { .. }
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
             | Event::Noop => Ok(()),
         }
+    }
+
+    fn decoupled(&self, id: RealmId, fits: impl FnOnce(&Decoupling) -> bool) -> Result<(), Misfit> {
+        if self.decoupling(id).is_some_and(fits) { Ok(()) } else { Err(Misfit::Decoupling(id)) }
     }
 
     #[inline]
@@ -137,6 +156,8 @@ impl Namespace {
     fn bears(&self, dir: Ino, name: &Name, expected: Option<Ino>) -> Result<(), Misfit> {
         let slot = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
         match slot {
+            // What cannot be read may have been anything: the journal knows it better.
+            Some(slot) if slot.is_unreadable() => Ok(()),
             Some(slot) if slot.kind().map(|_| slot.ino) != expected => Err(Misfit::Entry(dir, name.clone())),
             _ => Ok(()),
         }

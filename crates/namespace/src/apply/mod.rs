@@ -27,6 +27,12 @@ impl Namespace {
     /// # Panics
     /// If it is not, or if the event does not fit the state.
     pub fn apply(&mut self, event: &Event, position: Position) {
+        self.begin_keeping(event);
+        self.carry_out(event, position);
+        self.end_keeping();
+    }
+
+    fn carry_out(&mut self, event: &Event, position: Position) {
         match event {
             Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } => {
                 let is_dir = *kind == Kind::Dir;
@@ -54,7 +60,7 @@ impl Namespace {
                     let value: Box<[u8]> = content.as_slice().into();
                     self.contents.change(ContentKey(*ino), &mut self.dirt, true, |v| *v = Some(value));
                 }
-                self.dirt.before_change(&inode.marks, DirtyKey::Inode(*ino), || unreachable!("a new row"));
+                self.dirt.before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
                 self.inodes.insert(inode);
                 self.inode_count += 1;
                 self.set_entry(*parent, name, Some((*ino, *kind)), position);
@@ -90,6 +96,9 @@ impl Namespace {
                 touch_dir(dir, *time);
             }
             Event::Unlink { parent, name, ino, orphan, time } => {
+                if self.has_decouplings() {
+                    self.note_removed(*ino, *parent, name);
+                }
                 self.set_entry(*parent, name, None, position);
                 let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
                 let dir = self.changing(*parent, position);
@@ -156,6 +165,11 @@ impl Namespace {
                 }
             }
             Event::Policy(change) => self.apply_policy(change),
+            Event::Decoupled(decoupling) => self.apply_decoupled(decoupling),
+            Event::Attached(attached) => self.apply_attached(attached),
+            Event::Granted { id, ranges } => self.apply_granted(*id, ranges),
+            Event::Merged(merged) => self.apply_merged(merged),
+            Event::DecouplingEnded { id } => self.apply_decoupling_ended(*id),
             Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
@@ -166,6 +180,10 @@ impl Namespace {
     /// What must be fetched before `event` can be applied (for replay; after `plan` it is nothing).
     pub fn needs(&self, event: &Event) -> Vec<Need> {
         let mut needs = Vec::new();
+        // Of one that is merged and alone nothing is kept.
+        if self.decoupling_count > 1 || (self.decoupling_count == 1 && self.merging.is_none()) {
+            self.needs_images(event, &mut needs);
+        }
         let mut inode = |ino: Ino| match self.inode(ino) {
             Ok(inode) => Some(inode),
             Err(Fault::Missing(more)) => {
@@ -183,11 +201,13 @@ impl Namespace {
             | Event::Restore { parent, ino, .. } => {
                 inode(*parent);
                 inode(*ino);
+                needs.extend(missing(self.decoupled_root(*parent).map(drop)));
             }
             Event::Rename { from, to, ino, over, .. } => {
                 for ino in [Some(*from), Some(*to), Some(*ino), over.ino()].into_iter().flatten() {
                     inode(ino);
                 }
+                needs.extend(missing(self.decoupled_root(*to).map(drop)));
             }
             Event::SetAttr { ino, size, .. } => {
                 let found = inode(*ino);
@@ -226,6 +246,11 @@ impl Namespace {
             }
             Event::Policy(change) => {
                 inode(change.ino);
+            }
+            Event::Decoupled(decoupling) => {
+                inode(decoupling.root());
+            }
+            Event::Attached(_) | Event::Granted { .. } | Event::Merged(_) | Event::DecouplingEnded { .. } => {
             }
             Event::Swept { .. }
             | Event::Reserve { .. }
@@ -288,6 +313,7 @@ impl Namespace {
         }
         if is_dir {
             self.end_policy(ino);
+            self.forget_decoupled(ino);
         }
         if orphan {
             self.orphans.change(OrphanKey(ino), &mut self.dirt, false, |v| *v = Some(Present));
@@ -315,7 +341,8 @@ impl Namespace {
         if !self.dirt.is_traceless(&inode.marks) {
             self.inodes.note_dead(ino).set(inode.marks.get() & !REFERENCED);
         }
-        self.inode_count -= 1;
+        // In a subtree alone others may have removed inodes meanwhile that are counted here.
+        self.inode_count = self.inode_count.saturating_sub(1);
     }
 
     fn apply_rename(
@@ -351,6 +378,9 @@ impl Namespace {
                 self.set_entry(from, from_name, Some((other, other_kind)), position);
             }
             Over::Replaced { ino: victim, orphan } => {
+                if self.has_decouplings() {
+                    self.note_removed(victim, to, to_name);
+                }
                 self.set_entry(from, from_name, None, position);
                 let was_dir = self.lose_name((victim, to), orphan, time, position);
                 gained = gained.wrapping_sub(u32::from(was_dir));

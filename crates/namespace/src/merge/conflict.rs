@@ -111,6 +111,20 @@ pub enum Resolution {
     Aborted,
 }
 
+impl Resolution {
+    /// Every resolution.
+    pub const ALL: [Resolution; 8] = [
+        Resolution::Ours,
+        Resolution::TheirsAside,
+        Resolution::TheirsCopied,
+        Resolution::Together,
+        Resolution::Restored,
+        Resolution::Theirs,
+        Resolution::BothNames,
+        Resolution::Aborted,
+    ];
+}
+
 impl ConflictKind {
     /// Every kind.
     pub const ALL: [ConflictKind; 17] = [

@@ -7,7 +7,7 @@ use super::map::MergeMap;
 use super::{MergeStep, Skipped};
 use crate::dir::Slot;
 use crate::event::{Event, Over};
-use crate::fault::{Fault, Need};
+use crate::fault::Fault;
 use crate::inode::{COMPLETE, Inode, MAPPED};
 use crate::namespace::{Known, Namespace};
 
@@ -219,7 +219,7 @@ impl Namespace {
     pub(super) fn name_in(&self, dir: Ino, ino: Ino) -> Result<Option<Name>, Fault> {
         let inode = self.dir_inode(dir)?;
         if !inode.has(COMPLETE) {
-            return Err(Need::Dir(dir).into());
+            return Err(self.need_dir(dir));
         }
         let slots = self.dirs.get(&dir).into_iter().flat_map(|d| d.iter_after(0));
         let found = slots.into_iter().find(|(_, slot)| slot.ino == ino && slot.kind().is_some());

@@ -87,6 +87,66 @@ impl MergeMap {
         self.ranges.insert(at, InodeRange { first, next: first, end });
     }
 
+    /// Whether one of these numbers was granted already, or the range is reversed.
+    pub fn overlaps(&self, first: Ino, end: Ino) -> bool {
+        let at = self.ranges.partition_point(|r| r.end <= first);
+        first > end || self.ranges.get(at).is_some_and(|r| r.first < end)
+    }
+
+    /// What to do with conflicts.
+    pub fn on_conflict(&self) -> OnConflict {
+        self.on_conflict
+    }
+
+    /// Another base from now on; returns the one before. Past everything: nothing counts as a change of others.
+    pub fn set_base(&mut self, base: Position) -> Position {
+        std::mem::replace(&mut self.base, base)
+    }
+
+    /// Whether the decoupled side may know an inode: it was there at the base, or has one of its numbers.
+    pub(crate) fn may_know(&self, ino: Ino) -> bool {
+        self.is_of_ranges(ino) || self.born_after.get(&ino.shard()).is_none_or(|&from| ino.counter() < from)
+    }
+
+    pub(crate) fn is_tomb(&self, ino: Ino) -> bool {
+        self.tombs.contains_key(&ino)
+    }
+
+    pub(super) fn has_tomb_at(&self, dir: Ino, name: &Name) -> bool {
+        self.tombs.values().any(|(parent, was)| *parent == dir && was == name)
+    }
+
+    /// The writer whose blocks the decoupled side may name.
+    pub fn writer(&self) -> u64 {
+        self.writer
+    }
+
+    /// Numbers granted, and how many of them are behind those that inodes were made with.
+    pub fn numbers(&self) -> (u64, u64) {
+        let sum = |to: fn(&InodeRange) -> Ino| self.ranges.iter().map(|r| to(r).0 - r.first.0).sum();
+        (sum(|r| r.end), sum(|r| r.next))
+    }
+
+    /// Becomes another state of the same map, and keeps what is known of directories.
+    pub(crate) fn replace(&mut self, with: &MergeMap) {
+        let inside = (std::mem::take(&mut self.inside), self.inside_last);
+        *self = MergeMap { inside: inside.0, inside_last: inside.1, ..with.without_inside() };
+    }
+
+    fn without_inside(&self) -> MergeMap {
+        MergeMap {
+            inodes: self.inodes.clone(),
+            bound: self.bound.clone(),
+            own: self.own.clone(),
+            ranges: self.ranges.clone(),
+            tombs: self.tombs.clone(),
+            born_after: self.born_after.clone(),
+            stayed: self.stayed.clone(),
+            vouched: self.vouched.clone(),
+            ..MergeMap::new(self.root, self.base, self.writer, self.on_conflict)
+        }
+    }
+
     /// The ranges as they are now.
     pub fn ranges(&self) -> &[InodeRange] {
         &self.ranges

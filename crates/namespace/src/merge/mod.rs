@@ -18,18 +18,22 @@
 
 mod conflict;
 mod content;
+mod foreign;
 mod locate;
 mod make;
 mod map;
 mod names;
 mod rename;
 mod squash;
+mod state;
 
 use chiton_types::{Ino, Refusal, Time};
 
 pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
+pub use foreign::Change;
 pub use map::{InodeRange, MergeMap};
 pub use squash::squash;
+pub use state::MergeState;
 
 use crate::event::Event;
 use crate::fault::Fault;
@@ -107,6 +111,11 @@ impl Namespace {
             Event::Reclaim { .. } | Event::Noop => Ok(MergeStep::Skip(Skipped::Needless)),
             Event::Remap { .. }
             | Event::Policy(_)
+            | Event::Decoupled(_)
+            | Event::Attached(_)
+            | Event::Granted { .. }
+            | Event::Merged(_)
+            | Event::DecouplingEnded { .. }
             | Event::Swept { .. }
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }

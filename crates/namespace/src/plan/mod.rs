@@ -23,6 +23,9 @@ use crate::namespace::{Context, Namespace, Planned};
 use crate::op::Op;
 use crate::query::may;
 
+/// Operations that [`Namespace::warm`] is best called with: so many reads does a processor have under way.
+pub const WARM_OPS: usize = 16;
+
 impl Namespace {
     /// The events that carry out `op`, appended to `out` (nothing is appended on a fault).
     ///
@@ -51,6 +54,23 @@ impl Namespace {
         }
     }
 
+    /// Brings what operations on names will look at into the processor's caches, all of it side by side. To be called
+    /// with the next [`WARM_OPS`] or fewer. Changes nothing but time.
+    pub fn warm(&self, ops: &[Op]) {
+        let Some(dir) = ops.first().and_then(parent_of) else { return };
+        let Some(held) = self.dirs.get(&dir) else { return };
+        let (mut hashes, mut count) = ([0; WARM_OPS], 0);
+        for op in &ops[..ops.len().min(WARM_OPS)] {
+            if let Op::Make { parent, name, .. } | Op::Unlink { parent, name } = op
+                && *parent == dir
+            {
+                hashes[count] = name.hash64();
+                count += 1;
+            }
+        }
+        held.warm(&hashes[..count]);
+    }
+
     /// Inodes whose attributes, names or content the events change: leases of other clients on them are in the way.
     pub fn touched(events: &[Event], out: &mut Vec<Ino>) {
         for event in events {
@@ -75,11 +95,24 @@ impl Namespace {
                 | Event::Reserve { .. }
                 | Event::SessionOpened { .. }
                 | Event::SessionClosed { .. }
+                | Event::Decoupled(_)
+                | Event::Attached(_)
+                | Event::Granted { .. }
+                | Event::Merged(_)
+                | Event::DecouplingEnded { .. }
                 | Event::Noop => {}
             }
         }
         out.sort_unstable();
         out.dedup();
+    }
+}
+
+/// The directory of an operation that comes in masses.
+fn parent_of(op: &Op) -> Option<Ino> {
+    match op {
+        Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
+        _ => None,
     }
 }
 

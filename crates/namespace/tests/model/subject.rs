@@ -1,6 +1,8 @@
 //! The namespace under test with what a runtime would put around it: a store, a journal, fetching, checkpoints.
 
-use chiton_namespace::{Context, Event, Fault, Fetched, Namespace, Need, Op, Outcome, RowChange};
+use chiton_namespace::{
+    CheckpointList, Context, Event, Fault, Fetched, Namespace, Need, Op, Outcome, RowChange,
+};
 use chiton_types::codec::Take;
 use chiton_types::{Cred, Ino, Position, Refusal, Time};
 
@@ -25,6 +27,8 @@ pub(crate) struct Subject {
 struct Checkpoint {
     /// Events before it.
     position: usize,
+    /// Being sorted, until the first rows are taken.
+    list: Option<CheckpointList>,
     batch: Vec<RowChange>,
     in_store: bool,
 }
@@ -124,22 +128,26 @@ impl Subject {
     pub(crate) fn checkpoint_begin(&mut self) {
         if self.checkpoint.is_none() {
             self.ns.checkpoint_begin();
-            self.checkpoint =
-                Some(Checkpoint { position: self.journal.len(), batch: Vec::new(), in_store: false });
+            let list = Some(self.ns.checkpoint_list());
+            let position = self.journal.len();
+            self.checkpoint = Some(Checkpoint { position, list, batch: Vec::new(), in_store: false });
         }
     }
 
     pub(crate) fn checkpoint_take(&mut self, rows: usize) {
-        if let Some(Checkpoint { batch, in_store: false, .. }) = &mut self.checkpoint {
+        if let Some(Checkpoint { list, batch, in_store: false, .. }) = &mut self.checkpoint {
+            give_back(&mut self.ns, list);
             self.ns.checkpoint_take(rows, batch);
         }
     }
 
     /// Takes the rest and writes the batch; the namespace does not know yet.
     pub(crate) fn checkpoint_store(&mut self) {
-        let Some(Checkpoint { position, batch, in_store: in_store @ false }) = &mut self.checkpoint else {
+        let Some(Checkpoint { position, list, batch, in_store: in_store @ false }) = &mut self.checkpoint
+        else {
             return;
         };
+        give_back(&mut self.ns, list);
         while !self.ns.checkpoint_take(7, batch) {}
         self.rows.write(batch);
         self.stored = *position;
@@ -172,5 +180,12 @@ impl Subject {
             let bytes = self.journal[n].clone();
             self.replay(&bytes, Position(n as u64 + 1));
         }
+    }
+}
+
+fn give_back(ns: &mut Namespace, list: &mut Option<CheckpointList>) {
+    if let Some(mut list) = list.take() {
+        list.sort();
+        ns.checkpoint_listed(list);
     }
 }

@@ -163,6 +163,49 @@ mod tests {
     }
 
     #[test]
+    fn requests_go_where_the_style_and_the_endpoint_say() {
+        use object_store::signer::Signer;
+
+        let check = |more: &[(&str, &str)], location: &str, expect: &str| {
+            let keys =
+                [("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_REGION", "eu-west-1")];
+            let config = found(&[&keys[..], more].concat()).expect("understood");
+            let location: S3Location = location.parse().expect("a location");
+            let runtime = crate::s3::runtime::runtime();
+            let client = runtime.block_on(async { config.client(&location, 0) }).expect("settings fit");
+            let path = object_store::path::Path::from("key");
+            let url =
+                runtime.block_on(client.signed_url(reqwest::Method::GET, &path, SILENCE)).expect("a URL");
+            let (place, query) = url.as_str().split_once('?').expect("a signature");
+            assert_eq!(place, expect, "{more:?}");
+            assert!(query.contains("eu-west-1"), "signed for another region: {query}");
+        };
+        let endpoint = |url| ("AWS_ENDPOINT_URL", url);
+        let virtual_style = ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true");
+        check(&[], "s3://bucket", "https://bucket.s3.eu-west-1.amazonaws.com/key");
+        check(&[], "s3://my.bucket", "https://s3.eu-west-1.amazonaws.com/my.bucket/key");
+        check(&[endpoint("http://h:9000")], "s3://bucket", "http://h:9000/bucket/key");
+        check(&[endpoint("https://h:9000")], "s3://bucket", "https://h:9000/bucket/key");
+        check(&[endpoint("https://h"), virtual_style], "s3://bucket", "https://bucket.h/key");
+    }
+
+    #[test]
+    fn certificates_are_read_at_once_and_named_if_they_are_none() {
+        let open = |path: &std::path::Path| {
+            let config = found(&[("AWS_CA_BUNDLE", path.to_str().expect("text"))]).expect("understood");
+            let location: S3Location = "s3://bucket".parse().expect("a location");
+            crate::s3::runtime::runtime().block_on(async { config.client(&location, 0) }).map(drop)
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let missing = dir.path().join("none.pem");
+        assert!(open(&missing).is_err_and(|e| e.contains("none.pem")));
+        let wrong = dir.path().join("wrong.pem");
+        std::fs::write(&wrong, "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n")
+            .expect("writes");
+        assert!(open(&wrong).is_err_and(|e| e.contains("wrong.pem")));
+    }
+
+    #[test]
     fn virtual_hosts_name_the_bucket_once() {
         assert_eq!(virtual_host("https://s3.example.org:9", "b"), "https://b.s3.example.org:9");
         assert_eq!(virtual_host("https://b.s3.example.org", "b"), "https://b.s3.example.org");

@@ -49,6 +49,8 @@ pub(super) fn sort(key: &str, error: &Client) -> ObjectError {
         (Client::NotSupported { .. } | Client::NotImplemented { .. }, _) | (_, Some(501)) => {
             ObjectError::Denied { key, cause }
         }
+        // Listings are refused without a kind of their own.
+        (_, Some(401 | 403)) => ObjectError::Denied { key, cause },
         (_, Some(507)) => ObjectError::NoSpace { key },
         _ if is("QuotaExceeded") || is("XMinioStorageFull") => ObjectError::NoSpace { key },
         (_, Some(408 | 409 | 429 | 500..)) => ObjectError::Transient { key, cause },
@@ -76,6 +78,7 @@ mod tests {
         );
         let denied = says("non-2xx status code: 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
         assert!(matches!(denied, ObjectError::Denied { .. }), "{denied:?}");
+        assert!(matches!(says("status code: 403 Forbidden: x"), ObjectError::Denied { .. }));
         assert!(matches!(says("status code: 400 Bad Request: x"), ObjectError::Io { .. }));
         assert!(matches!(says("status code: 501 Not Implemented"), ObjectError::Denied { .. }));
         assert!(matches!(says("status code: 507 Insufficient Storage"), ObjectError::NoSpace { .. }));

@@ -20,6 +20,7 @@ impl Hello {
             out.put_u64(secret);
         }
         out.put_u32(self.resend_count);
+        out.put_u8(u8::from(self.decouples));
         let mut end = self.identity.len().min(IDENTITY_BYTES_MAX);
         while !self.identity.is_char_boundary(end) {
             end -= 1;
@@ -48,12 +49,12 @@ impl Hello {
             _ => return bad("a channel"),
         };
         let resume = if take_bool(from)? { Some((SessionId(from.u64()?), from.u64()?)) } else { None };
-        let resend_count = from.u32()?;
+        let (resend_count, decouples) = (from.u32()?, take_bool(from)?);
         let identity = take_text(from)?;
         if identity.len() > IDENTITY_BYTES_MAX {
             return bad("an identity of at most 256 bytes");
         }
-        Ok(Hello { version, channel, resume, identity, resend_count })
+        Ok(Hello { version, channel, resume, identity, resend_count, decouples })
     }
 }
 

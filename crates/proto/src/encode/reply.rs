@@ -11,6 +11,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Epoch, Ino, Position, Refusal};
 
 use super::op::{put_outcome, take_outcome};
+use super::realm::{put_realm_answer, take_realm_answer};
 use super::{
     bad, put_attr, put_lock, put_text, take_attr, take_bool, take_flags, take_kind, take_lease, take_lock,
     take_text,
@@ -153,6 +154,10 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
                 put_lock(out, lock);
             }
         }
+        Answer::Realm(answer) => {
+            out.put_u8(11);
+            put_realm_answer(out, answer);
+        }
     }
 }
 
@@ -206,6 +211,7 @@ fn take_answer(tag: u8, from: &mut Take<'_>) -> Result<Answer, Malformed> {
         }),
         9 => Answer::Lease { mode: take_lease(from)?, attr: take_attr(from)? },
         10 => Answer::Lock(if take_bool(from)? { Some(take_lock(from)?) } else { None }),
+        11 => Answer::Realm(take_realm_answer(from)?),
         _ => return bad("an answer"),
     })
 }

@@ -13,6 +13,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, Time};
 
 use super::op::{OP_BYTES_MIN, put_op, take_op};
+use super::realm::{put_realm_call, take_realm_call};
 use super::{
     LOCK_BYTES, bad, put_lock, put_text, take_bool, take_flags, take_lease, take_lock, take_text,
     take_u32_varint,
@@ -128,6 +129,7 @@ fn tag(call: &Call) -> u8 {
         Call::Admin { .. } => 13,
         Call::Ping => 14,
         Call::Bye => 15,
+        Call::Realm(_) => 16,
         Call::Query(Query::Lookup { .. }) => 32,
         Call::Query(Query::GetAttr { .. }) => 33,
         Call::Query(Query::Open { .. }) => 34,
@@ -192,6 +194,7 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
             out.put_u32(*len);
         }
         Call::Admin { what } => put_text(out, what),
+        Call::Realm(call) => put_realm_call(out, call),
         Call::Ping | Call::Bye => {}
     }
 }
@@ -233,6 +236,7 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         13 => Call::Admin { what: take_text(from)? },
         14 => Call::Ping,
         15 => Call::Bye,
+        16 => Call::Realm(Box::new(take_realm_call(from)?)),
         32.. => Call::Query(take_query(tag, from)?),
         _ => return bad("a call"),
     })

@@ -1,7 +1,8 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock, Request};
-use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId};
+use chiton_namespace::WARM_OPS;
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock, Query, Request};
+use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, access};
 use smallvec::smallvec;
 
 use crate::engine::driver::Asked;
@@ -30,6 +31,7 @@ impl Engine {
         if task.done.is_some() {
             return self.answer_done(task, m);
         }
+        self.may_call(&task.request.call)?;
         let request = &task.request;
         match &request.call {
             Call::Op { op, open } => {
@@ -54,7 +56,14 @@ impl Engine {
                 self.when_durable(task, place, position, answer, m)
             }
             Call::Batch { .. } => self.batch(task, slot, m),
-            Call::Query(query) => self.query(query, &request.cred, slot, m),
+            Call::Query(query) => {
+                if let Query::Open { ino, want } = query
+                    && want & access::WRITE != 0
+                {
+                    self.opened_decoupled(*ino, task.session, &request.cred)?;
+                }
+                self.query(query, &request.cred, slot, m)
+            }
             Call::Lease { ino, mode } => self.lease(*ino, *mode, slot, &request.cred, task.ticket, m),
             Call::Closed { inos } => {
                 for ino in inos {
@@ -81,6 +90,7 @@ impl Engine {
                 let owner = check_lock(lock, slot)?;
                 Ok(Answer::Lock(self.locks.get(owner, lock)))
             }
+            Call::Realm(_) => self.realm(task, m),
             Call::Ping => Ok(Answer::Done),
             Call::Bye => {
                 self.end_session(task.session, m);
@@ -119,6 +129,9 @@ impl Engine {
         }
         task.results.reserve_exact(ops.len() - task.results.len());
         while let Some(op) = ops.get(task.results.len()) {
+            if task.results.len().is_multiple_of(WARM_OPS) {
+                self.ns.warm(&ops[task.results.len()..]);
+            }
             let seq = match request.seq {
                 Seq(0) => Seq(0),
                 Seq(first) => Seq(first.saturating_add(task.results.len() as u64)),
@@ -176,7 +189,7 @@ impl Engine {
     }
 
     /// The answer of what is carried out already.
-    fn answer_done(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+    pub(super) fn answer_done(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
         let done = task.done.take().expect("asked for what is done only");
         match m.health {
             _ if done.0 <= m.durable => Ok(done.1),

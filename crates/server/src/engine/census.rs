@@ -34,6 +34,12 @@ impl Engine {
         }
     }
 
+    /// Counts commits that the runtime answered without the engine.
+    pub(crate) fn committed_elsewhere(&mut self, commits: u64) {
+        self.counters.count_more(super::counters::COMMIT, commits);
+    }
+
+    /// How often what was done.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }

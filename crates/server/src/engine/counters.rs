@@ -4,7 +4,7 @@ use chiton_namespace::{Make, Op};
 use chiton_proto::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].
-pub(crate) const KINDS: [&str; 42] = [
+pub(crate) const KINDS: [&str; 43] = [
     "make_file",
     "make_dir",
     "make_symlink",
@@ -44,17 +44,20 @@ pub(crate) const KINDS: [&str; 42] = [
     "admin",
     "ping",
     "bye",
+    "realm",
     "refused",
     "fetched",
     "parked",
 ];
 
+/// Index of commits in [`KINDS`].
+pub(crate) const COMMIT: usize = 27;
 /// Index of the refused ones in [`KINDS`].
-pub(crate) const REFUSED: usize = 39;
+pub(crate) const REFUSED: usize = 40;
 /// Index of those that waited for rows.
-pub(crate) const FETCHED: usize = 40;
+pub(crate) const FETCHED: usize = 41;
 /// Index of those that waited for leases, locks, durability or room.
-pub(crate) const PARKED: usize = 41;
+pub(crate) const PARKED: usize = 42;
 
 /// Counters by kind.
 #[derive(Clone, Debug)]
@@ -72,6 +75,11 @@ impl Counters {
     #[inline]
     pub(crate) fn count(&mut self, kind: usize) {
         self.counts[kind] += 1;
+    }
+
+    /// So many were done elsewhere.
+    pub(crate) fn count_more(&mut self, kind: usize, more: u64) {
+        self.counts[kind] += more;
     }
 
     /// All, by name.
@@ -121,7 +129,7 @@ pub(crate) fn kind_of_call(call: &Call) -> usize {
             Query::Resolve { .. } => 25,
             Query::StatFs => 26,
         },
-        Call::Commit { .. } => 27,
+        Call::Commit { .. } => COMMIT,
         Call::Lease { .. } => 28,
         Call::Closed { .. } => 29,
         Call::Reopen { .. } => 30,
@@ -133,6 +141,7 @@ pub(crate) fn kind_of_call(call: &Call) -> usize {
         Call::Admin { .. } => 36,
         Call::Ping => 37,
         Call::Bye => 38,
+        Call::Realm(_) => 39,
     }
 }
 

@@ -69,24 +69,21 @@ impl Engine {
                 }
             }
         }
-        match m.health {
-            Health::Good => {}
-            Health::Full => return Err(Refusal::NoSpace.into()),
-            Health::Failed => return Err(Refusal::Io.into()),
-        }
-        if m.backlog_full && !m.store_full {
-            return Err(Stop::Wait(Wait::Room));
-        }
-        if self.ns.dirty_rows() > self.settings.dirty_rows_max {
-            return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
+        self.may_change(m)?;
+        if asked.slot != Slot::SERVER {
+            self.may_operate(asked.op)?;
+            // What was answered before a crash is carried out again as it was.
+            if asked.again.is_none() {
+                self.decoupled_first(asked)?;
+            }
         }
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
         let now = asked.former_time().unwrap_or(m.now);
 
         self.events.clear();
-        let opens = &self.opens;
-        let is_open = |ino: Ino| opens.is_open(ino);
+        let (opens, ns) = (&self.opens, &self.ns);
+        let is_open = |ino: Ino| opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
         let planned = match asked.op {
             Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
@@ -94,6 +91,14 @@ impl Engine {
             }
             op => self.ns.plan(op, &context, &mut self.events)?,
         };
+        self.keep_roots()?;
+        if self.ns.has_decouplings() {
+            // Rows as they were are kept for decoupled clients: they must be here.
+            let needs: Vec<_> = self.events.iter().flat_map(|event| self.ns.needs(event)).collect();
+            if !needs.is_empty() {
+                return Err(Stop::Missing(needs));
+            }
+        }
         let is_volatile = self.is_volatile_change(asked.op)?;
         if !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
             self.make_way(asked.slot, m)?;
@@ -113,8 +118,8 @@ impl Engine {
             self.blocks_named |= names_blocks;
         }
         let position = self.journalled();
-        if counted && let Some(counter_end) = self.inodes.take(offered.shard()) {
-            self.reserve(offered.shard(), counter_end);
+        if counted {
+            self.use_number(offered);
         }
         if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
             self.volatile.orphans.insert(gone.ino);
@@ -127,6 +132,22 @@ impl Engine {
             performed.position = NOT_JOURNALLED;
         }
         Ok(performed)
+    }
+
+    /// Whether anything may be changed now.
+    pub(super) fn may_change(&self, m: &Moment) -> Result<(), Stop> {
+        match m.health {
+            Health::Good => {}
+            Health::Full => return Err(Refusal::NoSpace.into()),
+            Health::Failed => return Err(Refusal::Io.into()),
+        }
+        if (m.backlog_full && !m.store_full) || self.frozen {
+            return Err(Stop::Wait(Wait::Room));
+        }
+        if self.ns.dirty_rows() > self.settings.dirty_rows_max {
+            return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
+        }
+        Ok(())
     }
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
@@ -152,7 +173,8 @@ impl Engine {
         let Op::Make { parent, name, make, .. } = asked.op else { return Ok((Ino(0), false)) };
         if let Some(again) = asked.again.filter(|again| again.ino != Ino(0)) {
             // The number that it had before the server lost it; unless it is in use, by a defect of the client.
-            let former = self.inodes.is_former(again.ino, &self.marks_at_start);
+            let former = self.inodes.is_former(again.ino, &self.marks_at_start)
+                && !self.ns.decouplings().any(|d| d.map.overlaps(again.ino, Ino(again.ino.0 + 1)));
             match self.ns.attr(again.ino) {
                 Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => {
                     return Ok((again.ino, false));
@@ -160,6 +182,16 @@ impl Engine {
                 Err(chiton_namespace::Fault::Missing(needs)) if former => return Err(Stop::Missing(needs)),
                 _ => {}
             }
+        }
+        if let Some(granted) = &self.granted {
+            let shard = match make {
+                Make::Dir => granted.pick(birth_key(*parent, name.hash64())),
+                _ => parent.shard(),
+            };
+            return match granted.offer(shard)? {
+                Some(ino) => Ok((ino, true)),
+                None => Err(Stop::Wait(Wait::Numbers)),
+            };
         }
         let shard = match make {
             Make::Dir => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
@@ -171,6 +203,16 @@ impl Engine {
         match self.inodes.offer(shard, m.durable) {
             Ok(ino) => Ok((ino, true)),
             Err(position) => Err(Stop::Wait(Wait::Durable(position))),
+        }
+    }
+
+    /// The number just offered was used.
+    #[inline]
+    fn use_number(&mut self, ino: Ino) {
+        if let Some(granted) = &mut self.granted {
+            granted.take(ino);
+        } else if let Some(counter_end) = self.inodes.take(ino.shard()) {
+            self.reserve(ino.shard(), counter_end);
         }
     }
 
@@ -326,7 +368,7 @@ impl Engine {
         }
     }
 
-    fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_namespace::Extent]) {
+    pub(super) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_namespace::Extent]) {
         let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
         if small == 0 {
             return;
@@ -348,14 +390,20 @@ impl Engine {
             return Progress::Idle;
         }
         let Some(&ino) = self.reclaims.front() else { return Progress::Idle };
-        if self.opens.is_open(ino) || !self.orphans.contains(&ino) {
+        // What a decoupled client may bring back stays until its decoupling ends.
+        let is_pinned = match self.ns.is_pinned(ino) {
+            Ok(is_pinned) => is_pinned,
+            Err(chiton_namespace::Fault::Missing(needs)) => return Progress::NeedRows(needs),
+            Err(_) => false,
+        };
+        if self.opens.is_open(ino) || !self.orphans.contains(&ino) || is_pinned {
             self.reclaims.pop_front();
             return Progress::More;
         }
         match self.operate_as_server(&Op::Reclaim { ino }, m) {
             Ok(outcome) if outcome.gone.is_some_and(|gone| gone.orphan) => Progress::More,
             Err(Stop::Missing(needs)) => Progress::NeedRows(needs),
-            Err(Stop::Wait(_)) => Progress::Idle,
+            Err(Stop::Wait(_) | Stop::Turn) => Progress::Idle,
             Ok(_) | Err(Stop::Fail(_)) => {
                 self.orphans.remove(&ino);
                 self.reclaims.pop_front();
@@ -411,10 +459,16 @@ pub(super) fn shard_of(event: &Event) -> ShardId {
         | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => *ino,
         Event::Policy(change) => change.ino,
+        Event::Decoupled(decoupling) => decoupling.root(),
+        Event::Merged(merged) => merged.map.root(),
         Event::Reserve { shard, .. } => return *shard,
-        Event::Swept { .. } | Event::SessionOpened { .. } | Event::SessionClosed { .. } | Event::Noop => {
-            Ino(0)
-        }
+        Event::Swept { .. }
+        | Event::SessionOpened { .. }
+        | Event::SessionClosed { .. }
+        | Event::Attached(_)
+        | Event::Granted { .. }
+        | Event::DecouplingEnded { .. }
+        | Event::Noop => Ino(0),
     };
     ino.shard()
 }

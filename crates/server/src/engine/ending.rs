@@ -66,7 +66,7 @@ impl Engine {
                 Wait::Leases(inos) => {
                     inos.iter().any(|ino| ending.iter().any(|ending| leases.is_recalled(*ino, ending.slot)))
                 }
-                Wait::Lock | Wait::Recovery | Wait::Checkpoint => true,
+                Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
                 Wait::Durable(_) | Wait::Room => false,
             };
             for ticket in self.parked.select(|_, wait| held(wait)) {

@@ -66,10 +66,28 @@ impl Inodes {
         self.wanted(shard)
     }
 
+    /// The next counter of a shard: what is born from now on has at least this one.
+    pub(crate) fn next_counter(&self, shard: ShardId) -> u64 {
+        self.shards[usize::from(shard.0)].next
+    }
+
+    /// Takes many numbers of a shard at once: the first, the first past them, and the mark that must be reserved with
+    /// them. They may be used once all that is reserved so far is durable. `None` if the shard has not so many left.
+    pub(crate) fn take_range(&mut self, shard: ShardId, count: u64) -> Option<(Ino, Ino, Option<u64>)> {
+        let c = &mut self.shards[usize::from(shard.0)];
+        let (first, end) = (c.next, c.next.checked_add(count)?);
+        if end.checked_add(2 * CHUNK_NUMBERS)? >= 1 << 48 {
+            return None;
+        }
+        c.next = end;
+        let mark = (c.reserved_end < end + CHUNK_NUMBERS / 2).then_some(end + CHUNK_NUMBERS);
+        Some((Ino::new(shard, first), Ino::new(shard, end), mark))
+    }
+
     /// The mark to reserve for a shard now, if any.
     pub(crate) fn wanted(&self, shard: ShardId) -> Option<u64> {
         let c = &self.shards[usize::from(shard.0)];
-        (c.reserved_end - c.next < CHUNK_NUMBERS / 2).then_some(c.reserved_end + CHUNK_NUMBERS)
+        (c.reserved_end.saturating_sub(c.next) < CHUNK_NUMBERS / 2).then_some(c.reserved_end + CHUNK_NUMBERS)
     }
 
     /// A reservation was put into the journal at this position.
@@ -94,6 +112,26 @@ impl Inodes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_come_out_of_the_same_numbers() {
+        let mut inodes = Inodes::new(&[2, 7]);
+        let shard = ShardId(1);
+        let end = inodes.wanted(shard).expect("a chunk is wanted at once");
+        inodes.reserved(shard, end, Position(5));
+        let small = inodes.take_range(shard, 10).expect("there are numbers");
+        assert_eq!(small, (Ino::new(shard, 7), Ino::new(shard, 17), None));
+        assert_eq!(inodes.offer(shard, Position(5)), Ok(Ino::new(shard, 17)));
+        let (first, past, mark) = inodes.take_range(shard, 5 * CHUNK_NUMBERS).expect("there are numbers");
+        assert_eq!((first, past), (Ino::new(shard, 17), Ino::new(shard, 17 + 5 * CHUNK_NUMBERS)));
+        let mark = mark.expect("more than is reserved");
+        inodes.reserved(shard, mark, Position(9));
+        assert_eq!(inodes.offer(shard, Position(8)), Err(Position(9)));
+        assert_eq!(inodes.offer(shard, Position(9)), Ok(past));
+        assert_eq!(inodes.marks().nth(1), Some((shard, mark)));
+        assert_eq!(inodes.take_range(shard, 1 << 48), None);
+        assert_eq!(inodes.take_range(shard, u64::MAX), None);
+    }
 
     #[test]
     fn numbers_wait_for_their_reservation_and_never_repeat() {

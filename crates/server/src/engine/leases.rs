@@ -27,6 +27,11 @@ use smallvec::SmallVec;
 
 use crate::engine::sessions::Slot;
 
+/// Stands for all inodes in a recall: the session that holds everything gives all up.
+pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
+/// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
+const FREEZE: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     slot: Slot,
@@ -60,6 +65,10 @@ pub(crate) struct Leases {
     recall_last: u64,
     waiting: HashMap<Ino, u32>,
     contended: HashMap<Ino, Duration>,
+    /// No new leases until then.
+    frozen_until: Duration,
+    /// Something is decoupled: nobody holds everything, for what is merged would have to be asked of it.
+    is_decoupled: bool,
     /// Recalls to be sent.
     pub(crate) outbox: Vec<(Slot, Recall)>,
 }
@@ -80,13 +89,15 @@ impl Leases {
             recall_last: 0,
             waiting: HashMap::new(),
             contended: HashMap::new(),
+            frozen_until: Duration::ZERO,
+            is_decoupled: false,
             outbox: Vec::new(),
         }
     }
 
     /// A session can be asked to give leases back from now on. Before, it is given none.
     pub(crate) fn join(&mut self, slot: Slot) {
-        if self.live.is_empty() {
+        if self.live.is_empty() && !self.is_decoupled {
             self.universal = Some(slot);
         }
         self.live.insert(slot);
@@ -100,8 +111,8 @@ impl Leases {
 
     /// Who came back is back, and what they sent again is done.
     pub(crate) fn all_back(&mut self) {
-        if self.live.len() == 1 && self.recalls.is_empty() && self.table.is_empty() {
-            self.universal = self.live.first().copied();
+        if self.table.is_empty() {
+            self.only_one();
         }
     }
 
@@ -120,17 +131,52 @@ impl Leases {
             let out = self.forget_recall(id).expect("just listed");
             freed.push(out.ino);
         }
-        if self.live.len() == 1 && self.recalls.is_empty() {
-            // Alone: nobody else holds anything.
+        self.only_one();
+        freed.retain(|ino| self.waiting.contains_key(ino));
+        freed.sort_unstable();
+        freed.dedup();
+        freed
+    }
+
+    /// If there is one session only, it holds everything: nobody else holds anything.
+    fn only_one(&mut self) {
+        if self.live.len() == 1 && self.recalls.is_empty() && !self.is_decoupled {
             self.table.clear();
             self.order.clear();
             self.entry_count = 0;
             self.universal = self.live.first().copied();
         }
-        freed.retain(|ino| self.waiting.contains_key(ino));
-        freed.sort_unstable();
-        freed.dedup();
-        freed
+    }
+
+    /// Whether anything is decoupled. While it is, nobody holds everything; after a start nobody does anyway.
+    pub(crate) fn decoupled(&mut self, is_decoupled: bool) {
+        self.is_decoupled = is_decoupled;
+        self.only_one();
+    }
+
+    /// Somebody waits for the leases in a subtree: no new ones are given for a while.
+    pub(crate) fn freeze(&mut self, mono: Duration) {
+        self.frozen_until = mono + FREEZE;
+    }
+
+    /// They are given again.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen_until = Duration::ZERO;
+    }
+
+    /// Asks the session that holds everything to give all of it up; false if there is none.
+    pub(crate) fn recall_everything(&mut self, mono: Duration) -> bool {
+        if let Some(universal) = self.universal {
+            self.send(EVERYTHING, universal, LeaseMode::None, mono);
+        }
+        self.universal.is_some()
+    }
+
+    /// Inodes on which there may be leases, in order.
+    pub(crate) fn held(&self) -> Vec<Ino> {
+        let mut held: Vec<Ino> = self.table.keys().copied().collect();
+        held.sort_unstable();
+        held
     }
 
     /// True if no other session can hold anything.
@@ -224,9 +270,27 @@ impl Leases {
             return None;
         }
         let out = self.forget_recall(id)?;
+        if out.ino == EVERYTHING {
+            self.give_up(slot);
+            return Some(out.ino);
+        }
         let mode = self.mode(out.ino, slot).min(out.keep);
         self.set(out.ino, slot, mode);
         Some(out.ino)
+    }
+
+    /// A session holds nothing any more.
+    fn give_up(&mut self, slot: Slot) {
+        if self.universal == Some(slot) {
+            self.universal = None;
+        }
+        let mut left = 0;
+        self.table.retain(|_, holds| {
+            holds.retain(|hold| hold.slot != slot);
+            left += holds.len();
+            !holds.is_empty()
+        });
+        self.entry_count = left;
     }
 
     /// Stores what a session holds.
@@ -257,6 +321,11 @@ impl Leases {
         asked: bool,
         mono: Duration,
     ) -> LeaseMode {
+        if mono < self.frozen_until
+            || (!self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&EVERYTHING))
+        {
+            return LeaseMode::None;
+        }
         if self.is_alone(slot) {
             return LeaseMode::Exclusive;
         }
@@ -344,6 +413,11 @@ impl Leases {
         slots.sort_unstable();
         slots.dedup();
         slots
+    }
+
+    /// True if nobody holds any lease.
+    pub(crate) fn is_nobodys(&self) -> bool {
+        self.table.is_empty() && self.universal.is_none()
     }
 
     /// Leases in the table.
@@ -442,6 +516,31 @@ mod tests {
         assert_eq!(l.mode(Ino(8), A), Exclusive);
         l.leave(A);
         assert!(l.is_alone(B) && l.len() == 0);
+    }
+
+    #[test]
+    fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
+        let mut l = Leases::new(100, REST);
+        l.join(A);
+        l.freeze(T);
+        assert!(l.recall_everything(T) && l.recall_everything(T));
+        assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing })]);
+        let late = T * 60;
+        assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
+        assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
+        assert!(!l.recall_everything(late) && l.held().is_empty());
+        assert_eq!(l.grant(INO, A, Shared, true, T), Nothing, "frozen");
+        l.thaw();
+        assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
+        assert_eq!(l.held(), [INO]);
+        l.decoupled(true);
+        assert!(!l.is_alone(A) && l.conflict(INO, Slot::SERVER, Nothing, T));
+        assert_eq!(l.acknowledge(A, 2), Some(INO));
+        l.leave(A);
+        l.join(B);
+        assert!(!l.is_alone(B), "while something is decoupled nobody holds everything");
+        l.decoupled(false);
+        assert!(l.is_alone(B));
     }
 
     #[test]

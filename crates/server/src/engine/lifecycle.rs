@@ -46,6 +46,13 @@ impl Engine {
         Ok(Opened { session, secret })
     }
 
+    /// Whether a session decouples subtrees whose policy says so, before it changes something in them.
+    pub(crate) fn note_decouples(&mut self, session: SessionId, decouples: bool) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.decouples = decouples;
+        }
+    }
+
     /// A session comes back on a new connection and will send `resend_count` operations again.
     pub(crate) fn resume_session(
         &mut self,
@@ -112,6 +119,7 @@ impl Engine {
             self.locks.cancel(ticket);
             self.answer_parked(ticket, Err(Failure::SessionGone), m);
         }
+        self.end_fleeting(session);
         self.commands.push(Command::DropSession(session, self.position));
         if let Some(recovery) = &mut self.recovery {
             recovery.gone(session);
@@ -156,7 +164,11 @@ impl Engine {
         }
         let is_new = match &task.request.call {
             Call::Op { .. } | Call::Batch { .. } => true,
-            Call::Query(_) | Call::Lease { .. } | Call::SetLock { .. } | Call::GetLock { .. } => true,
+            Call::Realm(_)
+            | Call::Query(_)
+            | Call::Lease { .. }
+            | Call::SetLock { .. }
+            | Call::GetLock { .. } => true,
             Call::Commit { .. } | Call::Closed { .. } | Call::Reopen { .. } | Call::CancelLock { .. } => {
                 false
             }
@@ -164,7 +176,11 @@ impl Engine {
                 false
             }
         };
+        if let Some(recovery) = &mut self.recovery {
+            recovery.spoke(task.session);
+        }
         if !is_new {
+            self.recovery_step(m);
             return self.go_on(task, m);
         }
         self.heard(task.session, m);

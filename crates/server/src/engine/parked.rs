@@ -12,6 +12,8 @@ use chiton_types::{Ino, Position, SessionId};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use crate::engine::realms::Merging;
+
 /// Names a parked request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
@@ -29,6 +31,8 @@ pub struct Task {
     pub(crate) begun: bool,
     /// Carried out; the answer waits until this position is durable.
     pub(crate) done: Option<Box<(Position, Answer)>>,
+    /// Of a merge: what is not done yet.
+    pub(super) merging: Option<Box<Merging>>,
 }
 
 /// What a request waits for.
@@ -46,6 +50,8 @@ pub(crate) enum Wait {
     Checkpoint,
     /// That the recovery ends.
     Recovery,
+    /// That more inode numbers are granted.
+    Numbers,
 }
 
 /// All parked requests.

@@ -15,7 +15,7 @@ impl Engine {
             return Err(Refusal::NotFound.into());
         }
         let mut todo = components(path)?;
-        let mut at = if path[0] == b'/' { Ino::ROOT } else { from };
+        let mut at = if path[0] == b'/' { self.settings.root } else { from };
         let mut must_be_dir = path.ends_with(b"/");
         let mut links = 0;
         while let Some(part) = todo.pop() {
@@ -27,6 +27,10 @@ impl Engine {
                 }
                 name => {
                     let name = Name::new(name)?;
+                    if self.ns.has_decouplings() {
+                        // Whether there is such a name is not told either.
+                        self.meets(at, false)?;
+                    }
                     let next = self.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
                     let last = todo.is_empty();
                     let kind = self.ns.attr(next)?.kind;
@@ -40,7 +44,7 @@ impl Engine {
                     }
                     let target = self.ns.readlink(next)?;
                     if target.starts_with(b"/") {
-                        at = Ino::ROOT;
+                        at = self.settings.root;
                     }
                     must_be_dir |= last && target.ends_with(b"/");
                     todo.extend(components(&target)?);

@@ -37,6 +37,13 @@ pub(crate) struct Policies {
     default: Arc<Policy>,
 }
 
+impl Policies {
+    /// What holds where there is no policy.
+    pub(super) fn set_default(&mut self, policy: Arc<Policy>) {
+        self.default = policy;
+    }
+}
+
 /// True for the attributes of this file.
 pub(super) fn is_policy_attribute(name: &[u8]) -> bool {
     name.starts_with(b"chiton.")
@@ -104,6 +111,10 @@ impl Engine {
         if name != OWN {
             return Err(Refusal::NotPermitted.into());
         }
+        if self.is_realm() {
+            // What a decoupled client has is not the place where policies are kept.
+            return Err(Refusal::Busy.into());
+        }
         let attr = self.ns.attr(ino)?;
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
@@ -126,16 +137,27 @@ impl Engine {
         };
         if !administrator {
             let before = self.policy_of(ino)?.1;
-            if is_weaker(&policy, &around)
-                || is_weaker(&policy, &before)
-                || policy.allocated_inodes > OWNER_INODES_MAX
-            {
-                return Err(Refusal::NotPermitted.into());
-            }
+            self.check_owner_may(&policy, &around)?;
+            self.check_owner_may(&policy, &before)?;
         }
         self.check_below(ino, &policy)?;
         let event = self.ns.plan_policy(ino, text, cred.uid, now)?;
         Ok((ino, event))
+    }
+
+    /// Refuses what one who is not an administrator may not have in place of another policy.
+    pub(super) fn check_owner_may(&self, policy: &Policy, than: &Policy) -> Result<(), Stop> {
+        if is_weaker(policy, than) || policy.allocated_inodes > OWNER_INODES_MAX {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    /// What a text would make of the policy around a directory.
+    pub(super) fn policy_on_top(&mut self, dir: Ino, text: &[u8]) -> Result<Arc<Policy>, Stop> {
+        let around = self.around(dir)?;
+        let (_, policy) = resolve(&text_of(text)?, &around).ok_or(Refusal::Invalid)?;
+        Ok(Arc::new(policy))
     }
 
     /// Refuses a policy that would make one below it senseless.
@@ -164,7 +186,7 @@ impl Engine {
         Ok(())
     }
 
-    fn is_administrator(&self, cred: &Cred) -> Result<bool, Stop> {
+    pub(super) fn is_administrator(&self, cred: &Cred) -> Result<bool, Stop> {
         Ok(cred.is_root() || self.ns.attr(Ino::ROOT)?.uid == cred.uid)
     }
 
@@ -176,7 +198,10 @@ impl Engine {
                 Ok(own.ok_or(Refusal::NoXattr)?)
             }
             EFFECTIVE => {
-                let (root, policy) = self.policy_of(ino)?;
+                let (root, policy) = match self.is_realm() {
+                    true => (self.settings.root, self.policies.default.clone()),
+                    false => self.policy_of(ino)?,
+                };
                 let path = String::from_utf8_lossy(&self.ns.dir_path(root)?).into_owned();
                 let explanation = Explanation::of(&policy);
                 let mut value = serde_json::to_value(&explanation).unwrap_or_default();
@@ -184,6 +209,7 @@ impl Engine {
                 value["root"] = serde_json::json!(path);
                 value["root_inode"] = serde_json::json!(root.0);
                 value["version"] = serde_json::json!(self.ns.policy(root).map_or(0, |p| p.version));
+                value["decoupled"] = serde_json::json!(self.is_realm());
                 value["epoch"] = serde_json::json!(self.epoch().0);
                 Ok(value.to_string().into_bytes())
             }
@@ -243,7 +269,7 @@ impl Engine {
     #[inline]
     pub(super) fn answers_when_durable(&mut self, ino: Ino) -> Result<bool, Fault> {
         if self.ns.policy_version() == 0 {
-            return Ok(false);
+            return Ok(self.policies.default.acknowledge == Acknowledge::Durable);
         }
         Ok(self.policy_of(ino)?.1.acknowledge == Acknowledge::Durable)
     }

@@ -49,6 +49,7 @@ impl Engine {
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),
             Query::Resolve { from, path, follow } => {
                 let ino = self.resolve(*from, path, *follow, cred)?;
+                self.meets(ino, false)?;
                 let attr = self.ns.attr(ino)?;
                 Ok(self.attr_answer(attr, slot, m))
             }
@@ -81,6 +82,9 @@ impl Engine {
         let parent_leased = self.parent_leased(parent, slot, m);
         let answer = match found {
             Some(attr) => {
+                if self.is_hidden(attr.ino) {
+                    return Err(Refusal::Busy.into());
+                }
                 let lease = self.lease_in_passing(&attr, slot, m);
                 Answer::Attr { attr, lease, parent_leased, parent_open }
             }
@@ -163,7 +167,7 @@ impl Engine {
         let mut attrs = attrs.into_iter();
         let mut entries = Vec::with_capacity(listed.len());
         for (name, ino, kind, cookie) in listed {
-            let attr = attrs.next().map(|attr| {
+            let attr = attrs.next().filter(|_| !self.is_hidden(ino)).map(|attr| {
                 let lease = self.lease_in_passing(&attr, slot, m);
                 (attr, lease)
             });

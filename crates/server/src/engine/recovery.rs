@@ -10,7 +10,7 @@
 //! - Operations that were answered come first, in the order of their positions: what each caller saw still holds.
 //!   Those that never were follow, by session, in their session's order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chiton_proto::Call;
@@ -32,13 +32,17 @@ enum Owes {
 pub(crate) struct Recovery {
     deadline: Duration,
     owes: BTreeMap<SessionId, Owes>,
+    /// Those that are back, and do not know it yet for all that is known here: until they do, they believe what they
+    /// have cached from before.
+    silent: BTreeSet<SessionId>,
     collected: Vec<Task>,
 }
 
 impl Recovery {
     /// Waits for these sessions until `deadline`.
     pub(crate) fn new(sessions: impl Iterator<Item = SessionId>, deadline: Duration) -> Recovery {
-        Recovery { deadline, owes: sessions.map(|id| (id, Owes::Itself)).collect(), collected: Vec::new() }
+        let owes = sessions.map(|id| (id, Owes::Itself)).collect();
+        Recovery { deadline, owes, silent: BTreeSet::new(), collected: Vec::new() }
     }
 
     /// A session is back and will send `operations` again.
@@ -47,12 +51,19 @@ impl Recovery {
             let here =
                 self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
             *owes = Owes::Operations(operations.saturating_sub(here));
+            self.silent.insert(session);
         }
+    }
+
+    /// A session that is back asks something: it was greeted, and has forgotten what it had cached.
+    pub(crate) fn spoke(&mut self, session: SessionId) {
+        self.silent.remove(&session);
     }
 
     /// A session is gone for good.
     pub(crate) fn gone(&mut self, session: SessionId) {
         self.owes.remove(&session);
+        self.silent.remove(&session);
         self.collected.retain(|task| task.session != session);
     }
 
@@ -66,7 +77,8 @@ impl Recovery {
 
     /// True when there is nothing more to wait for.
     pub(crate) fn is_over(&self, mono: Duration) -> bool {
-        mono >= self.deadline || self.owes.values().all(|owes| *owes == Owes::Operations(0))
+        let all_back = || self.owes.values().all(|owes| *owes == Owes::Operations(0));
+        mono >= self.deadline || (self.silent.is_empty() && all_back())
     }
 
     /// Sessions that did not come back.
@@ -125,6 +137,7 @@ mod tests {
             ticket: None,
             begun: false,
             done: None,
+            merging: None,
         }
     }
 
@@ -141,6 +154,7 @@ mod tests {
         r.resumed(SessionId(1), 2);
         assert_eq!(r.state(), (2, 4));
         r.collect(task(1, 8, 0));
+        r.spoke(SessionId(2));
         assert!(!r.is_over(Duration::ZERO) && r.is_over(late));
         assert_eq!(r.missing(), [SessionId(3)]);
         let order = r.finish();
@@ -153,6 +167,23 @@ mod tests {
         assert!(Recovery::new(std::iter::empty(), Duration::from_secs(9)).is_over(Duration::ZERO));
         let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::from_secs(9));
         r.gone(SessionId(1));
+        assert!(r.is_over(Duration::ZERO));
+    }
+
+    #[test]
+    fn who_is_back_counts_when_it_has_spoken() {
+        let mut r = Recovery::new([SessionId(1), SessionId(2)].into_iter(), Duration::from_secs(10));
+        r.resumed(SessionId(1), 0);
+        r.resumed(SessionId(2), 0);
+        assert!(!r.is_over(Duration::ZERO), "neither may know that it must not believe its cache");
+        r.spoke(SessionId(1));
+        assert!(!r.is_over(Duration::ZERO));
+        r.spoke(SessionId(2));
+        assert!(r.is_over(Duration::ZERO));
+        // Once more: the first connection broke.
+        r.resumed(SessionId(2), 0);
+        assert!(!r.is_over(Duration::ZERO));
+        r.gone(SessionId(2));
         assert!(r.is_over(Duration::ZERO));
     }
 }

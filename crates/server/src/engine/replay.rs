@@ -56,6 +56,8 @@ impl Engine {
             opens: Opens::default(),
             locks: Locks::default(),
             inodes: Inodes::new(&[]),
+            granted: None,
+            frozen: false,
             marks_at_start: rows.marks,
             recovery: None,
             parked: Parked::default(),
@@ -68,6 +70,8 @@ impl Engine {
             lock_grants: Vec::new(),
             policies: Default::default(),
             volatile: super::volatile::Volatile::at(rows.position),
+            realms: Default::default(),
+            turn_over: false,
             commands: Vec::new(),
             counters: Counters::default(),
             disk: (0, 0),
@@ -88,6 +92,7 @@ impl Engine {
         payload: &[u8],
         m: &Moment,
     ) -> Result<(), ReplayFault> {
+        self.note_own_frame(header, payload)?;
         let mut from = Take::new(payload);
         let mut position = first;
         let mut subject = None;
@@ -120,6 +125,22 @@ impl Engine {
         Ok(())
     }
 
+    /// The events of a merge's frame are known as that before the first of them is applied.
+    fn note_own_frame(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<(), Malformed> {
+        if !self.ns.has_decouplings() || header.session != SessionId(0) {
+            return Ok(());
+        }
+        let mut from = Take::new(payload);
+        let mut last = None;
+        for _ in 0..header.event_count {
+            last = Some(Event::decode(&mut from)?);
+        }
+        if let Some(Event::Merged(merged)) = last {
+            self.ns.begin_own(merged.id);
+        }
+        Ok(())
+    }
+
     /// What an event means to the server itself.
     fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
         match event {
@@ -140,6 +161,11 @@ impl Engine {
             Event::SessionClosed { session } => {
                 self.sessions.remove(*session);
             }
+            Event::Make { ino, .. } => {
+                if let Some(granted) = &mut self.granted {
+                    granted.used(*ino);
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -153,8 +179,10 @@ impl Engine {
             let counter_end = self.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
             self.reserve(ShardId(shard), counter_end);
         }
+        self.end_forsaken();
         let known = self.session_ids().into_iter();
         self.orphans = self.ns.orphans().into_iter().collect();
+        self.leases.decoupled(self.ns.has_decouplings());
         let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
         self.recovery = Some(Recovery::new(known, m.mono + grace));
         self.recovery_step(m);

@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) secret: u64,
     pub(crate) identity: String,
     pub(crate) volatile: bool,
+    /// It decouples subtrees before it changes something in them: said anew with each connection.
+    pub(crate) decouples: bool,
     /// When its last message came.
     pub(crate) heard: Duration,
     pub(crate) window: Window,
@@ -61,8 +63,16 @@ impl Sessions {
     ) -> Slot {
         self.slot_last += 1;
         let slot = Slot(self.slot_last);
-        let session =
-            Session { slot, secret, identity, volatile, heard, window: Window::default(), request_count: 0 };
+        let session = Session {
+            slot,
+            secret,
+            identity,
+            volatile,
+            decouples: false,
+            heard,
+            window: Window::default(),
+            request_count: 0,
+        };
         let before = self.by_id.insert(id, session);
         assert!(before.is_none(), "session {id} begins twice");
         self.by_slot.insert(slot, id);

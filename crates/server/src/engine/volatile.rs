@@ -84,6 +84,10 @@ impl Engine {
         if self.volatile.orphans.contains(&ino) {
             return Ok(true);
         }
+        // Merges are journalled, and rest on what is around them.
+        if self.root_of(ino)?.is_some() {
+            return Ok(false);
+        }
         // What has lost its name and its directory is nobody's any more.
         let root = match self.ns.realm(ino) {
             Err(chiton_namespace::Fault::Refused(_)) => return Ok(false),

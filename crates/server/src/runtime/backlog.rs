@@ -12,6 +12,7 @@
 //! Invariants:
 //! - Pure: moments and counts come in, verdicts go out.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// What a start would have to replay.
@@ -66,6 +67,44 @@ impl ReplayRate {
     }
 }
 
+/// What replaying new inodes costs, as seen while they are made: to make one, the server does all that a replay does and
+/// more. A burst of creates is so let grow to what really takes the target's time, where a rate is only assumed.
+///
+/// Other events say nothing: those of inodes that are in memory now may have to fetch them then.
+#[derive(Debug, Default)]
+pub(crate) struct CreateCost {
+    /// Nanoseconds of one, as the bits of a float; 0 until there is one. The mean of the last few hundred batches.
+    ns: AtomicU64,
+}
+
+/// Fewer events at a time are not worth looking at the clock.
+const OBSERVED_EVENTS_MIN: u64 = 256;
+
+impl CreateCost {
+    /// Whether a hold of the engine's lock with so many events and new inodes is to be observed.
+    pub(crate) fn is_telling(events: u64, made: u64) -> bool {
+        events >= OBSERVED_EVENTS_MIN && made >= events - events / 10
+    }
+
+    /// They took so long. Returns what of them, in events and bytes, a replay at the assumed rate would take longer for.
+    pub(crate) fn observe(&self, some: Backlog, spent: Duration, rate: ReplayRate) -> Backlog {
+        if rate.measured || spent.is_zero() || some.events == 0 {
+            return Backlog::default();
+        }
+        let now = (spent.as_nanos() as f64 / some.events as f64).max(1.0);
+        let before = f64::from_bits(self.ns.load(Relaxed));
+        let mean = if before == 0.0 { now } else { before + (now - before) / 256.0 };
+        self.ns.store(mean.to_bits(), Relaxed);
+        let assumed = 1e9 / rate.events_per_second;
+        let spared = (1.0 - mean / assumed).clamp(0.0, SPARED_MAX);
+        let of = |n: u64| (n as f64 * spared) as u64;
+        Backlog { events: of(some.events), bytes: of(some.bytes) }
+    }
+}
+
+/// However fast they are made: so much is never spared.
+const SPARED_MAX: f64 = 0.6;
+
 /// When checkpoints begin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckpointPolicy {
@@ -113,7 +152,20 @@ impl CheckpointPolicy {
     }
 }
 
+impl std::ops::Add for Backlog {
+    type Output = Backlog;
+    fn add(self, more: Backlog) -> Backlog {
+        Backlog { events: self.events + more.events, bytes: self.bytes + more.bytes }
+    }
+}
+
 impl Backlog {
+    /// Without what is spared of it.
+    pub(crate) fn less(self, spared: Backlog) -> Backlog {
+        let events = self.events.saturating_sub(spared.events);
+        Backlog { events, bytes: self.bytes.saturating_sub(spared.bytes) }
+    }
+
     /// True if it is as large as a limit, in events or in bytes.
     #[inline]
     pub(crate) fn reaches(&self, limit: Backlog) -> bool {
@@ -185,6 +237,28 @@ mod tests {
             assert!(worst <= POLICY.target, "{per_moment} a moment: {worst:?}");
             assert!(worst >= POLICY.target / 2, "no checkpoint before its time: {worst:?}");
         }
+    }
+
+    #[test]
+    fn creates_count_as_what_they_cost() {
+        let cost = CreateCost::default();
+        let some = Backlog { events: 1_000, bytes: 80_000 };
+        let check = |micros, rate, expect| {
+            let spared = cost.observe(some, Duration::from_micros(micros), rate);
+            assert_eq!((spared.events, spared.bytes), expect);
+        };
+        // A microsecond each, where two are assumed.
+        check(1_000, ReplayRate::ASSUMED, (500, 40_000));
+        // One slow batch is no trend.
+        check(2_000, ReplayRate::ASSUMED, (498, 39_843));
+        check(1_000, ReplayRate { measured: true, ..ReplayRate::ASSUMED }, (0, 0));
+        for _ in 0..5_000 {
+            cost.observe(some, Duration::from_millis(5), ReplayRate::ASSUMED);
+        }
+        check(5_000, ReplayRate::ASSUMED, (0, 0));
+        assert!(CreateCost::is_telling(1_000, 900) && CreateCost::is_telling(256, 256));
+        assert!(!CreateCost::is_telling(1_000, 899) && !CreateCost::is_telling(255, 255));
+        assert_eq!((some + some).less(some), some);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use chiton_types::{BlockId, Refusal, SessionId};
 use crate::runtime::shared::Shared;
 
 impl Shared {
-    /// Stores a block of the session. Durable at the latest when an event that names it is, or
+    /// Stores a block of the session, or of what it has decoupled. Durable at the latest when an event that names it is, or
     /// a commit that was asked later is answered.
     pub(crate) fn put_block(
         &self,
@@ -17,7 +17,8 @@ impl Shared {
         block: BlockId,
         bytes: &[u8],
     ) -> Result<Answer, Failure> {
-        if block.writer != session.0 || block.is_hole() {
+        let is_own = block.writer == session.0 || self.engine.lock().may_put(session, block.writer);
+        if !is_own || block.is_hole() {
             return Err(Failure::Refused(Refusal::NotPermitted));
         }
         match self.objects.put(&block.key(), bytes) {
@@ -32,11 +33,15 @@ impl Shared {
     /// Makes all blocks durable that clients have put: after a commit they need not keep them any more.
     pub(crate) fn sync_blocks(&self) -> Result<(), Failure> {
         let asked = self.blocks_put.load(SeqCst);
+        if self.blocks_safe.load(SeqCst) >= asked {
+            return Ok(());
+        }
         let mut synced = self.blocks_synced.lock();
         if *synced < asked {
             let put = self.blocks_put.load(SeqCst);
             self.objects.sync().map_err(|error| self.object_failure(&error))?;
             *synced = put;
+            self.blocks_safe.store(put, SeqCst);
         }
         Ok(())
     }
@@ -55,11 +60,13 @@ impl Shared {
         }
     }
 
-    fn object_failure(&self, error: &ObjectError) -> Failure {
+    pub(crate) fn object_failure(&self, error: &ObjectError) -> Failure {
         self.log(&error.to_string());
         self.error_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Failure::Refused(match error {
             ObjectError::NoSpace { .. } => Refusal::NoSpace,
+            // A name that is none is the client's defect.
+            ObjectError::BadKey { .. } => Refusal::Invalid,
             _ => Refusal::Io,
         })
     }

@@ -17,13 +17,15 @@ use chiton_metastore::{Batch, StoreError};
 use chiton_namespace::RowChange;
 use chiton_types::{Position, Put, Take};
 
-use crate::runtime::backlog::Situation;
+use crate::runtime::backlog::{Backlog, Situation};
 use crate::runtime::shared::Shared;
 
 /// Rows that are encoded in one hold of the engine's lock.
 const SLICE_ROWS: usize = 2_000;
 /// How often it is looked whether a checkpoint is due by age.
 const LOOK: Duration = Duration::from_millis(200);
+/// Events between two such looks that are a burst.
+const BURST_EVENTS: u64 = 20_000;
 /// Bytes that leave the cache in one hold of the engine's lock.
 const EVICT_BYTES: usize = 4 << 20;
 
@@ -31,6 +33,7 @@ impl Shared {
     /// Runs until the server stops.
     pub(crate) fn checkpointer(&self) {
         self.list_dead_writers();
+        self.sweep_realm_objects();
         while !self.is_stopping() {
             self.checkpoint_bell.wait(LOOK);
             if self.is_stopping() {
@@ -54,17 +57,21 @@ impl Shared {
     }
 
     fn is_due(&self) -> bool {
-        let backlog = self.backlog(self.journal.last());
+        let last = self.journal.last();
+        let backlog = self.load(last);
+        let is_burst = last.0 - self.checkpoint.looked.swap(last.0, Relaxed) >= BURST_EVENTS;
         let age = self.checkpoint_age();
         let (dirty_rows, has_volatile, wanted) = {
             let mut engine = self.engine.lock();
             (engine.namespace().dirty_rows(), engine.has_volatile(), engine.wants_checkpoint())
         };
-        if backlog.events == 0 && !has_volatile {
+        if self.backlog(last).events == 0 && !has_volatile {
             // One whose commit failed is tried again, even if nothing changes any more.
             return self.checkpointing.lock().is_some();
         }
         // What is in no journal is checkpointed by age, too.
+        // In a burst the backlog decides: by age alone there would be one more checkpoint, in the busiest moment.
+        let age = if is_burst && !has_volatile && age < self.policy.age * 4 { Duration::ZERO } else { age };
         wanted || age >= self.policy.age || self.policy.is_due(&Situation { backlog, dirty_rows, age })
     }
 
@@ -103,6 +110,7 @@ impl Shared {
         }
         self.checkpoint.position.store(begun.position.0, Relaxed);
         self.checkpoint.done_bytes.store(begun.appended_bytes, Relaxed);
+        *self.checkpoint.done_spared.lock() = begun.spared;
         self.checkpoint.failing.store(false, Relaxed);
         self.note_backlog(self.journal.last());
         self.checkpoint.ended_ms.store(self.world.monotonic().as_millis() as u64, Relaxed);
@@ -125,14 +133,17 @@ impl Shared {
 
     fn take_rows(&self) -> (Begun, Vec<RowChange>) {
         let appended_bytes = self.appended_bytes.load(Relaxed);
-        let (position, mut rows) = self.with_engine(|engine, _| {
+        let spared = *self.spared.lock();
+        let (position, mut rows, mut list) = self.with_engine(|engine, _| {
             self.checkpoint.rung.store(false, Relaxed);
             engine.write_skipped();
             engine.namespace().checkpoint_begin();
-            (engine.position(), engine.own_rows())
+            (engine.position(), engine.own_rows(), engine.namespace().checkpoint_list())
         });
+        list.sort();
+        self.engine.lock().namespace().checkpoint_listed(list);
         while !self.with_engine(|engine, _| engine.namespace().checkpoint_take(SLICE_ROWS, &mut rows)) {}
-        (Begun { appended_bytes, ..Begun::new(position, &rows) }, rows)
+        (Begun { appended_bytes, spared, ..Begun::new(position, &rows) }, rows)
     }
 
     fn commit_rows(&self, begun: &Begun, rows: Vec<RowChange>) -> Result<(), String> {
@@ -207,6 +218,8 @@ pub(crate) struct Begun {
     position: Position,
     /// Bytes that had been appended when it began.
     appended_bytes: u64,
+    /// What of them is spared.
+    spared: Backlog,
     /// For each row: key, flag, value.
     flat: Vec<u8>,
 }
@@ -222,7 +235,7 @@ impl Begun {
                 flat.put_bytes(value);
             }
         }
-        Begun { position, appended_bytes: 0, flat }
+        Begun { position, appended_bytes: 0, spared: Backlog::default(), flat }
     }
 
     fn rows(&self) -> Vec<RowChange> {

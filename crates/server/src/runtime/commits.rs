@@ -21,6 +21,8 @@ pub(crate) struct Commits {
     engine_wants: AtomicU64,
     /// Wakes the thread that tells the engine.
     pub(crate) pump_bell: Bell,
+    /// Commits that passed the engine by and are not yet in its counters.
+    pub(crate) here: AtomicU64,
 }
 
 impl Default for Commits {
@@ -30,6 +32,7 @@ impl Default for Commits {
             count: AtomicU64::new(0),
             engine_wants: AtomicU64::new(u64::MAX),
             pump_bell: Bell::default(),
+            here: AtomicU64::new(0),
         }
     }
 }

@@ -97,6 +97,13 @@ impl Channels {
         }
     }
 
+    /// Ends all connections: no answer that is still on its way is given.
+    pub(crate) fn close_connections(&self) {
+        for ways in self.by_session.lock().values() {
+            ways.main.iter().chain(&ways.recall).for_each(Sender::close);
+        }
+    }
+
     /// A connection is closed.
     pub(crate) fn remove(&self, session: SessionId, conn: ConnId) {
         let mut by_session = self.by_session.lock();

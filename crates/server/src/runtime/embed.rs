@@ -56,6 +56,12 @@ impl EmbeddedSession {
         self.session
     }
 
+    /// From now on changes in subtrees whose policy says that a client decouples them are refused with
+    /// [`chiton_types::Refusal::Undecoupled`] until one has.
+    pub fn decouple_first(&self) {
+        self.shared.with_engine(|engine, _| engine.note_decouples(self.session, true));
+    }
+
     /// Carries a request out; waits for others if it must. `seq` is 0.
     ///
     /// # Panics

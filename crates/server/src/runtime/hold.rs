@@ -42,7 +42,7 @@ impl Hold {
     }
 
     /// Lets the metadata store be opened only while this hold is not lost: opening takes it from whoever has it.
-    pub(crate) fn guard(&self, stores: &mut Stores) {
+    pub fn guard(&self, stores: &mut Stores) {
         let Some(objects) = &self.objects else { return };
         let (keeper, path) = (objects.keeper(), std::path::PathBuf::from(self.data.to_string()));
         let check = move |keeper: &Arc<Keeper>| match keeper.lost_to() {

@@ -52,6 +52,9 @@ impl Service for Door {
                 return refused(RefuseReason::SessionGone, "a recall connection belongs to a session");
             }
         };
+        if hello.channel == Channel::Main {
+            shared.with_engine(|engine, _| engine.note_decouples(opened.session, hello.decouples));
+        }
         shared.channels.add(opened.session, hello.channel, sender);
         Welcome::Accepted {
             session: opened.session,
@@ -59,7 +62,7 @@ impl Service for Door {
             epoch: EPOCH,
             filesystem: shared.info.filesystem,
             boot: shared.boot,
-            session_ms: shared.options.session_ms,
+            session_ms: shared.options.belief_ms(),
             durable: shared.journal.durable(),
             objects: shared.objects_address.clone(),
         }

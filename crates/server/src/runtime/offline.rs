@@ -78,7 +78,8 @@ impl Offline {
     pub fn open(data: &DataAddress, world: SharedWorld) -> Result<Offline, StartError> {
         let info = Server::info(data)?;
         let hold = Hold::take(data, false, &*world)?;
-        let stores = Stores::open(data)?;
+        let mut stores = Stores::open(data)?;
+        hold.guard(&mut stores);
         Offline::of(&info, &stores, world, Some(hold))
     }
 
@@ -206,6 +207,7 @@ impl Offline {
             dirty_rows_max: usize::MAX,
             epoch: EPOCH,
             shard_weights: vec![100; usize::from(self.info.shards)],
+            root: chiton_types::Ino::ROOT,
         };
         let mut applying = Applying {
             engine: Engine::from_rows(settings, ns, rows, &m),

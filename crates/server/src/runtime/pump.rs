@@ -9,6 +9,8 @@ use crate::runtime::shared::Shared;
 
 /// How often sessions and the recovery window are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How large a bucket is said to be, and how much of it free: nobody knows, and programs refuse to write where nothing is.
+const BUCKET_BYTES: u64 = 1 << 50;
 /// Steps of freeing orphans between two looks at everything else.
 const BACKGROUND_STEPS: usize = 64;
 
@@ -106,9 +108,10 @@ impl Shared {
     }
 
     fn refresh_disk(&self) {
-        if let Some(path) = self.objects_address.strip_prefix("local:")
-            && let Ok(stat) = rustix::fs::statvfs(path)
-        {
+        let Some(path) = self.objects_address.strip_prefix("local:") else {
+            return self.engine.lock().set_disk(BUCKET_BYTES, BUCKET_BYTES);
+        };
+        if let Ok(stat) = rustix::fs::statvfs(path) {
             let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
             self.engine.lock().set_disk(bytes(stat.f_blocks), bytes(stat.f_bavail));
         }

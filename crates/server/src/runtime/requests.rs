@@ -5,15 +5,16 @@
 //! - No thread waits for the durability of a client's commit.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use chiton_namespace::Need;
-use chiton_proto::{Answer, Call, Failure, Reply, Request, Sender};
+use chiton_proto::{Answer, Call, Failure, RealmCall, Reply, Request, Sender};
 use chiton_types::{Cred, Position, Refusal, SessionId};
 
 use crate::engine::{Engine, Health, Moment, Step, Task};
 use crate::runtime::deliver::Parking;
 use crate::runtime::fatal::Fatal;
-use crate::runtime::shared::{Shared, Waiter, install};
+use crate::runtime::shared::{Shared, Waiter};
 use crate::runtime::startup::EPOCH;
 
 /// A request that waits for rows.
@@ -33,10 +34,17 @@ impl Shared {
         }
         let _fatal = Fatal::guard();
         let id = request.id;
+        let writer = match self.writer_for(&request.call) {
+            Ok(writer) => writer,
+            Err(()) => return failed(id, &self.moment()),
+        };
         let mut engine = self.engine.lock();
         let m = self.moment();
         if self.is_stopping() {
             return stopped(id, &m);
+        }
+        if let Some(writer) = writer {
+            engine.add_writer(writer);
         }
         let mut step = engine.request(session, request, &m);
         let parking = loop {
@@ -59,8 +67,7 @@ impl Shared {
                         Err(_) => return failed(id, &m),
                     };
                     engine = self.engine.lock();
-                    if let Err(line) = install(&mut engine, fetched, generation) {
-                        self.note_error(&line);
+                    if self.install(&mut engine, fetched, generation).is_err() {
                         return failed(id, &m);
                     }
                     step = engine.go_on(task, &self.moment());
@@ -74,8 +81,22 @@ impl Shared {
     pub(crate) fn serve_requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
         let mut replies = Vec::with_capacity(batch.len());
         let (mut hungry, mut outside) = (Vec::new(), Vec::new());
+        let mut writers = Vec::new();
+        batch.retain(|request| match self.writer_for(&request.call) {
+            Ok(writer) => {
+                writers.extend(writer);
+                true
+            }
+            Err(()) => {
+                replies.push(failed(request.id, &self.moment()));
+                false
+            }
+        });
         let mut engine = self.engine.lock();
         let m = self.moment();
+        for writer in writers {
+            engine.add_writer(writer);
+        }
         for request in batch.drain(..) {
             if self.is_stopping() {
                 replies.push(stopped(request.id, &m));
@@ -93,6 +114,23 @@ impl Shared {
             self.serve_outside(session, sender, request);
         }
         self.feed(sender, hungry);
+    }
+
+    /// An id for the writer of a decoupling, if the call asks for one.
+    #[inline]
+    fn writer_for(&self, call: &Call) -> Result<Option<SessionId>, ()> {
+        match call {
+            Call::Realm(call) if matches!(**call, RealmCall::Decouple { .. }) => {
+                match self.new_session_id() {
+                    Ok(id) => Ok(Some(id)),
+                    Err(line) => {
+                        self.note_error(&line);
+                        Err(())
+                    }
+                }
+            }
+            _ => Ok(None),
+        }
     }
 
     fn take_step(
@@ -123,9 +161,7 @@ impl Shared {
             let mut engine = self.engine.lock();
             let m = self.moment();
             let mut replies = Vec::new();
-            let installed = fetched.and_then(|fetched| {
-                install(&mut engine, fetched, generation).inspect_err(|line| self.note_error(line))
-            });
+            let installed = fetched.and_then(|fetched| self.install(&mut engine, fetched, generation));
             match installed {
                 Ok(()) => {
                     let step = engine.go_on(task, &m);
@@ -140,6 +176,12 @@ impl Shared {
 
     /// What the engine has no part in, for a thread of this process.
     fn call_outside(&self, session: SessionId, request: Request) -> Reply {
+        if let Call::Commit { upto } = request.call
+            && self.health() == Health::Good
+            && !self.is_stopping()
+        {
+            return self.commit_here(request.id, upto);
+        }
         let (alive, position, m) = self.touch(session, &request);
         match alive {
             Err(failure) => Reply { result: Err(failure), ..empty_reply(request.id, &m) },
@@ -151,6 +193,16 @@ impl Shared {
                 Reply { result, ..empty_reply(request.id, &self.moment()) }
             }
         }
+    }
+
+    /// A commit of a thread of this process, without the engine, which the others that wait are about to use: whatever was
+    /// answered while the journal was good is in it.
+    fn commit_here(&self, id: u64, upto: Position) -> Reply {
+        self.commits.here.fetch_add(1, Ordering::Relaxed);
+        let last = self.journal.last();
+        let position = if upto == Position(0) { last } else { upto.min(last) };
+        let result = self.sync_blocks().and_then(|()| self.wait_durable(position));
+        Reply { id, epoch: EPOCH, durable: self.journal.durable(), result }
     }
 
     fn serve_outside(&self, session: SessionId, sender: &Sender, request: Request) {
@@ -213,6 +265,10 @@ impl Shared {
                 Some(words) => self.view(cred, words),
                 None => self.admin(&what),
             },
+            Call::Realm(call) => match *call {
+                RealmCall::Object { claim, name, what } => self.realm_object(session, claim, &name, what),
+                _ => unreachable!("the engine answers all other calls about realms"),
+            },
             _ => unreachable!("the engine answers all other calls"),
         }
     }
@@ -221,7 +277,11 @@ impl Shared {
 /// True for calls that need no decision and may take long.
 #[inline]
 fn is_outside(call: &Call) -> bool {
-    matches!(call, Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. })
+    match call {
+        Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => true,
+        Call::Realm(call) => matches!(**call, RealmCall::Object { .. }),
+        _ => false,
+    }
 }
 
 fn send_all(sender: &Sender, replies: Vec<Reply>) {

@@ -22,10 +22,13 @@ use crate::runtime::shared::Shared;
 use crate::runtime::startup::recover;
 use crate::runtime::stores::Stores;
 
+/// What a thread of a server does until it stops.
+pub(super) type Body = fn(&Shared);
+
 /// The one kind of daemon. Dropped without [`Server::shutdown`], it ends as a crash would, but for the journal, which
 /// is written out.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle>>,
     serving: Mutex<Vec<Serving>>,
     hold: Mutex<Option<Hold>>,
@@ -123,16 +126,24 @@ impl Server {
                 }
             }));
         }
+        let bodies: [(&str, Body); 2] =
+            [("chiton-pump", Shared::pump), ("chiton-checkpoint", Shared::checkpointer)];
+        Server::running(shared, hold, &bodies)
+    }
+
+    /// The server with its threads.
+    pub(super) fn running(
+        shared: Arc<Shared>,
+        hold: Option<Hold>,
+        bodies: &[(&str, Body)],
+    ) -> Result<Arc<Server>, StartError> {
         let server = Server {
             shared: shared.clone(),
             threads: Mutex::new(Vec::new()),
             serving: Mutex::new(Vec::new()),
             hold: Mutex::new(hold),
         };
-        type Body = fn(&Shared);
-        for (name, body) in
-            [("chiton-pump", Shared::pump as Body), ("chiton-checkpoint", Shared::checkpointer)]
-        {
+        for &(name, body) in bodies {
             let shared = shared.clone();
             let thread = thread::spawn(name, move || body(&shared));
             let thread = thread.map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
@@ -219,7 +230,8 @@ impl Server {
     /// Why not everything is as it should be; the journal still holds what a checkpoint lacks.
     pub fn shutdown(&self) -> Result<(), String> {
         self.stop_threads();
-        let checkpoint = self.shared.checkpoint_now();
+        // What a decoupled client has is in its journal only.
+        let checkpoint = if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now() };
         let journal = self.shared.journal.close().map_err(|e| e.to_string());
         let meta = self.shared.meta.close().map_err(|e| e.to_string());
         self.hold.lock().take();
@@ -245,6 +257,7 @@ impl Server {
         }
         self.shared.commits.pump_bell.ring();
         self.shared.checkpoint_bell.ring();
+        self.shared.numbers_bell.ring();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 self.shared.log("a thread of the server panicked");

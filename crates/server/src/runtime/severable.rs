@@ -42,6 +42,10 @@ impl Place for Severable {
         self.place.list()
     }
 
+    fn holds(&self, number: u64) -> Result<bool, PlaceError> {
+        self.place.holds(number)
+    }
+
     fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError> {
         self.place.read(number, bytes_max)
     }

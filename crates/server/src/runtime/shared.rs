@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_journal::{Journal, JournalError};
-use chiton_namespace::{Namespace, Need};
+use chiton_metastore::StoreError;
+use chiton_namespace::{Fetched, Namespace, Need};
 use chiton_objects::Objects;
 use chiton_proto::{Reply, Sender};
 use chiton_types::{Position, SessionId};
@@ -20,10 +21,11 @@ use chiton_world::sync::{Mutex, MutexGuard};
 use hashbrown::HashMap;
 
 use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};
-use crate::runtime::backlog::{Backlog, CheckpointPolicy, ReplayRate};
+use crate::runtime::backlog::{Backlog, CheckpointPolicy, CreateCost, ReplayRate};
 use crate::runtime::bell::Bell;
 use crate::runtime::checkpointer::Begun;
 use crate::runtime::commits::Commits;
+use crate::runtime::decoupled::Base;
 use crate::runtime::deliver::{Channels, Parking};
 use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) place: Arc<Severable>,
     pub(crate) meta: Meta,
+    /// Where rows come from in the server of a decoupled client.
+    pub(crate) base: Option<Arc<dyn Base>>,
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) objects_address: String,
     pub(crate) world: SharedWorld,
@@ -72,7 +76,14 @@ pub(crate) struct Shared {
     /// Blocks that clients have put, and of them those that were synced.
     pub(crate) blocks_put: AtomicU64,
     pub(crate) blocks_synced: Mutex<u64>,
+    /// The latter, to be looked at without the lock.
+    pub(crate) blocks_safe: AtomicU64,
     pub(crate) appended_bytes: AtomicU64,
+    /// What creates cost here, and what of all that was appended is spared because of that.
+    create_cost: CreateCost,
+    pub(crate) spared: Mutex<Backlog>,
+    /// Inodes that there were when the engine's lock was last given up.
+    inode_count: AtomicU64,
     /// A start would take as long as it may: changes wait for a checkpoint.
     backlog_full: AtomicBool,
     /// A position that was not durable when it was appended, and when that was, in monotonic milliseconds.
@@ -85,6 +96,8 @@ pub(crate) struct Shared {
     /// Another server has taken over.
     pub(crate) fenced: AtomicBool,
     pub(crate) checkpoint_bell: Bell,
+    /// Inode numbers run short.
+    pub(crate) numbers_bell: Bell,
 }
 
 /// For `status`.
@@ -98,6 +111,10 @@ pub(crate) struct CheckpointState {
     pub(crate) count: AtomicU64,
     /// Value of `appended_bytes` when the last one began that is done.
     pub(crate) done_bytes: AtomicU64,
+    /// And of `spared`.
+    pub(crate) done_spared: Mutex<Backlog>,
+    /// Position when it was last looked whether one is due.
+    pub(crate) looked: AtomicU64,
     /// One is under way.
     pub(crate) running: AtomicBool,
     /// Why the last try failed, if it did.
@@ -111,6 +128,8 @@ pub(crate) struct Parts {
     pub(crate) journal: Journal,
     pub(crate) place: Arc<Severable>,
     pub(crate) meta: Meta,
+    /// Where rows come from in the server of a decoupled client.
+    pub(crate) base: Option<Arc<dyn Base>>,
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) objects_address: String,
     pub(crate) world: SharedWorld,
@@ -146,6 +165,7 @@ impl Shared {
             place: parts.place,
             policy,
             meta: parts.meta,
+            base: parts.base,
             objects: parts.objects,
             objects_address: parts.objects_address,
             world: parts.world,
@@ -163,8 +183,12 @@ impl Shared {
             blocks_unsynced: Arc::new(AtomicBool::new(false)),
             blocks_put: AtomicU64::new(0),
             blocks_synced: Mutex::new(0),
+            blocks_safe: AtomicU64::new(0),
             // What was replayed is to be replayed again, until it is checkpointed.
             appended_bytes: AtomicU64::new(parts.replayed.bytes),
+            create_cost: CreateCost::default(),
+            spared: Mutex::default(),
+            inode_count: AtomicU64::new(0),
             backlog_full: AtomicBool::new(false),
             oldest: (AtomicU64::new(0), AtomicU64::new(0)),
             error_count: AtomicU64::new(0),
@@ -173,6 +197,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             checkpoint_bell: Bell::default(),
+            numbers_bell: Bell::default(),
         }
     }
 
@@ -226,9 +251,13 @@ impl Shared {
         if self.fenced.swap(true, Ordering::SeqCst) {
             return;
         }
+        // Not a word more to clients: what they were not answered, they ask the new one again. Who comes between finds a
+        // server that stops.
+        self.channels.close_connections();
+        self.stopping.store(true, Ordering::Release);
+        self.channels.close_connections();
         // Not a word more to the store, and the journal's next attempt fails for good.
         self.place.sever();
-        self.stopping.store(true, Ordering::Release);
         self.health.fetch_max(2, Ordering::Relaxed);
         let why = format!(
             "{by} has taken over this file system: this server ends; what it confirmed is kept, its clients go on with \
@@ -266,8 +295,11 @@ impl Shared {
             self.commits.pump_bell.ring();
         }
         self.append(&mut engine, m);
+        if engine.wants_numbers() {
+            self.numbers_bell.ring();
+        }
         let is_due = engine.namespace().dirty_rows() >= self.policy.rows
-            || self.backlog(engine.position()).reaches(self.policy.begin_at())
+            || self.load(engine.position()).reaches(self.policy.begin_at())
             || engine.wants_checkpoint();
         if is_due && !self.checkpoint.rung.swap(true, Ordering::Relaxed) {
             self.checkpoint_bell.ring();
@@ -290,6 +322,7 @@ impl Shared {
         if engine.take_blocks_named() {
             self.blocks_unsynced.store(true, Ordering::SeqCst);
         }
+        self.observe(engine, Backlog { events, bytes }, m);
         let (frames, _) = engine.frames();
         match self.journal.append(frames, events) {
             Ok(position) => {
@@ -307,6 +340,19 @@ impl Shared {
         }
     }
 
+    /// Looks how long a batch of creates took.
+    #[inline]
+    fn observe(&self, engine: &mut Engine, some: Backlog, m: &Moment) {
+        let count = engine.namespace().inode_count();
+        let before = self.inode_count.swap(count, Ordering::Relaxed);
+        if CreateCost::is_telling(some.events, count.saturating_sub(before)) {
+            let spent = self.world.monotonic().saturating_sub(m.mono);
+            let spared = self.create_cost.observe(some, spent, self.policy.rate);
+            let mut all = self.spared.lock();
+            *all = *all + spared;
+        }
+    }
+
     /// What a start would replay if the journal ended with `last`.
     #[inline]
     pub(crate) fn backlog(&self, last: Position) -> Backlog {
@@ -317,10 +363,17 @@ impl Shared {
         }
     }
 
+    /// The same, in events of the assumed rate.
+    #[inline]
+    pub(crate) fn load(&self, last: Position) -> Backlog {
+        let spared = *self.spared.lock();
+        self.backlog(last).less(spared.less(*self.checkpoint.done_spared.lock()))
+    }
+
     /// Notes whether changes must wait for a checkpoint.
     #[inline]
     pub(crate) fn note_backlog(&self, last: Position) {
-        let full = self.backlog(last).reaches(self.policy.wait_at());
+        let full = self.load(last).reaches(self.policy.wait_at());
         self.backlog_full.store(full, Ordering::Relaxed);
     }
 
@@ -334,26 +387,45 @@ impl Shared {
     }
 
     /// Rows from the metadata store; to be called without the engine's lock.
-    pub(crate) fn fetch(&self, needs: &[Need]) -> Result<Vec<chiton_namespace::Fetched>, String> {
+    pub(crate) fn fetch(&self, needs: &[Need]) -> Result<Vec<Fetched>, String> {
+        if let Some(base) = &self.base {
+            return base.fetch(needs).inspect_err(|line| {
+                self.error_count.fetch_add(1, Ordering::Relaxed);
+                self.log(&format!("cannot read metadata of the decoupled subtree: {line}"));
+            });
+        }
         let meta = self.meta.get();
         let source = Source(&*meta);
-        let fetched = needs.iter().map(|need| Namespace::fetch(&source, need)).collect::<Result<_, _>>();
-        fetched.map_err(|e: chiton_metastore::StoreError| {
-            self.error_count.fetch_add(1, Ordering::Relaxed);
-            let line = format!("cannot read metadata: {e}");
-            self.log(&line);
-            line
-        })
+        let fetch = |need| {
+            Namespace::fetch(&source, need).or_else(|error: StoreError| {
+                let line = format!("cannot read metadata: {error}");
+                self.note_error(&line);
+                // What is damaged may be one of many rows.
+                let damaged = matches!(error, StoreError::Corrupt { .. });
+                damaged.then(|| Fetched::unreadable(need)).flatten().ok_or(line)
+            })
+        };
+        needs.iter().map(fetch).collect()
     }
 
     /// Fetches rows that the engine's own queue needs, and installs them.
     pub(crate) fn supply(&self, needs: &[Need], generation: u64) -> Result<(), String> {
         let fetched = self.fetch(needs)?;
-        let mut engine = self.engine.lock();
-        install(&mut engine, fetched, generation).inspect_err(|line| {
-            self.error_count.fetch_add(1, Ordering::Relaxed);
-            self.log(line);
-        })
+        self.install(&mut self.engine.lock(), fetched, generation)
+    }
+
+    /// Takes fetched rows in; what cannot be decoded is noted, and an error where there is no way around it.
+    pub(crate) fn install(
+        &self,
+        engine: &mut Engine,
+        fetched: Vec<Fetched>,
+        generation: u64,
+    ) -> Result<(), String> {
+        let result = install(engine, fetched, generation).inspect_err(|line| self.note_error(line));
+        for row in engine.namespace().take_torn_rows() {
+            self.note_error(&row.to_string());
+        }
+        result
     }
 
     /// Notes who waits for a ticket. To be called with the engine's lock held.
@@ -412,11 +484,7 @@ impl Shared {
 }
 
 /// Takes fetched rows in.
-pub(crate) fn install(
-    engine: &mut Engine,
-    fetched: Vec<chiton_namespace::Fetched>,
-    generation: u64,
-) -> Result<(), String> {
+pub(crate) fn install(engine: &mut Engine, fetched: Vec<Fetched>, generation: u64) -> Result<(), String> {
     for rows in fetched {
         engine.namespace().install(rows, generation).map_err(|e| e.to_string())?;
     }

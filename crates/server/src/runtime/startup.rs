@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_journal::{Frame, Identity, Journal, Progress, ReplayError, replay};
 use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
-use chiton_namespace::{Namespace, OpenError};
+use chiton_namespace::{Fetched, Namespace, Need, OpenError};
 use chiton_types::{Epoch, SessionId};
 use chiton_world::SharedWorld;
 
@@ -55,6 +55,7 @@ pub(crate) fn recover(
         dirty_rows_max: options.dirty_rows_max(),
         epoch: EPOCH,
         shard_weights: vec![100; usize::from(info.shards)],
+        root: chiton_types::Ino::ROOT,
     };
     let mut engine = Engine::from_rows(settings, ns, rows, &m);
 
@@ -76,10 +77,14 @@ pub(crate) fn recover(
     }
     let mut replayed = Backlog::default();
     let begun = world.monotonic();
+    let fetch = |needs: &[Need]| {
+        let fetch = |need| Namespace::fetch(&Source(&*store), need);
+        needs.iter().map(fetch).collect::<Result<_, _>>().map_err(|e| store_error(&e))
+    };
     let mut visit = |frame: &Frame<'_>| {
         replayed.events += u64::from(frame.header.event_count);
         replayed.bytes += (frame.payload.len() + FRAME_OVERHEAD_BYTES) as u64;
-        replay_frame(&mut engine, &*store, frame, &m)
+        replay_frame(&mut engine, &fetch, frame, &m)
     };
     let mut progress = |p: Progress| {
         if let Some(tell) = &options.progress {
@@ -99,6 +104,7 @@ pub(crate) fn recover(
         (options.log)(&format!("replayed {events} events of the journal in {seconds:.1} s"));
     }
     let reserved_to = reserve_sessions(&*store, session_mark).map_err(|e| store_error(&e))?;
+    engine.set_filesystem(info.filesystem);
     engine.begin(&m);
     let (frames, events) = engine.frames();
     let last = journal.append(frames, events).map_err(|e| failed(&e))?;
@@ -109,6 +115,7 @@ pub(crate) fn recover(
         journal,
         place,
         meta,
+        base: None,
         objects: stores.objects,
         objects_address: stores.objects_address,
         world,
@@ -126,13 +133,16 @@ pub(crate) fn recover(
 }
 
 /// Hangs the server into the journal's commits.
-fn hang_in(shared: &Shared) {
+pub(crate) fn hang_in(shared: &Shared) {
     let (objects, unsynced) = (shared.objects.clone(), shared.blocks_unsynced.clone());
-    let log = shared.options.log.clone();
+    let (log, base) = (shared.options.log.clone(), shared.base.clone());
     shared.journal.before_commit(Box::new(move |_| {
         use std::sync::atomic::Ordering::SeqCst;
         if !unsynced.swap(false, SeqCst) {
             return Ok(());
+        }
+        if let Some(base) = &base {
+            return base.sync_blocks();
         }
         for _ in 0..3 {
             match objects.sync() {
@@ -151,9 +161,12 @@ fn hang_in(shared: &Shared) {
     }));
 }
 
-fn replay_frame(
+/// What a frame needs and lacks is fetched.
+pub(crate) type Fetch<'a> = dyn Fn(&[Need]) -> Result<Vec<Fetched>, StartError> + 'a;
+
+pub(crate) fn replay_frame(
     engine: &mut Engine,
-    store: &dyn Metastore,
+    fetch: &Fetch<'_>,
     frame: &Frame<'_>,
     m: &Moment,
 ) -> Result<(), StartError> {
@@ -173,9 +186,7 @@ fn replay_frame(
             Err(ReplayFault::Missing(needs)) => needs,
         };
         let generation = engine.namespace().generation();
-        let fetch = |need| Namespace::fetch(&Source(store), need);
-        let fetched = needs.iter().map(fetch).collect::<Result<_, _>>().map_err(|e| store_error(&e))?;
-        install(engine, fetched, generation).map_err(StartError::Corrupt)?;
+        install(engine, fetch(&needs)?, generation).map_err(StartError::Corrupt)?;
     }
 }
 

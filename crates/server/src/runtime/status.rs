@@ -36,6 +36,7 @@ impl Shared {
         value["shards"] = json!(self.info.shards);
         value["boot"] = json!(format!("{:016x}", self.boot));
         value["objects"] = json!(self.objects_address);
+        value["decoupled"] = self.engine.lock().realms_json();
         value
     }
 
@@ -49,7 +50,10 @@ impl Shared {
             (Health::Good, false) => "good",
         };
         let commits = self.commits.len();
-        let mut value = self.engine.lock().figures();
+        let mut engine = self.engine.lock();
+        engine.committed_elsewhere(self.commits.here.swap(0, Relaxed));
+        let mut value = engine.figures();
+        drop(engine);
         value["health"] = json!(health);
         value["durable"] = json!(durable.0);
         value["lag_events"] = json!(last.0.saturating_sub(durable.0));
@@ -81,7 +85,7 @@ impl Shared {
         let (durable, last) = (self.journal.durable(), self.journal.last());
         let backlog = self.backlog(last);
         let (rate, target) = (self.policy.rate, self.policy.target);
-        let replay = rate.time(backlog);
+        let replay = rate.time(self.load(last));
         let failure = self.checkpoint.failure.lock().clone();
         let state = match (self.store_full.load(Relaxed), &failure, self.checkpoint.running.load(Relaxed)) {
             (true, ..) => "failing: no space",
@@ -183,6 +187,7 @@ impl Engine {
             "locks": counts.locks,
             "parked": counts.parked,
             "orphans": counts.orphans,
+            "decouplings": ns.decouplings().count(),
             "recovery": recovery.map(|(waited_for, resends)| json!({ "sessions": waited_for, "resends": resends })),
             "operations": operations,
         })

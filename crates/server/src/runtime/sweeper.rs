@@ -1,7 +1,7 @@
 //! Blocks that nothing refers to: garbage of the namespace, and what dead sessions left without naming it.
 //!
 //! Invariants:
-//! - A session's blocks are looked at only when it is over, and a checkpoint holds all that it did: nothing can name
+//! - A session's blocks (a decoupling's likewise) are looked at only when it is over, and a checkpoint holds all that it did: nothing can name
 //!   one of them for the first time any more, and all references are in the metadata store.
 //! - Nothing is committed to the maps while they are scanned: both are the checkpointer's work.
 //! - Deleting is repeated after a crash: a block is forgotten only when its deletion is as durable as the event.
@@ -54,7 +54,7 @@ impl Shared {
         // What was replayed may name their blocks, and is in no checkpoint yet: they wait for one that holds it.
         let (live, replayed) = {
             let engine = self.engine.lock();
-            let live: HashSet<SessionId> = engine.session_ids().into_iter().collect();
+            let live: HashSet<SessionId> = engine.live_writers().into_iter().collect();
             (live, engine.position())
         };
         let mut after: Option<String> = None;
@@ -115,15 +115,21 @@ impl Shared {
             return Err("a checkpoint is not committed".to_owned());
         }
         let meta = self.meta.get();
-        let mut start = vec![b'M'];
+        let (mut start, mut end) = (vec![b'M'], b"N");
         loop {
             if self.is_stopping() {
                 return Err("the server stops".to_owned());
             }
             let page = meta
-                .scan(Bound::Excluded(&start), Some(b"N"), PAGE)
+                .scan(Bound::Excluded(&start), Some(end), PAGE)
                 .map_err(|e| self.mend_meta(e).to_string())?;
             for (key, value) in &page {
+                // Of rows as decoupled clients saw them: those of maps.
+                let value = match (key[0], key.get(5), value.split_first()) {
+                    (b'V', Some(b'M'), Some((1, value))) => value,
+                    (b'V', ..) => continue,
+                    _ => value,
+                };
                 let chunk =
                     Chunk::decode(&mut Take::new(value)).map_err(|e| format!("row {key:02x?}: {e}"))?;
                 for extent in chunk.extents() {
@@ -134,6 +140,7 @@ impl Shared {
             }
             match page.into_iter().last() {
                 Some((last, _)) => start = last,
+                None if end == b"N" => (start, end) = (vec![b'V'], b"W"),
                 None => return Ok(()),
             }
         }

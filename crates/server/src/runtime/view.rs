@@ -10,9 +10,10 @@
 //! | `N list PREFIX AFTER\|- MAX` | objects: key with its length before it, u64 bytes |
 //! | `N object KEY START END` | the bytes |
 //! | `N size KEY` | nothing if there is none, or u64 |
+//! | `N journal` | what is damaged in the journal, in words; nothing if it is whole |
 //! | `N close` | nothing |
 //!
-//! Keys of rows are hexadecimal.
+//! Keys of rows are hexadecimal. Rows in a damaged part of the store's files are refused as `NoData`.
 //!
 //! Invariants:
 //! - Only root and the server's own user look: rows hold everybody's content.
@@ -22,6 +23,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_journal::{JournalError, survey};
 use chiton_metastore::Metastore;
 use chiton_proto::{Answer, Failure};
 use chiton_types::{Cred, Put, Refusal};
@@ -90,7 +92,10 @@ impl Shared {
         };
         let store = |e: chiton_metastore::StoreError| {
             self.note_error(&e.to_string());
-            Refusal::Io
+            match e {
+                chiton_metastore::StoreError::Corrupt { .. } => Refusal::NoData,
+                _ => Refusal::Io,
+            }
         };
         let mut answer = Vec::new();
         match words {
@@ -113,10 +118,24 @@ impl Shared {
                     answer.put_bytes(&value);
                 }
             }
+            ["journal"] => answer = self.journal_damage()?.into_bytes(),
             ["close"] => drop(self.meta.view.lock().take()),
             words => return self.ask_objects(words),
         }
         Ok(answer)
+    }
+
+    /// Reads all of the journal, as a start would, while it is written.
+    fn journal_damage(&self) -> Result<String, Refusal> {
+        let survey = survey::<JournalError>(&*self.place, &mut |_| Ok(()), &mut |_| {}).map_err(|e| {
+            self.note_error(&format!("the journal cannot be read: {e}"));
+            Refusal::Io
+        })?;
+        Ok(survey.flaws.first().map_or(String::new(), |flaw| {
+            let line = format!("the journal: {}", flaw.damage);
+            self.note_error(&line);
+            line
+        }))
     }
 
     fn ask_objects(&self, words: &[&str]) -> Result<Vec<u8>, Refusal> {

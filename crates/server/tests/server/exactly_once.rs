@@ -23,7 +23,14 @@ struct Client {
 }
 
 fn hello(channel: Channel, resume: Option<(SessionId, u64)>, resend_count: u32) -> Hello {
-    Hello { version: PROTOCOL_VERSION, channel, resume, identity: "test".into(), resend_count }
+    Hello {
+        version: PROTOCOL_VERSION,
+        channel,
+        resume,
+        identity: "test".into(),
+        resend_count,
+        decouples: false,
+    }
 }
 
 fn serve(server: &Server, dir: &Path) -> Address {

@@ -5,8 +5,12 @@ mod rig;
 
 mod blocks;
 mod corruption;
+mod decoupled;
 mod exactly_once;
+mod first;
 mod leases;
+mod merges;
 mod policies;
+mod realms;
 mod restart;
 mod space;

@@ -116,7 +116,7 @@ fn what_makes_no_sense_or_cannot_be_carried_out_is_refused() {
         ("composition: rpcs + append_client_journal", Refusal::Invalid),
         ("no: key", Refusal::Invalid),
         ("durability: none\nacknowledge: durable", Refusal::Invalid),
-        ("batchfs", Refusal::Unsupported),
+        ("durability: geo", Refusal::Unsupported),
         ("retain: 7d", Refusal::Unsupported),
     ] {
         assert_eq!(refused(set(&s, a, text)), refusal, "{text}");

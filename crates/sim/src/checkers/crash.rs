@@ -12,6 +12,8 @@
 //! - An action stands in the history from the moment when it begins: what was under way may be there or not.
 //! - What a client has buffered (written, not closed, fsynced or pushed) may be there from when it was written, must be
 //!   from when it was pushed, and is lost with the client before that (S27).
+//! - What could not be stored and was given up (S23) is lost but for what had been pushed by then: of that file, some of
+//!   the oldest. Nothing else is, neither of other files nor what was written afterwards.
 
 use std::collections::BTreeSet;
 
@@ -32,6 +34,8 @@ pub enum Entry {
     Buffered(Ino, Change, Time),
     /// What was buffered of this file, or of all, takes effect here.
     Pushed(Option<Ino>),
+    /// What was buffered of this file is given up here, but for what was pushed before.
+    Lost(Ino),
     /// Everything before this was promised to be durable.
     Durable,
 }
@@ -45,6 +49,8 @@ pub struct History {
 
 /// Most files with buffered changes at a crash: each may be there or not.
 const BUFFERED_FILES_MAX: usize = 10;
+/// Most states that losses may have left.
+const BRANCHES_MAX: usize = 4096;
 
 impl History {
     /// Nothing happened yet; the state is durable.
@@ -124,15 +130,61 @@ impl History {
     }
 }
 
-/// The model on its way through a history.
+/// The model on its way through a history: in more than one state once something was lost.
 struct Replay {
+    branches: Vec<Branch>,
+}
+
+/// One of the states in which the model may be.
+#[derive(Clone, PartialEq)]
+struct Branch {
     model: Model,
     buffered: Vec<(Ino, Change, Time)>,
 }
 
 impl Replay {
     fn new(start: &Model) -> Replay {
-        Replay { model: start.clone(), buffered: Vec::new() }
+        Replay { branches: vec![Branch { model: start.clone(), buffered: Vec::new() }] }
+    }
+
+    fn step(&mut self, entry: &Entry) {
+        let Entry::Lost(ino) = entry else {
+            return self.branches.iter_mut().for_each(|branch| branch.step(entry));
+        };
+        let mut after: Vec<Branch> = Vec::new();
+        for branch in self.branches.drain(..) {
+            for left in branch.losses(*ino) {
+                if !after.contains(&left) {
+                    after.push(left);
+                }
+            }
+        }
+        assert!(after.len() <= BRANCHES_MAX, "{} states that losses may have left", after.len());
+        self.branches = after;
+    }
+
+    /// The difference to the first state, unless some state fits.
+    fn fits(&self, found: &Tree) -> Option<String> {
+        let mut first = None;
+        for branch in &self.branches {
+            let difference = branch.fits(found)?;
+            first.get_or_insert(difference);
+        }
+        first
+    }
+}
+
+impl Branch {
+    /// What may be left when all that is buffered of a file is given up, some of the oldest of it being pushed.
+    fn losses(&self, ino: Ino) -> Vec<Branch> {
+        let (of_file, rest): (Vec<_>, Vec<_>) =
+            self.buffered.iter().cloned().partition(|(of, ..)| *of == ino);
+        let left = |pushed: usize| {
+            let mut branch = Branch { model: self.model.clone(), buffered: rest.clone() };
+            apply_buffered(&mut branch.model, &of_file[..pushed]);
+            branch
+        };
+        (0..=of_file.len()).map(left).collect()
     }
 
     fn step(&mut self, entry: &Entry) {
@@ -149,7 +201,7 @@ impl Replay {
                 self.buffered = rest;
                 apply_buffered(&mut self.model, &due);
             }
-            Entry::Durable => {}
+            Entry::Lost(_) | Entry::Durable => {}
         }
     }
 
@@ -212,8 +264,9 @@ mod tests {
     fn after(entries: &[Entry], n: usize) -> Tree {
         let mut replay = Replay::new(&start());
         entries[..n].iter().for_each(|entry| replay.step(entry));
-        replay.model.close_all();
-        replay.model.to_tree()
+        let mut model = replay.branches[0].model.clone();
+        model.close_all();
+        model.to_tree()
     }
 
     fn history(entries: &[Entry]) -> History {
@@ -274,5 +327,39 @@ mod tests {
         // After the promise it must be there.
         assert!(history.judge(6, &after(&entries, 4)).is_err());
         assert_eq!(history.judge(6, &after(&entries, 6)), Ok(6));
+    }
+
+    #[test]
+    fn what_was_given_up_may_be_lost_and_nothing_else() {
+        let at = |ino, offset, byte: u8| {
+            let change = Change::Write { ino: Ino(ino), pieces: vec![(offset, vec![byte])], size: 0 };
+            Entry::Buffered(Ino(ino), change, Time(9))
+        };
+        let acts = |entries: &[&Entry]| -> Vec<Entry> {
+            let act = |entry: &&Entry| match *entry {
+                Entry::Buffered(_, change, time) => Entry::Act(change.clone(), *time),
+                entry => entry.clone(),
+            };
+            entries.iter().map(act).collect()
+        };
+        let [a, b] = [make("a", 2, b"...."), make("b", 3, b"....")];
+        let [first, second, third, other] = [at(2, 0, 1), at(2, 1, 2), at(2, 2, 3), at(3, 0, 4)];
+        let entries = [&a, &b, &first, &second, &other, &Entry::Lost(Ino(2)), &third, &Entry::Pushed(None)]
+            .map(Clone::clone);
+        let history = history(&[&entries[..], &[Entry::Durable]].concat());
+        let judge = |left: &[&Entry]| history.judge(history.len(), &after(&acts(left), left.len())).is_ok();
+        // Of what was given up nothing, or the oldest, or all of it had been pushed.
+        assert!(judge(&[&a, &b, &other, &third]));
+        assert!(judge(&[&a, &b, &first, &other, &third]));
+        assert!(judge(&[&a, &b, &first, &second, &other, &third]));
+        assert!(!judge(&[&a, &b, &second, &other, &third]), "the younger without the older");
+        assert!(!judge(&[&a, &b, &first, &second, &other]), "what was written afterwards is not lost");
+        assert!(!judge(&[&a, &b, &first, &second, &third]), "nor is what was written to other files");
+        // Without the loss it is wrong that an older write is missing.
+        let kept: Vec<Entry> =
+            entries.iter().filter(|entry| **entry != Entry::Lost(Ino(2))).cloned().collect();
+        let kept = self::history(&[&kept[..], &[Entry::Durable]].concat());
+        let left = acts(&[&a, &b, &other, &third]);
+        assert!(kept.judge(kept.len(), &after(&left, left.len())).is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Leases: what a client believes from its cache is true at that moment (S2, S4).
 //!
-//! Two views of it. [`Holders`] follows who holds what: never an exclusive lease beside another one, no read from a
-//! cache without a lease. [`Values`] knows nothing of leases and looks at what callers saw: a read that begins after a
+//! Two views of it. [`Holders`] follows who holds what: never an exclusive lease beside another one, no change under
+//! somebody else's lease, no read from a cache without one. A holder that has not heard of the server for too long
+//! believes nothing any more (S5), and is in nobody's way. [`Values`] knows nothing of leases and looks at what callers saw: a read that begins after a
 //! write was answered sees that write or a later one, whoever asks, cached or not.
 
 use std::collections::BTreeMap;
@@ -17,21 +18,32 @@ const CHECKER: &str = "leases";
 /// Who may believe what, from the server's grants to the clients' giving back (or the end of their sessions).
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
-    held: BTreeMap<(Ino, SessionId), LeaseMode>,
+    held: BTreeMap<(Ino, SessionId), Hold>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    mode: LeaseMode,
+    since: Moment,
 }
 
 impl Holders {
-    /// The server grants a lease (or leaves one as it is).
+    /// The server grants a lease (or leaves one as it is). `believers`: sessions that have heard of the server lately.
     ///
     /// # Errors
-    /// If another client holds one that excludes it.
-    pub fn granted(&mut self, session: SessionId, ino: Ino, mode: LeaseMode) -> Result<(), Violation> {
+    /// If another of them holds one that excludes it.
+    pub fn granted(
+        &mut self,
+        (session, ino, mode): (SessionId, Ino, LeaseMode),
+        at: Moment,
+        believers: &[SessionId],
+    ) -> Result<(), Violation> {
         if mode == LeaseMode::None {
             return Ok(());
         }
-        let others = self.held.range((ino, SessionId(0))..=(ino, SessionId(u64::MAX)));
-        for ((_, other), theirs) in others.filter(|((_, other), _)| *other != session) {
-            if mode == LeaseMode::Exclusive || *theirs == LeaseMode::Exclusive {
+        for (other, theirs) in self.others(session, ino, believers) {
+            if mode == LeaseMode::Exclusive || theirs.mode == LeaseMode::Exclusive {
+                let theirs = theirs.mode;
                 return Err(violation(
                     CHECKER,
                     format!(
@@ -41,9 +53,44 @@ impl Holders {
                 ));
             }
         }
-        let held = self.held.entry((ino, session)).or_insert(mode);
-        *held = mode.max(*held);
+        let held = self.held.entry((ino, session)).or_insert(Hold { mode, since: at });
+        held.mode = mode.max(held.mode);
         Ok(())
+    }
+
+    /// What another session had asked for at `asked`, and is answered now, changed something.
+    ///
+    /// # Errors
+    /// If somebody else has held a lease on it all that time.
+    pub fn changed(
+        &self,
+        session: SessionId,
+        ino: Ino,
+        asked: Moment,
+        believers: &[SessionId],
+    ) -> Result<(), Violation> {
+        match self.others(session, ino, believers).find(|(_, theirs)| theirs.since < asked) {
+            Some((other, theirs)) => Err(violation(
+                CHECKER,
+                format!(
+                    "session {session} changed inode {ino}, on which session {other} held a lease {:?} all the time",
+                    theirs.mode
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Who else holds something.
+    fn others(
+        &self,
+        session: SessionId,
+        ino: Ino,
+        believers: &[SessionId],
+    ) -> impl Iterator<Item = (SessionId, Hold)> {
+        let holds = self.held.range((ino, SessionId(0))..=(ino, SessionId(u64::MAX)));
+        let others = holds.map(|((_, other), hold)| (*other, *hold));
+        others.filter(move |(other, _)| *other != session && believers.contains(other))
     }
 
     /// A client gave a lease back but for `keep`.
@@ -51,7 +98,7 @@ impl Holders {
         if keep == LeaseMode::None {
             self.held.remove(&(ino, session));
         } else if let Some(held) = self.held.get_mut(&(ino, session)) {
-            *held = keep.min(*held);
+            held.mode = keep.min(held.mode);
         }
     }
 
@@ -65,7 +112,7 @@ impl Holders {
     /// # Errors
     /// If it holds no lease that allows it.
     pub fn believed(&self, session: SessionId, ino: Ino, writes: bool) -> Result<(), Violation> {
-        let held = self.held.get(&(ino, session)).copied().unwrap_or(LeaseMode::None);
+        let held = self.held.get(&(ino, session)).map_or(LeaseMode::None, |hold| hold.mode);
         let wanted = if writes { LeaseMode::Exclusive } else { LeaseMode::Shared };
         if held >= wanted {
             return Ok(());
@@ -141,27 +188,47 @@ mod tests {
     const B: SessionId = SessionId(2);
     const I: Ino = Ino(7);
 
+    const BOTH: [SessionId; 2] = [A, B];
+
     #[test]
     fn leases_that_exclude_each_other_are_seen() {
         let mut h = Holders::default();
-        assert_eq!(h.granted(A, I, LeaseMode::Shared), Ok(()));
-        assert_eq!(h.granted(B, I, LeaseMode::Shared), Ok(()));
-        assert!(h.granted(A, I, LeaseMode::Exclusive).is_err(), "B still reads");
+        let grant = |h: &mut Holders, who, ino, mode| h.granted((who, ino, mode), 1, &BOTH);
+        assert_eq!(grant(&mut h, A, I, LeaseMode::Shared), Ok(()));
+        assert_eq!(grant(&mut h, B, I, LeaseMode::Shared), Ok(()));
+        assert!(grant(&mut h, A, I, LeaseMode::Exclusive).is_err(), "B still reads");
         h.gave_back(B, I, LeaseMode::None);
-        assert_eq!(h.granted(A, I, LeaseMode::Exclusive), Ok(()));
-        assert!(h.granted(B, I, LeaseMode::Shared).is_err(), "A still writes");
+        assert_eq!(grant(&mut h, A, I, LeaseMode::Exclusive), Ok(()));
+        assert!(grant(&mut h, B, I, LeaseMode::Shared).is_err(), "A still writes");
+        assert_eq!(h.granted((B, I, LeaseMode::Shared), 1, &[B]), Ok(()), "A believes nothing any more");
+        h.gave_back(B, I, LeaseMode::None);
         h.gave_back(A, I, LeaseMode::Shared);
-        assert_eq!(h.granted(B, I, LeaseMode::Shared), Ok(()));
-        assert_eq!(h.granted(A, Ino(8), LeaseMode::Exclusive), Ok(()), "another inode");
+        assert_eq!(grant(&mut h, B, I, LeaseMode::Shared), Ok(()));
+        assert_eq!(grant(&mut h, A, Ino(8), LeaseMode::Exclusive), Ok(()), "another inode");
         h.ended(A);
-        assert_eq!(h.granted(B, I, LeaseMode::Exclusive), Ok(()));
+        assert_eq!(grant(&mut h, B, I, LeaseMode::Exclusive), Ok(()));
+    }
+
+    #[test]
+    fn a_change_under_anothers_lease_is_seen() {
+        let mut h = Holders::default();
+        h.granted((A, I, LeaseMode::Shared), 10, &BOTH).unwrap();
+        assert!(h.changed(B, I, 11, &BOTH).is_err(), "A holds it all the time");
+        assert_eq!(h.changed(A, I, 11, &BOTH), Ok(()), "its own");
+        assert_eq!(h.changed(B, Ino(8), 11, &BOTH), Ok(()), "another inode");
+        assert_eq!(h.changed(B, I, 9, &BOTH), Ok(()), "it may have been granted afterwards");
+        assert_eq!(h.changed(B, I, 11, &[B]), Ok(()), "A believes nothing any more");
+        h.granted((A, I, LeaseMode::Shared), 12, &BOTH).unwrap();
+        assert!(h.changed(B, I, 11, &BOTH).is_err(), "granted again what was never given back");
+        h.gave_back(A, I, LeaseMode::None);
+        assert_eq!(h.changed(B, I, 13, &BOTH), Ok(()));
     }
 
     #[test]
     fn beliefs_without_a_lease_are_seen() {
         let mut h = Holders::default();
         assert!(h.believed(A, I, false).is_err(), "never granted");
-        h.granted(A, I, LeaseMode::Shared).unwrap();
+        h.granted((A, I, LeaseMode::Shared), 1, &BOTH).unwrap();
         assert_eq!(h.believed(A, I, false), Ok(()));
         assert!(h.believed(A, I, true).is_err(), "a shared lease buffers nothing");
         assert!(h.believed(B, I, false).is_err(), "another's lease");

@@ -1,14 +1,16 @@
 //! What one client does in a directory of its own, against the naive model: every answer, every read, and the tree
 //! at the end, or, if the client's life ended before, some prefix of it (the crash oracle).
 
-use std::collections::BTreeMap;
+mod deed;
 
-use chiton_namespace::RenameHow;
-use chiton_types::{Ino, Kind, Name, Refusal, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+use chiton_types::{Ino, Refusal, Time};
+use deed::Deed;
 
 use crate::checkers::crash::{self, Entry};
 use crate::history::{Action, Answer, CallId, ClientId, Handle, Happened, History, Violation};
-use crate::model::{Change, Model, TIME_UNKNOWN, What, unknown};
+use crate::model::{Model, TIME_UNKNOWN, unknown};
 use crate::plan::OWN;
 use crate::tree::Tree;
 
@@ -49,6 +51,11 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                         life.cut_off();
                         ended.push(life);
                     }
+                }
+            }
+            Happened::DataLost { client, ino } => {
+                if let Some(life) = lives.get_mut(client) {
+                    life.lost(*ino);
                 }
             }
             // Directories' times do not go back: those of what was answered without a time may be later than what comes.
@@ -97,6 +104,12 @@ struct Life {
     under_way: Option<(CallId, Action)>,
     next_unknown: u64,
     last_time: Time,
+    /// Files of which something was given up: what is read of them is not known any more.
+    lossy: BTreeSet<Ino>,
+    /// Handles that must be told so, when they are next synced or closed (S23).
+    owed: BTreeSet<Handle>,
+    /// The file of a write under way: it may be among what was given up, or come after it.
+    lost_under_way: Option<Ino>,
     /// An answer left open what took effect: from here on nothing is compared but prefixes.
     is_over: bool,
 }
@@ -114,6 +127,9 @@ impl Life {
             under_way: None,
             next_unknown: 0,
             last_time: Time(0),
+            lossy: BTreeSet::new(),
+            owed: BTreeSet::new(),
+            lost_under_way: None,
             is_over: false,
         }
     }
@@ -125,6 +141,40 @@ impl Life {
 
     fn invoked(&mut self, call: CallId, action: &Action) {
         self.under_way = (!self.is_over).then(|| (call, action.clone()));
+        self.lost_under_way = None;
+    }
+
+    /// What waited in a file to be stored was given up.
+    fn lost(&mut self, ino: Ino) {
+        self.entries.push(Entry::Lost(ino));
+        self.lossy.insert(ino);
+        self.owed.extend(self.handles.iter().filter(|(_, of)| **of == ino).map(|(handle, _)| *handle));
+        if let Some((_, Action::Write { handle, .. } | Action::PunchHole { handle, .. })) = &self.under_way
+            && self.handles.get(handle) == Some(&ino)
+        {
+            self.lost_under_way = Some(ino);
+        }
+    }
+
+    /// An error of writing back is told to each descriptor (S23).
+    fn tells(&mut self, action: &Action, answer: &Answer) -> Result<(), Violation> {
+        let (Action::Fsync { handle } | Action::Close { handle } | Action::Open { handle, .. }) = action
+        else {
+            return Ok(());
+        };
+        match answer {
+            // Who is refused for another reason has not come to the end of the handle before.
+            Answer::Refused(refusal) if !is_of_the_outside(*refusal) => Ok(()),
+            Answer::Refused(_) => {
+                self.owed.remove(handle);
+                Ok(())
+            }
+            _ if self.owed.remove(handle) => Err(violation(format!(
+                "{}: was answered, should say that what was written before is lost",
+                brief(action)
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What the action under way would do may be there or not.
@@ -171,10 +221,15 @@ impl Life {
         let Some((_, action)) = self.under_way.take_if(|(under_way, _)| *under_way == call) else {
             return Ok(());
         };
+        self.tells(&action, answer)?;
         if let Answer::Refused(refusal) = answer {
             return self.refused(call, &action, *refusal);
         }
         let (ino, time) = match answer {
+            // The times of a file that is being written here are those of the last write (S37).
+            Answer::Attr(seen) if self.handles.values().any(|ino| *ino == seen.ino) => {
+                (seen.ino, TIME_UNKNOWN)
+            }
             Answer::Attr(seen) => (seen.ino, self.time(seen.ctime)),
             _ => (self.fresh(), TIME_UNKNOWN),
         };
@@ -235,138 +290,6 @@ impl Life {
         }
     }
 
-    fn find(&self, path: &str) -> Result<Ino, Refusal> {
-        let within = self.within(path).ok_or(Refusal::CrossRealm)?;
-        self.model.find(&within).ok_or(Refusal::NotFound)
-    }
-
-    /// What an action that follows symbolic links may be about.
-    fn no_link(&self, path: &str) -> Result<Ino, Refusal> {
-        let ino = self.find(path)?;
-        let kind = self.model.node(ino).map(|node| node.kind);
-        if kind == Some(Kind::Symlink) { Err(Refusal::Loop) } else { Ok(ino) }
-    }
-
-    fn parent(&self, path: &str) -> Result<(Ino, Name), Refusal> {
-        let within = self.within(path).ok_or(Refusal::CrossRealm)?;
-        self.model.find_parent(&within).ok_or(Refusal::NotFound)
-    }
-
-    /// What an action does to the model; `None`: nothing, or it is not about this directory.
-    fn deed(&self, action: &Action, ino: Ino, time: Time) -> Result<Option<Deed>, Refusal> {
-        if action.clone().paths_mut().iter().any(|path| self.within(path).is_none()) {
-            return Ok(None);
-        }
-        let make = |path: &str, what: What, mode: u16| -> Result<Change, Refusal> {
-            let (parent, name) = self.parent(path)?;
-            Ok(Change::Make { parent, name, ino, what, mode })
-        };
-        let one = |change: Change| Ok(Some(Deed::act(vec![(change, time)])));
-        let pushed = |ino: Ino, change: Change| {
-            Ok(Some(Deed { pushes: vec![Some(ino)], ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
-        };
-        match action {
-            Action::Mkdir { path } => one(make(path, What::Dir, 0o755)?),
-            Action::Create { path, content } => one(make(path, What::File(content.clone()), 0o644)?),
-            Action::Symlink { path, target } => {
-                one(make(path, What::Symlink(target.clone().into_bytes()), 0o777)?)
-            }
-            Action::Link { from, to } => {
-                let ino = self.find(from)?;
-                let (parent, name) = self.parent(to)?;
-                one(Change::Link { ino, parent, name })
-            }
-            Action::Unlink { path } => {
-                let (parent, name) = self.parent(path)?;
-                one(Change::Unlink { parent, name })
-            }
-            Action::Rmdir { path } => {
-                let (parent, name) = self.parent(path)?;
-                one(Change::Rmdir { parent, name })
-            }
-            Action::Rename { from, to } => one(self.rename(from, to, RenameHow::Replace)?),
-            Action::Exchange { from, to } => one(self.rename(from, to, RenameHow::Exchange)?),
-            Action::SetXattr { path, name, value } => {
-                let value = (!value.is_empty()).then(|| value.clone());
-                one(Change::Xattr { ino: self.no_link(path)?, name: name.clone(), value })
-            }
-            Action::Chmod { path, mode } => {
-                let ino = self.no_link(path)?;
-                pushed(ino, Change::Set { ino, mode: Some(*mode), atime: None, mtime: None })
-            }
-            Action::SetTimes { path, time } => {
-                let ino = self.no_link(path)?;
-                pushed(ino, Change::Set { ino, mode: None, atime: Some(*time), mtime: Some(*time) })
-            }
-            Action::Truncate { path, size } => {
-                let ino = self.no_link(path)?;
-                pushed(ino, Change::Truncate { ino, size: *size })
-            }
-            Action::Open { path, create, truncate, handle } => {
-                let mut changes = Vec::new();
-                // What another handle of this client has buffered goes before it is cut off.
-                let mut pushes: Vec<Option<Ino>> =
-                    self.handles.get(handle).map(|before| Some(*before)).into_iter().collect();
-                let opened = match self.no_link(path) {
-                    Ok(there) if self.model.node(there).is_some_and(|node| node.kind == Kind::Dir) => {
-                        return Err(Refusal::IsDir);
-                    }
-                    Ok(there) => {
-                        if *truncate {
-                            pushes.push(Some(there));
-                            changes.push((Change::Truncate { ino: there, size: 0 }, TIME_UNKNOWN));
-                        }
-                        there
-                    }
-                    Err(Refusal::NotFound) if *create => {
-                        changes.push((make(path, What::File(Vec::new()), 0o644)?, TIME_UNKNOWN));
-                        ino
-                    }
-                    Err(refusal) => return Err(refusal),
-                };
-                changes.push((Change::Open { ino: opened }, TIME_UNKNOWN));
-                if let Some(before) = self.handles.get(handle) {
-                    changes.push((Change::Close { ino: *before }, TIME_UNKNOWN));
-                }
-                Ok(Some(Deed { pushes, opens: Some((*handle, opened)), ..Deed::act(changes) }))
-            }
-            Action::Write { handle, offset, bytes } => {
-                let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
-                let change = Change::Write { ino, pieces: vec![(*offset, bytes.clone())], size: 0 };
-                Ok(Some(Deed { buffers: Some(ino), ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
-            }
-            Action::PunchHole { handle, offset, len } => {
-                let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
-                // Where nothing is stored but in the client's buffer, the hole is made there.
-                let change = Change::Punch { ino, offset: *offset, len: *len };
-                Ok(Some(Deed { buffers: Some(ino), ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
-            }
-            Action::Fsync { handle } => {
-                let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
-                Ok(Some(Deed { pushes: vec![Some(ino)], durable: true, ..Deed::act(Vec::new()) }))
-            }
-            Action::Close { handle } => {
-                let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
-                let changes = vec![(Change::Close { ino }, TIME_UNKNOWN)];
-                Ok(Some(Deed { pushes: vec![Some(ino)], closes: Some(*handle), ..Deed::act(changes) }))
-            }
-            Action::FsyncDir => Ok(Some(Deed { durable: true, ..Deed::act(Vec::new()) })),
-            Action::Sync => Ok(Some(Deed { pushes: vec![None], durable: true, ..Deed::act(Vec::new()) })),
-            Action::Read { .. }
-            | Action::ReadFile { .. }
-            | Action::Stat { .. }
-            | Action::ReadLink { .. }
-            | Action::GetXattr { .. }
-            | Action::List { .. } => Ok(None),
-        }
-    }
-
-    fn rename(&self, from: &str, to: &str, how: RenameHow) -> Result<Change, Refusal> {
-        let (from, from_name) = self.parent(from)?;
-        let (to, to_name) = self.parent(to)?;
-        Ok(Change::Rename { from, from_name, to, to_name, how })
-    }
-
     fn carry_out(&mut self, deed: Deed) -> Result<(), Refusal> {
         for (change, time) in &deed.changes {
             self.model.apply(change, *time)?;
@@ -379,6 +302,9 @@ impl Life {
                 Some(ino) => Entry::Buffered(ino, change, time),
                 None => Entry::Act(change, time),
             });
+        }
+        if let Some(ino) = deed.buffers.filter(|ino| self.lost_under_way == Some(*ino)) {
+            self.entries.push(Entry::Lost(ino));
         }
         if deed.durable {
             self.entries.push(Entry::Durable);
@@ -396,7 +322,8 @@ impl Life {
     fn expected(&self, action: &Action) -> Option<Answer> {
         match action {
             Action::Read { handle, offset, len } => {
-                let content = &self.model.node(*self.handles.get(handle)?)?.content;
+                let ino = self.handles.get(handle).filter(|ino| !self.lossy.contains(ino))?;
+                let content = &self.model.node(*ino)?.content;
                 let start = (*offset as usize).min(content.len());
                 let end = content.len().min(start + *len as usize);
                 Some(Answer::Bytes(content[start..end].to_vec()))
@@ -428,25 +355,6 @@ impl Life {
             .judge(self.entries.len(), &own)
             .map(drop)
             .map_err(|found| Violation { what: format!("in {}: {}", self.root, found.what), ..found })
-    }
-}
-
-/// What an action does.
-#[derive(Default)]
-struct Deed {
-    changes: Vec<(Change, Time)>,
-    /// First what is buffered of this file, or of all, is pushed.
-    pushes: Vec<Option<Ino>>,
-    /// The changes stay in the client's buffers.
-    buffers: Option<Ino>,
-    durable: bool,
-    opens: Option<(Handle, Ino)>,
-    closes: Option<Handle>,
-}
-
-impl Deed {
-    fn act(changes: Vec<(Change, Time)>) -> Deed {
-        Deed { changes, ..Deed::default() }
     }
 }
 

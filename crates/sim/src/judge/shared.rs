@@ -1,148 +1,150 @@
-//! What all clients change: a few names in one directory, a few attributes of one file.
+//! What all clients change: a few names in one directory, a few attributes of one file, a few small files.
+//!
+//! Invariants:
+//! - What no order explains is wrong, unless the server died and something was lost with a client that died, or lost its
+//!   session: from there until sessions have come back ([`spans`]) nothing is judged, and afterwards from any state on.
+//! - What was asked and not answered may have taken effect, at any time.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod names;
+mod spans;
+
+use std::collections::BTreeSet;
 
 use chiton_types::Refusal;
 
 use crate::checkers::leases::Values;
-use crate::checkers::linear::{self, Seen, Spec, Verdict};
-use crate::history::{Action, Answer, CallId, ClientId, Happened, History, Violation};
-use crate::plan::{BOARD, SHARED};
+use crate::checkers::linear::{self, Seen, Verdict};
+use crate::history::{Action, Answer, History, Violation};
+use crate::plan::{BOARD, NOTE};
+use names::{Call, Names, Said, asked, said};
+use spans::{Asked, Span};
 
 /// Steps of the search for an order.
 const CONFIGURATIONS_MAX: usize = 200_000;
+/// Most names of which any may be there at first.
+const NAMES_MAX: usize = 6;
 
 pub(super) fn judge(history: &History) -> Vec<Violation> {
-    // What an answered call changed may be lost with its client: then no order need hold it.
-    let lossy = history
-        .events
-        .iter()
-        .any(|event| matches!(event.what, Happened::ClientCrashed { .. } | Happened::SessionLost { .. }));
-    if lossy {
-        return Vec::new();
-    }
-    let mut calls: BTreeMap<CallId, (ClientId, u64, &Action)> = BTreeMap::new();
-    let mut names: Vec<Seen<Call, Said>> = Vec::new();
-    let mut at_name: BTreeMap<CallId, usize> = BTreeMap::new();
-    let mut values = Values::default();
+    let calls = spans::calls(history);
     let mut found = Vec::new();
-    for (at, event) in history.events.iter().enumerate() {
-        let at = at as u64 + 1;
-        match &event.what {
-            Happened::Invoked { client, call, action } => {
-                calls.insert(*call, (*client, at, action));
-                if let Some(asked) = asked(action) {
-                    at_name.insert(*call, names.len());
-                    names.push(Seen { by: client.0, call: asked, begun: at, ended: None });
-                }
-                if let Action::SetXattr { path, name, value } = action
-                    && path == BOARD
-                {
-                    values.write_begins(name, version(value), at);
-                }
-            }
-            Happened::Returned { call, answer, .. } => {
-                let Some((_, begun, action)) = calls.remove(call) else { continue };
-                if matches!(answer, Answer::Refused(Refusal::NotConnected | Refusal::Io | Refusal::NoSpace)) {
-                    continue;
-                }
-                if let Some(n) = at_name.get(call) {
-                    names[*n].ended = Some((at, said(answer)));
-                }
-                match (action, answer) {
-                    (Action::SetXattr { path, name, value }, Answer::Done) if path == BOARD => {
-                        values.write_ends(name, version(value), at);
-                    }
-                    (Action::GetXattr { path, name }, Answer::Bytes(value)) if path == BOARD => {
-                        found.extend(values.read(name, version(value), begun, at).err());
-                    }
-                    (Action::GetXattr { path, name }, Answer::Refused(Refusal::NoXattr)) if path == BOARD => {
-                        found.extend(values.read(name, 0, begun, at).err());
-                    }
-                    _ => {}
-                }
-            }
-            _ => {}
-        }
-    }
-    if let Verdict::Not(violation) = linear::check(&Names, &BTreeSet::new(), &names, CONFIGURATIONS_MAX) {
-        found.push(violation);
+    for span in spans::spans(history, &calls) {
+        found.extend(judge_names(&calls, &span));
+        found.extend(judge_values(&calls, &span));
     }
     found
 }
 
-/// `client-version` as one number, not 0.
-fn version(value: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(value);
-    let (client, version) = text.split_once('-').unwrap_or(("0", "0"));
-    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-    (number(client) + 1) << 32 | number(version)
+/// What a call changes of what all share.
+fn changes(action: &Action) -> bool {
+    let names = asked(action).is_some_and(|call| !matches!(call, Call::Look(_)));
+    names || write(action).is_some()
 }
 
-#[derive(Clone, Debug)]
-enum Call {
-    Make(String),
-    Remove(String),
-    Move(String, String),
-    Look(String),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Said {
-    Yes,
-    No(Refusal),
-}
-
-/// Names that are there or not.
-struct Names;
-
-impl Spec for Names {
-    type State = BTreeSet<String>;
-    type Call = Call;
-    type Answer = Said;
-
-    fn step(&self, state: &BTreeSet<String>, call: &Call) -> (BTreeSet<String>, Said) {
-        let mut after = state.clone();
-        let said = match call {
-            Call::Make(name) => match after.insert(name.clone()) {
-                true => Said::Yes,
-                false => Said::No(Refusal::Exists),
-            },
-            Call::Remove(name) => match after.remove(name) {
-                true => Said::Yes,
-                false => Said::No(Refusal::NotFound),
-            },
-            Call::Move(from, to) => match after.contains(from) {
-                true => {
-                    after.remove(from);
-                    after.insert(to.clone());
-                    Said::Yes
-                }
-                false => Said::No(Refusal::NotFound),
-            },
-            Call::Look(name) => match after.contains(name) {
-                true => Said::Yes,
-                false => Said::No(Refusal::NotFound),
-            },
+fn judge_names(calls: &[Asked<'_>], span: &Span) -> Option<Violation> {
+    let mut seen: Vec<Seen<Call, Said>> = Vec::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for call in calls.iter().filter(|call| call.begun < span.to) {
+        let Some(asked) = asked(call.action) else { continue };
+        match &asked {
+            Call::Make(name) | Call::Remove(name) | Call::Look(name) => drop(names.insert(name.clone())),
+            Call::Move(from, to) => names.extend([from.clone(), to.clone()]),
+        }
+        let ended = call.answered().map(|(at, answer)| (at, said(answer)));
+        let ended = match ended {
+            Some((at, _)) if at < span.from => continue,
+            // Whether it took effect before or after the span began, or was cut off by its end, is not known.
+            Some((at, _)) if at >= span.to || call.begun < span.from => None,
+            ended => ended,
         };
-        (after, said)
+        if ended.is_some() || !matches!(asked, Call::Look(_)) {
+            seen.push(Seen { by: call.client.0, call: asked, begun: call.begun.max(span.from), ended });
+        }
     }
+    let starts: Vec<BTreeSet<String>> = match names.len() {
+        _ if span.is_first => vec![BTreeSet::new()],
+        0..=NAMES_MAX => (0..1u32 << names.len()).map(|chosen| subset(&names, chosen)).collect(),
+        _ => return None,
+    };
+    let mut first = None;
+    for start in starts {
+        match linear::check(&Names, &start, &seen, CONFIGURATIONS_MAX) {
+            Verdict::Not(violation) => first.get_or_insert(violation),
+            Verdict::Linearizable(_) | Verdict::Undecided => return None,
+        };
+    }
+    first
 }
 
-fn asked(action: &Action) -> Option<Call> {
-    let shared = |path: &String| path.starts_with(SHARED).then(|| path.clone());
+fn subset(names: &BTreeSet<String>, chosen: u32) -> BTreeSet<String> {
+    names.iter().enumerate().filter(|(n, _)| chosen & (1 << n) != 0).map(|(_, name)| name.clone()).collect()
+}
+
+fn judge_values(calls: &[Asked<'_>], span: &Span) -> Vec<Violation> {
+    let mut values = Values::default();
+    for call in calls.iter().filter(|call| call.begun < span.to) {
+        let Some((thing, version)) = write(call.action) else { continue };
+        match call.answered() {
+            // All before the span is as old as any.
+            Some((at, answer)) if at < span.from => {
+                if !matches!(answer, Answer::Refused(_)) {
+                    values.write_begins(&thing, version, 0);
+                    values.write_ends(&thing, version, span.from);
+                }
+            }
+            Some((at, answer)) if at < span.to => {
+                if !matches!(answer, Answer::Refused(_)) {
+                    values.write_begins(&thing, version, call.begun);
+                    values.write_ends(&thing, version, at);
+                }
+            }
+            _ => values.write_begins(&thing, version, call.begun),
+        }
+    }
+    let mut found = Vec::new();
+    for call in calls.iter().filter(|call| call.begun >= span.from) {
+        let Some((at, answer)) = call.answered().filter(|(at, _)| *at < span.to) else { continue };
+        if let Some((thing, version)) = read(call.action, answer) {
+            found.extend(values.read(&thing, version, call.begun, at).err());
+        }
+    }
+    found
+}
+
+/// What a call writes as a whole: the thing, and its version.
+fn write(action: &Action) -> Option<(String, u64)> {
     match action {
-        Action::Create { path, .. } => Some(Call::Make(shared(path)?)),
-        Action::Unlink { path } => Some(Call::Remove(shared(path)?)),
-        Action::Rename { from, to } => Some(Call::Move(shared(from)?, shared(to)?)),
-        Action::Stat { path } => Some(Call::Look(shared(path)?)),
+        Action::SetXattr { path, name, value } if path == BOARD => Some((name.clone(), version(value))),
+        Action::WriteFile { path, bytes } if path.starts_with(NOTE) => Some((path.clone(), version(bytes))),
         _ => None,
     }
 }
 
-fn said(answer: &Answer) -> Said {
-    match answer {
-        Answer::Refused(refusal) => Said::No(*refusal),
-        _ => Said::Yes,
+/// What a call read; version 0 as it was at first.
+fn read(action: &Action, answer: &Answer) -> Option<(String, u64)> {
+    match (action, answer) {
+        (Action::GetXattr { path, name }, Answer::Bytes(value)) if path == BOARD => {
+            Some((name.clone(), version(value)))
+        }
+        (Action::GetXattr { path, name }, Answer::Refused(Refusal::NoXattr)) if path == BOARD => {
+            Some((name.clone(), 0))
+        }
+        (Action::ReadFile { path }, Answer::Bytes(bytes)) if path.starts_with(NOTE) => {
+            Some((path.clone(), version(bytes)))
+        }
+        _ => None,
     }
 }
+
+/// `client-version` as one number, not 0; 0 for nothing.
+fn version(value: &[u8]) -> u64 {
+    if value.is_empty() {
+        return 0;
+    }
+    let text = String::from_utf8_lossy(value);
+    let (client, version) = text.trim_end().split_once('-').unwrap_or(("0", "0"));
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    (number(client) + 1) << 32 | number(version)
+}
+
+#[cfg(test)]
+mod tests;

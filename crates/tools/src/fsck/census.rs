@@ -6,7 +6,8 @@ use chiton_namespace::{StoredInode, StoredRow};
 use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, Position, ShardId};
 
-use crate::fsck::rows::each_row;
+use crate::fsck::policies::Policies;
+use crate::fsck::rows::{Gap, each_readable_row};
 use crate::fsck::sorter::{Sorter, packed, u64_at};
 use crate::fsck::{CheckError, Problem, Run};
 
@@ -15,6 +16,8 @@ pub(crate) const KIND_BAD: u8 = 0;
 pub(crate) const INLINE: u8 = 1;
 pub(crate) const MAPPED: u8 = 2;
 pub(crate) const XATTRS: u8 = 4;
+/// In the place of a directory: the list of directories cannot be read.
+pub(crate) const LIST_BAD: u64 = u64::MAX;
 
 /// What the pass over inodes merges. Every record begins with an inode number.
 pub(crate) struct ByInode {
@@ -32,6 +35,8 @@ pub(crate) struct ByInode {
     pub(crate) xattrs: Sorter<8>,
     /// ino.
     pub(crate) orphans: Sorter<8>,
+    /// File with several names, a directory that its list names ([`LIST_BAD`]: the list does not decode).
+    pub(crate) linked: Sorter<16>,
 }
 
 /// What the pass over blocks merges. Every record begins with a writer; all but the last two with writer and number.
@@ -65,6 +70,7 @@ pub(crate) struct Census {
     /// Directory whose entries are being counted, entries, bad ones.
     counting: (u64, u64, u64),
     bad_inodes: u64,
+    policies: Policies,
 }
 
 /// Decodes all rows.
@@ -78,6 +84,7 @@ pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
             chunks: run.sorter(),
             xattrs: run.sorter(),
             orphans: run.sorter(),
+            linked: run.sorter(),
         },
         by_block: ByBlock {
             extents: run.sorter(),
@@ -95,17 +102,25 @@ pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
         inode_count: None,
         counting: (0, 0, 0),
         bad_inodes: 0,
+        policies: Policies::default(),
     };
     let total = run.store.stats()?.rows_approx;
     let store = run.store;
-    each_row(store, &[], None, |(key, value)| {
-        run.summary.rows += 1;
-        run.tell("rows", run.summary.rows, total);
-        census.row(run, &key, &value)?;
-        Ok::<_, CheckError>(true)
+    each_readable_row(store, |row| match row {
+        Ok((key, value)) => {
+            run.summary.rows += 1;
+            run.tell("rows", run.summary.rows, total);
+            census.row(run, &key, &value)
+        }
+        Err(Gap { after, before, cause }) => {
+            census.by_block.maps_whole = false;
+            run.summary.unreadable += 1;
+            run.report(Problem::UnreadableRows { after, before, cause })
+        }
     })?;
     census.entry_of(None, 0)?;
     census.counters(run)?;
+    census.policies.check(run)?;
     Ok(census)
 }
 
@@ -146,8 +161,21 @@ impl Census {
             }
             StoredRow::Garbage(block) => self.by_block.garbage.push(packed![block.writer, block.number])?,
             StoredRow::Orphan(ino) => self.by_inode.orphans.push(packed![ino.0])?,
-            // That they decode is what is checked of them.
-            StoredRow::Policy(..) | StoredRow::PolicyChange(..) | StoredRow::Linked(..) => {}
+            StoredRow::Policy(..) | StoredRow::PolicyChange(..) => self.policies.note(&row, value),
+            StoredRow::Linked(ino, dirs) => {
+                for dir in &dirs {
+                    self.by_inode.linked.push(packed![ino.0, dir.0])?;
+                }
+                if dirs.len() < 2 {
+                    // No such list is written.
+                    self.by_inode.linked.push(packed![ino.0, LIST_BAD])?;
+                }
+            }
+            // That they decode is what is checked of them; their blocks are those of a writer like any other.
+            StoredRow::Decoupling(decoupling) => {
+                self.session_last = self.session_last.max(decoupling.map.writer());
+            }
+            StoredRow::DecouplingLast(_) | StoredRow::Image(..) => {}
             StoredRow::InodeCount(count) => self.inode_count = Some(count),
         }
         Ok(())
@@ -165,6 +193,10 @@ impl Census {
 
     fn own_row(&mut self, run: &mut Run<'_>, key: &[u8], value: &[u8]) -> Result<(), CheckError> {
         match OwnRow::decode(key, value) {
+            Ok(Some(OwnRow::InodeMark(shard, _))) if run.options.shards.is_some_and(|n| shard.0 >= n) => {
+                let cause = "a shard of this file system was expected".to_owned();
+                run.report(Problem::BadRow { key: key.to_vec(), cause, repairable: true })?;
+            }
             Ok(Some(OwnRow::InodeMark(shard, mark))) => {
                 self.marks.insert(shard, mark);
             }
@@ -177,7 +209,7 @@ impl Census {
             Ok(Some(OwnRow::Position(_))) => self.position = true,
             Ok(None) => {
                 let cause = "a kind of row that this version does not know".to_owned();
-                run.report(Problem::BadRow { key: key.to_vec(), cause })?;
+                run.report(Problem::BadRow { key: key.to_vec(), cause, repairable: false })?;
             }
             Err(cause) => {
                 self.position |= key.starts_with(b"\0p");
@@ -187,7 +219,9 @@ impl Census {
                     // Its blocks are not taken for leaked.
                     self.by_block.sessions.push(session)?;
                 }
-                run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string() })?;
+                // What a counter should be at least, its own finding says.
+                let repairable = matches!(key[0], b'S' | b'W') || key[0] == b'R' && key.len() != 3;
+                run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })?;
             }
         }
         Ok(())
@@ -217,9 +251,16 @@ impl Census {
             }
             (b'C', Some(ino)) if key.len() == 9 => self.by_inode.contents.push(packed![ino, u64::MAX])?,
             (b'X', Some(ino)) if key.len() == 9 => self.by_inode.xattrs.push(packed![ino])?,
+            (b'L', Some(ino)) if key.len() == 9 => self.by_inode.linked.push(packed![ino, LIST_BAD])?,
+            // A count that there cannot be.
+            (b'B', Some(writer)) if key.len() == 17 => {
+                self.by_block.references.push(packed![writer, u64_at(key, 9), 0u32])?;
+            }
+            (b'O', Some(ino)) if key.len() == 9 => self.by_inode.orphans.push(packed![ino])?,
             _ => {}
         }
-        run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string() })
+        let repairable = matches!(key[0], b'E' | b'L' | b'H' | b'O' | b'G');
+        run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })
     }
 
     /// Counts an entry of `dir`; `None`: there are no more. Rows come in the order of directories.
@@ -251,9 +292,10 @@ impl Census {
                 run.report(Problem::LowInodeCounter { shard, says, needs })?;
             }
         }
-        if !self.position {
+        // It may be among those that cannot be read.
+        if !self.position && run.summary.unreadable == 0 {
             let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row of the server");
-            run.report(Problem::BadRow { key, cause: "it is missing".to_owned() })?;
+            run.report(Problem::BadRow { key, cause: "it is missing".to_owned(), repairable: false })?;
         }
         let (says, needs) = (self.by_block.session_mark, self.session_last.saturating_add(1));
         if says < needs {

@@ -56,6 +56,9 @@ struct Found {
     names: u32,
     /// Directories: the directory of the entry that counts.
     placed_in: Option<Ino>,
+    /// Others: the directories of all names, and those of the list that tells them.
+    dirs: Vec<u64>,
+    listed: Vec<u64>,
 }
 
 /// A map, summed up.
@@ -73,6 +76,7 @@ struct Cursors {
     chunks: Cursor<28>,
     xattrs: Cursor<8>,
     orphans: Cursor<8>,
+    linked: Cursor<16>,
 }
 
 /// Checks every inode, and everything that says it belongs to one.
@@ -87,6 +91,7 @@ pub(crate) fn check(run: &mut Run<'_>, sorted: ByInode) -> Result<Tree, CheckErr
         chunks: Cursor::new(sorted.chunks)?,
         xattrs: Cursor::new(sorted.xattrs)?,
         orphans: Cursor::new(sorted.orphans)?,
+        linked: Cursor::new(sorted.linked)?,
     };
     let (mut done, mut root) = (0, false);
     while let Some(ino) = c.lowest() {
@@ -96,7 +101,7 @@ pub(crate) fn check(run: &mut Run<'_>, sorted: ByInode) -> Result<Tree, CheckErr
             None => check_nothing(run, Ino(ino), &found, &mut c)?,
             Some(record) => {
                 done += 1;
-                root |= record.ino == Ino::ROOT && (record.is(Kind::Dir) || record.kind == KIND_BAD);
+                root |= record.ino == Ino::ROOT && record.is(Kind::Dir);
                 run.tell("inodes", done, total);
                 check_one(run, &record, found, &mut c, &mut tree)?;
             }
@@ -118,6 +123,7 @@ impl Cursors {
             self.chunks.head(),
             self.xattrs.head(),
             self.orphans.head(),
+            self.linked.head(),
         ];
         heads.into_iter().flatten().min()
     }
@@ -140,25 +146,44 @@ impl Cursors {
         while let Some(r) = self.entries.take(ino)? {
             found.entries = (found.entries.0 + u64_at(&r, 8), found.entries.1 + u64_at(&r, 16));
         }
+        while let Some(r) = self.linked.take(ino)? {
+            found.listed.push(u64_at(&r, 8));
+        }
         Ok(found)
     }
 }
 
 /// Rows that belong to an inode that does not exist.
 fn check_nothing(run: &mut Run<'_>, ino: Ino, found: &Found, c: &mut Cursors) -> Result<(), CheckError> {
-    let remains = found.content.is_some() || found.chunks.is_some() || found.xattrs || found.entries.0 > 0;
+    // Extended attributes alone do not say what it was.
+    let remains =
+        ino != Ino::ROOT && (found.content.is_some() || found.chunks.is_some() || found.entries.0 > 0);
+    let mut kind = None;
     while let Some(r) = c.names.take(ino.0)? {
         let (dir, hash) = (Ino(u64_at(&r, 8)), u64_at(&r, 16));
+        kind = kind.or(Kind::from_u8(r[24]));
+        if remains || ino == Ino::ROOT {
+            continue;
+        }
         for name in names_in(run.store, dir, Some(hash), ino)? {
-            run.report(Problem::DanglingEntry { dir, name, ino, remains })?;
+            run.report(Problem::DanglingEntry { dir, name, ino })?;
         }
         skip_same(c, &r)?;
     }
-    if found.entries.0 > 0 {
-        run.report(Problem::EntriesOutsideDirectory { dir: ino, entries: found.entries.0 })?;
-    }
     if found.orphan {
         run.report(Problem::WrongOrphanRow { ino, named: false })?;
+    }
+    if !found.listed.is_empty() && !remains {
+        run.report(Problem::WrongHardLinks { ino, is: Vec::new() })?;
+    }
+    if remains {
+        let holds = matches!(kind, Some(Kind::File | Kind::Symlink));
+        let kind = match kind {
+            _ if found.entries.0 > 0 => Kind::Dir,
+            Some(kind) if holds => kind,
+            _ => Kind::File,
+        };
+        return run.report(Problem::LostInode { ino, kind });
     }
     strays(run, ino, found, (true, true, true))
 }
@@ -207,8 +232,11 @@ fn check_one(
     }
     if i.is(Kind::Dir) {
         check_dir(run, i, &found, tree)?;
+        if !found.listed.is_empty() {
+            run.report(Problem::WrongHardLinks { ino: i.ino, is: Vec::new() })?;
+        }
     } else {
-        check_links(run, i, &found)?;
+        check_links(run, i, &mut found)?;
         if found.entries.0 > 0 {
             run.report(Problem::EntriesOutsideDirectory { dir: i.ino, entries: found.entries.0 })?;
         }
@@ -237,6 +265,7 @@ fn check_names(
             }
         }
         if !directory {
+            found.dirs.push(dir.0);
             continue;
         }
         tree.subdirectory(dir)?;
@@ -299,8 +328,15 @@ fn check_dir(run: &mut Run<'_>, i: &Record, found: &Found, tree: &mut Tree) -> R
     tree.directory(ino, parent, i.nlink, found.entries.1 > 0)
 }
 
-fn check_links(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), CheckError> {
+fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), CheckError> {
     let ino = i.ino;
+    let list = if found.names > 1 { &found.dirs[..] } else { &[] };
+    found.listed.sort_unstable();
+    if found.listed != list {
+        // As what names it is sorted, so is this.
+        let is = list.iter().copied().map(Ino).collect();
+        run.report(Problem::WrongHardLinks { ino, is })?;
+    }
     if found.names == 0 && !found.orphan {
         return run.report(Problem::Orphan { ino });
     }
@@ -311,7 +347,12 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), Check
     if i.nlink != found.names {
         run.report(Problem::WrongLinkCount { ino, says: i.nlink, is: found.names })?;
     }
-    Ok(())
+    match found.dirs.first() {
+        Some(&lowest) if !found.dirs.contains(&i.parent.0) => {
+            run.report(Problem::WrongParent { ino, says: i.parent, is: Ino(lowest) })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), CheckError> {

@@ -10,7 +10,8 @@
 //! Invariants:
 //! - [`check`] changes nothing. Its memory does not grow with the tree: what is sorted spills into temporary files.
 //! - Rows are decoded by `chiton_namespace` and `chiton_server`, nowhere else.
-//! - No bytes of a store make it panic.
+//! - No bytes of a store make it panic. Where its files are damaged, the check goes on behind what cannot be read, and
+//!   tells only what does not follow from that.
 //! - [`repair`] deletes no content, commits atomically, and ends where a further check finds nothing that it repairs.
 
 mod blocks;
@@ -19,6 +20,7 @@ mod cursor;
 mod inodes;
 mod offline;
 mod online;
+mod policies;
 mod problem;
 mod repair;
 mod rows;
@@ -50,6 +52,8 @@ pub struct Options {
     pub temp_dir: PathBuf,
     /// A server is running: sessions that began after the rows were read may have blocks.
     pub live: bool,
+    /// Changed rows in one commit of a repair, at least.
+    pub commit_rows: usize,
     /// How many shards there are, if that is known: each has a row.
     pub shards: Option<u16>,
 }
@@ -57,7 +61,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let temp_dir = std::env::temp_dir();
-        Options { content: false, memory_bytes: 256 << 20, temp_dir, live: false, shards: None }
+        Options {
+            content: false,
+            memory_bytes: 256 << 20,
+            temp_dir,
+            live: false,
+            commit_rows: 512,
+            shards: None,
+        }
     }
 }
 
@@ -122,6 +133,10 @@ pub struct Summary {
     pub blocks_to_sweep: u64,
     /// Findings.
     pub findings: u64,
+    /// Ranges of rows that cannot be read.
+    pub unreadable: u64,
+    /// What else would be findings, and may only follow from what cannot be read.
+    pub doubtful: u64,
     /// Findings that repair does something about.
     pub repairable: u64,
 }
@@ -200,6 +215,10 @@ impl Run<'_> {
     }
 
     fn report(&mut self, problem: Problem) -> Result<(), CheckError> {
+        if self.summary.unreadable > 0 && problem.may_be_absence() {
+            self.summary.doubtful += 1;
+            return Ok(());
+        }
         self.summary.findings += 1;
         self.summary.repairable += u64::from(problem.remedy().is_some());
         let mut path = None;

@@ -46,8 +46,16 @@ impl Offline {
     ) -> Result<Offline, StartError> {
         let info = Server::info(data)?;
         let hold = Hold::take(data, false, &*world)?;
-        let Stores { objects, open_meta, place, .. } = Stores::open(data)?;
-        let store = open_meta().map_err(|e| StartError::Failed(e.to_string()))?;
+        let mut stores = Stores::open(data)?;
+        hold.guard(&mut stores);
+        let Stores { objects, open_meta, place, .. } = stores;
+        let store = open_meta().map_err(|e| match e {
+            StoreError::Corrupt { .. } => StartError::Corrupt(format!(
+                "{e}. Nothing of it can be read: the library opens a store whole or not at all. Restore it from a backup \
+                 (a copy of the data directory, or a chiton dump)"
+            )),
+            _ => StartError::Failed(e.to_string()),
+        })?;
         let view = Arc::new(Overlay::new(store.clone()));
         let mut offline = Offline { _hold: hold, world, info, store, objects, place, view, damage: None };
         offline.damage = match offline.replay(offline.view.clone(), progress) {
@@ -64,25 +72,33 @@ impl Offline {
         store: Arc<dyn Metastore>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), StartError> {
-        let failed = |e: StoreError| StartError::Failed(e.to_string());
+        let failed = |e: StoreError| not_replayed(&e);
         let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row of the server");
         let value = store.get(&key).map_err(failed)?;
         let Some(Ok(Some(OwnRow::Position(stored)))) = value.map(|value| OwnRow::decode(&key, &value)) else {
             return Err(StartError::Corrupt(
-                "from where to replay it, the metadata store does not say".to_owned(),
+                "from where to replay the journal, the metadata store does not say".to_owned(),
             ));
         };
-        // After an end in order there is nothing to replay, and a store in which recovery would fail is looked at.
-        match replay(&*self.place, stored, &mut |_| Err(()), &mut |_| {}) {
+        // First whether it can be read at all: what fails afterwards is not its fault.
+        let mut frames = 0u64;
+        let mut count = |_: &chiton_journal::Frame<'_>| {
+            frames += 1;
+            Ok::<_, std::convert::Infallible>(())
+        };
+        match replay(&*self.place, stored, &mut count, &mut |_| {}) {
             Ok(end) if end.last < stored => {
                 return Err(StartError::Corrupt(format!(
-                    "it ends at position {}, the metadata store holds all up to {stored}",
+                    "the journal ends at position {}, the metadata store holds all up to {stored}",
                     end.last
                 )));
             }
-            Ok(_) => return Ok(()),
-            Err(ReplayError::Visitor(())) => {}
-            Err(ReplayError::Journal(error)) => return Err(StartError::Corrupt(error.to_string())),
+            // After an end in order there is nothing to replay, and a store in which recovery would fail is looked at.
+            Ok(_) if frames == 0 => return Ok(()),
+            Ok(_) => {}
+            Err(ReplayError::Journal(error)) => {
+                return Err(StartError::Corrupt(format!("the journal: {error}")));
+            }
         }
         let stores = Stores {
             objects: self.objects.clone(),
@@ -93,7 +109,14 @@ impl Offline {
         let offline = chiton_server::Offline::open_with(&self.info, &stores, self.world.clone())?;
         let select = &mut |_: Position, _: &_, _: &_| true;
         let all = Apply { after: Position(0), upto: Position(u64::MAX), select, skip_misfits: false };
-        offline.apply(all, &mut |p| progress(p.bytes_done, p.bytes_total)).map(drop)
+        offline.apply(all, &mut |p| progress(p.bytes_done, p.bytes_total)).map(drop).map_err(|error| {
+            match error {
+                StartError::Corrupt(cause) => {
+                    StartError::Corrupt(format!("the journal cannot be replayed: {cause}"))
+                }
+                error => error,
+            }
+        })
     }
 
     /// What is wrong with the journal, if something is.
@@ -135,9 +158,7 @@ impl Offline {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Repaired, CheckError> {
         if self.journal_damage().is_some() {
-            let mut left = Vec::new();
-            let summary = self.check(options, &mut |finding| left.push(finding), progress)?;
-            left.iter().for_each(|finding| tell(finding, false));
+            let summary = self.check(options, &mut |finding| tell(&finding, false), progress)?;
             return Ok(Repaired { repaired: 0, left: summary.findings, summary });
         }
         self.view = Arc::new(Overlay::new(self.store.clone()));
@@ -147,6 +168,13 @@ impl Offline {
         let done = repair(&*self.store, &*self.objects, &self.options(options), now, tell, progress)?;
         self.objects.sync()?;
         Ok(done)
+    }
+}
+
+fn not_replayed(error: &StoreError) -> StartError {
+    match error {
+        StoreError::Corrupt { .. } => StartError::Corrupt(format!("the journal cannot be replayed: {error}")),
+        _ => StartError::Failed(error.to_string()),
     }
 }
 

@@ -10,7 +10,7 @@ use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_types::{Malformed, Refusal, Take};
 
-use crate::fsck::{CheckError, Finding, Options, Progress, Summary, check};
+use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check};
 
 /// Bytes that are asked for at a time.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -44,7 +44,18 @@ pub fn check_online(
     let shards = view["shards"].as_u64().and_then(|n| u16::try_from(n).ok());
     let remote = Remote { client, id };
     let options = Options { live: true, shards, ..options.clone() };
-    let result = check(&remote, &remote, &options, found, progress);
+    let journal = remote.ask("journal").map_err(|refusal| {
+        CheckError::View(format!("the server cannot read its journal: {refusal}; its log says why"))
+    })?;
+    let cause = String::from_utf8_lossy(&journal).into_owned();
+    let is_damaged = !cause.is_empty();
+    if is_damaged {
+        found(Finding { problem: Problem::JournalDamage { cause }, path: None });
+    }
+    let mut result = check(&remote, &remote, &options, found, progress);
+    if let Ok(summary) = &mut result {
+        summary.findings += u64::from(is_damaged);
+    }
     // Else it ends by itself.
     let _ = remote.ask("close");
     result
@@ -62,11 +73,18 @@ impl Remote<'_> {
 
     fn rows(&self, words: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(words).map_err(|refusal| {
-            let cause = match refusal {
-                Refusal::Stale => "the server has ended the view: check again".to_owned(),
-                refusal => format!("the server answers: {refusal}; its log says why"),
-            };
-            StoreError::Io { path: PathBuf::new(), cause }
+            let path = PathBuf::new();
+            match refusal {
+                Refusal::NoData => {
+                    StoreError::Corrupt { path, cause: "the server's log says why".to_owned() }
+                }
+                Refusal::Stale => {
+                    StoreError::Io { path, cause: "the server has ended the view: check again".to_owned() }
+                }
+                refusal => {
+                    StoreError::Io { path, cause: format!("the server answers: {refusal}; its log says why") }
+                }
+            }
         })
     }
 

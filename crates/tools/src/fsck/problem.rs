@@ -1,8 +1,11 @@
 //! What can be wrong, by name, and what repair does about it.
 
-use std::fmt;
+mod remedy;
+mod words;
 
 use chiton_types::{BlockId, Ino, Kind, Name, ShardId};
+
+use crate::fsck::sorter::u64_at;
 
 /// An inconsistency, with what its repair needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +16,8 @@ pub enum Problem {
         key: Vec<u8>,
         /// What was expected.
         cause: String,
+        /// Whether other rows say what it should be, or nothing rests on it.
+        repairable: bool,
     },
     /// There is no root directory.
     MissingRoot,
@@ -24,10 +29,15 @@ pub enum Problem {
         name: Name,
         /// The missing inode.
         ino: Ino,
-        /// Rows of the inode's content are there, or its row is bad: the entry is kept.
-        remains: bool,
     },
-    /// Entries lie in what is not a directory, or does not exist.
+    /// Rows of an inode's content or entries are there, and its own row is not.
+    LostInode {
+        /// The inode.
+        ino: Ino,
+        /// What its names and rows say it was.
+        kind: Kind,
+    },
+    /// Entries lie in what is not a directory.
     EntriesOutsideDirectory {
         /// What they lie in.
         dir: Ino,
@@ -54,14 +64,44 @@ pub enum Problem {
         /// The directory that it names.
         ino: Ino,
     },
-    /// A directory's parent is not the directory that holds its entry.
+    /// The parent that an inode names holds no entry of it.
     WrongParent {
-        /// The directory.
+        /// The inode.
         ino: Ino,
         /// What it says.
         says: Ino,
-        /// What holds its entry.
+        /// What holds its entry; the lowest, of files with several names.
         is: Ino,
+    },
+    /// The list of the directories of a file with several names is not what the entries say.
+    WrongHardLinks {
+        /// The file.
+        ino: Ino,
+        /// One for each name; empty if there should be no list.
+        is: Vec<Ino>,
+    },
+    /// The policy that a directory carries is not the last that the history says was given to it, or it is no directory.
+    WrongPolicy {
+        /// The directory.
+        ino: Ino,
+        /// The change that holds; `None`: it has none.
+        is: Option<u64>,
+    },
+    /// The history of policies does not say what a directory carries.
+    WrongPolicyHistory {
+        /// Number of the change.
+        version: u64,
+        /// The directory whose policy says what it should be; `None`: the row is another's.
+        is: Option<Ino>,
+    },
+    /// Rows of the metadata store cannot be read, since its files are damaged.
+    UnreadableRows {
+        /// The last row before them; empty if they are the first.
+        after: Vec<u8>,
+        /// They end before this; empty if there is nothing behind them.
+        before: Vec<u8>,
+        /// What the store says.
+        cause: String,
     },
     /// The number of names is not what the inode says.
     WrongLinkCount {
@@ -248,6 +288,11 @@ impl Problem {
             Problem::BadRow { .. } => "bad-row",
             Problem::MissingRoot => "missing-root",
             Problem::DanglingEntry { .. } => "dangling-entry",
+            Problem::LostInode { .. } => "lost-inode",
+            Problem::WrongHardLinks { .. } => "wrong-hard-links",
+            Problem::WrongPolicy { .. } => "wrong-policy",
+            Problem::WrongPolicyHistory { .. } => "wrong-policy-history",
+            Problem::UnreadableRows { .. } => "unreadable-rows",
             Problem::EntriesOutsideDirectory { .. } => "entries-outside-directory",
             Problem::WrongEntryType { .. } => "wrong-entry-type",
             Problem::ExtraDirectoryEntry { .. } => "extra-directory-entry",
@@ -281,7 +326,15 @@ impl Problem {
     pub fn ino(&self) -> Option<Ino> {
         match self {
             Problem::DanglingEntry { dir, .. } | Problem::EntriesOutsideDirectory { dir, .. } => Some(*dir),
+            Problem::BadRow { key, .. }
+                if matches!(key[0], b'I' | b'E' | b'C' | b'M' | b'X' | b'P' | b'L') =>
+            {
+                key.get(1..9).map(|ino| Ino(u64_at(ino, 0)))
+            }
             Problem::WrongEntryType { ino, .. }
+            | Problem::LostInode { ino, .. }
+            | Problem::WrongHardLinks { ino, .. }
+            | Problem::WrongPolicy { ino, .. }
             | Problem::ExtraDirectoryEntry { ino, .. }
             | Problem::WrongParent { ino, .. }
             | Problem::WrongLinkCount { ino, .. }
@@ -314,166 +367,18 @@ impl Problem {
         }
     }
 
-    /// What repair does; `None` if it leaves this alone.
-    pub fn remedy(&self) -> Option<&'static str> {
-        Some(match self {
-            Problem::DanglingEntry { remains: false, .. } => "remove the entry",
-            Problem::WrongEntryType { .. } => "write the inode's type into the entry",
-            Problem::ExtraDirectoryEntry { .. } => "remove the second entry; the directory keeps the first",
-            Problem::WrongParent { .. } => "write the directory that holds the entry into the inode",
-            Problem::WrongLinkCount { .. }
-            | Problem::WrongEntryCount { .. }
-            | Problem::WrongSubdirectoryCount { .. }
-            | Problem::WrongInodeCount { .. } => "write the count that there is",
-            Problem::Orphan { .. } | Problem::UnreachableDirectory { .. } => {
-                "give it the name #INODE in /lost+found"
-            }
-            Problem::DirectoryLoop { .. } => "move one of the directories to /lost+found",
-            Problem::WrongOrphanRow { .. } => "take it off the list",
-            Problem::StrayRow { adoptable: true, .. } => "make the inode know of it",
-            Problem::MissingContent { xattrs: true, .. } => "note that it has none",
-            Problem::SizeWithoutBlocks { .. } => {
-                "write the bytes that there are; what is missing reads as zeros"
-            }
-            Problem::WrongAllocation { .. } => "write the bytes that there are",
-            Problem::ContentPastEnd { .. } => "make the file as long as its content",
-            Problem::WrongReferenceCount { .. } => "write the number of extents that name it",
-            Problem::UnsharedExtent { .. } => "mark the extent as shared, and count",
-            Problem::LeakedBlock { .. } => "put it on the list of blocks that the server deletes",
-            Problem::GarbageInUse { .. } => "take it off the list of blocks that the server deletes",
-            Problem::LowInodeCounter { .. } | Problem::LowSessionCounter { .. } => {
-                "raise the counter far past every number in use"
-            }
-            _ => return None,
-        })
+    /// Where rows cannot be read, this may be said only because of what they hold.
+    pub(crate) fn may_be_absence(&self) -> bool {
+        !matches!(
+            self,
+            Problem::BadRow { .. }
+                | Problem::UnreadableRows { .. }
+                | Problem::WrongEntryType { .. }
+                | Problem::ExtraDirectoryEntry { .. }
+                | Problem::MissingBlock { .. }
+                | Problem::CorruptBlock { .. }
+                | Problem::GarbageInUse { .. }
+                | Problem::JournalDamage { .. }
+        )
     }
-
-    /// What a person can do where repair does nothing.
-    pub fn advice(&self) -> Option<&'static str> {
-        Some(match self {
-            Problem::BadRow { .. } | Problem::MissingRoot => {
-                "restore the metadata store from a backup; what else can be read can be saved with chiton dump"
-            }
-            Problem::DanglingEntry { remains: true, .. } => {
-                "the entry stays, because rows of the inode are left: restore the metadata store from a backup"
-            }
-            Problem::EntriesOutsideDirectory { .. } | Problem::StrayRow { adoptable: false, .. } => {
-                "nothing is lost by leaving it; restore the metadata store from a backup to have it back"
-            }
-            Problem::MissingContent { xattrs: false, .. } => "restore the file from a backup, or remove it",
-            Problem::MissingBlock { .. } | Problem::CorruptBlock { .. } => {
-                "restore the object, or the file from a backup; other parts of the file can be read"
-            }
-            Problem::JournalDamage { .. } => {
-                "look with chiton journal inspect, keep a copy with chiton journal export, then chiton journal reset"
-            }
-            _ => return None,
-        })
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Problem::BadRow { key, cause } => write!(f, "row {} does not decode: {cause}", shown(key)),
-            Problem::MissingRoot => f.write_str("there is no root directory (inode 1)"),
-            Problem::DanglingEntry { dir, name, ino, .. } => {
-                write!(f, "entry {name} of directory {dir} names inode {ino}, which does not exist")
-            }
-            Problem::EntriesOutsideDirectory { dir, entries } => {
-                write!(f, "{entries} entries lie in inode {dir}, which is no directory")
-            }
-            Problem::WrongEntryType { dir, name, ino, is } => {
-                write!(f, "entry {name} of directory {dir} has another type than inode {ino}, a {is:?}")
-            }
-            Problem::ExtraDirectoryEntry { dir, name, ino } => {
-                write!(f, "directory {ino} has a second entry, {name} in directory {dir}")
-            }
-            Problem::WrongParent { ino, says, is } => {
-                write!(f, "directory {ino} says that it lies in {says}; its entry lies in {is}")
-            }
-            Problem::WrongLinkCount { ino, says, is } => {
-                write!(f, "inode {ino} says that it has {says} names; it has {is}")
-            }
-            Problem::WrongEntryCount { ino, says, is } => {
-                write!(f, "directory {ino} says that it has {says} entries; it has {is}")
-            }
-            Problem::WrongSubdirectoryCount { ino, says, is } => {
-                write!(f, "directory {ino} has a link count of {says}; it should be {is}")
-            }
-            Problem::Orphan { ino } => write!(f, "no entry names inode {ino}"),
-            Problem::UnreachableDirectory { ino } => write!(f, "no entry names directory {ino}"),
-            Problem::DirectoryLoop { ino, dir, .. } => {
-                write!(f, "directory {ino} in directory {dir} lies within itself, away from the root")
-            }
-            Problem::WrongOrphanRow { ino, named: true } => {
-                write!(f, "inode {ino} waits to be removed, but has names")
-            }
-            Problem::WrongOrphanRow { ino, named: false } => {
-                write!(f, "inode {ino} waits to be removed, but does not exist")
-            }
-            Problem::StrayRow { key, ino, .. } => {
-                write!(f, "row {} belongs to inode {ino}, which does not know of it", shown(key))
-            }
-            Problem::MissingContent { ino, xattrs: false } => {
-                write!(f, "the content of inode {ino} is missing")
-            }
-            Problem::MissingContent { ino, xattrs: true } => {
-                write!(f, "the extended attributes of inode {ino} are missing")
-            }
-            Problem::SizeWithoutBlocks { ino, says, is } => {
-                write!(f, "inode {ino} says that it has {says} bytes of content; {is} are there")
-            }
-            Problem::WrongAllocation { ino, says, is } => {
-                write!(f, "inode {ino} says that it has {says} bytes of content; {is} are there")
-            }
-            Problem::ContentPastEnd { ino, says, is } => {
-                write!(f, "inode {ino} has a size of {says} and content up to {is}")
-            }
-            Problem::WrongReferenceCount { block, says, is } => {
-                let count = |n: &Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
-                let (says, is) = (count(says), count(is));
-                write!(f, "block {} has a count of references of {says}; it should be {is}", block.key())
-            }
-            Problem::UnsharedExtent { block, ino, chunk, references } => write!(
-                f,
-                "{references} extents name block {}; that of inode {ino} in chunk {chunk} says it is the only one",
-                block.key()
-            ),
-            Problem::MissingBlock { block, ino, chunk } => {
-                write!(
-                    f,
-                    "block {}, in chunk {chunk} of inode {ino}, is not in the object store",
-                    block.key()
-                )
-            }
-            Problem::CorruptBlock { block, ino, cause } => {
-                write!(f, "block {}, of inode {ino}, is corrupt: {cause}", block.key())
-            }
-            Problem::LeakedBlock { block, bytes } => {
-                write!(f, "nothing names block {} ({bytes} bytes)", block.key())
-            }
-            Problem::GarbageInUse { block, ino } => {
-                write!(f, "block {} is to be deleted, but inode {ino} needs it", block.key())
-            }
-            Problem::LowInodeCounter { shard, says, needs } => {
-                write!(f, "the inode counter of shard {shard} stands at {says}; it must be {needs} or more")
-            }
-            Problem::LowSessionCounter { says, needs } => {
-                write!(f, "the counter of sessions stands at {says}; it must be {needs} or more")
-            }
-            Problem::WrongInodeCount { says, is } => {
-                let says = says.map_or("is missing".to_owned(), |n| format!("says {n}"));
-                write!(f, "the number of inodes {says}; there are {is}")
-            }
-            Problem::JournalDamage { cause } => write!(f, "the journal: {cause}"),
-        }
-    }
-}
-
-/// A row's key for people: its letter, then the rest in hexadecimal.
-fn shown(key: &[u8]) -> String {
-    let (tag, rest) = key.split_at(key.len().min(1));
-    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}:{rest}", String::from_utf8_lossy(tag).escape_default())
 }

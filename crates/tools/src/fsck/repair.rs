@@ -7,17 +7,20 @@
 //! Invariants:
 //! - No content is deleted: what has lost its name gets one in `/lost+found`. A block that nothing names is put on the
 //!   list of the server's sweeper, nothing else.
-//! - All changes for one finding are in one commit, so a crash leaves each repaired or not.
+//! - All changes for one finding are in one commit, so a crash leaves each repaired or not; what follows from a change
+//!   (counts, names) is found and repaired by the next round, or by the next run.
+//! - Nothing is repaired in a store of which rows cannot be read.
 //! - After the last round a further check finds nothing that it would repair.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_metastore::{Batch, Metastore};
-use chiton_namespace::{StoredInode, StoredRow, entry_row_key, inode_row_key};
+use chiton_namespace::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
 use chiton_objects::Objects;
 use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, Mode, Name, Position, ShardId, Time};
 
+use crate::fsck::rows::{each_row, inode};
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check};
 
 /// Findings that one round repairs.
@@ -26,8 +29,6 @@ const ROUND_FINDINGS: usize = 10_000;
 const ROUNDS: usize = 1_000;
 /// How far past the numbers in use a counter is set: numbers that were used and are not any more must not come back.
 const MARGIN: u64 = 1 << 32;
-/// Changed rows in one commit, at least.
-const COMMIT_ROWS: usize = 512;
 
 /// What a repair did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +68,13 @@ pub fn repair(
             }
         };
         done.summary = check(store, objects, options, &mut collect, progress)?;
-        let mut patch = Patch { store, rows: BTreeMap::new(), now };
+        if done.summary.unreadable > 0 {
+            // Nobody knows what stands in the rows that cannot be read.
+            left.append(&mut todo);
+        }
+        let whole = todo.len() < ROUND_FINDINGS;
+        let gives = if whole { Gives::find(store, &todo)? } else { Gives::default() };
+        let mut patch = Patch { store, rows: BTreeMap::new(), now, gives };
         let mut changed = false;
         // The same again: they cannot be repaired after all.
         if todo != before {
@@ -77,7 +84,7 @@ pub fn repair(
                     done.repaired += 1;
                     tell(finding, true);
                 }
-                if patch.rows.len() >= COMMIT_ROWS {
+                if patch.rows.len() >= options.commit_rows {
                     patch.commit()?;
                 }
             }
@@ -94,11 +101,53 @@ pub fn repair(
     Ok(done)
 }
 
+/// Entries that do not decode, and the inodes that lack just such a name: where a directory has one of the one and one of
+/// the other, they belong together.
+#[derive(Default)]
+struct Gives {
+    /// By the key of the entry's row.
+    entries: BTreeMap<Vec<u8>, Ino>,
+    inodes: BTreeSet<Ino>,
+}
+
+impl Gives {
+    fn find(store: &dyn Metastore, todo: &[Finding]) -> Result<Gives, CheckError> {
+        let mut bad: BTreeMap<Ino, Vec<&[u8]>> = BTreeMap::new();
+        let mut lacking: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
+        for finding in todo {
+            match &finding.problem {
+                Problem::BadRow { key, .. } if key[0] == b'E' => {
+                    if let Some(dir) = finding.problem.ino() {
+                        bad.entry(dir).or_default().push(key);
+                    }
+                }
+                Problem::Orphan { ino } | Problem::UnreachableDirectory { ino } => {
+                    if let Some(inode) = inode(store, *ino)? {
+                        lacking.entry(inode.parent).or_default().push(*ino);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut gives = Gives::default();
+        for (dir, keys) in bad {
+            if let ([key], Some([ino])) = (&keys[..], lacking.get(&dir).map(Vec::as_slice))
+                && entry_of_key(key).is_some()
+            {
+                gives.entries.insert(key.to_vec(), *ino);
+                gives.inodes.insert(*ino);
+            }
+        }
+        Ok(gives)
+    }
+}
+
 /// Changes of rows that are not committed yet, over a store.
 struct Patch<'a> {
     store: &'a dyn Metastore,
     rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     now: Time,
+    gives: Gives,
 }
 
 impl Patch<'_> {
@@ -148,8 +197,31 @@ impl Patch<'_> {
     /// True if the problem is taken care of by the rows changed.
     fn apply(&mut self, problem: &Problem) -> Result<bool, CheckError> {
         match problem {
-            Problem::DanglingEntry { dir, name, remains: false, .. }
-            | Problem::ExtraDirectoryEntry { dir, name, .. } => self.delete(entry_row_key(*dir, name)),
+            Problem::BadRow { key, repairable: true, .. } => self.bad_row(key)?,
+            Problem::MissingRoot => {
+                let root = made_anew(Ino::ROOT, Kind::Dir, self.now);
+                self.put(&StoredRow::Inode(StoredInode { nlink: 2, ..root }));
+            }
+            Problem::LostInode { ino, kind } => return self.remake(*ino, *kind),
+            Problem::WrongHardLinks { ino, is } if is.is_empty() => self.delete(key(b'L', ino.0)),
+            Problem::WrongHardLinks { ino, is } => self.put(&StoredRow::Linked(*ino, is.clone())),
+            Problem::WrongPolicy { ino, is: None } => self.delete(key(b'P', ino.0)),
+            Problem::WrongPolicy { ino, is: Some(version) } => {
+                let Some(StoredRow::PolicyChange(_, change)) = self.get(&key(b'H', *version))? else {
+                    return Ok(false);
+                };
+                self.put(&StoredRow::Policy(*ino, change));
+            }
+            Problem::WrongPolicyHistory { version, is: None } => self.delete(key(b'H', *version)),
+            Problem::WrongPolicyHistory { version, is: Some(ino) } => {
+                let Some(StoredRow::Policy(_, change)) = self.get(&key(b'P', ino.0))? else {
+                    return Ok(false);
+                };
+                self.put(&StoredRow::PolicyChange(*version, change));
+            }
+            Problem::DanglingEntry { dir, name, .. } | Problem::ExtraDirectoryEntry { dir, name, .. } => {
+                self.delete(entry_row_key(*dir, name))
+            }
             Problem::WrongEntryType { dir, name, is, .. } => {
                 let Some(StoredRow::Entry { dir, name, ino, position, .. }) =
                     self.get(&entry_row_key(*dir, name))?
@@ -166,6 +238,9 @@ impl Patch<'_> {
             | Problem::SizeWithoutBlocks { ino, is, .. }
             | Problem::WrongAllocation { ino, is, .. } => return self.edit(*ino, |i| i.extra = *is),
             Problem::ContentPastEnd { ino, is, .. } => return self.edit(*ino, |i| i.size = *is),
+            // It has got its name already.
+            Problem::Orphan { ino } | Problem::UnreachableDirectory { ino }
+                if self.gives.inodes.contains(ino) => {}
             Problem::Orphan { ino } | Problem::UnreachableDirectory { ino } => return self.rescue(*ino),
             Problem::DirectoryLoop { ino, dir, name } => return self.break_loop(*ino, *dir, name),
             Problem::WrongOrphanRow { ino, .. } => self.delete(StoredRow::Orphan(*ino).key()),
@@ -195,6 +270,70 @@ impl Patch<'_> {
             Problem::WrongInodeCount { is, .. } => self.put(&StoredRow::InodeCount(*is)),
             _ => return Ok(false),
         }
+        Ok(true)
+    }
+
+    /// A row that does not decode, of which other rows say what it should be.
+    fn bad_row(&mut self, row: &[u8]) -> Result<(), CheckError> {
+        let policy_says = match row {
+            [b'H', ..] => matches!(self.rows.get(row), Some(Some(_))),
+            _ => false,
+        };
+        match row {
+            [b'E', ..] => match (self.gives.entries.get(row).copied(), entry_of_key(row)) {
+                (Some(ino), Some((dir, name))) => self.give_back(dir, name, ino)?,
+                _ => self.delete(row.to_vec()),
+            },
+            // What stands there instead is a finding of its own.
+            [b'L', ..] if row.len() == 9 => {}
+            [b'H', ..] if policy_says => {}
+            // Their key says all.
+            [b'O' | b'W', ..] if row.len() == 9 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),
+            [b'G', ..] if row.len() == 17 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),
+            _ => self.delete(row.to_vec()),
+        }
+        Ok(())
+    }
+
+    /// Writes an entry that could not be read for the inode that lacks it.
+    fn give_back(&mut self, dir: Ino, name: Name, ino: Ino) -> Result<(), CheckError> {
+        let Some(StoredInode { kind, position, .. }) = self.inode(ino)? else { return Ok(()) };
+        self.put(&StoredRow::Entry { dir, name, ino, kind, position });
+        if kind != Kind::Dir {
+            self.edit(ino, |i| i.nlink = 1)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an inode anew over the rows that are left of it. Its counts are found by the next round.
+    fn remake(&mut self, ino: Ino, kind: Kind) -> Result<bool, CheckError> {
+        if self.inode(ino)?.is_some() {
+            return Ok(false);
+        }
+        let mut inode = made_anew(ino, kind, self.now);
+        inode.xattrs = self.store.get(&key(b'X', ino.0))?.is_some();
+        if kind == Kind::Dir {
+            inode.nlink = 2;
+        } else {
+            let prefix = key(b'M', ino.0);
+            let end = chiton_metastore::prefix_end(&prefix);
+            each_row(self.store, &prefix, end.as_deref(), |(key, value)| {
+                inode.mapped = true;
+                if let Ok(Some(StoredRow::Chunk(_, _, chunk))) = StoredRow::decode(&key, &value) {
+                    inode.extra += chunk.allocated();
+                    inode.size = inode.size.max(chunk.extents().last().map_or(0, |e| e.end()));
+                }
+                Ok::<_, CheckError>(true)
+            })?;
+            let content = self.store.get(&key(b'C', ino.0))?.filter(|_| !inode.mapped);
+            inode.inline = content.is_some();
+            if let Some(content) = content {
+                (inode.size, inode.extra) = (content.len() as u64, content.len() as u64);
+            } else {
+                inode.kind = Kind::File;
+            }
+        }
+        self.put(&StoredRow::Inode(inode));
         Ok(true)
     }
 
@@ -257,7 +396,9 @@ impl Patch<'_> {
             return Ok(None);
         }
         self.put_own(OwnRow::InodeMark(shard, counter + 1));
-        self.put(&StoredRow::Inode(lost_inode(ino, &root, self.now)));
+        let (uid, gid, position) = (root.uid, root.gid, root.position);
+        let made = StoredInode { nlink: 2, uid, gid, position, ..made_anew(ino, Kind::Dir, self.now) };
+        self.put(&StoredRow::Inode(made));
         self.put(&StoredRow::Entry { dir: Ino::ROOT, name, ino, kind: Kind::Dir, position: root.position });
         self.edit(Ino::ROOT, |i| {
             i.extra += 1;
@@ -287,17 +428,17 @@ impl Patch<'_> {
     }
 }
 
-/// What `/lost+found` is when it is made: for root only, since nobody knows who may see what comes there.
-fn lost_inode(ino: Ino, root: &StoredInode, now: Time) -> StoredInode {
+/// What an inode is when it is made anew: for root only, since nobody knows who may see it.
+fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
     StoredInode {
         ino,
-        kind: Kind::Dir,
-        mode: Mode(0o700),
+        kind,
+        mode: Mode(if kind == Kind::Dir { 0o700 } else { 0o600 }),
         parent: Ino::ROOT,
-        position: Position(root.position.0),
-        nlink: 2,
-        uid: root.uid,
-        gid: root.gid,
+        position: Position(0),
+        nlink: 1,
+        uid: 0,
+        gid: 0,
         rdev: 0,
         size: 0,
         extra: 0,
@@ -309,4 +450,9 @@ fn lost_inode(ino: Ino, root: &StoredInode, now: Time) -> StoredInode {
         mapped: false,
         xattrs: false,
     }
+}
+
+/// The key of a row that belongs to a number.
+fn key(tag: u8, id: u64) -> Vec<u8> {
+    [&[tag], &id.to_be_bytes()[..]].concat()
 }

@@ -34,10 +34,120 @@ pub(crate) fn each_row<E: From<StoreError>>(
     }
 }
 
+/// Rows that cannot be read: behind `after`, before `before` (empty: from the first, to the last).
+pub(crate) struct Gap {
+    pub(crate) after: Vec<u8>,
+    pub(crate) before: Vec<u8>,
+    pub(crate) cause: String,
+}
+
+/// Calls `f` for every row that can be read, and for every gap between them.
+pub(crate) fn each_readable_row<E: From<StoreError>>(
+    store: &dyn Metastore,
+    mut f: impl FnMut(Result<Row, Gap>) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut from, mut last) = (Bound::Included(Vec::new()), Vec::new());
+    loop {
+        let start = from.as_ref().map(Vec::as_slice);
+        let (page, rows) = match store.scan(start, None, PAGE_ROWS) {
+            Ok(page) => (page, PAGE_ROWS),
+            // The rows before the damage, one after the other.
+            Err(StoreError::Corrupt { .. }) => (readable(store, start)?, 1),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some((key, _)) = page.last() {
+            last = key.clone();
+            from = Bound::Included([&key[..], &[0]].concat());
+            page.into_iter().try_for_each(|row| f(Ok(row)))?;
+            continue;
+        }
+        if rows > 1 {
+            return Ok(());
+        }
+        let Err(StoreError::Corrupt { cause, .. }) = store.scan(from.as_ref().map(Vec::as_slice), None, 1)
+        else {
+            return Ok(());
+        };
+        let behind = behind_damage(store, &last)?;
+        let next = behind.as_ref().map(|key| store.scan(Bound::Included(key), None, 1)).transpose()?;
+        let before = next.into_iter().flatten().next().map(|(key, _)| key);
+        f(Err(Gap { after: last, before: before.clone().unwrap_or_default(), cause }))?;
+        let Some(before) = before else { return Ok(()) };
+        (from, last) = (Bound::Included(before.clone()), before);
+    }
+}
+
+/// Rows from `start` on up to damage, which a page of the usual size meets.
+fn readable(store: &dyn Metastore, start: Bound<&[u8]>) -> Result<Vec<Row>, StoreError> {
+    let mut limit = PAGE_ROWS;
+    while limit > 1 {
+        limit /= 2;
+        match store.scan(start, None, limit) {
+            Err(StoreError::Corrupt { .. }) => {}
+            result => return result,
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// A key behind `last` from which on rows can be read again: the distance is doubled until that is so, then halved.
+fn behind_damage(store: &dyn Metastore, last: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    let can_be_read = |key: &Place| match store.scan(Bound::Included(key), None, 1) {
+        Ok(_) => Ok(true),
+        Err(StoreError::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let mut base = [0; PLACE_BYTES];
+    for (to, from) in base.iter_mut().zip(last) {
+        *to = *from;
+    }
+    let mut bad = base;
+    for bit in 0..8 * PLACE_BYTES {
+        let Some(mut good) = moved(&base, bit) else { break };
+        if !can_be_read(&good)? {
+            bad = good;
+            continue;
+        }
+        for bit in (0..bit).rev() {
+            let Some(middle) = moved(&bad, bit).filter(|middle| *middle < good) else { continue };
+            if can_be_read(&middle)? { good = middle } else { bad = middle }
+        }
+        return Ok(Some(good.to_vec()));
+    }
+    Ok(None)
+}
+
+/// The beginning of a key as a number: enough to tell the entries of a directory apart.
+type Place = [u8; PLACE_BYTES];
+const PLACE_BYTES: usize = 20;
+
+/// The place so much further on; `None` behind the last.
+fn moved(from: &Place, bit: usize) -> Option<Place> {
+    let mut to = *from;
+    let mut carry = 1u16 << (bit % 8);
+    for byte in to[..PLACE_BYTES - bit / 8].iter_mut().rev() {
+        carry += u16::from(*byte);
+        *byte = carry as u8;
+        carry >>= 8;
+        if carry == 0 {
+            return Some(to);
+        }
+    }
+    None
+}
+
+/// Nothing, where what is asked for cannot be read.
+fn if_readable<T: Default>(result: Result<T, StoreError>) -> Result<T, StoreError> {
+    match result {
+        Err(StoreError::Corrupt { .. }) => Ok(T::default()),
+        result => result,
+    }
+}
+
 /// The inode's row, if it is there and decodes.
 pub(crate) fn inode(store: &dyn Metastore, ino: Ino) -> Result<Option<StoredInode>, StoreError> {
     let key = inode_row_key(ino);
-    let value = store.get(&key)?;
+    let value = if_readable(store.get(&key))?;
     Ok(match value.map(|value| StoredRow::decode(&key, &value)) {
         Some(Ok(Some(StoredRow::Inode(inode)))) => Some(inode),
         _ => None,
@@ -62,7 +172,7 @@ pub(crate) fn names_in(
     let prefix = entries_prefix(dir, hash);
     let end = chiton_metastore::prefix_end(&prefix);
     let (mut names, mut seen) = (Vec::new(), 0);
-    each_row(store, &prefix, end.as_deref(), |(key, value)| {
+    let all = each_row(store, &prefix, end.as_deref(), |(key, value)| {
         if let Ok(Some(StoredRow::Entry { name, ino: target, .. })) = StoredRow::decode(&key, &value)
             && target == ino
         {
@@ -71,7 +181,8 @@ pub(crate) fn names_in(
         seen += 1;
         // Of all entries, one is enough; of those of one hash, there are few.
         Ok::<_, StoreError>(hash.is_some() || (names.is_empty() && seen < SEARCH_ROWS))
-    })?;
+    });
+    if_readable(all)?;
     Ok(names)
 }
 

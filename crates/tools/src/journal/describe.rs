@@ -85,6 +85,24 @@ pub fn describe(event: &Event) -> String {
                 None => format!("policy {} removed from {} ({path:?})", change.version, change.ino),
             }
         }
+        Event::Decoupled(d) => {
+            let branch = d.branch.as_ref().map(|name| format!(", branch {}", quoted(name)));
+            format!("decoupling {} of {} for {:?}{}", d.id, d.root(), d.identity, branch.unwrap_or_default())
+        }
+        Event::Attached(a) => {
+            format!("decoupling {} goes on with {:?}, client {}", a.id, a.identity, a.generation)
+        }
+        Event::Granted { id, ranges } => {
+            let count: u64 = ranges.iter().map(|(first, end)| end.0.saturating_sub(first.0)).sum();
+            format!("decoupling {id} may use {count} more inode numbers")
+        }
+        Event::Merged(merged) => match merged.state.window {
+            None => format!("decoupling {} is merged up to {}", merged.id, merged.state.merged),
+            Some((upto, done)) => {
+                format!("decoupling {} is merged by {done} events of its window up to {upto}", merged.id)
+            }
+        },
+        Event::DecouplingEnded { id } => format!("decoupling {id} ends"),
         Event::Noop => "nothing (erased)".to_owned(),
     }
 }

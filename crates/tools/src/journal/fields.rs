@@ -1,7 +1,7 @@
 //! An event as JSON: every field under its name.
 
 use chiton_namespace::{Body, Event, Extent, Over};
-use chiton_types::{Kind, Name, Time};
+use chiton_types::{Ino, Kind, Name, Time};
 use serde_json::{Value, json};
 
 /// The name of an event's type.
@@ -25,6 +25,11 @@ pub fn type_name(event: &Event) -> &'static str {
         Event::Noop => "noop",
         Event::Restore { .. } => "restore",
         Event::Touch { .. } => "touch",
+        Event::Decoupled(_) => "decoupled",
+        Event::Attached(_) => "attached",
+        Event::Granted { .. } => "granted",
+        Event::Merged(_) => "merged",
+        Event::DecouplingEnded { .. } => "decoupling-ended",
     }
 }
 
@@ -99,10 +104,32 @@ pub fn fields(event: &Event) -> Value {
             "text": change.text.as_ref().map(|t| String::from_utf8_lossy(t)), "uid": change.uid,
             "time_ns": change.time.0,
         }),
+        Event::Decoupled(d) => json!({
+            "realm": d.id.0, "inode": d.root().0, "branch": d.branch.as_ref().map(text), "owner": d.identity,
+            "session": d.owner.0, "generation": d.generation, "journal_at": d.journal_at, "uid": d.uid,
+            "policy": String::from_utf8_lossy(&d.policy), "base": d.base().0, "writer": d.map.writer(),
+            "ranges": ranges(d.map.ranges().iter().map(|range| (range.first, range.end))), "time_ns": d.since.0,
+        }),
+        Event::Attached(a) => json!({
+            "realm": a.id.0, "owner": a.identity, "session": a.owner.0, "generation": a.generation,
+            "journal_at": a.journal_at,
+        }),
+        Event::Granted { id, ranges: list } => {
+            json!({ "realm": id.0, "ranges": ranges(list.iter().copied()) })
+        }
+        Event::Merged(merged) => json!({
+            "realm": merged.id.0, "merged": merged.state.merged.0,
+            "window": merged.state.window.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
+        }),
+        Event::DecouplingEnded { id } => json!({ "realm": id.0 }),
         Event::Noop => json!({}),
     };
     value["type"] = json!(type_name(event));
     value
+}
+
+fn ranges(list: impl Iterator<Item = (Ino, Ino)>) -> Value {
+    list.map(|(first, end)| json!({ "first": first.0, "end": end.0 })).collect()
 }
 
 /// When an event happened, if it says so.
@@ -118,6 +145,7 @@ pub(crate) fn time_of(event: &Event) -> Option<Time> {
         Event::SetAttr { ctime, .. } | Event::Xattr { ctime, .. } => Some(*ctime),
         Event::Write { mtime, .. } => Some(*mtime),
         Event::Policy(change) => Some(change.time),
+        Event::Decoupled(d) => Some(d.since),
         _ => None,
     }
 }

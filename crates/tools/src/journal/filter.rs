@@ -151,6 +151,7 @@ pub(crate) fn touched(event: &Event) -> Vec<Ino> {
         | Event::Reclaim { ino, .. } => vec![*ino],
         Event::Clone { from, to, .. } => vec![*from, *to],
         Event::Policy(change) => vec![change.ino],
+        Event::Decoupled(decoupling) => vec![decoupling.root()],
         _ => Vec::new(),
     }
 }

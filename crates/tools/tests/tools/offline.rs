@@ -116,6 +116,58 @@ fn who_serves_keeps_others_out_and_a_damaged_journal_is_named_and_left() {
     assert_eq!(journal_of(files(dir.path())), journal_of(before));
 }
 
+/// A running server reads its journal never again; who checks it hears of the damage, and nothing is lost by it.
+#[test]
+fn damage_to_the_journal_of_a_running_server_is_named_and_its_orderly_end_outlives_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    format(dir.path());
+    let server = start(dir.path());
+    let user = Some((0, 0, Vec::new()));
+    let client = Client::embedded(server.clone(), ClientOptions { user, ..ClientOptions::default() });
+    let client = client.expect("a client");
+    populate(&server);
+    let hand = Hand::new(&server);
+    for n in 0..3 {
+        hand.dir(Ino::ROOT, &format!("dir {n}"));
+        hand.sync();
+    }
+    let look = || {
+        let mut found = Vec::new();
+        check_online(&client, &Options::default(), &mut |f| found.push(f), &mut |_| {}).expect("checks");
+        found.iter().map(|f| f.problem.name()).collect::<Vec<_>>()
+    };
+    assert_eq!(look(), Vec::<&str>::new());
+    let journal = dir.path().join("journal");
+    let (name, bytes) = files(&journal).pop_last().expect("a segment");
+    let flipped = |bytes: &[u8]| {
+        let mut bad = bytes.to_vec();
+        bad[64 + 20] ^= 0x10;
+        bad[64 + 20]
+    };
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(journal.join(&name)).expect("opens");
+    file.write_all_at(&[flipped(&bytes)], 64 + 20).expect("writes");
+    assert_eq!(look(), ["journal-damage"]);
+    let place = chiton_journal::FilePlace::open(&journal).expect("opens");
+    let survey = chiton_journal::survey::<chiton_journal::JournalError>(&place, &mut |_| Ok(()), &mut |_| {});
+    assert!(!survey.expect("reads").is_whole());
+    // It goes on, and its last checkpoint has everything.
+    hand.dir(Ino::ROOT, "later");
+    drop((hand, client));
+    server.shutdown().expect("ends");
+    drop(server);
+    assert_eq!(check(dir.path()).first().map(|f| f.problem.name()), Some("journal-damage"));
+    let data = DataAddress::from(dir.path());
+    let offline = chiton_server::Offline::open(&data, Arc::new(RealWorld)).expect("opens");
+    let stored = offline.stored().expect("says");
+    chiton_journal::reset(&*offline.place(), offline.identity(), stored.next()).expect("resets");
+    drop(offline);
+    assert_eq!(check(dir.path()), []);
+    let server = start(dir.path());
+    assert_eq!(Hand::new(&server).names(Ino::ROOT).len(), 5);
+    server.shutdown().expect("ends");
+}
+
 #[test]
 fn a_file_system_is_checked_while_it_is_served_and_changed() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_journal::{MemoryPlace, Shape};
+use chiton_journal::{MemoryPlace, Place, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore};
 use chiton_namespace::{Body, Extent, Make, Op, StoredInode, StoredRow, XattrHow, inode_row_key};
-use chiton_objects::{MemoryObjects, encode_block};
+use chiton_objects::{MemoryObjects, Objects, encode_block};
 use chiton_proto::{Answer, Call, Query};
 use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
 use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, Position, Time};
@@ -73,6 +73,23 @@ impl Rig {
         let rig = Rig::new();
         rig.serve(|server| populate(server));
         rig
+    }
+
+    /// The same, without making it anew.
+    pub(crate) fn copy(&self) -> Rig {
+        let (meta, objects) = (Arc::new(MemoryMetastore::new()), Arc::new(MemoryObjects::new()));
+        let rows = self.rows().into_iter().map(|(key, value)| (key, Some(value))).collect();
+        meta.commit(Batch { rows }).expect("commits");
+        for object in self.objects.list("", None, 1_000).expect("lists") {
+            let bytes = self.objects.get(&object.key, None).expect("reads");
+            objects.put(&object.key, &bytes).expect("puts");
+        }
+        let place = Arc::new(MemoryPlace::new(Shape::Grows));
+        for segment in self.place.list().expect("lists") {
+            let bytes = self.place.read(segment.number, u64::MAX).expect("reads");
+            place.publish(segment.number, &bytes).expect("publishes");
+        }
+        Rig { meta, objects, place, info: self.info.clone() }
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<StoredRow> {

@@ -35,6 +35,10 @@ impl BlockIo for GatedBlocks {
         self.inner.put(block, encoded)
     }
 
+    fn sync(&self) -> Result<(), BlockError> {
+        self.inner.sync()
+    }
+
     fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError> {
         self.inner.read_into(block, offset, into)
     }

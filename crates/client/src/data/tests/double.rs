@@ -107,6 +107,13 @@ impl Double {
         self.state.lock().fail = Some((n, refusal));
     }
 
+    /// As after a restart that forgot what came after `position`, which nobody changed since.
+    pub(super) fn restart_at(&self, ino: Ino, position: Position) {
+        let mut state = self.state.lock();
+        state.position = position.0;
+        state.files.get_mut(&ino).expect("a file").attr.position = position;
+    }
+
     /// Waits until the server's view of a file satisfies `is`.
     pub(super) fn wait_until(&self, ino: Ino, is: impl Fn(&Attr) -> bool) {
         let mut state = self.state.lock();

@@ -1,14 +1,16 @@
 //! A store that is full, rotten, or changed behind our back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_objects::Objects;
 use chiton_proto::LeaseMode;
-use chiton_types::Refusal;
+use chiton_types::{Position, Refusal};
+use chiton_world::sync::Mutex;
 
 use super::{Rig, caller, tiny};
 use crate::OpenFlags;
-use crate::data::FilesOptions;
+use crate::data::{FilesOptions, TellLoss};
 
 #[test]
 fn a_full_store_is_told_at_flush_and_the_data_wait_for_room() {
@@ -110,6 +112,21 @@ fn a_lost_session_loses_what_was_not_answered_and_says_so() {
     assert_eq!(member.all(fh), b"answered");
 }
 
+/// A server that was restarted gives positions again that the one before had given to what it lost.
+#[test]
+fn after_a_restart_older_positions_are_news() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (ino, fh) = member.create();
+    for byte in 1..=5 {
+        member.write(fh, 0, &[byte; 10]);
+        member.files.flush(fh).expect("flush");
+    }
+    rig.server.restart_at(ino, Position(1));
+    member.files.forget(true);
+    assert_eq!(member.all(fh), [5; 10]);
+}
+
 #[test]
 fn a_rotten_block_is_an_error_and_a_moved_one_is_found() {
     let rig = Rig::new();
@@ -150,13 +167,17 @@ fn dirty_data_reach_the_server_by_themselves() {
 #[test]
 fn what_a_recall_loses_is_told_to_every_handle_and_to_sync() {
     let rig = Rig::new();
-    let member = rig.member(tiny());
+    let losses = Arc::new(Mutex::new(Vec::new()));
+    let noted = losses.clone();
+    let tell_loss = TellLoss::new(move |ino, why| noted.lock().push((ino, why)));
+    let member = rig.member(FilesOptions { tell_loss, ..tiny() });
     let (ino, fh) = member.create();
     let [flushed, synced, spared] = [(); 3].map(|()| member.open(ino, OpenFlags::READ_WRITE));
     rig.objects.set_full(true);
     member.write(fh, 0, &[7; 100]);
     member.files.recall(ino, LeaseMode::None);
     rig.objects.set_full(false);
+    assert_eq!(*losses.lock(), [(ino, Refusal::NoSpace)]);
     let later = member.open(ino, OpenFlags::READ_WRITE);
     assert!(member.all(fh).is_empty(), "another client goes on without it");
     assert_eq!(member.files.push_all(), Ok(()), "nothing waits");

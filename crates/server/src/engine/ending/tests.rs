@@ -53,6 +53,7 @@ fn settings() -> Settings {
         sessions_max: 10,
         dirty_rows_max: 100_000,
         epoch: Epoch(1),
+        root: chiton_types::Ino::ROOT,
         shard_weights: vec![100],
     }
 }

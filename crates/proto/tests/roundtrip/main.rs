@@ -1,6 +1,8 @@
 //! Every message comes back from its bytes as it was; what is not a message's bytes is refused, without a panic and
 //! without an allocation out of proportion.
 
+mod realm;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -232,6 +234,7 @@ fn call() -> impl Strategy<Value = Call> {
             len
         }),
         text.prop_map(|what| Call::Admin { what }),
+        realm::call().prop_map(|call| Call::Realm(Box::new(call))),
         Just(Call::Ping),
         Just(Call::Bye),
     ]
@@ -351,6 +354,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         })),
         (lease(), attr()).prop_map(|(mode, attr)| Answer::Lease { mode, attr }),
         option::of(lock()).prop_map(Answer::Lock),
+        realm::answer().prop_map(Answer::Realm),
     ]
 }
 
@@ -366,15 +370,15 @@ fn reply() -> impl Strategy<Value = Reply> {
 
 fn hello() -> impl Strategy<Value = Hello> {
     let resume = option::of(any::<(u64, u64)>().prop_map(|(id, secret)| (SessionId(id), secret)));
-    (any::<(u32, u32)>(), select(&[Channel::Main, Channel::Recall][..]), resume, "[a-zé/]{0,100}").prop_map(
-        |((version, resend_count), channel, resume, identity)| Hello {
+    (any::<(u32, u32, bool)>(), select(&[Channel::Main, Channel::Recall][..]), resume, "[a-zé/]{0,100}")
+        .prop_map(|((version, resend_count, decouples), channel, resume, identity)| Hello {
             version,
             channel,
             resume,
             identity,
             resend_count,
-        },
-    )
+            decouples,
+        })
 }
 
 fn welcome() -> impl Strategy<Value = Welcome> {
@@ -559,6 +563,7 @@ fn limits_are_checked_at_both_ends() {
         resume: None,
         identity: "é".repeat(200),
         resend_count: 0,
+        decouples: false,
     };
     let mut bytes = Vec::new();
     hello.encode(&mut bytes);

@@ -1,0 +1,179 @@
+//! Commands about decoupled subtrees. Those of a mount are asked of it through its control socket, by
+//! anything in the subtree; the rest are asked of the server.
+
+mod at_mount;
+mod list;
+mod recover;
+mod run;
+
+use std::path::PathBuf;
+
+use chiton_server::DataAddress;
+use clap::Args;
+
+pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
+pub(crate) use self::list::decoupled;
+pub(crate) use self::recover::{recover, state_dir};
+pub(crate) use self::run::run;
+
+/// Options of `chiton decouple`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What is done below is then done by this mount alone, in its memory and its own journal, until it is merged or discarded. Others meet the policy's interfere_policy. A subtree whose policy says so (chiton policy set DIR batchfs) is decoupled by its first change, without this.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json"
+)]
+pub(crate) struct Decouple {
+    /// A directory of a mount.
+    pub(crate) path: PathBuf,
+    /// A policy file or a preset's name, for this time (default: the policy of the directory).
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton sync` and `chiton diff`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "PATH is anything in a subtree that its mount has decoupled.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see what there is so far; the job goes on\n  chiton diff /mnt/chiton/job           what a merge would do, and what it would meet\n  chiton diff /mnt/chiton/job --json"
+)]
+pub(crate) struct Within {
+    /// Anything in a decoupled subtree of a mount.
+    pub(crate) path: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    what it would do\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
+)]
+pub(crate) struct Merge {
+    /// Anything in a decoupled subtree of a mount.
+    pub(crate) path: PathBuf,
+    /// Only say what would be done: as chiton diff.
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Although files are open for writing there: their descriptors answer EIO from then on.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton discard`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton discard /mnt/chiton/job            the subtree is again what it was (with what was synced)\n  chiton discard /mnt/chiton/job --force"
+)]
+pub(crate) struct Discard {
+    /// Anything in a decoupled subtree of a mount.
+    pub(crate) path: PathBuf,
+    /// Although files are open for writing there: their descriptors answer EIO from then on.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton recouple`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A weak subtree is merged; of an invisible one somebody has to say what becomes of what was done.\n\nWith --force an administrator also ends what another client has, who may have vanished: what it has not merged stays in its journal (chiton decoupled tells where), which the server refuses from then on.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whoever has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled tells"
+)]
+pub(crate) struct Recouple {
+    /// Anything in a decoupled subtree of a mount; with --id: a mount point, a data directory or a server's address.
+    pub(crate) path: PathBuf,
+    /// The number of the decoupling.
+    #[arg(long, requires = "force")]
+    pub(crate) id: Option<u32>,
+    /// Merge what was done, whatever the policy says.
+    #[arg(long, conflicts_with = "discard")]
+    pub(crate) merge: bool,
+    /// Drop what was done, whatever the policy says.
+    #[arg(long)]
+    pub(crate) discard: bool,
+    /// Although files are open for writing, or another client has it.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton decoupled`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton decoupled /mnt/chiton\n  chiton decoupled tcp:server:7117 --json"
+)]
+pub(crate) struct Decoupled {
+    /// A mount point, a data directory, or a server's address.
+    pub(crate) target: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton recover`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount goes on with them by itself; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)"
+)]
+pub(crate) struct Recover {
+    /// The data directory or s3://BUCKET/PREFIX of the file system.
+    #[arg(
+        long,
+        value_name = "DIR|s3://BUCKET/PREFIX",
+        required_unless_present = "server",
+        conflicts_with = "server"
+    )]
+    pub(crate) data: Option<DataAddress>,
+    /// The address of its server.
+    #[arg(long)]
+    pub(crate) server: Option<chiton_proto::Address>,
+    /// Where mounts of this user leave their journals.
+    #[arg(long)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// A decoupling whose journal is in the object store, by its number: from any machine. May be repeated.
+    #[arg(long)]
+    pub(crate) id: Vec<u32>,
+    /// Say what is there (the default).
+    #[arg(long, conflicts_with_all = ["merge", "discard", "id"])]
+    pub(crate) list: bool,
+    /// Merge all of it.
+    #[arg(long, conflicts_with = "discard")]
+    pub(crate) merge: bool,
+    /// Drop all of it.
+    #[arg(long)]
+    pub(crate) discard: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Decouples the directory, runs the command, and merges what was done if the command ends with 0; else drops it. Ends as the command ended (128 + the signal's number if one killed it).\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at"
+)]
+pub(crate) struct Run {
+    /// A policy file or a preset's name (default: the policy of the directory).
+    #[arg(long)]
+    pub(crate) policy: Option<String>,
+    /// A directory of a mount.
+    #[arg(long)]
+    pub(crate) path: PathBuf,
+    /// If the command fails, leave the directory decoupled: chiton diff, then chiton merge or discard.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Print what became of it as JSON, in the last line of standard output (default: on standard error, in words).
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, num_args = 1..)]
+    pub(crate) command: Vec<std::ffi::OsString>,
+}

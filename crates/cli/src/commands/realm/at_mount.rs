@@ -1,0 +1,145 @@
+//! What is asked of the mount that has a subtree.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use chiton_mount::{ControlReply, ControlRequest, GiveBack, ask_control};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use super::{Decouple, Discard, Merge, Recouple, Within, list};
+use crate::commands::policy::read_policy;
+use crate::failure::{Class, Failure, Outcome};
+use crate::progress::Work;
+
+/// A path of a mount that can be asked.
+pub(super) struct Place {
+    pub(super) ino: u64,
+    socket: PathBuf,
+}
+
+/// What a mount has done.
+pub(super) struct Done {
+    pub(super) report: Value,
+    pub(super) text: String,
+    pub(super) exit_code: u8,
+}
+
+impl Place {
+    /// Where `path` is.
+    pub(super) fn find(path: &Path) -> Outcome<Place> {
+        let at = path.display();
+        let failed = |error: io::Error| match error.raw_os_error() {
+            Some(errno) if errno == Errno::BUSY.raw_os_error() => Failure::new(
+                Class::Busy,
+                format!(
+                    "{at} is decoupled by another client; chiton decoupled on the mount point tells whose it is"
+                ),
+            ),
+            _ if error.kind() == io::ErrorKind::NotFound => Failure::absent(format!("{at} does not exist")),
+            _ => Failure::failed(format!("{at}: {error}")),
+        };
+        let ino = std::fs::metadata(path).map_err(failed)?.ino();
+        let mut value = vec![0u8; 4096];
+        let len =
+            rustix::fs::getxattr(path, "chiton.control", &mut value[..]).map_err(|errno| match errno {
+                Errno::NODATA | Errno::OPNOTSUPP => Failure::absent(format!(
+                    "{at} is not in a mount of Chiton that can be asked; chiton mount mounts one"
+                )),
+                errno => failed(errno.into()),
+            })?;
+        value.truncate(len);
+        let socket = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(value));
+        Ok(Place { ino, socket })
+    }
+
+    /// Whether its mount has a decoupling.
+    pub(super) fn has(&self, realm: u32) -> bool {
+        let all = self.ask(&ControlRequest::List).map(|done| done.report);
+        all.is_ok_and(|all| all.as_array().is_some_and(|all| all.iter().any(|one| one["realm"] == realm)))
+    }
+
+    /// Asks its mount; how far a merge is is shown.
+    pub(super) fn ask(&self, request: &ControlRequest) -> Outcome<Done> {
+        let work = Work::counting("merging", "events");
+        let mut tell = |so_far: chiton_mount::Progress| work.count(so_far.events_done, so_far.events_total);
+        let reply = ask_control(&self.socket, request, &mut tell).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    ": only the user of the mount, root, and the owner of the subtree may ask"
+                }
+                _ => "",
+            };
+            Failure::failed(format!("the mount cannot be asked ({}): {error}{hint}", self.socket.display()))
+        })?;
+        match reply {
+            ControlReply::Done { report, text, exit_code } => Ok(Done { report, text, exit_code }),
+            ControlReply::Failed { message, exit_code } => Err(Failure::new(Class::of(exit_code), message)),
+            ControlReply::Progress(_) => Err(Failure::failed("the mount has no last word")),
+        }
+    }
+}
+
+impl Done {
+    /// Prints it. A conflict that stopped a merge is a failure.
+    pub(super) fn show(&self, json: bool) -> Outcome {
+        match json {
+            true => println!("{}", self.report),
+            false => println!("{}", self.text.trim_end()),
+        }
+        match self.exit_code {
+            0 => Ok(()),
+            code => Err(Failure::new(Class::of(code), STOPPED)),
+        }
+    }
+}
+
+const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort): what is not merged is still here; change it, or \
+                       set another on_conflict, and merge again, or discard it";
+
+pub(crate) fn decouple(args: &Decouple) -> Outcome {
+    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let place = Place::find(&args.path)?;
+    place.ask(&ControlRequest::Decouple { ino: place.ino, policy })?.show(args.json)
+}
+
+pub(crate) fn sync(args: &Within) -> Outcome {
+    let place = Place::find(&args.path)?;
+    place.ask(&ControlRequest::Sync { ino: place.ino })?.show(args.json)
+}
+
+pub(crate) fn diff(args: &Within) -> Outcome {
+    let place = Place::find(&args.path)?;
+    place.ask(&ControlRequest::Diff { ino: place.ino })?.show(args.json)
+}
+
+pub(crate) fn merge(args: &Merge) -> Outcome {
+    if args.dry_run {
+        return diff(&Within { path: args.path.clone(), json: args.json });
+    }
+    give_back(&args.path, GiveBack::Merge, args.force, args.json)
+}
+
+pub(crate) fn discard(args: &Discard) -> Outcome {
+    give_back(&args.path, GiveBack::Discard, args.force, args.json)
+}
+
+pub(crate) fn recouple(args: &Recouple) -> Outcome {
+    if args.force
+        && let Some(done) = list::end_of_another(args)?
+    {
+        return done.show(args.json);
+    }
+    let how = match (args.merge, args.discard) {
+        (true, _) => GiveBack::Merge,
+        (_, true) => GiveBack::Discard,
+        _ => GiveBack::AsThePolicySays,
+    };
+    give_back(&args.path, how, args.force, args.json)
+}
+
+fn give_back(path: &Path, how: GiveBack, force: bool, json: bool) -> Outcome {
+    let place = Place::find(path)?;
+    place.ask(&ControlRequest::GiveBack { ino: place.ino, how, force })?.show(json)
+}

@@ -1,0 +1,164 @@
+//! What the server knows of decoupled subtrees: who has which, and ending what somebody has.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use chiton_client::{Client, ask};
+use chiton_policy::{Policy, PolicyFile};
+use chiton_proto::{Answer, Call, RealmAnswer, RealmCall, RealmInfo};
+use chiton_types::Refusal;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use super::at_mount::{Done, Place};
+use super::{Decoupled, Recouple};
+use crate::failure::{Class, Failure, Outcome};
+use crate::target;
+
+pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
+    let client = target::client(&args.target)?;
+    let all = all(&client)?;
+    if args.json {
+        println!("{}", Value::from(all.iter().map(as_json).collect::<Vec<_>>()));
+        return Ok(());
+    }
+    if all.is_empty() {
+        println!("nothing is decoupled");
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["id", "path", "whose", "there", "policy", "others", "since", "inodes", "journal"]);
+    for info in &all {
+        let policy = policy(info);
+        let path = match &info.branch {
+            Some(branch) => format!("{} branch {}", path(info), text(branch.as_bytes())),
+            None => path(info),
+        };
+        table.add_row([
+            info.claim.realm.to_string(),
+            path,
+            info.owner.clone(),
+            if info.is_attached { "yes" } else { "gone" }.to_owned(),
+            policy.as_ref().map_or("?".to_owned(), |policy| policy.composition.to_string()),
+            policy.as_ref().map_or("?".to_owned(), |policy| policy.interfere.word().to_owned()),
+            chiton_tools::journal::utc(info.since),
+            format!("{} of {}", info.used, info.reserved),
+            info.journal_at.clone(),
+        ]);
+    }
+    println!("{}", table.trim_fmt());
+    Ok(())
+}
+
+/// All decouplings of the file system.
+fn all(client: &Client) -> Outcome<Vec<RealmInfo>> {
+    match call(client, RealmCall::List) {
+        Ok(RealmAnswer::Realms(all)) => Ok(all),
+        Ok(_) => Err(Failure::failed("the server's answer makes no sense")),
+        Err(refusal) => {
+            Err(Failure::failed(format!("the server does not tell what is decoupled: {refusal}")))
+        }
+    }
+}
+
+fn call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> {
+    match ask(&**client.service(), &client.caller(), Call::Realm(Box::new(call)))? {
+        Answer::Realm(answer) => Ok(answer),
+        _ => Err(Refusal::Io),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn path(info: &RealmInfo) -> String {
+    text(&info.path)
+}
+
+fn policy(info: &RealmInfo) -> Option<Policy> {
+    let file = PolicyFile::parse(std::str::from_utf8(&info.policy).ok()?).ok()?;
+    Policy::resolve(&file, &Policy::default()).ok()
+}
+
+fn as_json(info: &RealmInfo) -> Value {
+    let policy = policy(info);
+    json!({
+        "realm": info.claim.realm.0,
+        "generation": info.claim.generation,
+        "root": info.root.0,
+        "path": path(info),
+        "branch": info.branch.as_ref().map(|name| text(name.as_bytes())),
+        "owner": info.owner,
+        "attached": info.is_attached,
+        "journal_at": info.journal_at,
+        "composition": policy.as_ref().map(|policy| policy.composition.to_string()),
+        "interfere_policy": policy.as_ref().map(|policy| policy.interfere.word()),
+        "since_ns": info.since.0,
+        "base": info.base.0,
+        "merged": info.state.merged.0,
+        "inodes_reserved": info.reserved,
+        "inodes_used": info.used,
+    })
+}
+
+/// Ends the decoupling that `chiton recouple --force` means, if it is another client's; `None`: it is of the mount that
+/// the path is in, or there is none.
+pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
+    let (client, info) = match args.id {
+        Some(id) => {
+            let client = target::client(&args.path.display().to_string())?;
+            let info = all(&client)?.into_iter().find(|info| info.claim.realm.0 == id);
+            let info = info.ok_or_else(|| Failure::absent(format!("there is no decoupling {id}")))?;
+            (client, info)
+        }
+        None => {
+            let Some((mountpoint, _)) = target::mount_around(&args.path)? else {
+                return Err(Failure::absent(format!("{} is not in a mount of Chiton", args.path.display())));
+            };
+            let client = target::client(&mountpoint.display().to_string())?;
+            let absolute = std::path::absolute(&args.path)
+                .map_err(|e| Failure::failed(format!("{}: {e}", args.path.display())))?;
+            let within = Path::new("/").join(absolute.strip_prefix(&mountpoint).unwrap_or(Path::new("")));
+            let found = all(&client)?.into_iter().find(|info| {
+                let root = Path::new(std::ffi::OsStr::from_bytes(&info.path));
+                info.branch.is_none() && within.starts_with(root)
+            });
+            let Some(info) = found else { return Ok(None) };
+            (client, info)
+        }
+    };
+    if args.merge {
+        return Err(Failure::new(
+            Class::Failed,
+            "what another client did is in its journal: only that client, or chiton recover where the journal is, merges it",
+        ));
+    }
+    // The mount that has it ends it better: it knows what it has. If it is gone, it cannot be asked.
+    if args.id.is_none() && Place::find(&args.path).is_ok_and(|place| place.has(info.claim.realm.0)) {
+        return Ok(None);
+    }
+    match call(&client, RealmCall::End { claim: info.claim, force: true }) {
+        Ok(RealmAnswer::Ended) => {}
+        Ok(_) => return Err(Failure::failed("the server's answer makes no sense")),
+        Err(refusal) => {
+            return Err(Failure::failed(format!(
+                "decoupling {} cannot be ended: {refusal}",
+                info.claim.realm
+            )));
+        }
+    }
+    let text = format!(
+        "decoupling {} of {} is over; what {} had not merged stays in its journal ({})",
+        info.claim.realm,
+        path(&info),
+        info.owner,
+        info.journal_at
+    );
+    Ok(Some(Done {
+        report: json!({ "ended": true, "realm": info.claim.realm.0, "path": path(&info) }),
+        text,
+        exit_code: 0,
+    }))
+}

@@ -1,0 +1,179 @@
+//! `chiton recover`: the journals of subtrees whose mount died, without a new mount.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_proto::Address;
+use chiton_realm::{MergeProgress, Realm, RealmError, Realms, RealmsOptions};
+use chiton_server::{DataAddress, Server, ServerOptions, StartError};
+use chiton_types::RealmId;
+use chiton_world::RealWorld;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+
+use super::Recover;
+use crate::failure::{Class, Failure, Outcome};
+use crate::progress::Work;
+use crate::target;
+
+/// Where journals of decoupled subtrees are, unless somebody says otherwise: of root /var/lib/chiton, of others in their
+/// state folder.
+pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
+    if let Some(dir) = given {
+        return std::path::absolute(dir).map_err(|e| Failure::failed(format!("{}: {e}", dir.display())));
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/chiton"));
+    }
+    let set = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+    let none = "there is no place for the journals of decoupled subtrees: give --state-dir, or set HOME";
+    Ok(state.ok_or_else(|| Failure::failed(none))?.join("chiton"))
+}
+
+pub(crate) fn recover(args: &Recover) -> Outcome {
+    if !args.id.is_empty() && !args.merge && !args.discard {
+        return Err(Failure::failed("say what becomes of it: --merge or --discard"));
+    }
+    let dir = state_dir(args.state_dir.as_ref())?;
+    let (client, server) = client(args)?;
+    let client = Arc::new(client);
+    let options = RealmsOptions { state_dir: dir.clone(), client: ClientOptions::default() };
+    let realms = Realms::new(client.clone(), options);
+    let ended = match args.merge || args.discard {
+        true => end_all(args, &realms),
+        false => list(args, &realms, &dir),
+    };
+    let synced =
+        client.sync().map_err(|r| Failure::failed(format!("not everything could be made durable: {r}")));
+    drop((realms, client));
+    let stopped = server.map_or(Ok(()), |server| {
+        server.shutdown().map_err(|e| Failure::failed(format!("the last checkpoint failed: {e}")))
+    });
+    ended.and(synced).and(stopped)
+}
+
+/// Of the server that serves the file system, or of one in this process.
+fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
+    let options = ClientOptions {
+        identity: format!("chiton recover, process {}", std::process::id()),
+        decouples: true,
+        ..ClientOptions::default()
+    };
+    let connect = |address: &Address| {
+        Client::connect(address, options.clone())
+            .map_err(|e| Failure::absent(format!("no server answers at {address}: {e}")))
+    };
+    let data = match (&args.server, &args.data) {
+        (Some(address), _) => return Ok((connect(address)?, None)),
+        (None, Some(data)) => target::absolute(data)?,
+        (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
+    };
+    match start(&data) {
+        Ok(server) => {
+            let client = Client::embedded(server.clone(), options).map_err(Failure::failed)?;
+            Ok((client, Some(server)))
+        }
+        Err(StartError::Held { .. }) => Ok((connect(&Address::Unix(target::socket(&data)?))?, None)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn start(data: &DataAddress) -> Result<Arc<Server>, StartError> {
+    let work = Work::begin("replaying the journal");
+    let progress = Arc::new(move |progress| work.tell(progress));
+    Server::start(
+        data,
+        ServerOptions { progress: Some(progress), ..ServerOptions::default() },
+        Arc::new(RealWorld),
+    )
+}
+
+fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
+    let left = realms.left().map_err(|error| failure(&error))?;
+    if args.json {
+        println!("{}", serde_json::to_string(&left).map_err(Failure::failed)?);
+        return Ok(());
+    }
+    if left.is_empty() {
+        println!("nothing of this file system is left in {}", dir.display());
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["id", "inode of the root", "branch", "state", "journal"]);
+    for one in &left {
+        table.add_row([
+            one.realm.to_string(),
+            one.root.to_string(),
+            one.branch.clone().unwrap_or_default(),
+            if one.in_use { "a mount has it" } else { "left" }.to_owned(),
+            format!("{}, {}", one.dir.display(), crate::size::human(one.journal_bytes)),
+        ]);
+    }
+    println!("{}\nchiton recover --merge merges what is left, --discard drops it", table.trim_fmt());
+    Ok(())
+}
+
+/// Merges or drops all that can be gone on with; the first failure is the command's.
+fn end_all(args: &Recover, realms: &Realms) -> Outcome {
+    let mut first = None;
+    let (mut reports, mut count) = (Vec::new(), 0);
+    let found = match args.id.is_empty() {
+        true => realms.recover(),
+        false => args.id.iter().map(|id| realms.adopt(RealmId(*id))).collect(),
+    };
+    for recovered in found {
+        let ended = recovered.and_then(|realm| end(args, &realm));
+        match ended {
+            Ok((report, text)) => {
+                count += 1;
+                reports.push(report);
+                if !args.json {
+                    println!("{}", text.trim_end());
+                }
+            }
+            Err(error) => {
+                reports.push(json!({ "error": error.to_string() }));
+                eprintln!("chiton: {error}");
+                first.get_or_insert(error);
+            }
+        }
+    }
+    match args.json {
+        true => println!("{}", Value::from(reports)),
+        false if count == 0 && first.is_none() => println!("nothing is left of this file system"),
+        false => {}
+    }
+    // What was not ended stays for another try.
+    for error in realms.close() {
+        eprintln!("chiton: {error}");
+        first.get_or_insert(error);
+    }
+    first.map_or(Ok(()), |error| Err(failure(&error)))
+}
+
+fn end(args: &Recover, realm: &Realm) -> Result<(Value, String), RealmError> {
+    if args.discard {
+        realm.discard()?;
+        let text = format!("decoupling {}: dropped", realm.id());
+        return Ok((json!({ "realm": realm.id().0, "discarded": true }), text));
+    }
+    let work = Work::counting("merging", "events");
+    let tell = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
+    let report = realm.merge(&tell)?;
+    if report.stopped {
+        let what =
+            format!("decoupling {}: a conflict stopped the merge (on_conflict: abort)\n{report}", realm.id());
+        return Err(RealmError::new(chiton_types::Refusal::Exists, what, ""));
+    }
+    let text = format!("decoupling {}: {report}", realm.id());
+    let mut value = serde_json::to_value(&report).unwrap_or_default();
+    value["realm"] = realm.id().0.into();
+    Ok((value, text))
+}
+
+fn failure(error: &RealmError) -> Failure {
+    Failure::new(Class::of(error.exit_code()), error.to_string())
+}

@@ -1,0 +1,462 @@
+//! Decoupled subtrees as people and jobs use them: through mounts and commands, with another mount looking on.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::rig::{Mounted, Process, Scratch, checkable, chiton, is_root, serve, until, write_checkable};
+
+/// Everything that stat(2), read(2) and listxattr(2) tell of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    mode: u32,
+    owner: (u32, u32),
+    mtime: (i64, i64),
+    /// Of directories it is the file system's own matter.
+    size: u64,
+    links: u64,
+    /// The first path of the same inode.
+    same_as: PathBuf,
+    content: Vec<u8>,
+    xattrs: BTreeMap<String, Vec<u8>>,
+}
+
+/// A tree, by path from its root.
+fn look(root: &Path) -> BTreeMap<PathBuf, Seen> {
+    let (mut seen, mut inodes, mut rest) = (BTreeMap::new(), BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(path) = rest.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let kind = meta.file_type();
+        let content = match () {
+            () if kind.is_dir() => Vec::new(),
+            () if kind.is_symlink() => {
+                fs::read_link(&path).expect("a target").into_os_string().into_encoded_bytes()
+            }
+            () => fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+        };
+        if kind.is_dir() {
+            rest.extend(fs::read_dir(&path).expect("a listing").map(|entry| entry.expect("an entry").path()));
+        }
+        let name = path.strip_prefix(root).expect("below it").to_owned();
+        let links = if kind.is_dir() { 0 } else { meta.nlink() };
+        inodes.entry(meta.ino()).or_insert_with(Vec::new).push(name.clone());
+        let xattrs = if kind.is_symlink() { BTreeMap::new() } else { xattrs(&path) };
+        let one = Seen {
+            mode: meta.mode(),
+            owner: (meta.uid(), meta.gid()),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            size: if kind.is_dir() { 0 } else { meta.size() },
+            links,
+            same_as: PathBuf::new(),
+            content,
+            xattrs,
+        };
+        seen.insert(name, one);
+    }
+    for mut names in inodes.into_values() {
+        names.sort();
+        for name in &names {
+            seen.get_mut(name).expect("seen").same_as.clone_from(&names[0]);
+        }
+    }
+    seen
+}
+
+fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut names = vec![0u8; 4096];
+    let len = rustix::fs::listxattr(path, &mut names[..]).expect("names");
+    let names = names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+    names
+        .map(|name| {
+            let name = String::from_utf8(name.to_vec()).expect("text");
+            let mut value = vec![0u8; 4096];
+            let len = rustix::fs::getxattr(path, name.as_str(), &mut value[..]).expect("a value");
+            value.truncate(len);
+            (name, value)
+        })
+        .collect()
+}
+
+/// That two trees are the same; what is not is named, without its content.
+fn assert_same(left: &BTreeMap<PathBuf, Seen>, right: &BTreeMap<PathBuf, Seen>) {
+    let names = |tree: &BTreeMap<PathBuf, Seen>| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(left), names(right));
+    for (name, one) in left {
+        let (mut one, mut other) = (one.clone(), right[name].clone());
+        assert!(one.content == other.content, "{} has other content", name.display());
+        (one.content, other.content) = (Vec::new(), Vec::new());
+        assert_eq!(one, other, "{}", name.display());
+    }
+}
+
+/// A small tree with one of everything.
+fn plant(root: &Path) {
+    fs::create_dir_all(root.join("dir/deep/deeper")).expect("folders");
+    fs::create_dir(root.join("empty")).expect("a folder");
+    for (at, len) in [0, 1, 4096, 70_000, 300_000].into_iter().enumerate() {
+        write_checkable(&root.join(format!("dir/file{at}")), at as u64, len).expect("a file");
+    }
+    for at in 0..300 {
+        fs::write(root.join(format!("dir/deep/small{at}")), format!("small {at}")).expect("a file");
+    }
+    fs::hard_link(root.join("dir/file2"), root.join("dir/deep/link")).expect("a link");
+    symlink("../dir/file1", root.join("empty/pointer")).expect("a link");
+    symlink("nowhere", root.join("dangling")).expect("a link");
+    fs::set_permissions(root.join("dir/file3"), fs::Permissions::from_mode(0o4751)).expect("a mode");
+    fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o1777)).expect("a mode");
+    File::open(root.join("dir/file1"))
+        .and_then(|file| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_234_567_890, 123_456_789);
+            file.set_times(fs::FileTimes::new().set_modified(time).set_accessed(time))
+        })
+        .expect("a time");
+}
+
+fn run(args: &[&str]) -> Output {
+    chiton().args(args).output().expect("chiton runs")
+}
+
+fn done(args: &[&str]) -> String {
+    let out = run(args);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "chiton {args:?} ({}): {said}", out.status);
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+fn refused(args: &[&str], code: i32, words: &str) {
+    let out = run(args);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(code), "chiton {args:?}: {said}");
+    assert!(said.contains(words), "chiton {args:?} does not say {words:?}: {said}");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
+    result.expect_err("it is refused").raw_os_error()
+}
+
+/// A server, and one mount with a place for its journals; a second one looks on.
+struct Two {
+    // Ended in this order.
+    far: Mounted,
+    near: Mounted,
+    _server: Process,
+    scratch: Scratch,
+}
+
+impl Two {
+    fn new() -> Option<Two> {
+        if !is_root() {
+            return None;
+        }
+        let scratch = Scratch::new();
+        scratch.format();
+        let server = serve(&scratch, &[]);
+        let near = mount_near(&scratch, "near");
+        let state = text(&scratch.path("far-state")).to_owned();
+        let far = Mounted::beside(&scratch, "far", &["--state-dir", &state]);
+        Some(Two { far, near, _server: server, scratch })
+    }
+
+    /// A directory with a policy.
+    fn job(&self, policy: &str) -> (PathBuf, PathBuf) {
+        let (near, far) = (self.near.path("job"), self.far.path("job"));
+        fs::create_dir(&near).expect("a directory");
+        done(&["policy", "set", text(&near), policy]);
+        (near, far)
+    }
+
+    fn decouplings(&self) -> Vec<Value> {
+        let all: Value =
+            serde_json::from_str(&done(&["decoupled", "--json", text(&self.far.dir)])).expect("JSON");
+        all.as_array().expect("a list").clone()
+    }
+}
+
+/// A mount whose journals are where those of the near one are.
+fn mount_near(scratch: &Scratch, at: &str) -> Mounted {
+    let state = text(&scratch.path("state")).to_owned();
+    Mounted::beside(scratch, at, &["--state-dir", &state])
+}
+
+/// S58, S59, S60, S61.
+#[test]
+fn a_tree_unpacked_in_a_batchfs_subtree_is_there_for_others_when_it_is_merged() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    let source = two.scratch.path("source");
+    plant(&source);
+    let tar = |args: &[&str]| {
+        let status = Command::new("tar").args(args).status().expect("tar runs");
+        assert!(status.success(), "tar {args:?}: {status}");
+    };
+    let archive = two.scratch.path("archive.tar");
+    tar(&["-C", text(&source), "--format=posix", "-cf", text(&archive), "."]);
+    assert!(two.decouplings().is_empty());
+    tar(&["-C", text(&near), "-xf", text(&archive)]);
+    rustix::fs::setxattr(near.join("dir/file4"), "user.colour", b"red", rustix::fs::XattrFlags::empty())
+        .expect("an attribute");
+    rustix::fs::setxattr(source.join("dir/file4"), "user.colour", b"red", rustix::fs::XattrFlags::empty())
+        .expect("an attribute");
+
+    let here = look(&near);
+    assert_same(&look(&source), &here);
+    assert_eq!(two.decouplings()[0]["path"], "/job");
+    // Nobody else gets in, and the name is there.
+    assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
+    assert_eq!(errno(fs::write(far.join("intruder"), "")), Some(libc_busy()));
+    let names: Vec<_> =
+        fs::read_dir(&two.far.dir).expect("a listing").map(|e| e.expect("an entry").file_name()).collect();
+    assert_eq!(names, ["job"]);
+    refused(&["merge", text(&far)], 3, "decoupled by another client");
+    // What is outside is not disturbed.
+    fs::write(two.far.path("beside"), "x").expect("a write");
+    assert_eq!(fs::read(two.near.path("beside")).expect("a read"), b"x");
+
+    // A border is a border.
+    let crossed = |result: std::io::Result<()>| {
+        assert_eq!(result.expect_err("a border").kind(), ErrorKind::CrossesDevices)
+    };
+    crossed(fs::rename(near.join("dir/file1"), two.near.path("file1")));
+    crossed(fs::rename(two.near.path("beside"), near.join("beside")));
+    crossed(fs::hard_link(near.join("dir/file1"), two.near.path("file1")));
+    crossed(fs::hard_link(two.near.path("beside"), near.join("beside")));
+    assert_eq!(errno(fs::rename(&near, two.near.path("other"))), Some(libc_busy()));
+
+    let report: Value = serde_json::from_str(&done(&["merge", "--json", text(&near)])).expect("JSON");
+    assert_eq!(
+        (&report["ended"], &report["conflict_count"], &report["lost_count"]),
+        (&Value::Bool(true), &0.into(), &0.into()),
+        "{report}"
+    );
+    assert_same(&here, &look(&far));
+    assert_same(&here, &look(&near));
+    assert!(two.decouplings().is_empty());
+    refused(&["merge", text(&near)], 4, "no subtree that this mount has decoupled");
+    // Whoever changes something next has it next.
+    fs::remove_file(far.join("dir/file0")).expect("ours now");
+    assert_eq!(errno(fs::metadata(&near)), Some(libc_busy()));
+    done(&["merge", text(&far)]);
+    assert_eq!(fs::metadata(near.join("dir/file0")).expect_err("gone").kind(), ErrorKind::NotFound);
+}
+
+fn libc_busy() -> i32 {
+    rustix::io::Errno::BUSY.raw_os_error()
+}
+
+/// S62: "`chiton run` merges what a command did if it ends with 0, and else drops it."
+#[test]
+fn a_command_that_succeeds_is_merged_and_one_that_fails_leaves_nothing() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = (two.near.path("job"), two.far.path("job"));
+    fs::create_dir(&near).expect("a directory");
+    fs::write(near.join("before"), "before").expect("a write");
+    let script = |script: &str, more: &[&str]| {
+        let mut args = vec!["run", "--policy", "batchfs", "--path", text(&near)];
+        args.extend(more);
+        args.extend(["--", "sh", "-c", script, text(&near)]);
+        run(&args)
+    };
+    let made = script("echo made > $0/made; rm $0/before; mkdir $0/dir", &[]);
+    assert_eq!(made.status.code(), Some(0), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(fs::read(far.join("made")).expect("merged"), b"made\n");
+    assert!(!far.join("before").exists() && far.join("dir").is_dir());
+
+    let failed = script("echo more > $0/more; echo other > $0/made; exit 7", &[]);
+    assert_eq!(failed.status.code(), Some(7), "{}", String::from_utf8_lossy(&failed.stderr));
+    for job in [&near, &far] {
+        assert!(!job.join("more").exists());
+        assert_eq!(fs::read(job.join("made")).expect("as before"), b"made\n");
+    }
+    let killed = script("echo more > $0/more; kill -9 $$", &[]);
+    assert_eq!(killed.status.code(), Some(128 + 9));
+    assert!(!near.join("more").exists());
+
+    let kept = script("echo kept > $0/kept; exit 3", &["--keep"]);
+    assert_eq!(kept.status.code(), Some(3));
+    assert_eq!(fs::read(near.join("kept")).expect("left"), b"kept\n");
+    assert!(done(&["diff", text(&near)]).contains("kept"));
+    done(&["discard", text(&near)]);
+    assert!(!near.join("kept").exists());
+    refused(&["run", "--policy", "posix", "--path", text(&near), "--", "true"], 1, "strong");
+    assert!(two.decouplings().is_empty());
+}
+
+/// S63: "With `durability: local`, what was fsynced in a decoupled subtree survives the death of its mount …"
+#[test]
+fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
+    let Some(mut two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    let mut files = Vec::new();
+    for at in 0..20u64 {
+        let path = near.join(format!("file{at}"));
+        write_checkable(&path, at, 1 + 9_000 * at as usize).expect("a write");
+        files.push(File::open(&path).expect("an open"));
+    }
+    fs::create_dir(near.join("dir")).expect("a directory");
+    fs::rename(near.join("file3"), near.join("dir/moved")).expect("a rename");
+    files[0].sync_all().expect("an fsync");
+    drop(files);
+    two.near.process.kill();
+    // Others wait for somebody to decide.
+    assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
+    two.near = mount_near(&two.scratch, "again");
+    let near = two.near.path("job");
+    assert!(two.near.process.said().contains("goes on with decoupling"));
+    let check = |job: &Path| {
+        for at in (0..20u64).filter(|at| *at != 3) {
+            let content = fs::read(job.join(format!("file{at}"))).expect("it is there");
+            assert!(content == checkable(at, 1 + 9_000 * at as usize), "file{at}");
+        }
+        assert!(fs::read(job.join("dir/moved")).expect("it is there") == checkable(3, 27_001));
+    };
+    check(&near);
+    fs::write(near.join("after"), "after").expect("work goes on");
+    done(&["merge", text(&near)]);
+    check(&far);
+    assert_eq!(fs::read(far.join("after")).expect("merged"), b"after");
+}
+
+/// S63, without a mount.
+#[test]
+fn what_a_killed_mount_left_is_merged_by_a_command() {
+    let Some(mut two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    fs::write(near.join("kept"), "kept").expect("a write");
+    File::open(near.join("kept")).and_then(|file| file.sync_all()).expect("an fsync");
+    two.near.process.kill();
+    let socket = format!("unix:{}", two.scratch.data().join("socket").display());
+    let state = text(&two.scratch.path("state")).to_owned();
+    let recover = ["recover", "--server", &socket, "--state-dir", &state];
+    assert!(done(&recover).contains("left"));
+    assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
+    let merged: Value =
+        serde_json::from_str(&done(&[&recover[..], &["--merge", "--json"]].concat())).expect("JSON");
+    assert_eq!(merged[0]["ended"], true, "{merged}");
+    assert_eq!(fs::read(far.join("kept")).expect("merged"), b"kept");
+    assert!(done(&recover).contains("nothing"));
+}
+
+/// S63: "`global`: in the object store, and any machine may go on with it …"
+#[test]
+fn what_is_in_the_object_store_is_merged_from_anywhere() {
+    let Some(mut two) = Two::new() else { return };
+    let policy = two.scratch.path("global.yml");
+    fs::write(&policy, "consistency: weak\ndurability: global\ninterfere_policy: block\n").expect("a file");
+    let (near, far) = two.job(text(&policy));
+    fs::write(near.join("kept"), "kept").expect("a write");
+    File::open(near.join("kept")).and_then(|file| file.sync_all()).expect("an fsync");
+    two.near.process.kill();
+    fs::remove_dir_all(two.scratch.path("state"))
+        .or_else(|e| match e.kind() {
+            ErrorKind::NotFound => Ok(()),
+            _ => Err(e),
+        })
+        .expect("that machine is gone");
+    let id = two.decouplings()[0]["realm"].to_string();
+    let socket = format!("unix:{}", two.scratch.data().join("socket").display());
+    let state = text(&two.scratch.path("elsewhere")).to_owned();
+    let recover = ["recover", "--server", &socket, "--state-dir", &state, "--id", &id];
+    refused(&recover, 1, "--merge or --discard");
+    done(&[&recover[..], &["--merge"]].concat());
+    assert_eq!(fs::read(far.join("kept")).expect("merged"), b"kept");
+    refused(&[&recover[..], &["--merge"]].concat(), 4, "there is no decoupling");
+}
+
+/// S64: "… a mount's end merges what is weak."
+#[test]
+fn the_end_of_a_mount_merges_what_is_weak_and_keeps_what_is_invisible() {
+    let Some(mut two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    let hidden = two.near.path("hidden");
+    fs::create_dir(&hidden).expect("a directory");
+    done(&["policy", "set", text(&hidden), "deltafs"]);
+    fs::write(near.join("weak"), "weak").expect("a write");
+    fs::write(hidden.join("invisible"), "invisible").expect("a write");
+    assert_eq!(two.decouplings().len(), 2);
+    refused(&["recouple", text(&hidden)], 1, "--discard");
+    let next = Mounted::beside(&two.scratch, "next", &["--state-dir", text(&two.scratch.path("next-state"))]);
+    std::mem::replace(&mut two.near, next).unmount();
+    assert_eq!(fs::read(far.join("weak")).expect("merged"), b"weak");
+    assert_eq!(errno(fs::metadata(two.far.path("hidden"))), Some(libc_busy()));
+    // The next mount of this machine goes on with it.
+    let back = mount_near(&two.scratch, "again");
+    assert_eq!(fs::read(back.path("hidden/invisible")).expect("kept"), b"invisible");
+    done(&["recouple", "--merge", text(&back.path("hidden"))]);
+    assert_eq!(fs::read(two.far.path("hidden/invisible")).expect("merged"), b"invisible");
+    back.unmount();
+}
+
+/// S65: open files go on; S54: a policy that is set while the directory is in use.
+#[test]
+fn files_that_are_open_when_their_directory_is_decoupled_go_on() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = (two.near.path("job"), two.far.path("job"));
+    fs::create_dir(&near).expect("a directory");
+    fs::write(near.join("read"), "what is read").expect("a write");
+    fs::write(near.join("written"), "0123456789").expect("a write");
+    let reader = File::open(near.join("read")).expect("an open");
+    let writer = File::options().read(true).write(true).open(near.join("written")).expect("an open");
+    writer.write_all_at(b"before", 0).expect("a write");
+    done(&["policy", "set", text(&near), "batchfs"]);
+    fs::write(near.join("new"), "new").expect("decouples");
+    assert_eq!(two.decouplings().len(), 1);
+    let mut got = [0; 12];
+    reader.read_exact_at(&mut got, 0).expect("it goes on");
+    assert_eq!(&got, b"what is read");
+    writer.write_all_at(b"after", 10).expect("it goes on");
+    assert_eq!(fs::read(near.join("written")).expect("a read"), b"before6789after");
+    // As long as it is open for writing, nothing is given back but by force.
+    refused(&["merge", text(&near)], 3, "open for writing");
+    drop(writer);
+    done(&["merge", text(&near)]);
+    assert_eq!(fs::read(far.join("written")).expect("merged"), b"before6789after");
+    // The reader goes on, and sees what others do from now on.
+    done(&["policy", "set", text(&near), "posix"]);
+    fs::write(far.join("read"), "what is READ").expect("a write");
+    let mut got = [0; 12];
+    until("the reader sees it", || {
+        reader.read_exact_at(&mut got, 0).expect("it goes on");
+        &got == b"what is READ"
+    });
+}
+
+/// S66: by force, descriptors that are open for writing answer EIO.
+#[test]
+fn by_force_a_subtree_is_given_back_from_under_its_writers() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    let mut file = File::create(near.join("file")).expect("a file");
+    file.write_all(b"merged").expect("a write");
+    done(&["recouple", "--force", text(&near)]);
+    assert_eq!(fs::read(far.join("file")).expect("merged"), b"merged");
+    let lost = file.write_all(b"lost").and_then(|()| file.sync_all());
+    assert_eq!(errno(lost), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert!(two.near.process.said().contains("open for writing"));
+}
+
+/// S66: an administrator ends what a client has that is gone for good.
+#[test]
+fn what_a_vanished_client_has_is_ended_by_force() {
+    let Some(mut two) = Two::new() else { return };
+    let (near, far) = two.job("deltafs");
+    fs::write(near.join("file"), "never merged").expect("a write");
+    two.near.process.kill();
+    refused(&["recouple", text(&far)], 3, "decoupled by another client");
+    assert!(done(&["recouple", "--force", text(&far)]).contains("stays in its journal"));
+    assert_eq!(fs::read_dir(&far).expect("it is back").count(), 0);
+    // The old client's journal is refused from now on.
+    let socket = format!("unix:{}", two.scratch.data().join("socket").display());
+    let state = text(&two.scratch.path("state")).to_owned();
+    let out = run(&["recover", "--server", &socket, "--state-dir", &state, "--merge"]);
+    assert_eq!(out.status.code(), Some(3), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(fs::read_dir(&far).expect("as before").count(), 0);
+}

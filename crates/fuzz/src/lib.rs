@@ -1,0 +1,30 @@
+//! Hostile input: every reader of bytes that others wrote, and inputs for it that are nearly right.
+//!
+//! ```text
+//!   seeds (valid input) ──▶ mutate ──▶ repair (checksums) ──▶ target: any answer, but no panic and no allocation by an
+//!        ▲                                                            unchecked length
+//!        └── what was interesting is the libFuzzer's to find: `fuzz/` has the same targets for it
+//! ```
+//!
+//! Invariants:
+//! - A run is a function of its seed: what failed is written down, with the command that tries it again.
+//! - It needs neither a nightly compiler nor a sanitizer, so that a short run is part of every test run.
+
+mod memory;
+mod mutate;
+mod run;
+mod targets;
+
+pub use memory::Watched;
+pub use mutate::{Random, mutate};
+pub use run::{Failure, Report, command, run};
+pub use targets::{TARGETS, Target};
+
+/// Gives an input to the target of this name.
+///
+/// # Panics
+/// If there is no such target, or it does not survive.
+pub fn try_one(name: &str, input: &[u8]) -> bool {
+    let target = TARGETS.iter().find(|target| target.name == name).expect("a target");
+    (target.run)(input)
+}

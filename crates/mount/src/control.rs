@@ -1,0 +1,132 @@
+//! What is asked of a running mount about its decoupled subtrees, through a Unix socket of its own.
+//!
+//! ```text
+//!   chiton merge DIR ─ getfattr chiton.control DIR ─▶ socket ─ request ─▶ Control ─▶ Realms
+//!                     ◀─ progress, progress, …, done or failed ──────────────┘
+//! ```
+//!
+//! Lines of JSON both ways ([`ControlRequest`], [`ControlReply`]), one request a connection.
+//!
+//! Invariants:
+//! - The system says who asks (SO_PEERCRED): root, the user of the mount, and the owner of the subtree are heard.
+//! - A request never takes a dispatch thread.
+
+mod act;
+mod ask;
+mod message;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use self::ask::ask_control;
+pub use self::message::{ControlReply, ControlRequest, GiveBack, Progress};
+use crate::router::Router;
+
+/// Longest request: a policy and a little more.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+/// Most requests at once.
+const REQUESTS_MAX: usize = 64;
+/// Who has connected and does not ask is not waited for longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The socket of one mount. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+    is_closed: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Listens at `path`, whose directory only this user may change. `for_others`: users who are let into the mount may
+    /// ask, too.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn serve(path: &Path, router: &Arc<Router>, for_others: bool) -> io::Result<Control> {
+        // What another mount left there is dead: names contain the process.
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        let mode = if for_others { 0o666 } else { 0o600 };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        let (is_closed, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (closed, router) = (is_closed.clone(), Arc::downgrade(router));
+        let body = move || {
+            for stream in listener.incoming() {
+                if closed.load(Ordering::Acquire) {
+                    return;
+                }
+                let (Ok(stream), Some(router)) = (stream, router.upgrade()) else { continue };
+                if under_way.fetch_add(1, Ordering::AcqRel) >= REQUESTS_MAX {
+                    under_way.fetch_sub(1, Ordering::AcqRel);
+                    continue;
+                }
+                let ended = under_way.clone();
+                let answer = move || {
+                    // Who asked has gone away: nobody to tell.
+                    let _ = answer(&stream, &router);
+                    ended.fetch_sub(1, Ordering::AcqRel);
+                };
+                let spawned = std::thread::Builder::new().name("chiton-control".to_owned()).spawn(answer);
+                if spawned.is_err() {
+                    under_way.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("chiton-listen".to_owned()).spawn(body)?;
+        Ok(Control { path: path.to_owned(), is_closed, thread: Some(thread) })
+    }
+
+    /// What `chiton.control` says.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.is_closed.store(true, Ordering::Release);
+        // Wakes the thread. If it cannot be reached, it ends with the process.
+        if UnixStream::connect(&self.path).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // It does not panic.
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn answer(stream: &UnixStream, router: &Router) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    let reply = match serde_json::from_str::<ControlRequest>(&line) {
+        Ok(request) => {
+            let tell = |progress: Progress| {
+                // Who asked may be gone; what was asked for is done all the same.
+                let _ = send(stream, &ControlReply::Progress(progress));
+            };
+            act::carry_out(router, &peer, &request, &tell)
+        }
+        Err(error) => ControlReply::Failed { message: format!("not a request: {error}"), exit_code: 2 },
+    };
+    send(stream, &reply)
+}
+
+fn send(mut stream: &UnixStream, reply: &ControlReply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply).map_err(io::Error::other)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}

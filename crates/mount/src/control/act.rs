@@ -1,0 +1,145 @@
+//! Carrying out what is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::{Caller, Groups};
+use chiton_policy::Consistency;
+use chiton_realm::{MergeProgress, MergeReport, RealmError};
+use chiton_types::{Ino, Refusal};
+use rustix::net::UCred;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::message::{ControlReply, ControlRequest, GiveBack, Progress};
+use crate::caller::groups_of;
+use crate::router::{Router, Slot};
+
+/// The kernel tells of a closed file only after close(2) has returned: a writer that is just ending is waited for.
+const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
+/// What a command exits with that a conflict stopped.
+const STOPPED: u8 = 5;
+
+type Done = (Value, String, u8);
+
+/// Carries out one request of `peer`.
+pub(super) fn carry_out(
+    router: &Router,
+    peer: &UCred,
+    request: &ControlRequest,
+    tell: &dyn Fn(Progress),
+) -> ControlReply {
+    let done = match request {
+        ControlRequest::Decouple { ino, policy } => decouple(router, peer, Ino(*ino), policy.as_deref()),
+        ControlRequest::Sync { ino } => slot(router, peer, *ino).and_then(|slot| {
+            let report = slot.realm().sync(&|so_far: MergeProgress| tell(so_far.into()))?;
+            done(&report, &report, if report.stopped { STOPPED } else { 0 })
+        }),
+        ControlRequest::Diff { ino } => slot(router, peer, *ino).and_then(|slot| {
+            let diff = slot.realm().diff()?;
+            done(&diff, &diff, 0)
+        }),
+        ControlRequest::GiveBack { ino, how, force } => {
+            slot(router, peer, *ino).and_then(|slot| give_back(router, &slot, *how, *force, tell))
+        }
+        ControlRequest::List => list(router),
+    };
+    match done {
+        Ok((report, text, exit_code)) => ControlReply::Done { report, text, exit_code },
+        Err(error) => ControlReply::Failed { message: error.to_string(), exit_code: error.exit_code() },
+    }
+}
+
+fn done(report: &impl Serialize, text: &impl ToString, exit_code: u8) -> Result<Done, RealmError> {
+    let report = serde_json::to_value(report)
+        .map_err(|error| RealmError::new(Refusal::Io, format!("the report: {error}"), ""))?;
+    Ok((report, text.to_string(), exit_code))
+}
+
+fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> Result<Done, RealmError> {
+    let groups = || groups_of(peer.pid.as_raw_pid() as u32);
+    let caller = Caller { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), groups: Groups::Lazy(&groups) };
+    let slot = router.decouple_at(&caller, root, policy.map(str::as_bytes))?;
+    let status = slot.realm().status();
+    done(&status, &status, 0)
+}
+
+/// The decoupled subtree around an inode, of a peer who may say what becomes of it.
+fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError> {
+    let slot = router.slot_of(Ino(ino)).ok_or_else(|| {
+        RealmError::new(
+            Refusal::NotFound,
+            "it is in no subtree that this mount has decoupled",
+            "`chiton decoupled` lists all",
+        )
+    })?;
+    let uid = peer.uid.as_raw();
+    if uid == 0 || peer.uid == rustix::process::geteuid() {
+        return Ok(slot);
+    }
+    match slot.realm().client().getattr(slot.realm().root(), None) {
+        Ok(root) if root.attr.uid == uid => Ok(slot),
+        _ => Err(RealmError::new(
+            Refusal::NotPermitted,
+            "only root, the user of the mount and the owner of the subtree may",
+            "",
+        )),
+    }
+}
+
+fn give_back(
+    router: &Router,
+    slot: &Slot,
+    how: GiveBack,
+    force: bool,
+    tell: &dyn Fn(Progress),
+) -> Result<Done, RealmError> {
+    let is_merge = match (how, slot.realm().policy().consistency()) {
+        (GiveBack::Merge, _) => true,
+        (GiveBack::Discard, _) => false,
+        (GiveBack::AsThePolicySays, Consistency::Invisible) => {
+            return Err(RealmError::new(
+                Refusal::Invalid,
+                "the policy is invisible: what was done here is merged or dropped only when somebody says which",
+                "`chiton recouple --merge` or `--discard`; `chiton diff` shows what a merge would do",
+            ));
+        }
+        (GiveBack::AsThePolicySays, _) => true,
+    };
+    let writers = slot.writers_after(if force { Duration::ZERO } else { WRITERS_PATIENCE });
+    if writers > 0 && !force {
+        return Err(RealmError::new(
+            Refusal::Busy,
+            format!("{writers} descriptors are open for writing there"),
+            "close them (fuser -vm tells whose they are), or give it back all the same with --force",
+        ));
+    }
+    if !is_merge {
+        slot.give_back(|| slot.realm().discard())?;
+        router.forget(slot);
+        let text = "dropped, and given back".to_owned();
+        return Ok((json!({ "discarded": true, "ended": true }), text, 0));
+    }
+    let report = merge(slot, tell)?;
+    if report.ended {
+        router.forget(slot);
+    }
+    done(&report, &report, if report.stopped { STOPPED } else { 0 })
+}
+
+/// Merges; the realm waits only for the last of it.
+fn merge(slot: &Slot, tell: &dyn Fn(Progress)) -> Result<MergeReport, RealmError> {
+    let progress = |so_far: MergeProgress| tell(so_far.into());
+    let first = slot.realm().sync(&progress)?;
+    if first.stopped {
+        return Ok(first);
+    }
+    slot.give_back(|| slot.realm().merge(&progress)).map(|rest| rest.after(first))
+}
+
+fn list(router: &Router) -> Result<Done, RealmError> {
+    let realms = router.realms().map(|realms| realms.list()).unwrap_or_default();
+    let all: Vec<_> = realms.iter().map(|realm| realm.status()).collect();
+    let text: Vec<String> = all.iter().map(ToString::to_string).collect();
+    done(&all, &text.join("\n\n"), 0)
+}

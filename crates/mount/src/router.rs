@@ -1,0 +1,430 @@
+//! Whose an inode is: the global client's, or that of a realm which this mount has decoupled.
+//!
+//! ```text
+//!                        ┌─ no realm ─▶ global client ─┐ Undecoupled: decouple, ask again
+//!   request ─ inode ─────┤                             ▼
+//!                        └─ realm ───▶ gate ─▶ the realm's client
+//!   handle = slot of the realm | how it was opened | number at its client
+//! ```
+//!
+//! Invariants:
+//! - Without realms nothing is looked up.
+//! - While a realm is being given back, nobody is inside: what is answered is merged or dropped with it, and the next request
+//!   of the same inode is asked elsewhere.
+//! - A slot is not used again while a handle bears its number.
+//! - A file that was opened before its directory was decoupled goes on in the realm; one that was opened for reading in a realm
+//!   goes on without it.
+
+mod handle;
+mod slot;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chiton_client::{Caller, Client, Entry, Groups, Lookup, OpenFlags};
+use chiton_realm::{Realm, RealmError, Realms};
+use chiton_types::{Ino, Refusal};
+use fuser::FileHandle;
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use self::handle::Handle;
+pub(crate) use self::slot::{Slot, Told};
+use crate::invalidator::KernelInvalidator;
+use crate::kernel::Kernel;
+
+/// How often a request looks for the place of its inode anew, which changes when realms begin and end.
+const TRIES: usize = 8;
+
+/// Finds the client of an inode. See the module.
+pub(crate) struct Router {
+    global: Arc<Client>,
+    realms: Option<Arc<Realms>>,
+    kernel: Arc<Kernel>,
+    /// By number, from 1.
+    slots: RwLock<Vec<Option<Arc<Slot>>>>,
+    /// There is, or was, a realm.
+    has_slots: AtomicBool,
+    /// Handles that go on elsewhere, by the number that the kernel knows.
+    moved: Mutex<HashMap<u64, Handle>>,
+    /// One subtree at a time.
+    decoupling: Mutex<()>,
+}
+
+/// Where a request goes.
+pub(crate) enum Route<'a> {
+    Global(&'a Arc<Client>),
+    Realm(&'a Arc<Slot>),
+}
+
+impl std::ops::Deref for Route<'_> {
+    type Target = Arc<Client>;
+
+    fn deref(&self) -> &Arc<Client> {
+        match self {
+            Route::Global(client) => client,
+            Route::Realm(slot) => slot.realm().client(),
+        }
+    }
+}
+
+impl Route<'_> {
+    /// Nobody else changes anything there.
+    pub(crate) fn is_realm(&self) -> bool {
+        matches!(self, Route::Realm(_))
+    }
+
+    /// The handle that the kernel is told, of a file that was opened here.
+    pub(crate) fn opened(&self, number: u64, flags: OpenFlags) -> FileHandle {
+        let slot = match self {
+            Route::Global(_) => 0,
+            Route::Realm(slot) => {
+                slot.count_open(flags);
+                slot.number()
+            }
+        };
+        FileHandle(Handle::new(slot, flags, number).0)
+    }
+}
+
+impl Router {
+    pub(crate) fn new(global: Arc<Client>, realms: Option<Arc<Realms>>, kernel: Arc<Kernel>) -> Router {
+        let router = Router {
+            global,
+            realms,
+            kernel,
+            slots: RwLock::default(),
+            has_slots: AtomicBool::new(false),
+            moved: Mutex::default(),
+            decoupling: Mutex::default(),
+        };
+        // Those that a mount before left are gone on with.
+        for realm in router.realms.iter().flat_map(|realms| realms.list()) {
+            router.slot(&realm);
+        }
+        router
+    }
+
+    /// The client of everything that is not in a realm.
+    pub(crate) fn global(&self) -> &Arc<Client> {
+        &self.global
+    }
+
+    /// The realms of this mount, unless it does not decouple.
+    pub(crate) fn realms(&self) -> Option<&Arc<Realms>> {
+        self.realms.as_ref()
+    }
+
+    /// The realm of an inode.
+    pub(crate) fn slot_of(&self, ino: Ino) -> Option<Arc<Slot>> {
+        let realm = self.realms.as_ref()?.of(ino)?;
+        Some(self.slot(&realm))
+    }
+
+    /// The client of an inode, for what may outlast its realm.
+    pub(crate) fn client_of(&self, ino: Ino) -> Arc<Client> {
+        self.slot_of(ino).map_or_else(|| self.global.clone(), |slot| slot.realm().client().clone())
+    }
+
+    /// The realm whose root this is.
+    pub(crate) fn slot_at(&self, root: Ino) -> Option<Arc<Slot>> {
+        if !self.has_slots.load(Ordering::Acquire) {
+            return None;
+        }
+        let slots = self.slots.read();
+        slots.iter().flatten().find(|slot| slot.realm().root() == root && !slot.is_over()).cloned()
+    }
+
+    /// The realm whose root has this name. (To the server the owner is one of those from whom it is kept.)
+    pub(crate) fn slot_named(&self, parent: Ino, name: &[u8]) -> Option<Arc<Slot>> {
+        if !self.has_slots.load(Ordering::Acquire) {
+            return None;
+        }
+        let slots = self.slots.read();
+        slots.iter().flatten().find(|slot| slot.is_named(parent, name) && !slot.is_over()).cloned()
+    }
+
+    /// The slot of a realm; it gets one when it is met for the first time.
+    pub(crate) fn slot(&self, realm: &Arc<Realm>) -> Arc<Slot> {
+        let is_its = |slot: &&Arc<Slot>| Arc::ptr_eq(slot.realm(), realm);
+        if let Some(slot) = self.slots.read().iter().flatten().find(is_its) {
+            return slot.clone();
+        }
+        let name = self.name_of(realm);
+        let mut slots = self.slots.write();
+        if let Some(slot) = slots.iter().flatten().find(is_its) {
+            return slot.clone();
+        }
+        realm.client().set_invalidator(Arc::new(KernelInvalidator::new(self.kernel.clone())));
+        if slots.is_empty() {
+            // Number 0 is the global client.
+            slots.push(None);
+        }
+        let is_free = |slot: &Option<Arc<Slot>>| slot.as_ref().is_none_or(|slot| slot.is_unused());
+        let at = slots.iter().skip(1).position(is_free).map_or(slots.len(), |at| at + 1);
+        let slot = Arc::new(Slot::new(at, realm.clone(), name));
+        match slots.get_mut(at) {
+            Some(place) => *place = Some(slot.clone()),
+            None => slots.push(Some(slot.clone())),
+        }
+        self.has_slots.store(true, Ordering::Release);
+        slot
+    }
+
+    /// The last name of the path of a realm's root, which does not change while there is the realm.
+    fn name_of(&self, realm: &Realm) -> Vec<u8> {
+        if realm.root() == Ino::ROOT {
+            return Vec::new();
+        }
+        let path = self.realms.as_ref().map(|realms| realms.path_of(realm));
+        match path {
+            Some(Ok(path)) => path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec(),
+            Some(Err(error)) => {
+                eprintln!(
+                    "chiton: the decoupled subtree of inode {} is not found by name: {error}",
+                    realm.root().0
+                );
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Asks whoever has the inodes, which must be one: nothing crosses the border of a realm.
+    pub(crate) fn on<R: Told, const N: usize>(
+        &self,
+        caller: &Caller<'_>,
+        inos: [Ino; N],
+        mut body: impl FnMut(&Route<'_>) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        for _ in 0..TRIES {
+            let slots = inos.map(|ino| self.slot_of(ino));
+            let numbers = slots.each_ref().map(|slot| slot.as_ref().map_or(0, |slot| slot.number()));
+            if numbers.iter().any(|number| *number != numbers[0]) {
+                return Err(Refusal::CrossRealm);
+            }
+            if let Some(result) = self.attempt(caller, inos[0], slots[0].as_ref(), &mut body)? {
+                return Ok(result);
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// As [`Router::on`], with the handles' numbers at that client.
+    pub(crate) fn on_files<R: Told, const N: usize>(
+        &self,
+        caller: &Caller<'_>,
+        files: [(FileHandle, Ino); N],
+        mut body: impl FnMut(&Route<'_>, [u64; N]) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        for _ in 0..TRIES {
+            let mut numbers = [0; N];
+            let mut slots = [const { None }; N];
+            for (at, (fh, ino)) in files.iter().enumerate() {
+                let (slot, handle) = self.locate(*fh, *ino)?;
+                (slots[at], numbers[at]) = (slot, handle.number());
+            }
+            let first = slots[0].as_ref().map_or(0, |slot: &Arc<Slot>| slot.number());
+            if slots.iter().any(|slot| slot.as_ref().map_or(0, |slot| slot.number()) != first) {
+                return Err(Refusal::CrossRealm);
+            }
+            let asked =
+                self.attempt(caller, files[0].1, slots[0].as_ref(), &mut |route| body(route, numbers));
+            if let Some(result) = asked? {
+                return Ok(result);
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// `None`: the inode has another place meanwhile.
+    fn attempt<R: Told>(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        slot: Option<&Arc<Slot>>,
+        body: &mut impl FnMut(&Route<'_>) -> Result<R, Refusal>,
+    ) -> Result<Option<R>, Refusal> {
+        let Some(slot) = slot else {
+            return match body(&Route::Global(&self.global)) {
+                Err(Refusal::Undecoupled) => {
+                    self.decouple(caller, ino)?;
+                    Ok(None)
+                }
+                // Decoupled here since it was looked up.
+                Err(Refusal::Busy) if self.slot_of(ino).is_some() => Ok(None),
+                result => result.map(Some),
+            };
+        };
+        let asked = slot.inside(|| {
+            let result = body(&Route::Realm(slot))?;
+            result.told(&mut |ino| slot.note_told(ino));
+            Ok(result)
+        });
+        match asked {
+            // It ended within, by an administrator's word or another client's.
+            Ok(None) | Err(Refusal::NotConnected | Refusal::Stale) if slot.is_over() => {
+                self.forget_later(slot);
+                Ok(None)
+            }
+            asked => asked,
+        }
+    }
+
+    /// Decouples the subtree whose policy holds for `ino`, as that policy says.
+    fn decouple(&self, caller: &Caller<'_>, ino: Ino) -> Result<(), Refusal> {
+        let Some(realms) = &self.realms else { return Err(Refusal::Io) };
+        let _one = self.decoupling.lock();
+        if self.slot_of(ino).is_some() {
+            return Ok(());
+        }
+        let decoupled = realms.root_of(ino).and_then(|root| realms.decouple(caller, root, None, None));
+        let realm = decoupled.map_err(|error| {
+            eprintln!("chiton: a change in a subtree that is to be decoupled first is refused: {error}");
+            error.refusal()
+        })?;
+        eprintln!(
+            "chiton: decoupled inode {} as its policy says ({})",
+            realm.root().0,
+            realm.status().composition
+        );
+        self.slot(&realm);
+        Ok(())
+    }
+
+    /// Decouples the directory `root`, as `policy` says (YAML) or the one that holds there.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn decouple_at(
+        &self,
+        caller: &Caller<'_>,
+        root: Ino,
+        policy: Option<&[u8]>,
+    ) -> Result<Arc<Slot>, RealmError> {
+        let Some(realms) = &self.realms else {
+            let next = "mount again without --no-decouple";
+            return Err(RealmError::new(Refusal::Unsupported, "this mount does not decouple", next));
+        };
+        let _one = self.decoupling.lock();
+        Ok(self.slot(&realms.decouple(caller, root, policy, None)?))
+    }
+
+    /// Where a file goes on that the kernel knows as `fh`.
+    fn locate(&self, fh: FileHandle, ino: Ino) -> Result<(Option<Arc<Slot>>, Handle), Refusal> {
+        let mut handle = Handle(fh.0);
+        if !self.has_slots.load(Ordering::Acquire) {
+            return Ok((None, handle));
+        }
+        if let Some(moved) = self.moved.lock().get(&fh.0) {
+            handle = *moved;
+        }
+        for _ in 0..TRIES {
+            let from = self.by_number(handle.slot());
+            match &from {
+                Some(slot) if !slot.is_over() => return Ok((from, handle)),
+                None if self.slot_of(ino).is_none() => return Ok((None, handle)),
+                _ => handle = self.rehome(fh, ino, handle, from.as_ref())?,
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// A realm began or ended around an open file: it is opened again where its inode is now.
+    fn rehome(
+        &self,
+        fh: FileHandle,
+        ino: Ino,
+        handle: Handle,
+        from: Option<&Arc<Slot>>,
+    ) -> Result<Handle, Refusal> {
+        let mut moved = self.moved.lock();
+        match moved.get(&fh.0) {
+            Some(there) if *there != handle => return Ok(*there),
+            _ => {}
+        }
+        let flags = handle.flags();
+        if let Some(slot) = from.filter(|_| flags.write) {
+            slot.tell_of_lost_writer(ino);
+            return Err(Refusal::Io);
+        }
+        let to = self.slot_of(ino);
+        let route = to.as_ref().map_or(Route::Global(&self.global), Route::Realm);
+        // It was permitted when it was opened.
+        let groups: Arc<[u32]> = Arc::new([]);
+        let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
+        let number = route.open(&root, ino, flags).inspect_err(|refusal| {
+            eprintln!("chiton: a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
+        })?;
+        let there = Handle(route.opened(number, flags).0);
+        moved.insert(fh.0, there);
+        drop(moved);
+        // Nothing is dirty there: what was went up when the realm began, or was given back.
+        let _ = self.close(handle, from);
+        Ok(there)
+    }
+
+    /// The last descriptor of a handle is closed.
+    pub(crate) fn release(&self, fh: FileHandle) -> Result<(), Refusal> {
+        let moved = match self.has_slots.load(Ordering::Acquire) {
+            true => self.moved.lock().remove(&fh.0),
+            false => None,
+        };
+        let handle = moved.unwrap_or(Handle(fh.0));
+        self.close(handle, self.by_number(handle.slot()).as_ref())
+    }
+
+    fn close(&self, handle: Handle, at: Option<&Arc<Slot>>) -> Result<(), Refusal> {
+        let Some(slot) = at else { return self.global.release(handle.number()) };
+        let closed = slot.inside(|| slot.realm().client().release(handle.number()));
+        slot.count_closed(handle.flags());
+        closed.map(|_| ())
+    }
+
+    fn by_number(&self, number: usize) -> Option<Arc<Slot>> {
+        if number == 0 {
+            return None;
+        }
+        self.slots.read().get(number).cloned().flatten()
+    }
+
+    /// A realm is over: the kernel forgets what it was told of it. Not on a thread that carries out a request.
+    pub(crate) fn forget(&self, slot: &Slot) {
+        forget(&self.kernel, slot);
+    }
+
+    fn forget_later(&self, slot: &Arc<Slot>) {
+        if slot.begin_forgetting() {
+            let (kernel, slot) = (self.kernel.clone(), slot.clone());
+            let spawned = std::thread::Builder::new()
+                .name("chiton-forget".to_owned())
+                .spawn(move || forget(&kernel, &slot));
+            if let Err(error) = spawned {
+                eprintln!(
+                    "chiton: what the kernel holds of a subtree that was given back may be old: {error}"
+                );
+            }
+        }
+    }
+}
+
+fn forget(kernel: &Kernel, slot: &Slot) {
+    kernel.forget_all_names();
+    for ino in slot.take_told() {
+        kernel.inval_inode(ino);
+    }
+}
+
+impl Told for Entry {
+    fn told(&self, note: &mut dyn FnMut(Ino)) {
+        note(self.attr.ino);
+    }
+}
+
+impl Told for Lookup {
+    fn told(&self, note: &mut dyn FnMut(Ino)) {
+        if let Lookup::Found { attr, .. } = self {
+            note(attr.ino);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the kernel knows an open file by.
+//!
+//! ```text
+//!   63      52 51     45 44                  0
+//!   ┌─────────┬─────────┬─────────────────────┐
+//!   │  slot   │  flags  │ number at the client │      slot 0: the global client
+//!   └─────────┴─────────┴─────────────────────┘
+//! ```
+//!
+//! How it was opened stands in it so that it can be opened again elsewhere, without a table of all open files.
+
+use chiton_client::OpenFlags;
+
+const NUMBER_BITS: u32 = 45;
+const FLAG_BITS: u32 = 7;
+/// Most slots.
+pub(crate) const SLOTS_MAX: usize = 1 << (64 - NUMBER_BITS - FLAG_BITS);
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle(pub(crate) u64);
+
+impl Handle {
+    pub(crate) fn new(slot: usize, flags: OpenFlags, number: u64) -> Handle {
+        // Who opens a million files a second needs a year.
+        assert!(slot < SLOTS_MAX && number >> NUMBER_BITS == 0, "a handle's number has {NUMBER_BITS} bits");
+        let bits = [flags.read, flags.write, flags.exec, flags.append, flags.direct, flags.sync, flags.dsync];
+        let flags = bits.iter().rev().fold(0, |all, bit| all << 1 | u64::from(*bit));
+        Handle((slot as u64) << (NUMBER_BITS + FLAG_BITS) | flags << NUMBER_BITS | number)
+    }
+
+    pub(crate) fn slot(self) -> usize {
+        (self.0 >> (NUMBER_BITS + FLAG_BITS)) as usize
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0 & ((1 << NUMBER_BITS) - 1)
+    }
+
+    /// As it was opened, without what happens only once.
+    pub(crate) fn flags(self) -> OpenFlags {
+        let has = |bit: u32| self.0 >> (NUMBER_BITS + bit) & 1 == 1;
+        OpenFlags {
+            read: has(0),
+            write: has(1),
+            exec: has(2),
+            append: has(3),
+            direct: has(4),
+            sync: has(5),
+            dsync: has(6),
+            truncate: false,
+            exclusive: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_says_where_and_how_it_was_opened() {
+        let check = |slot: usize, flags: OpenFlags, number: u64| {
+            let handle = Handle::new(slot, flags, number);
+            let once = OpenFlags { truncate: false, exclusive: false, ..flags };
+            assert_eq!((handle.slot(), handle.flags(), handle.number()), (slot, once, number));
+        };
+        check(0, OpenFlags::READ, 1);
+        check(SLOTS_MAX - 1, OpenFlags { append: true, truncate: true, ..OpenFlags::WRITE }, (1 << 45) - 1);
+        check(7, OpenFlags { exec: true, direct: true, sync: true, dsync: true, ..OpenFlags::READ_WRITE }, 0);
+        assert_eq!(Handle::new(0, OpenFlags::default(), 5).0, 5, "as the client numbers it");
+    }
+}

@@ -1,0 +1,157 @@
+//! One realm of this mount: who is inside, which files are open there, and what the kernel was told of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use chiton_client::OpenFlags;
+use chiton_realm::Realm;
+use chiton_types::{Ino, Refusal};
+use hashbrown::HashSet;
+use parking_lot::{Condvar, Mutex, RwLock};
+
+/// An answer that the kernel may keep.
+pub(crate) trait Told {
+    /// Says of which inodes the kernel was told something.
+    fn told(&self, _note: &mut dyn FnMut(Ino)) {}
+}
+
+macro_rules! nothing_told {
+    ($($kind:ty),*) => { $(impl Told for $kind {})* };
+}
+nothing_told!((), u32, u64, usize, Vec<u8>, Option<chiton_proto::Lock>);
+
+/// See the module.
+pub(crate) struct Slot {
+    number: usize,
+    realm: Arc<Realm>,
+    /// The name of the root in its parent.
+    name: Vec<u8>,
+    /// Held for reading by every request inside, for writing by who gives the realm back.
+    gate: RwLock<()>,
+    is_over: AtomicBool,
+    handles: AtomicU64,
+    writers: Mutex<u64>,
+    no_writers: Condvar,
+    told: Mutex<HashSet<Ino>>,
+    /// Files that were opened here: what the kernel has of their content is true.
+    read_here: Mutex<HashSet<Ino>>,
+    told_of_loss: AtomicBool,
+    is_forgotten: AtomicBool,
+}
+
+impl Slot {
+    pub(super) fn new(number: usize, realm: Arc<Realm>, name: Vec<u8>) -> Slot {
+        Slot {
+            number,
+            realm,
+            name,
+            gate: RwLock::default(),
+            is_over: AtomicBool::new(false),
+            handles: AtomicU64::new(0),
+            writers: Mutex::default(),
+            no_writers: Condvar::new(),
+            told: Mutex::default(),
+            read_here: Mutex::default(),
+            told_of_loss: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(crate) fn realm(&self) -> &Arc<Realm> {
+        &self.realm
+    }
+
+    pub(super) fn is_named(&self, parent: Ino, name: &[u8]) -> bool {
+        self.name == name && self.realm.root_attr().parent == parent && !name.is_empty()
+    }
+
+    /// The realm was given back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire) || self.realm.is_ended()
+    }
+
+    /// No handle bears its number.
+    pub(super) fn is_unused(&self) -> bool {
+        self.is_over() && self.handles.load(Ordering::Acquire) == 0
+    }
+
+    /// Carries something out while the realm cannot end; `None` if it has.
+    pub(super) fn inside<R>(&self, body: impl FnOnce() -> Result<R, Refusal>) -> Result<Option<R>, Refusal> {
+        let _inside = self.gate.read();
+        if self.is_over() { Ok(None) } else { body().map(Some) }
+    }
+
+    /// Carries out what may end the realm, while nobody is inside.
+    pub(crate) fn give_back<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _alone = self.gate.write();
+        let result = body();
+        if self.realm.is_ended() {
+            self.is_over.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    pub(super) fn count_open(&self, flags: OpenFlags) {
+        self.handles.fetch_add(1, Ordering::AcqRel);
+        if flags.write {
+            *self.writers.lock() += 1;
+        }
+    }
+
+    pub(super) fn count_closed(&self, flags: OpenFlags) {
+        if flags.write {
+            let mut writers = self.writers.lock();
+            *writers -= 1;
+            if *writers == 0 {
+                self.no_writers.notify_all();
+            }
+        }
+        self.handles.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// How many files are open for writing after `patience`: the kernel tells of a closed file only after close(2) has
+    /// returned.
+    pub(crate) fn writers_after(&self, patience: Duration) -> u64 {
+        let mut writers = self.writers.lock();
+        if *writers > 0 {
+            self.no_writers.wait_while_for(&mut writers, |writers| *writers > 0, patience);
+        }
+        *writers
+    }
+
+    pub(crate) fn note_told(&self, ino: Ino) {
+        self.told.lock().insert(ino);
+    }
+
+    /// Whether what the kernel has of the content of a file that is being opened is of this realm; from now on it is.
+    pub(crate) fn had_content(&self, ino: Ino) -> bool {
+        !self.read_here.lock().insert(ino)
+    }
+
+    /// What the kernel was told of; it is to forget it.
+    pub(super) fn take_told(&self) -> HashSet<Ino> {
+        let mut told = std::mem::take(&mut *self.told.lock());
+        told.extend(std::mem::take(&mut *self.read_here.lock()));
+        told
+    }
+
+    /// Whether nobody has begun to make the kernel forget.
+    pub(super) fn begin_forgetting(&self) -> bool {
+        !self.is_forgotten.swap(true, Ordering::Relaxed)
+    }
+
+    /// Once for each realm.
+    pub(super) fn tell_of_lost_writer(&self, ino: Ino) {
+        if !self.told_of_loss.swap(true, Ordering::Relaxed) {
+            eprintln!(
+                "chiton: a file of the decoupled subtree (inode {ino}) was open for writing when the subtree was given back \
+                 by force: its descriptors answer EIO from now on"
+            );
+        }
+    }
+}

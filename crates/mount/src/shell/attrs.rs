@@ -1,0 +1,120 @@
+//! Attributes of inodes and of the file system.
+
+use std::sync::Arc;
+
+use chiton_client::{Caller, Entry};
+use chiton_namespace::{AttrChange, XattrHow};
+use chiton_proto::StatFs;
+use chiton_types::{Ino, Refusal};
+use fuser::{FileHandle, Request};
+
+use super::Shell;
+use crate::caller::as_caller;
+use crate::router::Slot;
+
+/// The attribute that tells where the control socket of the mount is.
+const CONTROL: &[u8] = b"chiton.control";
+/// Attributes of policies that a realm does not have. (What holds in it, it tells itself.)
+const KEPT_AT_THE_SERVER: [&[u8]; 2] = [b"chiton.policy", b"chiton.policy.crossing"];
+
+impl Shell {
+    /// Totals of the file system; those heard last if the server is away.
+    pub(super) fn totals(&self) -> Result<StatFs, Refusal> {
+        match self.router.global().statfs() {
+            Ok(totals) => {
+                *self.totals.lock() = Some(totals);
+                Ok(totals)
+            }
+            Err(Refusal::Interrupted) => Ok(self.totals.lock().unwrap_or_default()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    pub(super) fn attributes(&self, req: &Request, ino: Ino) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.getattr(ino, None)))
+    }
+
+    /// What the root of a realm is within.
+    pub(super) fn attributes_in(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller<'_>,
+        root: Ino,
+    ) -> Result<Entry, Refusal> {
+        debug_assert_eq!(slot.realm().root(), root, "only a root is seen from without");
+        self.router.on(caller, [root], |route| route.getattr(root, None))
+    }
+
+    pub(super) fn set_attributes(
+        &self,
+        req: &Request,
+        ino: Ino,
+        change: &AttrChange,
+        fh: Option<FileHandle>,
+    ) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| match fh {
+            Some(fh) => self.router.on_files(caller, [(fh, ino)], |route, [number]| {
+                route.setattr(caller, ino, *change, Some(number))
+            }),
+            None => self.router.on(caller, [ino], |route| route.setattr(caller, ino, *change, None)),
+        })
+    }
+
+    pub(super) fn link_target(&self, req: &Request, ino: Ino) -> Result<Vec<u8>, Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.readlink(ino)))
+    }
+
+    pub(super) fn may(&self, req: &Request, ino: Ino, want: u8) -> Result<(), Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.access(caller, ino, want)))
+    }
+
+    pub(super) fn set_xattr(
+        &self,
+        req: &Request,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Refusal> {
+        let how = match flags {
+            0 => XattrHow::Set,
+            libc::XATTR_CREATE => XattrHow::Create,
+            libc::XATTR_REPLACE => XattrHow::Replace,
+            _ => return Err(Refusal::Invalid),
+        };
+        supported(name)?;
+        as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| route.setxattr(caller, ino, name, value, how))
+        })
+    }
+
+    pub(super) fn xattr(&self, req: &Request, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
+        supported(name)?;
+        if name == CONTROL {
+            return self.control.clone().ok_or(Refusal::NoXattr);
+        }
+        as_caller(req, |caller| {
+            if KEPT_AT_THE_SERVER.contains(&name) && self.router.slot_of(ino).is_some() {
+                // What was made in the realm has none.
+                let kept = self.router.global().getxattr(caller, ino, name);
+                return kept
+                    .map_err(|refusal| if refusal == Refusal::Stale { Refusal::NoXattr } else { refusal });
+            }
+            self.router.on(caller, [ino], |route| route.getxattr(caller, ino, name))
+        })
+    }
+
+    pub(super) fn xattrs(&self, req: &Request, ino: Ino) -> Result<Vec<u8>, Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.listxattr(caller, ino)))
+    }
+
+    pub(super) fn remove_xattr(&self, req: &Request, ino: Ino, name: &[u8]) -> Result<(), Refusal> {
+        supported(name)?;
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.removexattr(caller, ino, name)))
+    }
+}
+
+/// Access control lists are not supported; saying so makes tools fall back to the mode.
+fn supported(name: &[u8]) -> Result<(), Refusal> {
+    if name.starts_with(b"system.") { Err(Refusal::Unsupported) } else { Ok(()) }
+}

@@ -1,0 +1,79 @@
+//! Directories.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use chiton_types::{Ino, Refusal};
+use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
+
+use super::Shell;
+use crate::attr::{GENERATION, file_attr};
+use crate::caller::as_caller;
+use crate::listing;
+
+impl Shell {
+    pub(super) fn open_dir(&self, req: &Request, ino: Ino) -> Result<(), Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.opendir(caller, ino)))
+    }
+
+    pub(super) fn close_dir(&self, req: &Request, ino: Ino) {
+        // Refused is only what has ended meanwhile, and with it its open directories.
+        let _ = as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                route.closedir(ino);
+                Ok(())
+            })
+        });
+    }
+
+    pub(super) fn list(
+        &self,
+        req: &Request,
+        ino: Ino,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                listing::read(route, caller, ino, offset, false, |row| {
+                    reply.add(INodeNo(row.ino.0), row.offset, row.kind, OsStr::from_bytes(row.name))
+                })
+            })
+        })
+    }
+
+    pub(super) fn list_plus(
+        &self,
+        req: &Request,
+        ino: Ino,
+        offset: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                listing::read(route, caller, ino, offset, true, |row| {
+                    let (mut attr, mut ttl) = row.plus();
+                    if let Some(slot) = self.router.slot_at(row.ino).filter(|_| !route.is_realm())
+                        && let Ok(here) = self.attributes_in(&slot, caller, row.ino)
+                    {
+                        (attr, ttl) = (file_attr(&here.attr), ttl.min(here.attr_ttl));
+                    }
+                    if let crate::router::Route::Realm(slot) = route {
+                        slot.note_told(row.ino);
+                    }
+                    // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a
+                    // name that was taken back in between would be believed.
+                    let is_shared = self.is_shared && !route.is_realm();
+                    let ttl = if is_shared { Duration::ZERO } else { self.bounded(ttl) };
+                    let name = OsStr::from_bytes(row.name);
+                    reply.add(attr.ino, row.offset, name, &ttl, &attr, GENERATION)
+                })
+            })
+        })
+    }
+
+    pub(super) fn sync_dir(&self, req: &Request, ino: Ino) -> Result<(), Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.fsyncdir()))
+    }
+}

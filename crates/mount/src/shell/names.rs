@@ -1,0 +1,146 @@
+//! Names: looking them up, making, moving and removing them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::{Caller, Entry, Lookup, OpenFlags};
+use chiton_namespace::RenameHow;
+use chiton_types::{Ino, Mode, Refusal, access};
+use fuser::{FileHandle, FopenFlags, Request};
+
+use super::Shell;
+use crate::attr::{kind_of_mode, mode};
+use crate::caller::as_caller;
+use crate::router::{Slot, Told};
+
+/// How long the kernel may believe the name of a realm's root: as long as it may be late to hear that its parent may be
+/// searched by fewer.
+const ROOT_NAME_TTL: Duration = Duration::from_secs(1);
+
+/// A file that was made, or opened instead.
+type Made = (Entry, FileHandle, FopenFlags);
+
+impl Told for Made {
+    fn told(&self, note: &mut dyn FnMut(Ino)) {
+        self.0.told(note);
+    }
+}
+
+impl Shell {
+    pub(super) fn look_up(&self, req: &Request, parent: Ino, name: &[u8]) -> Result<Lookup, Refusal> {
+        as_caller(req, |caller| {
+            if let Some(slot) = self.router.slot_named(parent, name) {
+                return self.look_up_root(&slot, caller, parent);
+            }
+            self.router.on(caller, [parent], |route| route.lookup(caller, parent, name))
+        })
+    }
+
+    /// The name of a realm's root is not the realm's, what it stands for is.
+    fn look_up_root(&self, slot: &Arc<Slot>, caller: &Caller<'_>, parent: Ino) -> Result<Lookup, Refusal> {
+        let above = self.router.on(caller, [parent], |route| {
+            route.access(caller, parent, access::EXEC)?;
+            route.getattr(parent, None)
+        })?;
+        let Entry { attr, attr_ttl, .. } = self.attributes_in(slot, caller, slot.realm().root())?;
+        // Nobody gives it another name meanwhile.
+        let ttl = if above.attr.mode.has(0o111) { ROOT_NAME_TTL } else { Duration::ZERO };
+        Ok(Lookup::Found { attr, ttl, attr_ttl })
+    }
+
+    pub(super) fn make_node(
+        &self,
+        req: &Request,
+        parent: Ino,
+        name: &[u8],
+        new_mode: u32,
+        rdev: u32,
+    ) -> Result<Entry, Refusal> {
+        let kind = kind_of_mode(new_mode).ok_or(Refusal::Invalid)?;
+        as_caller(req, |caller| {
+            self.router
+                .on(caller, [parent], |route| route.mknod(caller, parent, name, kind, mode(new_mode), rdev))
+        })
+    }
+
+    pub(super) fn make_dir(
+        &self,
+        req: &Request,
+        parent: Ino,
+        name: &[u8],
+        mode: Mode,
+    ) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [parent], |route| route.mkdir(caller, parent, name, mode))
+        })
+    }
+
+    pub(super) fn make_symlink(
+        &self,
+        req: &Request,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [parent], |route| route.symlink(caller, parent, name, target))
+        })
+    }
+
+    pub(super) fn make_file(
+        &self,
+        req: &Request,
+        parent: Ino,
+        name: &[u8],
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<Made, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [parent], |route| {
+                let (entry, number) = route.create(caller, parent, name, mode, flags)?;
+                let how = self.open_answer(route, flags, !self.is_shared || route.is_realm());
+                Ok((entry, route.opened(number, flags), how))
+            })
+        })
+    }
+
+    pub(super) fn make_link(
+        &self,
+        req: &Request,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [parent, ino], |route| route.link(caller, ino, parent, name))
+        })
+    }
+
+    pub(super) fn remove(
+        &self,
+        req: &Request,
+        parent: Ino,
+        name: &[u8],
+        is_dir: bool,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [parent], |route| match is_dir {
+                true => route.rmdir(caller, parent, name),
+                false => route.unlink(caller, parent, name),
+            })
+        })
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        req: &Request,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        how: RenameHow,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router
+                .on(caller, [from.0, to.0], |route| route.rename(caller, from.0, from.1, to.0, to.1, how))
+        })
+    }
+}

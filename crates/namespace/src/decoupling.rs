@@ -1,0 +1,500 @@
+//! Decouplings: which subtrees clients have taken for themselves.
+//!
+//! ```text
+//!   Decoupled ─▶ Granted, Attached, Merged … ─▶ DecouplingEnded
+//! ```
+//!
+//! Invariants:
+//! - Two decouplings are disjoint, or of the same root; then at most one of them is no branch.
+//! - A decoupled root is a border like that of a policy: a name never crosses it, nor is it moved or removed. So what is
+//!   below it changes only when a decoupling begins or ends.
+//! - All decouplings are always in memory whole. Where there is none, nothing is looked up.
+
+use std::cell::RefCell;
+
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Ino, Kind, Name, Position, RealmId, Refusal, SessionId, Time};
+use hashbrown::HashMap;
+
+use crate::event::take_name;
+use crate::fault::Fault;
+use crate::merge::{MergeMap, MergeState};
+use crate::namespace::Namespace;
+use crate::realm::POLICY_BYTES_MAX;
+use crate::side::SideValue;
+use crate::values::DecouplingKey;
+
+/// Longest text about a decoupling (its owner, the place of its journal).
+pub const DECOUPLING_TEXT_BYTES_MAX: usize = 16 << 10;
+/// Directories of which it is remembered whether they are decoupled.
+const CACHE_MAX: usize = 1 << 16;
+
+/// What happens to others in the subtree meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Interference {
+    /// They act on the global namespace.
+    Allow = 0,
+    /// Everything is refused.
+    Block = 1,
+    /// Changes are refused.
+    BlockWrites = 2,
+}
+
+impl Interference {
+    /// Inverse of `interference as u8`.
+    pub fn from_u8(n: u8) -> Option<Interference> {
+        [Interference::Allow, Interference::Block, Interference::BlockWrites]
+            .into_iter()
+            .find(|i| *i as u8 == n)
+    }
+}
+
+/// One client's hold on a subtree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoupling {
+    /// Its number: 1, 2, 3 …, never used again.
+    pub id: RealmId,
+    /// Its name, if it is a branch.
+    pub branch: Option<Name>,
+    /// Drawn by the client that began it, or attached to it last.
+    pub nonce: u64,
+    /// Which of its clients, from 1.
+    pub generation: u32,
+    /// The session of that client.
+    pub owner: SessionId,
+    /// Who that is.
+    pub identity: String,
+    /// The user who began it.
+    pub uid: u32,
+    /// Where its journal is.
+    pub journal_at: String,
+    /// The policy that holds in it: a complete text that nobody here reads.
+    pub policy: Vec<u8>,
+    /// What happens to others.
+    pub interference: Interference,
+    /// It ends with its owner's session: nothing of it survives the client.
+    pub is_fleeting: bool,
+    /// Since when.
+    pub since: Time,
+    /// How far merging is.
+    pub state: MergeState,
+    /// What merging remembers, with root, base and writer.
+    pub map: MergeMap,
+}
+
+impl Decoupling {
+    /// The root directory.
+    pub fn root(&self) -> Ino {
+        self.map.root()
+    }
+
+    /// The server's state that the client saw.
+    pub fn base(&self) -> Position {
+        self.map.base()
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.id.0);
+        put_optional_name(out, self.branch.as_ref());
+        out.put_u64(self.nonce);
+        out.put_u32(self.generation);
+        out.put_u64(self.owner.0);
+        out.put_bytes(self.identity.as_bytes());
+        out.put_u32(self.uid);
+        out.put_bytes(self.journal_at.as_bytes());
+        out.put_bytes(&self.policy);
+        out.put_u8(self.interference as u8);
+        out.put_u8(u8::from(self.is_fleeting));
+        out.put_i64(self.since.0);
+        self.state.put(out);
+        self.map.encode(out);
+    }
+
+    pub(crate) fn take(from: &mut Take<'_>) -> Result<Decoupling, Malformed> {
+        let id = take_id(from)?;
+        let branch = take_optional_name(from)?;
+        let (nonce, generation, owner) = (from.u64()?, from.u32()?, SessionId(from.u64()?));
+        let (identity, uid, journal_at) = (take_text(from)?, from.u32()?, take_text(from)?);
+        let policy = from.bytes()?.to_vec();
+        if policy.len() > POLICY_BYTES_MAX {
+            return Err(Malformed { expected: "a policy of bounded size" });
+        }
+        let interference = Interference::from_u8(from.u8()?);
+        let interference = interference.ok_or(Malformed { expected: "what happens to others" })?;
+        let is_fleeting = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed { expected: "a flag" }),
+        };
+        let since = Time(from.i64()?);
+        let (state, map) = (MergeState::take(from)?, MergeMap::decode(from)?);
+        Ok(Decoupling {
+            id,
+            branch,
+            nonce,
+            generation,
+            owner,
+            identity,
+            uid,
+            journal_at,
+            policy,
+            interference,
+            is_fleeting,
+            since,
+            state,
+            map,
+        })
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Decoupling, Malformed> {
+        let mut v = Take::new(value);
+        let decoupling = Decoupling::take(&mut v)?;
+        v.finish()?;
+        Ok(decoupling)
+    }
+}
+
+impl SideValue for Decoupling {
+    fn encode(&self) -> Vec<u8> {
+        let mut v = Vec::new();
+        self.put(&mut v);
+        v
+    }
+    fn heap_bytes(&self) -> usize {
+        size_of::<Decoupling>() + self.identity.len() + self.journal_at.len() + self.policy.len()
+    }
+}
+
+/// Another client goes on with a decoupling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Which.
+    pub id: RealmId,
+    /// Drawn by the client.
+    pub nonce: u64,
+    /// Its number among the decoupling's clients.
+    pub generation: u32,
+    /// Its session.
+    pub owner: SessionId,
+    /// Who that is.
+    pub identity: String,
+    /// Where the journal is from now on.
+    pub journal_at: String,
+}
+
+impl Attached {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.id.0);
+        out.put_u64(self.nonce);
+        out.put_u32(self.generation);
+        out.put_u64(self.owner.0);
+        out.put_bytes(self.identity.as_bytes());
+        out.put_bytes(self.journal_at.as_bytes());
+    }
+
+    pub(crate) fn take(from: &mut Take<'_>) -> Result<Attached, Malformed> {
+        Ok(Attached {
+            id: take_id(from)?,
+            nonce: from.u64()?,
+            generation: from.u32()?,
+            owner: SessionId(from.u64()?),
+            identity: take_text(from)?,
+            journal_at: take_text(from)?,
+        })
+    }
+}
+
+/// How far a merge is, and what it remembers: the last event of each of its frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedUpTo {
+    /// Which decoupling.
+    pub id: RealmId,
+    /// How far.
+    pub state: MergeState,
+    /// What it remembers.
+    pub map: MergeMap,
+}
+
+impl MergedUpTo {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.id.0);
+        self.state.put(out);
+        self.map.encode(out);
+    }
+
+    pub(crate) fn take(from: &mut Take<'_>) -> Result<MergedUpTo, Malformed> {
+        Ok(MergedUpTo { id: take_id(from)?, state: MergeState::take(from)?, map: MergeMap::decode(from)? })
+    }
+}
+
+pub(crate) fn take_id(from: &mut Take<'_>) -> Result<RealmId, Malformed> {
+    match from.u32()? {
+        0 => Err(Malformed { expected: "the number of a decoupling" }),
+        id => Ok(RealmId(id)),
+    }
+}
+
+fn put_optional_name(out: &mut Vec<u8>, name: Option<&Name>) {
+    out.put_u8(u8::from(name.is_some()));
+    if let Some(name) = name {
+        out.put_bytes(name.as_bytes());
+    }
+}
+
+fn take_optional_name(from: &mut Take<'_>) -> Result<Option<Name>, Malformed> {
+    match from.u8()? {
+        0 => Ok(None),
+        1 => Ok(Some(take_name(from)?)),
+        _ => Err(Malformed { expected: "a flag" }),
+    }
+}
+
+fn take_text(from: &mut Take<'_>) -> Result<String, Malformed> {
+    let bytes = from.bytes()?;
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.len() <= DECOUPLING_TEXT_BYTES_MAX => Ok(text.to_owned()),
+        _ => Err(Malformed { expected: "a text of bounded size" }),
+    }
+}
+
+/// Which decoupled root directories are below, as it was found since a decoupling began or ended.
+#[derive(Default)]
+pub(crate) struct Decoupled {
+    cache: RefCell<HashMap<Ino, Option<Ino>>>,
+}
+
+impl Namespace {
+    /// True if anything is decoupled.
+    #[inline]
+    pub fn has_decouplings(&self) -> bool {
+        self.decoupling_count > 0
+    }
+
+    /// A decoupling by its number.
+    pub fn decoupling(&self, id: RealmId) -> Option<&Decoupling> {
+        self.decouplings.value(DecouplingKey(id.0))
+    }
+
+    /// All, in the order in which they began.
+    pub fn decouplings(&self) -> impl Iterator<Item = &Decoupling> {
+        self.decouplings.range(..).map(|(_, decoupling)| decoupling)
+    }
+
+    /// Those of a root directory.
+    pub fn decouplings_of(&self, root: Ino) -> impl Iterator<Item = &Decoupling> {
+        self.decouplings().filter(move |d| d.root() == root)
+    }
+
+    /// Number of the last decoupling that began.
+    pub fn decoupling_last(&self) -> RealmId {
+        RealmId(self.decoupling_last)
+    }
+
+    /// The decoupled root at or above an inode. What has no name any more counts as where it was.
+    #[inline]
+    pub fn decoupled_root(&self, ino: Ino) -> Result<Option<Ino>, Fault> {
+        if self.decoupling_count == 0 { Ok(None) } else { self.find_decoupled_root(ino) }
+    }
+
+    fn find_decoupled_root(&self, ino: Ino) -> Result<Option<Ino>, Fault> {
+        if let Some(found) = self.decoupled.cache.borrow().get(&ino) {
+            return Ok(*found);
+        }
+        let is_root = |at: Ino| self.decouplings().any(|d| d.root() == at);
+        let mut dirs = Vec::new();
+        let mut at = ino;
+        let found = loop {
+            if let Some(found) = self.decoupled.cache.borrow().get(&at) {
+                break *found;
+            }
+            let inode = self.inode(at)?;
+            if inode.kind == Kind::Dir {
+                dirs.push(at);
+                if is_root(at) {
+                    break Some(at);
+                }
+            }
+            if at == Ino::ROOT {
+                break None;
+            }
+            at = inode.parent;
+        };
+        let mut cache = self.decoupled.cache.borrow_mut();
+        if cache.len() + dirs.len() > CACHE_MAX {
+            cache.clear();
+        }
+        cache.extend(dirs.into_iter().map(|dir| (dir, found)));
+        Ok(found)
+    }
+
+    /// Refuses unless two inodes are in one decoupled subtree, or both in none.
+    pub(crate) fn same_decoupled(&self, a: Ino, b: Ino) -> Result<(), Fault> {
+        if self.decoupling_count == 0 || self.find_decoupled_root(a)? == self.find_decoupled_root(b)? {
+            Ok(())
+        } else {
+            Err(Refusal::CrossRealm.into())
+        }
+    }
+
+    /// Whether a directory is a decoupled root or above one.
+    pub fn is_above_decoupled(&self, dir: Ino) -> Result<bool, Fault> {
+        for decoupling in self.decouplings() {
+            if self.is_at_or_above(dir, self.inode(decoupling.root())?)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses unless a directory can be decoupled.
+    ///
+    /// # Errors
+    /// `Busy` if it overlaps another decoupling or a policy begins below it, `CrossRealm` if files bear names on both
+    /// sides of the border.
+    pub fn plan_decouple(&self, root: Ino, branch: Option<&Name>) -> Result<(), Fault> {
+        let dir = self.dir_inode(root)?;
+        if dir.nlink == 0 {
+            return Err(Refusal::NotFound.into());
+        }
+        for other in self.decouplings() {
+            if other.root() == root {
+                if other.branch.as_ref() == branch {
+                    return Err(Refusal::Busy.into());
+                }
+                continue;
+            }
+            let overlaps = self.is_at_or_above(root, self.inode(other.root())?)?
+                || self.is_at_or_above(other.root(), dir)?;
+            if overlaps {
+                return Err(Refusal::Busy.into());
+            }
+        }
+        for policy in self.policies().filter(|policy| policy.ino != root) {
+            if self.is_at_or_above(root, self.inode(policy.ino)?)? {
+                return Err(Refusal::Busy.into());
+            }
+        }
+        if self.crossing(root)?.is_empty() { Ok(()) } else { Err(Refusal::CrossRealm.into()) }
+    }
+
+    pub(crate) fn apply_decoupled(&mut self, decoupling: &Decoupling) {
+        let key = DecouplingKey(decoupling.id.0);
+        let before = self.decouplings.value(key).is_some();
+        self.decouplings.change(key, &mut self.dirt, true, |v| *v = Some(decoupling.clone()));
+        self.decoupling_count += usize::from(!before);
+        self.decoupling_last = self.decoupling_last.max(decoupling.id.0);
+        self.decoupled.cache.borrow_mut().clear();
+    }
+
+    pub(crate) fn apply_attached(&mut self, attached: &Attached) {
+        self.change_decoupling(attached.id, |d| {
+            d.nonce = attached.nonce;
+            d.generation = attached.generation;
+            d.owner = attached.owner;
+            d.identity.clone_from(&attached.identity);
+            d.journal_at.clone_from(&attached.journal_at);
+        });
+    }
+
+    pub(crate) fn apply_granted(&mut self, id: RealmId, ranges: &[(Ino, Ino)]) {
+        self.change_decoupling(id, |d| {
+            for &(first, end) in ranges {
+                d.map.grant(first, end);
+            }
+        });
+    }
+
+    pub(crate) fn apply_merged(&mut self, merged: &MergedUpTo) {
+        self.merging = None;
+        self.change_decoupling(merged.id, |d| {
+            d.state = merged.state;
+            d.map.replace(&merged.map);
+        });
+    }
+
+    /// Takes a decoupling's map out, to be changed; until it is given back ([`Namespace::return_map`], or with how far
+    /// a merge is by [`Namespace::merged`]) an empty one stands in its place.
+    ///
+    /// # Panics
+    /// If there is no such decoupling.
+    pub fn borrow_map(&mut self, id: RealmId) -> MergeMap {
+        assert!(self.merging.is_none(), "two decouplings are merged at once");
+        self.merging = Some(id);
+        // A running checkpoint gets the row as it is.
+        self.change_decoupling(id, |d| {
+            let map = &mut d.map;
+            let stand_in = MergeMap::new(map.root(), map.base(), map.writer(), map.on_conflict());
+            std::mem::replace(map, stand_in)
+        })
+    }
+
+    /// Gives back a map in which nothing changed that counts.
+    pub fn return_map(&mut self, id: RealmId, map: MergeMap) {
+        self.merging = None;
+        self.change_decoupling(id, |d| d.map = map);
+    }
+
+    /// What applying [`crate::Event::Merged`] does, for the one who has the map.
+    pub fn merged(&mut self, merged: MergedUpTo) {
+        let MergedUpTo { id, state, map } = merged;
+        self.merging = None;
+        self.change_decoupling(id, |d| (d.state, d.map) = (state, map));
+    }
+
+    /// Whether another decoupling than `own` of the subtree in which an inode is may know it: then it must stay as it was.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn is_wanted_by_others(&self, ino: Ino, own: RealmId) -> Result<bool, Fault> {
+        if self.decoupling_count > 1 { self.is_kept(ino, own) } else { Ok(false) }
+    }
+
+    /// Whether an inode without a name must stay, because a decoupling of the subtree in which it was may know it.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn is_pinned(&self, ino: Ino) -> Result<bool, Fault> {
+        if self.decoupling_count > 0 { self.is_kept(ino, RealmId::GLOBAL) } else { Ok(false) }
+    }
+
+    fn is_kept(&self, ino: Ino, but: RealmId) -> Result<bool, Fault> {
+        match self.find_decoupled_root(ino) {
+            Ok(Some(root)) => Ok(self.decouplings_of(root).any(|d| d.id != but && d.map.may_know(ino))),
+            Ok(None) | Err(Fault::Refused(_)) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Others took this name of an inode: those who may know it remember it.
+    pub(crate) fn note_removed(&mut self, ino: Ino, parent: Ino, name: &Name) {
+        let Ok(Some(root)) = self.decoupled_root(parent) else { return };
+        let others = self.decouplings_of(root).filter(|d| Some(d.id) != self.merging);
+        let ids: Vec<RealmId> = others.filter(|d| d.map.may_know(ino)).map(|d| d.id).collect();
+        for id in ids {
+            self.change_decoupling(id, |d| d.map.note_removed(ino, parent, name.clone()));
+        }
+    }
+
+    pub(crate) fn apply_decoupling_ended(&mut self, id: RealmId) {
+        let key = DecouplingKey(id.0);
+        if self.decouplings.value(key).is_some() {
+            self.decouplings.change(key, &mut self.dirt, false, |v| *v = None);
+            self.decoupling_count -= 1;
+            self.dirt.images.drop_all(id.0);
+        }
+        self.decoupled.cache.borrow_mut().clear();
+    }
+
+    fn change_decoupling<R>(&mut self, id: RealmId, f: impl FnOnce(&mut Decoupling) -> R) -> R {
+        let key = DecouplingKey(id.0);
+        self.decouplings.change(key, &mut self.dirt, false, |v| {
+            f(v.as_mut().unwrap_or_else(|| panic!("decoupling {id} is changed after its end")))
+        })
+    }
+
+    /// A directory ended.
+    pub(crate) fn forget_decoupled(&mut self, ino: Ino) {
+        self.decoupled.cache.get_mut().remove(&ino);
+    }
+}

@@ -1,0 +1,358 @@
+//! Before-images: rows as a decoupled client saw them, kept when others change them.
+//!
+//! ```text
+//!   an event of others in the subtree ─▶ first change of a row ─▶ (decoupling, key) → the row before it
+//!   rows for the client: the image if there is one, else the row, unless others made it after the base
+//! ```
+//!
+//! Invariants:
+//! - An image is taken once; those of a decoupling go with it. Always in memory whole.
+//! - What the decoupling's own merges change is not kept: its client knows that. Of a directory that others changed, too, what
+//!   ours changed in it is carried over to the image.
+//! - Where nothing is decoupled, nothing is looked up and nothing kept.
+
+use std::collections::BTreeMap;
+
+use chiton_types::codec::{Malformed, Take};
+use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
+
+use crate::chunk::Chunk;
+use crate::event::Event;
+use crate::fault::{Fault, Need};
+use crate::inode::Inode;
+use crate::merge::MergeMap;
+use crate::namespace::{Namespace, RowChange};
+use crate::paging::{Fetched, Rows};
+use crate::row;
+
+/// Images of all decouplings, and what a checkpoint must write of them.
+#[derive(Default)]
+pub(crate) struct Images {
+    /// Those for whom the rows that change now are kept.
+    keeping: Vec<u32>,
+    /// Whose own doing the event is, if it has images.
+    own: Option<u32>,
+    /// Directories with an image that change by the decoupling's own doing, as they were before.
+    own_dirs: Vec<(Vec<u8>, Vec<u8>)>,
+    all: BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>,
+    unwritten: Vec<RowChange>,
+    bytes: usize,
+}
+
+impl Images {
+    #[inline]
+    pub(crate) fn is_keeping(&self) -> bool {
+        !self.keeping.is_empty() || self.own.is_some()
+    }
+
+    /// A row is about to change that was like this.
+    pub(crate) fn keep(&mut self, (key, value): &RowChange) {
+        if !matches!(key.first(), Some(b'I' | b'E' | b'C' | b'M' | b'X')) {
+            return;
+        }
+        if let Some(id) = self.own {
+            self.change_own(id, key, value.as_deref());
+        }
+        for &id in &self.keeping {
+            let entry = self.all.entry((id, key.clone()));
+            if let std::collections::btree_map::Entry::Vacant(vacant) = entry {
+                self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 100;
+                self.unwritten.push((image_key(id, key), Some(encode(value.as_deref()))));
+                vacant.insert(value.clone());
+            }
+        }
+    }
+
+    /// The decoupling's own doing changes a row that others changed before: its client knows it as it becomes. Of a
+    /// directory only what changes in it, since what others made there stays unknown to it.
+    fn change_own(&mut self, id: u32, key: &[u8], value: Option<&[u8]>) {
+        if self.get(id, key).is_none() {
+            return;
+        }
+        match value {
+            Some(value) if key[0] == b'I' && value.first() == Some(&(Kind::Dir as u8)) => {
+                self.own_dirs.push((key.to_vec(), value.to_vec()));
+            }
+            _ => self.forget(id, key),
+        }
+    }
+
+    fn forget(&mut self, id: u32, key: &[u8]) {
+        let value = self.all.remove(&(id, key.to_vec())).flatten();
+        self.bytes = self.bytes.saturating_sub(key.len() + value.map_or(0, |v| v.len()) + 100);
+        self.unwritten.push((image_key(id, key), None));
+    }
+
+    pub(crate) fn install(&mut self, id: u32, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 100;
+        self.all.insert((id, key), value);
+    }
+
+    /// A decoupling is over.
+    pub(crate) fn drop_all(&mut self, id: u32) {
+        let prefix = image_key(id, &[]);
+        self.unwritten.retain(|(key, _)| !key.starts_with(&prefix));
+        let gone: Vec<Vec<u8>> = self.of(id, &[]).map(|(key, _)| key.to_vec()).collect();
+        for key in gone {
+            self.forget(id, &key);
+        }
+    }
+
+    /// Rows for a checkpoint that begins.
+    pub(crate) fn take_unwritten(&mut self) -> Vec<RowChange> {
+        std::mem::take(&mut self.unwritten)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn get(&self, id: u32, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.all.get(&(id, key.to_vec())).map(Option::as_deref)
+    }
+
+    /// Those whose keys begin so, in order.
+    fn of<'a>(&'a self, id: u32, prefix: &'a [u8]) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+        let from = (id, prefix.to_vec());
+        let rest =
+            self.all.range(from..).take_while(move |((at, key), _)| *at == id && key.starts_with(prefix));
+        rest.map(|((_, key), value)| (key.as_slice(), value.as_deref()))
+    }
+
+    /// Blocks that an image names.
+    pub(crate) fn blocks(&self) -> Vec<BlockId> {
+        let maps = self.all.iter().filter(|((_, key), _)| key.first() == Some(&b'M'));
+        let chunks = maps.filter_map(|(_, value)| Chunk::decode(&mut Take::new(value.as_deref()?)).ok());
+        let mut blocks: Vec<BlockId> =
+            chunks.flat_map(|chunk| chunk.extents().iter().map(|e| e.block).collect::<Vec<_>>()).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+}
+
+/// `V` decoupling, key of the row → what it was.
+pub(crate) fn image_key(id: u32, key: &[u8]) -> Vec<u8> {
+    let mut k = vec![b'V'];
+    k.extend_from_slice(&id.to_be_bytes());
+    k.extend_from_slice(key);
+    k
+}
+
+/// A flag, and the row's value if there was one.
+pub(crate) fn encode(value: Option<&[u8]>) -> Vec<u8> {
+    let mut v = vec![u8::from(value.is_some())];
+    v.extend_from_slice(value.unwrap_or_default());
+    v
+}
+
+/// Decoupling, the row's key, its value.
+pub(crate) type Image = (u32, Vec<u8>, Option<Vec<u8>>);
+
+pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Image, Malformed> {
+    let bad = Malformed { expected: "a row as it was" };
+    let (id, row) = key.get(1..).and_then(|rest| rest.split_first_chunk::<4>()).ok_or(bad.clone())?;
+    let value = match value {
+        [0] => None,
+        [1, value @ ..] => Some(value.to_vec()),
+        _ => return Err(bad),
+    };
+    Ok((u32::from_be_bytes(*id), row.to_vec(), value))
+}
+
+/// The position of the last change, of rows that say it.
+fn position_of(key: &[u8], value: &[u8]) -> Option<Position> {
+    let fields = match key.first()? {
+        b'I' => 12,
+        b'E' => 9,
+        _ => return None,
+    };
+    Take::new(value.get(fields..)?).varint().ok().map(Position)
+}
+
+impl Namespace {
+    /// From now on until [`Namespace::merged`] what is applied is this decoupling's own doing (for replay).
+    pub fn begin_own(&mut self, id: RealmId) {
+        self.merging = Some(id);
+    }
+
+    /// To be called before an event is applied: notes for whom the rows that it changes are kept.
+    #[inline]
+    pub(crate) fn begin_keeping(&mut self, event: &Event) {
+        if self.decoupling_count > 0 {
+            self.find_keeping(event);
+        }
+    }
+
+    fn find_keeping(&mut self, event: &Event) {
+        let mut keeping = std::mem::take(&mut self.dirt.images.keeping);
+        keeping.clear();
+        let is_all_own = self.decoupling_count == 1 && self.merging.is_some();
+        if let Some(place) = place_of(event).filter(|_| !is_all_own) {
+            // What cannot be told is kept for all.
+            let root = self.decoupled_root(place).ok();
+            let merging = self.merging;
+            let concerned = self.decouplings().filter(|d| Some(d.id) != merging);
+            keeping.extend(concerned.filter(|d| root.is_none_or(|r| r == Some(d.root()))).map(|d| d.id.0));
+        }
+        self.dirt.images.keeping = keeping;
+        let own = self.merging.map(|id| id.0);
+        self.dirt.images.own = own.filter(|id| self.dirt.images.of(*id, &[]).next().is_some());
+    }
+
+    /// To be called when the event is applied.
+    #[inline]
+    pub(crate) fn end_keeping(&mut self) {
+        if self.dirt.images.is_keeping() {
+            self.change_own_dirs();
+        }
+    }
+
+    /// What the client did in a directory is added to what it knows of it.
+    fn change_own_dirs(&mut self) {
+        self.dirt.images.keeping.clear();
+        let Some(id) = self.dirt.images.own.take() else { return };
+        for (key, before) in std::mem::take(&mut self.dirt.images.own_dirs) {
+            let ino = key.get(1..9).and_then(|ino| ino.try_into().ok()).map(u64::from_be_bytes);
+            let ino = Ino(ino.expect("a key of an inode"));
+            let (Ok(before), Some(Some(image))) =
+                (Inode::decode(ino, &before), self.dirt.images.get(id, &key))
+            else {
+                continue;
+            };
+            let (Some(now), Ok(mut image)) = (self.inodes.get(ino), Inode::decode(ino, image)) else {
+                self.dirt.images.forget(id, &key);
+                continue;
+            };
+            image.extra = image.extra.wrapping_add(now.extra.wrapping_sub(before.extra));
+            image.nlink = image.nlink.wrapping_add(now.nlink.wrapping_sub(before.nlink));
+            (image.parent, image.mode, image.uid, image.gid) = (now.parent, now.mode, now.uid, now.gid);
+            (image.mtime, image.ctime) = (now.mtime, now.ctime);
+            let value = Some(image.encode());
+            self.dirt.images.unwritten.push((image_key(id, &key), Some(encode(value.as_deref()))));
+            self.dirt.images.all.insert((id, key), value);
+        }
+    }
+
+    /// Whether rows that an event changes are kept: then they must be in memory as they are.
+    pub(crate) fn needs_images(&self, event: &Event, needs: &mut Vec<Need>) {
+        let mut add = |found: Result<(), Fault>| {
+            if let Err(Fault::Missing(more)) = found {
+                needs.extend(more);
+            }
+        };
+        let Some(place) = place_of(event) else { return };
+        add(self.decoupled_root(place).map(drop));
+        let mut names = Vec::new();
+        match event {
+            Event::Make { parent, name, .. }
+            | Event::Link { parent, name, .. }
+            | Event::Unlink { parent, name, .. }
+            | Event::Restore { parent, name, .. } => names.push((*parent, name)),
+            Event::Rename { from, from_name, to, to_name, .. } => {
+                names.extend([(*from, from_name), (*to, to_name)]);
+            }
+            Event::Write { ino, .. } | Event::SetAttr { ino, .. } => {
+                add(self.inode(*ino).and_then(|inode| self.content(inode).map(drop)));
+            }
+            _ => {}
+        }
+        for (dir, name) in names {
+            add(self.dir_inode(dir).and_then(|dir| self.entry(dir, name).map(drop)));
+        }
+    }
+
+    /// The rows that `need` names as a decoupled client knows them: at its base, with what it merged since.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn serve_at_base(&self, need: &Need, id: RealmId) -> Result<Fetched, Fault> {
+        let mut found = self.serve(need)?;
+        let Some(map) = self.decoupling(id).map(|d| &d.map) else { return Ok(found) };
+        match need {
+            Need::Slice { dir, after, rows } => {
+                let mut after = *after;
+                loop {
+                    let last = found.rows.last().map(|(key, _)| hash_of(key));
+                    let last = if found.exhausted { u64::MAX } else { last.unwrap_or(u64::MAX) };
+                    let prefix = &row::entry_key(*dir, 0, b"")[..9];
+                    found.rows = self.at_base(found.rows, prefix, id.0, map);
+                    found.rows.retain(|(key, _)| hash_of(key) > after && hash_of(key) <= last);
+                    if found.exhausted || !found.rows.is_empty() {
+                        found.need = need.clone();
+                        return Ok(found);
+                    }
+                    // All of these are of others: what is behind them.
+                    after = last;
+                    found = self.serve(&Need::Slice { dir: *dir, after, rows: *rows })?;
+                }
+            }
+            Need::Dir(dir) => {
+                found.rows = self.at_base(found.rows, &row::entry_key(*dir, 0, b"")[..9], id.0, map);
+            }
+            Need::Chunks(ino) => {
+                found.rows = self.at_base(found.rows, &row::chunk_key(*ino, 0)[..9], id.0, map);
+            }
+            Need::Inode(ino) => found.rows = self.one_at_base(found.rows, row::inode_key(*ino), id.0, map),
+            Need::Entry(dir, name) => {
+                let key = row::entry_key(*dir, name.hash64(), name.as_bytes());
+                found.rows = self.one_at_base(found.rows, key, id.0, map);
+            }
+            Need::Content(ino) => {
+                found.rows = self.one_at_base(found.rows, row::content_key(*ino), id.0, map)
+            }
+            Need::Chunk(ino, n) => {
+                found.rows = self.one_at_base(found.rows, row::chunk_key(*ino, *n), id.0, map);
+            }
+            Need::Xattrs(ino) => found.rows = self.one_at_base(found.rows, row::xattrs_key(*ino), id.0, map),
+            Need::Block(_) => {}
+        }
+        Ok(found)
+    }
+
+    fn one_at_base(&self, mut rows: Rows, key: Vec<u8>, id: u32, map: &MergeMap) -> Rows {
+        if let Some(image) = self.dirt.images.get(id, &key) {
+            rows = image.map(|value| (key, value.to_vec())).into_iter().collect();
+        }
+        rows.retain(|(key, value)| !is_of_others(key, value, map));
+        rows
+    }
+
+    fn at_base(&self, rows: Rows, prefix: &[u8], id: u32, map: &MergeMap) -> Rows {
+        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
+        for (key, value) in self.dirt.images.of(id, prefix) {
+            match value {
+                Some(value) => all.insert(key.to_vec(), value.to_vec()),
+                None => all.remove(key),
+            };
+        }
+        all.retain(|key, value| !is_of_others(key, value, map));
+        all.into_iter().collect()
+    }
+}
+
+/// A row that others made after the base.
+fn is_of_others(key: &[u8], value: &[u8], map: &MergeMap) -> bool {
+    position_of(key, value).is_some_and(|position| map.is_foreign(position))
+}
+
+fn hash_of(key: &[u8]) -> u64 {
+    key.get(9..17).and_then(|hash| hash.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
+/// The inode by which an event is in a subtree, if it changes what a client sees.
+fn place_of(event: &Event) -> Option<Ino> {
+    match event {
+        Event::Make { parent, .. }
+        | Event::Link { parent, .. }
+        | Event::Unlink { parent, .. }
+        | Event::Restore { parent, .. } => Some(*parent),
+        Event::Rename { to, .. } | Event::Clone { to, .. } => Some(*to),
+        Event::SetAttr { ino, .. }
+        | Event::Write { ino, .. }
+        | Event::Remap { ino, .. }
+        | Event::Xattr { ino, .. }
+        | Event::Touch { ino, .. } => Some(*ino),
+        _ => None,
+    }
+}

@@ -1,0 +1,56 @@
+//! What others did since the base, without merging anything.
+
+use chiton_types::{Ino, Name};
+
+use super::MergeMap;
+use crate::fault::Fault;
+use crate::namespace::{Known, Namespace};
+
+/// What others did to an inode or a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// It is there, and changed or new.
+    Changed,
+    /// It is gone.
+    Removed,
+}
+
+impl Namespace {
+    /// What others did to an inode of the decoupled side.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn foreign_to_inode(&self, ino: Ino, map: &MergeMap) -> Result<Change, Fault> {
+        let ino = map.translate(ino);
+        Ok(match self.known_inode(ino)? {
+            Some(inode) if inode.nlink == 0 && map.is_tomb(ino) => Change::Removed,
+            Some(inode) if map.is_foreign(inode.attrs_changed()) => Change::Changed,
+            Some(_) => Change::None,
+            // It was not merged yet, or its removal was.
+            None => Change::None,
+        })
+    }
+
+    /// What others did to a name in a directory of the decoupled side.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn foreign_to_name(&self, dir: Ino, name: &Name, map: &MergeMap) -> Result<Change, Fault> {
+        let dir = map.translate(dir);
+        let Some(inode) = self.known_inode(dir)? else { return Ok(Change::None) };
+        if inode.nlink == 0 {
+            return Ok(if map.is_tomb(dir) { Change::Removed } else { Change::None });
+        }
+        if inode.kind != chiton_types::Kind::Dir {
+            return Ok(Change::None);
+        }
+        Ok(match self.entry(inode, name)? {
+            Known::Present(slot) if map.is_foreign(slot.position) => Change::Changed,
+            Known::Present(_) => Change::None,
+            Known::Absent if map.has_tomb_at(dir, name) => Change::Removed,
+            Known::Absent => Change::None,
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! What a merge would do: what was changed since the last one, by path, and what others changed too.
+
+use std::collections::BTreeMap;
+
+use chiton_namespace::{Event, Over};
+use chiton_proto::{Foreign, NEEDS_MAX};
+use chiton_server::Server;
+use chiton_types::{Ino, Name};
+use hashbrown::HashMap;
+
+use crate::calls::ClaimCalls;
+use crate::error::RealmError;
+use crate::report::{Change, ChangeKind, Diff, SideVersion};
+
+type Place = (Ino, Name);
+
+/// What happened to one inode.
+#[derive(Default)]
+struct Life {
+    made: bool,
+    added: Vec<Place>,
+    removed: Vec<Place>,
+    written: bool,
+    attributes: bool,
+}
+
+impl Life {
+    fn gain(&mut self, place: Place) {
+        match self.removed.iter().position(|removed| *removed == place) {
+            Some(at) => drop(self.removed.swap_remove(at)),
+            None => self.added.push(place),
+        }
+    }
+
+    fn lose(&mut self, place: Place) {
+        match self.added.iter().position(|added| *added == place) {
+            Some(at) => drop(self.added.remove(at)),
+            None => self.removed.push(place),
+        }
+    }
+}
+
+/// What events did, by inode.
+#[derive(Default)]
+pub(crate) struct Lives {
+    by_ino: BTreeMap<Ino, Life>,
+    /// Where inodes were that are gone.
+    last_place: HashMap<Ino, Place>,
+}
+
+impl Lives {
+    fn of(&mut self, ino: Ino) -> &mut Life {
+        self.by_ino.entry(ino).or_default()
+    }
+
+    /// One event more.
+    pub(crate) fn note(&mut self, event: &Event) {
+        match event {
+            Event::Make { parent, name, ino, .. } => {
+                let life = self.of(*ino);
+                life.made = true;
+                life.gain((*parent, name.clone()));
+            }
+            Event::Link { parent, name, ino, .. } | Event::Restore { parent, name, ino, .. } => {
+                self.of(*ino).gain((*parent, name.clone()));
+            }
+            Event::Unlink { parent, name, ino, .. } => self.lose(*ino, (*parent, name.clone())),
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                let (old, new) = ((*from, from_name.clone()), (*to, to_name.clone()));
+                match over {
+                    Over::Nothing => {}
+                    Over::Replaced { ino, .. } => self.lose(*ino, new.clone()),
+                    Over::Exchanged { ino } => {
+                        self.lose(*ino, new.clone());
+                        self.of(*ino).gain(old.clone());
+                    }
+                }
+                self.lose(*ino, old);
+                self.of(*ino).gain(new);
+            }
+            Event::SetAttr { ino, size, .. } => {
+                let life = self.of(*ino);
+                life.written |= size.is_some();
+                life.attributes |= size.is_none();
+            }
+            Event::Write { ino, .. } | Event::Clone { to: ino, .. } => self.of(*ino).written = true,
+            Event::Xattr { ino, .. } => self.of(*ino).attributes = true,
+            Event::Touch { .. }
+            | Event::Remap { .. }
+            | Event::Reclaim { .. }
+            | Event::Swept { .. }
+            | Event::Reserve { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::Policy(_)
+            | Event::Decoupled(_)
+            | Event::Attached(_)
+            | Event::Granted { .. }
+            | Event::Merged(_)
+            | Event::DecouplingEnded { .. }
+            | Event::Noop => {}
+        }
+    }
+
+    fn lose(&mut self, ino: Ino, place: Place) {
+        self.last_place.insert(ino, place.clone());
+        self.of(ino).lose(place);
+    }
+
+    /// The changes, with what others did to the same.
+    pub(crate) fn diff(&self, server: &Server, calls: &ClaimCalls, events: u64) -> Result<Diff, RealmError> {
+        let mut paths = Paths { server, last_place: &self.last_place, known: HashMap::new() };
+        let mut asked: Vec<(Change, Question)> = Vec::new();
+        for (ino, life) in &self.by_ino {
+            for (kind, place, from) in life.changes() {
+                let path = match &place {
+                    Some(place) => paths.of_place(place),
+                    None => paths.of_inode(*ino),
+                };
+                let from = from.map(|place| paths.of_place(&place));
+                let question = match place.filter(|_| kind != ChangeKind::Removed) {
+                    Some(place) => Question::Name(place),
+                    None => Question::Inode(*ino),
+                };
+                asked.push((Change { path, kind, from }, question));
+            }
+        }
+        asked.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut diff = Diff { events, ..Diff::default() };
+        for some in asked.chunks(NEEDS_MAX) {
+            let foreign = ask(calls, some)?;
+            for ((change, _), foreign) in some.iter().zip(foreign) {
+                diff.changes.push(change.clone());
+                let theirs = match foreign {
+                    Foreign::Same => continue,
+                    Foreign::Changed => SideVersion::Changed,
+                    Foreign::Removed => SideVersion::Removed,
+                };
+                diff.conflicts.push((change.clone(), theirs));
+            }
+        }
+        Ok(diff)
+    }
+}
+
+impl Life {
+    /// What was done, where if that is a name, and where it was before.
+    fn changes(&self) -> Vec<(ChangeKind, Option<Place>, Option<Place>)> {
+        let mut changes = Vec::new();
+        let (mut added, mut removed) = (self.added.iter().cloned(), self.removed.iter().cloned());
+        if let Some(place) = added.next() {
+            changes.push(match (self.made, removed.next()) {
+                (true, _) => (ChangeKind::Created, Some(place), None),
+                (false, Some(from)) => (ChangeKind::Renamed, Some(place), Some(from)),
+                (false, None) => (ChangeKind::Linked, Some(place), None),
+            });
+        }
+        changes.extend(added.map(|place| (ChangeKind::Linked, Some(place), None)));
+        changes.extend(removed.map(|place| (ChangeKind::Removed, Some(place), None)));
+        let is_gone = !self.removed.is_empty() && self.added.is_empty();
+        if !self.made && !is_gone {
+            if self.written {
+                changes.push((ChangeKind::Written, None, None));
+            } else if self.attributes {
+                changes.push((ChangeKind::Attributes, None, None));
+            }
+        }
+        changes
+    }
+}
+
+/// What the server is asked about a change.
+enum Question {
+    Inode(Ino),
+    Name(Place),
+}
+
+fn ask(calls: &ClaimCalls, asked: &[(Change, Question)]) -> Result<Vec<Foreign>, RealmError> {
+    let (mut inodes, mut names) = (Vec::new(), Vec::new());
+    for (_, question) in asked {
+        match question {
+            Question::Inode(ino) => inodes.push(*ino),
+            Question::Name(place) => names.push(place.clone()),
+        }
+    }
+    let (of_inodes, of_names) = calls.check(inodes, names)?;
+    let (mut of_inodes, mut of_names) = (of_inodes.into_iter(), of_names.into_iter());
+    let next = |(_, question): &(Change, Question)| match question {
+        Question::Inode(_) => of_inodes.next(),
+        Question::Name(_) => of_names.next(),
+    };
+    Ok(asked.iter().map(next).map(|foreign| foreign.unwrap_or(Foreign::Same)).collect())
+}
+
+/// Paths from the subtree's root, without a `/` before them.
+struct Paths<'a> {
+    server: &'a Server,
+    last_place: &'a HashMap<Ino, Place>,
+    known: HashMap<Ino, String>,
+}
+
+impl Paths<'_> {
+    fn of_inode(&mut self, ino: Ino) -> String {
+        if let Some(path) = self.known.get(&ino) {
+            return path.clone();
+        }
+        let path = match self.server.path_of(ino) {
+            Some(path) => String::from_utf8_lossy(path.strip_prefix(b"/").unwrap_or(&path)).into_owned(),
+            // It is gone: where it was last.
+            None => match self.last_place.get(&ino).cloned() {
+                Some(place) => self.of_place(&place),
+                None => format!("(inode {ino})"),
+            },
+        };
+        self.known.insert(ino, path.clone());
+        path
+    }
+
+    fn of_place(&mut self, (dir, name): &Place) -> String {
+        let above = self.of_inode(*dir);
+        let name = String::from_utf8_lossy(name.as_bytes());
+        if above.is_empty() { name.into_owned() } else { format!("{above}/{name}") }
+    }
+}

@@ -1,0 +1,99 @@
+//! Why something about a decoupled subtree did not work: what is wrong, and what to do next.
+
+use std::fmt;
+
+use chiton_types::{Errno, Refusal};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RealmError {
+    refusal: Refusal,
+    what: String,
+    next: String,
+}
+
+impl RealmError {
+    /// An error of this class: what is wrong, what to do next (or nothing).
+    pub fn new(refusal: Refusal, what: impl Into<String>, next: impl Into<String>) -> RealmError {
+        RealmError { refusal, what: what.into(), next: next.into() }
+    }
+
+    /// What a caller of the file system is told.
+    pub fn refusal(&self) -> Refusal {
+        self.refusal
+    }
+
+    /// The same as a number of the system.
+    pub fn errno(&self) -> Errno {
+        self.refusal.errno()
+    }
+
+    /// The exit code of a command that ends so: 3 somebody else holds what is needed, 4 there is no such thing, 5 a
+    /// conflict, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self.refusal {
+            Refusal::Busy | Refusal::Stale => 3,
+            Refusal::NotFound | Refusal::NotConnected => 4,
+            Refusal::Exists => 5,
+            _ => 1,
+        }
+    }
+
+    /// The server refused.
+    pub(crate) fn refused(doing: &str, refusal: Refusal) -> RealmError {
+        let (why, next) = match refusal {
+            Refusal::Busy => (
+                "it, something above it or something below it is decoupled already, or a policy is set below it",
+                "`chiton status` lists who has what; merge or discard that first",
+            ),
+            Refusal::Stale => (
+                "another client has gone on with this decoupling, or it was ended by an administrator",
+                "what is in the journal here can be exported: chiton journal export",
+            ),
+            Refusal::NotPermitted | Refusal::Access => (
+                "only the owner of a directory, or root, takes it",
+                "ask its owner, or take a directory of your own",
+            ),
+            Refusal::NotDir => ("it is no directory", "name a directory"),
+            Refusal::NotFound => ("there is none", "`chiton status` lists the decouplings that there are"),
+            Refusal::NotConnected => ("the server does not answer", "try again when it does"),
+            Refusal::Unsupported => ("the server does not know how", "use a newer server"),
+            Refusal::Invalid => {
+                ("the server takes it for nonsense", "`chiton policy explain` says what a policy means")
+            }
+            Refusal::NoSpace => ("there is no space", "make some and try again"),
+            _ => ("", ""),
+        };
+        let what = if why.is_empty() {
+            format!("{doing}: {refusal}")
+        } else {
+            format!("{doing}: {refusal} ({why})")
+        };
+        RealmError::new(refusal, what, next)
+    }
+
+    /// Something on this machine failed.
+    pub(crate) fn local(what: impl fmt::Display) -> RealmError {
+        RealmError::new(Refusal::Io, what.to_string(), "")
+    }
+
+    /// The journal cannot be read.
+    pub(crate) fn journal(what: impl fmt::Display) -> RealmError {
+        let next = "`chiton journal inspect` on its directory says what is affected";
+        RealmError::new(Refusal::Io, format!("the decoupled journal: {what}"), next)
+    }
+
+    /// The server said something that fits nothing.
+    pub(crate) fn nonsense(what: impl fmt::Display) -> RealmError {
+        RealmError::new(Refusal::Io, format!("the server's answer makes no sense: {what}"), "report this")
+    }
+}
+
+impl fmt::Display for RealmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "; {}", self.next) }
+    }
+}
+
+impl std::error::Error for RealmError {}

@@ -1,0 +1,22 @@
+//! Which events of a decoupled journal a merge sends.
+
+use chiton_namespace::Event;
+use chiton_namespace::merge::squash;
+
+/// Leaves what the global namespace is to be told, from a whole window: nothing redundant, and nothing that is about
+/// the client's own engine. Deterministic.
+pub(crate) fn filter(events: &mut Vec<Event>) {
+    squash(events);
+    events.retain(|event| {
+        !matches!(
+            event,
+            Event::Reserve { .. }
+                | Event::SessionOpened { .. }
+                | Event::SessionClosed { .. }
+                | Event::Noop
+                // When an orphan goes is the server's matter.
+                | Event::Reclaim { .. }
+                | Event::Swept { .. }
+        )
+    });
+}

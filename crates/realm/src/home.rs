@@ -1,0 +1,192 @@
+//! What a decoupling leaves on this machine: its journal, and what the next process needs to go on with it.
+//!
+//! ```text
+//!   STATE/<filesystem>-<realm>/
+//!     realm.json     what was granted, and which numbers are used
+//!     lock           held by the process that has it
+//!     journal/       segments, as a server's
+//! ```
+//!
+//! Invariants:
+//! - `realm.json` is replaced whole, and durable before anything relies on it.
+//! - One process at a time has it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chiton_journal::{FilePlace, Place};
+use chiton_types::{Ino, RealmId};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::RealmError;
+
+const VERSION: u32 = 1;
+
+/// What `realm.json` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) version: u32,
+    pub(crate) filesystem: u64,
+    pub(crate) realm: u32,
+    pub(crate) root: u64,
+    /// Name of the branch, if it is one: bytes as text, as well as they can be.
+    pub(crate) branch: Option<String>,
+    /// Of each shard the last inode number that was used when a merge began last.
+    pub(crate) used: Vec<u64>,
+}
+
+impl Record {
+    pub(crate) fn new(filesystem: u64, realm: RealmId, root: Ino, branch: Option<String>) -> Record {
+        Record { version: VERSION, filesystem, realm: realm.0, root: root.0, branch, used: Vec::new() }
+    }
+}
+
+/// A decoupling of which a process left something on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// Its number.
+    pub realm: u32,
+    /// Inode of its root.
+    pub root: u64,
+    /// The name, if it is a branch.
+    pub branch: Option<String>,
+    /// A process has it.
+    pub in_use: bool,
+    /// Where it is.
+    pub dir: PathBuf,
+    /// Bytes of its journal.
+    pub journal_bytes: u64,
+}
+
+/// The directory of one decoupling.
+pub(crate) struct Home {
+    dir: PathBuf,
+    record: Record,
+    /// Unlocked when it is dropped.
+    _lock: File,
+}
+
+impl Home {
+    /// Where the decoupling of this number has its directory.
+    pub(crate) fn dir_of(state_dir: &Path, filesystem: u64, realm: RealmId) -> PathBuf {
+        state_dir.join(format!("{filesystem:016x}-{realm}"))
+    }
+
+    /// Makes a new one.
+    pub(crate) fn create(state_dir: &Path, record: Record) -> Result<Home, RealmError> {
+        let dir = Home::dir_of(state_dir, record.filesystem, RealmId(record.realm));
+        fs::create_dir_all(&dir).map_err(|e| failed(&dir, "cannot be made", &e))?;
+        let lock = lock(&dir)?.ok_or_else(|| RealmError::local(format!("{} is in use", dir.display())))?;
+        let home = Home { dir, record, _lock: lock };
+        home.write()?;
+        Ok(home)
+    }
+
+    /// What is there, without taking it.
+    pub(crate) fn look(dir: &Path) -> Result<Left, RealmError> {
+        let in_use = lock(dir)?.is_none();
+        let Record { realm, root, branch, .. } = read(dir)?;
+        let entries = fs::read_dir(dir.join("journal"));
+        let sizes = entries.into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+        let journal_bytes = sizes.map(|meta| meta.len()).sum();
+        Ok(Left { realm, root, branch, in_use, dir: dir.to_owned(), journal_bytes })
+    }
+
+    /// Opens one that is there; `None` if another process has it.
+    pub(crate) fn open(dir: &Path) -> Result<Option<Home>, RealmError> {
+        let Some(lock) = lock(dir)? else { return Ok(None) };
+        Ok(Some(Home { dir: dir.to_owned(), record: read(dir)?, _lock: lock }))
+    }
+
+    /// All that are there, of this file system.
+    pub(crate) fn all(state_dir: &Path, filesystem: u64) -> Result<Vec<PathBuf>, RealmError> {
+        let prefix = format!("{filesystem:016x}-");
+        let entries = match fs::read_dir(state_dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(failed(state_dir, "cannot be listed", &e)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| failed(state_dir, "cannot be listed", &e))?;
+            let number =
+                entry.file_name().to_str().and_then(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
+            // One without a record was never granted anything, or is gone but for its directory.
+            if let Some(number) = number.filter(|_| entry.path().join("realm.json").exists()) {
+                found.push((number, entry.path()));
+            }
+        }
+        found.sort();
+        Ok(found.into_iter().map(|(_, path)| path).collect())
+    }
+
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Where the journal's segments are.
+    pub(crate) fn place(&self) -> Result<Arc<dyn Place>, RealmError> {
+        Ok(Arc::new(FilePlace::open(&self.dir.join("journal")).map_err(RealmError::journal)?))
+    }
+
+    /// Remembers which numbers are used, durably.
+    pub(crate) fn note_used(&mut self, used: &[Ino]) -> Result<(), RealmError> {
+        self.record.used = used.iter().map(|ino| ino.0).collect();
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), RealmError> {
+        let path = self.dir.join("realm.json");
+        let write = || -> std::io::Result<()> {
+            let new = self.dir.join("realm.json.new");
+            let mut file = File::create(&new)?;
+            file.write_all(serde_json::to_string_pretty(&self.record)?.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.dir)?.sync_all()?;
+            if let Some(above) = self.dir.parent() {
+                File::open(above)?.sync_all()?;
+            }
+            Ok(())
+        };
+        write().map_err(|e| failed(&path, "cannot be written", &e))
+    }
+
+    /// The decoupling is over: nothing of it stays.
+    pub(crate) fn remove(self) -> Result<(), RealmError> {
+        // First what makes it one.
+        let record = self.dir.join("realm.json");
+        let removed = fs::remove_file(&record).and_then(|()| fs::remove_dir_all(&self.dir));
+        removed.map_err(|e| failed(&self.dir, "cannot be removed", &e))
+    }
+}
+
+fn read(dir: &Path) -> Result<Record, RealmError> {
+    let path = dir.join("realm.json");
+    let text = fs::read(&path).map_err(|e| failed(&path, "cannot be read", &e))?;
+    let record: Record = serde_json::from_slice(&text)
+        .map_err(|e| RealmError::local(format!("{} is damaged: {e}", path.display())))?;
+    if record.version != VERSION {
+        let what = format!("{} has version {}, this program knows {VERSION}", path.display(), record.version);
+        return Err(RealmError::new(chiton_types::Refusal::Unsupported, what, "use a newer program"));
+    }
+    Ok(record)
+}
+
+fn lock(dir: &Path) -> Result<Option<File>, RealmError> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|e| failed(&path, "cannot be opened", &e))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(failed(&path, "cannot be locked", &e.into())),
+    }
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> RealmError {
+    RealmError::local(format!("{} {what}: {error}", path.display()))
+}

@@ -1,0 +1,44 @@
+//! Decoupled subtrees: a client takes a directory for itself, works there alone, and gives back what it did.
+//!
+//! ```text
+//!   Realms ─ decouple ─▶ Realm ─┬─ client(): everything a client can do, at the speed of this process
+//!     ▲                         ├─ sync(): what there is so far goes to the server, work goes on
+//!     └── recover ◀─ crash ─────┴─ merge() | discard(): the end
+//! ```
+//!
+//! A [`Realm`] is a server engine in this process over the rows of the subtree, which are fetched when they are needed
+//! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the object
+//! store, as the policy's durability says. A merge reads it back, piece by piece.
+//!
+//! Invariants:
+//! - What a merge sends was durable at the policy's level before, so that what the server has is never ahead of what
+//!   this client would have after a crash.
+//! - The journal is trimmed only past what the server has merged and made durable.
+//! - The same piece of the journal is sent as the same events each time, by whomever.
+
+mod realm;
+mod realms;
+
+mod base;
+mod calls;
+mod home;
+mod remote;
+
+mod diff;
+mod filter;
+mod merge;
+mod triggers;
+mod windows;
+
+mod error;
+mod options;
+mod report;
+
+pub use error::RealmError;
+pub use home::Left;
+pub use options::RealmsOptions;
+pub use realm::{Inside, Realm};
+pub use realms::Realms;
+pub use report::{
+    Change, ChangeKind, ConflictLine, Diff, MergeProgress, MergeReport, RealmStatus, SideVersion,
+};

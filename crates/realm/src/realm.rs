@@ -1,0 +1,462 @@
+//! One decoupled subtree.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use chiton_client::{Client, ClientOptions};
+use chiton_journal::{Frame, MemoryPlace, Place, Shape, replay};
+use chiton_namespace::Event;
+use chiton_policy::{Consistency, Durability, Interfere, Policy, PolicyFile};
+use chiton_proto::{Claim, Granted, MergeState};
+use chiton_server::{RealmStart, Server, ServerOptions, StartError};
+use chiton_types::{Attr, Ino, Name, Position, RealmId, Refusal, SessionId};
+use chiton_world::sync::{Mutex, RwLock, RwLockReadGuard};
+
+use crate::base::ServerBase;
+use crate::calls::{Calls, ClaimCalls};
+use crate::diff::Lives;
+use crate::error::RealmError;
+use crate::home::Home;
+use crate::merge::Merger;
+use crate::remote::Remote;
+use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
+use crate::windows::read_events;
+
+/// Block numbers of one generation of a decoupling's clients: 2^40.
+const GENERATION_SHIFT: u32 = 40;
+
+/// See the module. All calls may come from many threads.
+pub struct Realm {
+    calls: ClaimCalls,
+    granted: Granted,
+    policy: Policy,
+    branch: Option<Name>,
+    server: Arc<Server>,
+    client: Arc<Client>,
+    options: ClientOptions,
+    /// Where the journal is, in words.
+    journal_at: String,
+    home: Mutex<Option<Home>>,
+    /// The journal in the object store, if it is there.
+    remote: Option<Remote>,
+    /// How far merging is; held while something is merged.
+    merging: Mutex<MergeState>,
+    /// Copy of `merging`'s position, for those who only look.
+    merged: AtomicU64,
+    /// Held by those who act in it, and alone by who ends it.
+    gate: RwLock<()>,
+    /// Why it is not merged by itself, if so.
+    trouble: Mutex<Option<String>>,
+    ended: AtomicBool,
+}
+
+/// Somebody acts in a realm: it does not end before this is dropped.
+pub struct Inside<'a> {
+    _gate: RwLockReadGuard<'a, ()>,
+}
+
+/// What a realm is opened with.
+pub(crate) struct Opening {
+    pub(crate) global: Arc<Client>,
+    pub(crate) options: ClientOptions,
+    pub(crate) granted: Granted,
+    pub(crate) branch: Option<Name>,
+    pub(crate) home: Option<Home>,
+    pub(crate) journal_at: String,
+}
+
+/// The policy that a server's answer carries.
+pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
+    let text = std::str::from_utf8(text).map_err(RealmError::nonsense)?;
+    let file = PolicyFile::parse(text).map_err(RealmError::nonsense)?;
+    Policy::resolve(&file, &Policy::default()).map_err(RealmError::nonsense)
+}
+
+impl Realm {
+    /// Starts the engine: over what the journal says, if there is one.
+    pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
+        let Opening { global, options, granted, branch, home, journal_at } = opening;
+        let policy = policy_of(&granted.policy)?;
+        let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
+        let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
+        let place: Arc<dyn Place> = match (policy.durability(), &home, &remote) {
+            (Durability::None, ..) => Arc::new(MemoryPlace::new(Shape::Grows)),
+            (Durability::Local, Some(home), _) => home.place()?,
+            (Durability::Global, _, Some(remote)) => Arc::new(remote.clone()),
+            (level, ..) => {
+                let what =
+                    format!("a client's journal at durability {} is not carried out yet", level.name());
+                let next = "use durability: none, local or global";
+                return Err(RealmError::new(Refusal::Unsupported, what, next));
+            }
+        };
+        let mut state = granted.state;
+        let world = options.world.clone();
+        // The server has begun with a window: what is in the rows must end where an operation does.
+        if let Some((upto, _)) = state.window {
+            let mut merger = Merger {
+                calls: &calls,
+                place: place.clone(),
+                world: &world,
+                progress: &|_| {},
+                durable: &mut |_| Ok(()),
+            };
+            merger.run(&mut state, upto)?;
+        }
+        let blocks = global.blocks().clone();
+        let durable = policy.durability() != Durability::None;
+        let journal = chiton_journal::Options {
+            flush_interval: policy.flush_interval.duration(),
+            ..chiton_journal::Options::default()
+        };
+        let inode_count = global.statfs().map_or(0, |totals| totals.inodes_used);
+        let mut used = match (&remote, &home) {
+            (Some(remote), _) => remote.used()?,
+            (None, Some(home)) => home.record().used.iter().map(|n| Ino(*n)).collect(),
+            (None, None) => Vec::new(),
+        };
+        let base = Arc::new(ServerBase { calls: calls.clone(), blocks: blocks.clone(), durable });
+        let start = |merged: Position, used: &[Ino]| {
+            Server::start_realm(RealmStart {
+                filesystem: granted.filesystem,
+                journal: journal_identity(&granted),
+                shards: granted.shards,
+                root: granted.root.ino,
+                policy: policy.clone(),
+                inode_count,
+                writer: SessionId(granted.writer),
+                ranges: granted.ranges.clone(),
+                used: used.to_vec(),
+                merged,
+                base: base.clone(),
+                place: place.clone(),
+                options: ServerOptions { journal, ..ServerOptions::default() },
+                world: world.clone(),
+            })
+        };
+        let mut trouble = None;
+        let server = match start(state.merged, &used) {
+            // What others did meanwhile is in the way. A merge knows what to do about that, so it goes first.
+            Err(StartError::Corrupt(why)) if may_merge_first(&policy) => {
+                let last = last_of(&*place, state.merged)?;
+                read_events(&*place, state.merged, last, &mut |event| {
+                    if let Event::Make { ino, .. } = event {
+                        used.push(*ino);
+                    }
+                })?;
+                let mut merger = Merger {
+                    calls: &calls,
+                    place: place.clone(),
+                    world: &world,
+                    progress: &|_| {},
+                    durable: &mut |_| Ok(()),
+                };
+                let report = merger.run(&mut state, last)?;
+                if report.stopped {
+                    return Err(RealmError::journal(why));
+                }
+                trouble = Some(format!(
+                    "others changed what the journal rests on, so it was merged when it was recovered: {} events, {} \
+                     conflicts",
+                    report.events, report.conflict_count
+                ));
+                start(state.merged, &used)
+            }
+            started => started,
+        };
+        let server = server.map_err(RealmError::journal)?;
+        let mut client_options = ClientOptions {
+            root: granted.root.ino,
+            user: options.user.clone().or_else(|| Some(user_of(&global))),
+            ..options.clone()
+        };
+        client_options.files.first_block = (u64::from(granted.claim.generation) << GENERATION_SHIFT) + 1;
+        let client = Client::embedded_with(server.clone(), blocks, client_options)
+            .map_err(|e| RealmError::local(format!("a client of the decoupled subtree: {e}")))?;
+        Ok(Realm {
+            calls,
+            policy,
+            branch,
+            server,
+            client: Arc::new(client),
+            options,
+            journal_at,
+            home: Mutex::new(home),
+            remote,
+            merged: AtomicU64::new(state.merged.0),
+            merging: Mutex::new(state),
+            gate: RwLock::default(),
+            trouble: Mutex::new(trouble),
+            ended: AtomicBool::new(false),
+            granted,
+        })
+    }
+
+    /// The directory that was taken.
+    pub fn root(&self) -> Ino {
+        self.granted.root.ino
+    }
+
+    /// Its attributes when it was taken.
+    pub fn root_attr(&self) -> &Attr {
+        &self.granted.root
+    }
+
+    /// Its number.
+    pub fn id(&self) -> RealmId {
+        self.granted.claim.realm
+    }
+
+    /// Number and generation.
+    pub fn claim(&self) -> Claim {
+        self.granted.claim
+    }
+
+    /// The name, if it is a branch.
+    pub fn branch(&self) -> Option<&Name> {
+        self.branch.as_ref()
+    }
+
+    /// The client in the subtree: its path calls begin at the subtree's root.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The policy that holds for it.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Whether it is over: merged, or discarded.
+    pub fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether an inode is known to belong to it, as far as can be told without asking the server.
+    pub fn holds(&self, ino: Ino) -> bool {
+        let within = |(first, end): &(Ino, Ino)| (*first..*end).contains(&ino);
+        ino == self.root() || self.granted.ranges.iter().any(within) || self.server.knows(ino)
+    }
+
+    /// To be held during a call of the realm's client that must not meet its end: `None` if it has ended, and what it
+    /// held is where its root is again.
+    pub fn enter(&self) -> Option<Inside<'_>> {
+        let gate = self.gate.read();
+        (!self.is_ended()).then_some(Inside { _gate: gate })
+    }
+
+    /// How far it is merged, and where its journal ends.
+    pub(crate) fn extent(&self) -> (Position, Position) {
+        (Position(self.merged.load(Ordering::Relaxed)), self.server.last())
+    }
+
+    /// Why it is not merged by itself, for the status.
+    pub(crate) fn note_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock() = trouble;
+    }
+
+    /// How it is.
+    pub fn status(&self) -> RealmStatus {
+        let numbers = self.server.numbers();
+        let segments = self.server.journal_place().list().unwrap_or_default();
+        let (merged, last) = self.extent();
+        RealmStatus {
+            realm: self.id().0,
+            generation: self.claim().generation,
+            root: self.root().0,
+            branch: self.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+            composition: self.policy.composition.to_string(),
+            consistency: self.policy.consistency().name().to_owned(),
+            durability: self.policy.durability().name().to_owned(),
+            journal: self.journal_at.clone(),
+            events: last.0,
+            durable: self.server.durable().0,
+            merged: merged.0,
+            journal_bytes: segments.iter().map(|segment| segment.bytes).sum(),
+            dirty_bytes: self.client.at_stake().0 as u64,
+            inodes_granted: numbers.total,
+            inodes_left: numbers.left,
+            trouble: self.trouble.lock().clone(),
+            ended: self.is_ended(),
+        }
+    }
+
+    /// Merges what there is so far; work goes on meanwhile.
+    ///
+    /// # Errors
+    /// Why not; what was merged by then is.
+    pub fn sync(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
+        self.check_open()?;
+        let mut state = self.merging.lock();
+        self.client.sync().map_err(|refusal| {
+            RealmError::refused("what was written here cannot be made durable", refusal)
+        })?;
+        self.merge_upto(&mut state, self.server.last(), progress)
+    }
+
+    /// Merges everything, and the decoupling ends. What is asked of its client meanwhile waits, and is refused with
+    /// [`Refusal::NotConnected`] when it has ended.
+    ///
+    /// # Errors
+    /// Why not; then it is decoupled as before, and what was merged by then is.
+    pub fn merge(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
+        let first = self.sync(progress)?;
+        if first.stopped {
+            return Ok(first);
+        }
+        // What came since is little: others wait for it.
+        let _alone = self.gate.write();
+        let mut state = self.merging.lock();
+        self.check_open()?;
+        self.client.sync().map_err(|refusal| {
+            RealmError::refused("what was written here cannot be made durable", refusal)
+        })?;
+        self.server.freeze(true);
+        let rest = self.merge_upto(&mut state, self.server.last(), &|_| {}).and_then(|report| {
+            if !report.stopped {
+                self.end()?;
+            }
+            Ok(report)
+        });
+        match rest {
+            Ok(report) if !report.stopped => {
+                self.close_down(true)?;
+                Ok(MergeReport { ended: true, ..report.after(first) })
+            }
+            other => {
+                self.server.freeze(false);
+                other.map(|report| report.after(first))
+            }
+        }
+    }
+
+    /// What a merge would do now.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    pub fn diff(&self) -> Result<Diff, RealmError> {
+        self.check_open()?;
+        let state = self.merging.lock();
+        self.client.sync().map_err(|refusal| {
+            RealmError::refused("what was written here cannot be made durable", refusal)
+        })?;
+        let cut = self.server.last();
+        self.server.wait_durable(cut).map_err(RealmError::journal)?;
+        let mut lives = Lives::default();
+        let place = self.server.journal_place();
+        read_events(&*place, state.merged, cut, &mut |event| lives.note(event))?;
+        lives.diff(&self.server, &self.calls, cut.0 - state.merged.0)
+    }
+
+    /// Drops what is not merged, and the decoupling ends.
+    ///
+    /// # Errors
+    /// Why not; then it is as before.
+    pub fn discard(&self) -> Result<(), RealmError> {
+        self.check_open()?;
+        let _alone = self.gate.write();
+        let _merging = self.merging.lock();
+        self.check_open()?;
+        self.end()?;
+        self.close_down(true)
+    }
+
+    /// The server is told that it is over.
+    fn end(&self) -> Result<(), RealmError> {
+        if let Some(remote) = &self.remote {
+            remote.remove()?;
+        }
+        self.calls.end(false)
+    }
+
+    /// This client ends, the decoupling does not: another goes on where its journal ends.
+    pub(crate) fn leave(&self) -> Result<(), RealmError> {
+        let _alone = self.gate.write();
+        let _merging = self.merging.lock();
+        self.check_open()?;
+        let synced = self.client.sync();
+        self.close_down(false)?;
+        synced.map_err(|refusal| RealmError::refused("what was written here cannot be made durable", refusal))
+    }
+
+    /// Ends as a crash would. For tests.
+    pub fn abandon(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.server.abandon();
+        self.home.lock().take();
+    }
+
+    fn check_open(&self) -> Result<(), RealmError> {
+        match self.is_ended() {
+            true => Err(RealmError::new(Refusal::NotFound, "the decoupling is over", "")),
+            false => Ok(()),
+        }
+    }
+
+    fn merge_upto(
+        &self,
+        state: &mut MergeState,
+        cut: Position,
+        progress: &dyn Fn(MergeProgress),
+    ) -> Result<MergeReport, RealmError> {
+        self.server.wait_durable(cut).map_err(RealmError::journal)?;
+        if state.merged >= cut {
+            return Ok(MergeReport::default());
+        }
+        // Whoever goes on after a crash replays only what is not merged, and must not use these numbers again.
+        let used = self.server.numbers().used;
+        match (&self.remote, &mut *self.home.lock()) {
+            (Some(remote), _) => remote.note_used(cut, &used)?,
+            (None, Some(home)) => home.note_used(&used)?,
+            (None, None) => {}
+        }
+        let mut trim = |upto: Position| self.server.forget_merged(upto).map_err(RealmError::journal);
+        let mut merger = Merger {
+            calls: &self.calls,
+            place: self.server.journal_place(),
+            world: &self.options.world,
+            progress,
+            durable: &mut trim,
+        };
+        let report = merger.run(state, cut);
+        self.merged.store(state.merged.0, Ordering::Relaxed);
+        report
+    }
+
+    /// The engine stops. `over`: nothing stays of the decoupling.
+    fn close_down(&self, over: bool) -> Result<(), RealmError> {
+        self.ended.store(true, Ordering::Release);
+        let stopped = self.server.shutdown();
+        let home = self.home.lock().take();
+        if over {
+            return home.map_or(Ok(()), Home::remove);
+        }
+        stopped.map_err(RealmError::journal)
+    }
+}
+
+/// Whether a journal that does not fit what others did may be merged before its client goes on: the policy merges by
+/// itself, and lets others act.
+fn may_merge_first(policy: &Policy) -> bool {
+    policy.consistency() == Consistency::Weak && policy.interfere == Interfere::Allow
+}
+
+/// Where a journal ends.
+fn last_of(place: &dyn Place, after: Position) -> Result<Position, RealmError> {
+    let mut pass = |_: &Frame<'_>| Ok::<(), std::convert::Infallible>(());
+    match replay(place, after, &mut pass, &mut |_| {}) {
+        Ok(replayed) => Ok(replayed.last),
+        Err(error) => Err(RealmError::journal(error)),
+    }
+}
+
+fn user_of(global: &Client) -> (u32, u32, Vec<u32>) {
+    let caller = global.caller();
+    let groups = caller.full_cred().groups.map(|groups| groups.to_vec()).unwrap_or_default();
+    (caller.uid, caller.gid, groups)
+}
+
+/// Which journal it is: of this decoupling of this file system.
+fn journal_identity(granted: &Granted) -> u64 {
+    granted.filesystem ^ (u64::from(granted.claim.realm.0) << 32)
+}

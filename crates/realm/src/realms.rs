@@ -1,0 +1,268 @@
+//! All decoupled subtrees of one client of the global namespace.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use chiton_client::{Caller, Client};
+use chiton_policy::{Consistency, Durability};
+use chiton_proto::{Granted, RealmCall};
+use chiton_types::{Ino, Name, RealmId, Refusal};
+use chiton_world::sync::{Mutex, RwLock};
+use hashbrown::HashMap;
+
+use crate::calls::{Calls, ClaimCalls};
+use crate::error::RealmError;
+use crate::home::{Home, Left, Record};
+use crate::options::RealmsOptions;
+use crate::realm::{Opening, Realm, policy_of};
+use crate::triggers::watch;
+
+/// Inodes outside of the ranges whose place is remembered.
+const PLACES_MAX: usize = 1 << 16;
+
+/// See the module.
+pub struct Realms {
+    global: Arc<Client>,
+    calls: Calls,
+    options: RealmsOptions,
+    open: RwLock<Vec<Arc<Realm>>>,
+    /// How many are open: nothing is looked up where there are none.
+    count: AtomicUsize,
+    /// Where inodes belong that the server was asked about.
+    places: Mutex<HashMap<Ino, Option<RealmId>>>,
+}
+
+impl Realms {
+    /// None yet.
+    pub fn new(global: Arc<Client>, options: RealmsOptions) -> Arc<Realms> {
+        let calls = Calls { service: global.service().clone() };
+        Arc::new(Realms {
+            global,
+            calls,
+            options,
+            open: RwLock::default(),
+            count: AtomicUsize::new(0),
+            places: Mutex::default(),
+        })
+    }
+
+    /// Takes the directory `root` for this client. `policy` is YAML; without one, the policy holds that is set there. A
+    /// directory may have several branches, and one decoupling that is none.
+    ///
+    /// # Errors
+    /// Why not: it is in use by another client, the policy does not decouple, the caller is not its owner …
+    pub fn decouple(
+        &self,
+        caller: &Caller<'_>,
+        root: Ino,
+        policy: Option<&[u8]>,
+        branch: Option<&Name>,
+    ) -> Result<Arc<Realm>, RealmError> {
+        let world = &self.options.client.world;
+        let call = RealmCall::Decouple {
+            root,
+            branch: branch.cloned(),
+            nonce: world.random(),
+            journal_at: self.journal_at(),
+            policy: policy.unwrap_or_default().to_vec(),
+        };
+        let granted = self.calls.decouple(caller, call)?;
+        let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
+        let open = || {
+            let policy = policy_of(&granted.policy)?;
+            if policy.consistency() == Consistency::Strong {
+                let what = format!(
+                    "its policy ({}) is strong: the server carries everything out",
+                    policy.composition
+                );
+                let next = "name a policy that is weak or invisible; `chiton policy presets` lists some";
+                return Err(RealmError::new(Refusal::Invalid, what, next));
+            }
+            let home = self.make_home(&granted, branch)?;
+            self.open(granted.clone(), branch.cloned(), home)
+        };
+        open().inspect_err(|_| {
+            // What was not begun is not kept from others. If that fails too, an administrator sees it in the list.
+            let _ = calls.end(false);
+        })
+    }
+
+    fn make_home(&self, granted: &Granted, branch: Option<&Name>) -> Result<Option<Home>, RealmError> {
+        // Also of a journal in the object store: the next process on this machine goes on with it.
+        if policy_of(&granted.policy)?.durability() == Durability::None {
+            return Ok(None);
+        }
+        let branch = branch.map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+        let record = Record::new(granted.filesystem, granted.claim.realm, granted.root.ino, branch);
+        Home::create(&self.options.state_dir, record).map(Some)
+    }
+
+    fn open(
+        &self,
+        granted: Granted,
+        branch: Option<Name>,
+        home: Option<Home>,
+    ) -> Result<Arc<Realm>, RealmError> {
+        let realm = Arc::new(Realm::open(Opening {
+            global: self.global.clone(),
+            options: self.options.client.clone(),
+            granted,
+            branch,
+            home,
+            journal_at: self.journal_at(),
+        })?);
+        watch(&realm, &self.options.client.world);
+        let mut open = self.open.write();
+        open.retain(|realm| !realm.is_ended());
+        open.push(realm.clone());
+        self.count.store(open.len(), Ordering::Release);
+        self.places.lock().clear();
+        Ok(realm)
+    }
+
+    /// Where this client's journals are, for administrators and other machines.
+    fn journal_at(&self) -> String {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        format!("{host}:{}", self.options.state_dir.display())
+    }
+
+    /// The decoupled subtree that an inode belongs to, if this client has it; branches are left out, whose inodes have
+    /// the numbers of the originals.
+    pub fn of(&self, ino: Ino) -> Option<Arc<Realm>> {
+        if self.count.load(Ordering::Acquire) == 0 { None } else { self.find(ino) }
+    }
+
+    fn find(&self, ino: Ino) -> Option<Arc<Realm>> {
+        let candidates: Vec<Arc<Realm>> = {
+            let open = self.open.read();
+            open.iter().filter(|realm| realm.branch().is_none() && !realm.is_ended()).cloned().collect()
+        };
+        if let Some(realm) = candidates.iter().find(|realm| realm.holds(ino)) {
+            return Some(realm.clone());
+        }
+        if candidates.is_empty() || ino == Ino::ROOT {
+            return None;
+        }
+        let known = self.places.lock().get(&ino).copied();
+        let place = match known {
+            Some(place) => place,
+            None => {
+                // Whether an inode that the server does not answer for is one of ours, nobody can say: it is not.
+                let place = self.calls.of(ino).ok()?.1.map(|info| info.claim.realm);
+                let mut places = self.places.lock();
+                if places.len() >= PLACES_MAX {
+                    places.clear();
+                }
+                places.insert(ino, place);
+                place
+            }
+        };
+        candidates.into_iter().find(|realm| Some(realm.id()) == place)
+    }
+
+    /// The directory whose policy holds for an inode: what [`Realms::decouple`] takes when that policy says so.
+    ///
+    /// # Errors
+    /// The server does not say.
+    pub fn root_of(&self, ino: Ino) -> Result<Ino, RealmError> {
+        Ok(self.calls.of(ino)?.0)
+    }
+
+    /// Where the root of a decoupled subtree is.
+    ///
+    /// # Errors
+    /// The server does not say, or it is decoupled no more.
+    pub fn path_of(&self, realm: &Realm) -> Result<Vec<u8>, RealmError> {
+        let info = self.calls.of(realm.root())?.1;
+        info.map(|info| info.path)
+            .ok_or_else(|| RealmError::refused("its path is not known", Refusal::NotFound))
+    }
+
+    /// Those that are open.
+    pub fn list(&self) -> Vec<Arc<Realm>> {
+        self.open.read().iter().filter(|realm| !realm.is_ended()).cloned().collect()
+    }
+
+    /// What processes before left of this file system in the state directory, without going on with it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn left(&self) -> Result<Vec<Left>, RealmError> {
+        let dirs = Home::all(&self.options.state_dir, self.global.filesystem())?;
+        dirs.iter().map(|dir| Home::look(dir)).collect()
+    }
+
+    /// Goes on with all that an earlier process left in the state directory and no other has taken: each is attached,
+    /// and its journal replayed.
+    pub fn recover(&self) -> Vec<Result<Arc<Realm>, RealmError>> {
+        match Home::all(&self.options.state_dir, self.global.filesystem()) {
+            Err(error) => vec![Err(error)],
+            Ok(dirs) => dirs
+                .iter()
+                .filter_map(|dir| match Home::open(dir) {
+                    Ok(None) => None,
+                    Ok(Some(home)) => Some(self.recover_one(home)),
+                    Err(error) => Some(Err(error)),
+                })
+                .collect(),
+        }
+    }
+
+    /// Goes on with a decoupling whose journal is in the object store, from whatever machine. The client that had it is
+    /// refused from then on.
+    ///
+    /// # Errors
+    /// Why not: it is over, the caller may not, its journal is on another machine.
+    pub fn adopt(&self, realm: RealmId) -> Result<Arc<Realm>, RealmError> {
+        let info = self.calls.list()?.into_iter().find(|info| info.claim.realm == realm);
+        let info = info.ok_or_else(|| {
+            let next = "`chiton decoupled` lists those that there are";
+            RealmError::new(Refusal::NotFound, format!("there is no decoupling {realm}"), next)
+        })?;
+        let level = policy_of(&info.policy)?.durability();
+        if level != Durability::Global {
+            let what =
+                format!("the journal of decoupling {realm} is not in the object store: {}", info.journal_at);
+            return Err(RealmError::new(
+                Refusal::Unsupported,
+                what,
+                "recover it on that machine, or end it by force",
+            ));
+        }
+        let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
+        let home = self.make_home(&granted, info.branch.as_ref())?;
+        self.open(granted, info.branch, home)
+    }
+
+    fn recover_one(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
+        let realm = RealmId(home.record().realm);
+        let nonce = self.options.client.world.random();
+        let granted = self.calls.attach(realm, nonce, self.journal_at())?;
+        let branch = home.record().branch.as_ref().and_then(|name| Name::new(name.as_bytes()).ok());
+        self.open(granted, branch, Some(home))
+    }
+
+    /// The end of this client. What a policy says is merged by and by is merged, and its decoupling ends; what is
+    /// merged only when somebody says so keeps its journal for the next process, or is dropped if it has none. Returns
+    /// what went wrong.
+    pub fn close(&self) -> Vec<RealmError> {
+        let mut errors = Vec::new();
+        for realm in self.list() {
+            let policy = realm.policy();
+            let outcome = match (policy.consistency(), policy.durability()) {
+                (Consistency::Invisible, Durability::None) => realm.discard(),
+                (Consistency::Invisible, _) => realm.leave(),
+                _ => match realm.merge(&|_| {}) {
+                    Ok(report) if !report.stopped => Ok(()),
+                    Ok(_) => realm.leave(),
+                    // What is not merged waits in its journal.
+                    Err(error) => realm.leave().and(Err(error)),
+                },
+            };
+            errors.extend(outcome.err());
+        }
+        self.open.write().clear();
+        self.count.store(0, Ordering::Release);
+        errors
+    }
+}

@@ -1,0 +1,185 @@
+//! The client dies, the server dies: what was durable is there, once.
+
+use crate::site::{IN_MEMORY, IN_STORE, ON_DISK, Site, merge};
+use crate::tree::tree;
+use crate::work::Work;
+
+#[test]
+fn what_the_local_journal_holds_survives_its_client() {
+    let site = Site::new();
+    let ours = site.connected();
+    ours.mkdir("/twin");
+    let realm = ours.take("/job", ON_DISK);
+    let (mut a, mut b) = (Work::new(7), Work::new(7));
+    for round in 0..4 {
+        for _ in 0..60 {
+            assert_eq!(a.step(realm.client(), ""), b.step(&ours.client, "/twin"));
+        }
+        if round == 1 {
+            realm.sync(&|_| {}).expect("merged so far");
+        }
+    }
+    realm.client().sync().expect("durable");
+    realm.abandon();
+    drop(realm);
+    let ours = site.connected();
+    let realm = ours.recover();
+    assert_eq!(realm.claim().generation, 2);
+    let expected = tree(&ours.client, "/twin");
+    assert_eq!(tree(realm.client(), "/"), expected, "recovered");
+    for _ in 0..60 {
+        assert_eq!(a.step(realm.client(), ""), b.step(&ours.client, "/twin"));
+    }
+    let expected = tree(&ours.client, "/twin");
+    merge(&realm);
+    assert_eq!(tree(&ours.client, "/job"), expected, "merged");
+    assert!(ours.realms.recover().is_empty(), "something stays of it");
+}
+
+#[test]
+fn what_was_not_synced_is_lost_from_the_end() {
+    let site = Site::new();
+    let ours = site.embedded();
+    let realm = ours.take("/job", "consistency: weak\ndurability: local\nflush_interval: 1h\n");
+    let mut count = 0;
+    for batch in 0..3 {
+        for _ in 0..50 {
+            realm.client().create_file(format!("/f{count:03}"), b"").expect("made");
+            count += 1;
+        }
+        if batch < 2 {
+            realm.client().sync().expect("durable");
+        }
+    }
+    realm.abandon();
+    drop(realm);
+    let realm = site.embedded().recover();
+    let found = tree(realm.client(), "/").len();
+    assert!((100..=150).contains(&found), "{found} files");
+    let names = tree(realm.client(), "/");
+    assert!((0..found).all(|n| names.contains_key(&format!("/f{n:03}"))), "a prefix");
+    realm.discard().expect("dropped");
+}
+
+#[test]
+fn a_client_that_dies_while_it_merges_is_followed_by_one_that_ends_it() {
+    let site = Site::new();
+    let ours = site.connected();
+    let realm = ours.take("/job", ON_DISK);
+    let dirs = 20;
+    for dir in 0..dirs {
+        realm.client().mkdir_all(format!("/d{dir}")).expect("made");
+        let names: Vec<String> = (0..1_000).map(|n| format!("f{n}")).collect();
+        let made = realm.client().create_many(format!("/d{dir}"), &names).expect("asked");
+        assert!(made.iter().all(Result::is_ok));
+    }
+    realm.client().sync().expect("durable");
+    std::thread::scope(|scope| {
+        let merging = scope.spawn(|| realm.sync(&|_| {}));
+        // In the midst of it, or not: whenever it is, it is as good.
+        while realm.status().merged == 0 && !merging.is_finished() {
+            std::thread::yield_now();
+            if ours.client.statfs().is_ok_and(|totals| totals.inodes_used > 3_000) {
+                break;
+            }
+        }
+        realm.abandon();
+        // Told to a client that is gone.
+        let _ = merging.join().expect("no panic");
+    });
+    drop(realm);
+    let later = site.connected();
+    let realm = later.recover();
+    assert_eq!(tree(realm.client(), "/").len(), dirs * 1_001);
+    realm.client().create_file("/last", b"x").expect("made");
+    merge(&realm);
+    assert_eq!(tree(&later.client, "/job").len(), dirs * 1_001 + 1);
+}
+
+#[test]
+fn a_server_that_dies_in_between_is_told_again_what_it_lost() {
+    for (seed, policy) in [(1, IN_MEMORY), (2, ON_DISK), (3, ON_DISK)] {
+        let site = Site::new();
+        let ours = site.connected();
+        ours.mkdir("/twin");
+        let realm = ours.take("/job", &format!("{policy}allocated_inodes: 100000\n"));
+        ours.client.sync().expect("durable");
+        let (mut a, mut b) = (Work::new(seed), Work::new(seed));
+        for round in 0..6 {
+            for _ in 0..50 {
+                assert_eq!(a.step(realm.client(), ""), b.step(&ours.client, "/twin"), "seed {seed}");
+            }
+            std::thread::scope(|scope| {
+                let merging = scope.spawn(|| realm.sync(&|_| {}));
+                if round % 2 == 0 {
+                    site.kill();
+                    site.start();
+                }
+                let report = merging.join().expect("no panic").expect("merged");
+                assert_eq!((report.conflict_count, &report.lost[..]), (0, &[][..]), "seed {seed}: {report}");
+            });
+        }
+        let expected = tree(&ours.client, "/twin");
+        merge(&realm);
+        assert_eq!(tree(&ours.client, "/job"), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_is_in_the_object_store_is_gone_on_with_from_another_machine() {
+    for policy in [IN_STORE, "consistency: invisible\ndurability: global\ninterfere_policy: block\n"] {
+        let site = Site::new();
+        let ours = site.connected();
+        let realm = ours.take("/job", policy);
+        for n in 0..300 {
+            realm.client().create_file(format!("/f{n}"), b"x").expect("made");
+        }
+        realm.client().write_file("/large", &vec![7; 300_000]).expect("written");
+        realm.client().sync().expect("durable");
+        let (id, expected) = (realm.id(), tree(realm.client(), "/"));
+        realm.abandon();
+        // Another machine has nothing of this one's state.
+        let later = site.elsewhere();
+        assert!(later.realms.recover().is_empty());
+        let again = later.realms.adopt(id).expect("adopted");
+        assert_eq!(tree(again.client(), "/"), expected);
+        again.client().create_file("/more", b"y").expect("made");
+        assert!(realm.sync(&|_| {}).is_err(), "the former client is over");
+        if policy == IN_STORE {
+            again.sync(&|_| {}).expect("merged so far");
+            again.client().create_file("/still-more", b"z").expect("made");
+        }
+        let expected = tree(again.client(), "/");
+        merge(&again);
+        assert_eq!(tree(&later.client, "/job"), expected);
+        let kept = site.server().objects().list("decoupled/", None, 10).expect("listed");
+        assert_eq!(kept, [], "something stays of it");
+    }
+}
+
+#[test]
+fn a_client_goes_on_with_its_journal_whatever_others_did_meanwhile() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.connected());
+    ours.mkdir("/job/dir");
+    ours.client.create_file("/job/dir/f", b"before").expect("made");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let realm = ours.decouple(root, "consistency: weak\ndurability: local\n").expect("decoupled");
+    realm.client().rename_path("/dir/f", "/dir/g").expect("moved");
+    realm.client().create_file("/dir/new", b"ours").expect("made");
+    realm.client().sync().expect("durable");
+    realm.abandon();
+    drop(realm);
+    others.client.remove("/job/dir/f").expect("removed");
+    let later = site.connected();
+    let realm = later.recover();
+    let status = realm.status();
+    // Its rows are as it saw them, so the journal fits; what others did is the merge's matter.
+    assert!(status.merged < status.events && status.trouble.is_none(), "{status}");
+    realm.client().create_file("/dir/newer", b"ours").expect("made");
+    merge(&realm);
+    for (name, content) in [("g", "before"), ("new", "ours"), ("newer", "ours")] {
+        let found = others.client.read_file(format!("/job/dir/{name}"));
+        assert_eq!(found, Ok(content.as_bytes().to_vec()), "{name}");
+    }
+}

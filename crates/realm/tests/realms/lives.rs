@@ -1,0 +1,119 @@
+//! The life of a decoupling: who else may what, what it holds, how it ends.
+
+use chiton_realm::{ChangeKind, SideVersion};
+use chiton_types::Refusal;
+
+use crate::site::{IN_MEMORY, ON_DISK, Site, merge};
+use crate::tree::tree;
+
+#[test]
+fn what_is_taken_is_one_s_own_until_it_is_merged() {
+    let site = Site::new();
+    let (ours, others) = (site.embedded(), site.connected());
+    ours.mkdir("/job/in");
+    ours.client.create_file("/job/in/old", b"before").expect("made");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let realm = ours.decouple(root, IN_MEMORY).expect("decoupled");
+    assert_eq!(realm.client().read_file("/in/old"), Ok(b"before".to_vec()));
+    realm.client().create_file("/in/new", b"after").expect("made");
+    realm.client().remove("/in/old").expect("removed");
+    assert_eq!(others.client.stat("/job/in/new").map(drop), Err(Refusal::Busy));
+    assert_eq!(others.decouple(root, IN_MEMORY).err().map(|e| e.refusal()), Some(Refusal::Busy));
+
+    let new = realm.client().stat("/in/new").expect("there").ino;
+    let in_dir = realm.client().stat("/in").expect("there").ino;
+    for ino in [root, new, in_dir] {
+        assert_eq!(ours.realms.of(ino).map(|realm| realm.id()), Some(realm.id()), "{ino}");
+    }
+    let outside = ours.mkdir("/other").ino;
+    assert!(ours.realms.of(outside).is_none() && ours.realms.of(chiton_types::Ino::ROOT).is_none());
+    assert!(others.realms.of(new).is_none());
+
+    merge(&realm);
+    assert_eq!(others.client.read_file("/job/in/new"), Ok(b"after".to_vec()));
+    assert_eq!(others.client.stat("/job/in/old").map(drop), Err(Refusal::NotFound));
+    assert!(ours.realms.list().is_empty() && ours.realms.of(new).is_none());
+    assert!(realm.sync(&|_| {}).is_err(), "it is over");
+}
+
+#[test]
+fn what_is_dropped_was_never_there() {
+    let site = Site::new();
+    let ours = site.embedded();
+    ours.mkdir("/job");
+    ours.client.create_file("/job/old", b"before").expect("made");
+    let before = tree(&ours.client, "/job");
+    let root = ours.client.stat("/job").expect("there").ino;
+    for policy in [IN_MEMORY, ON_DISK] {
+        let realm = ours.decouple(root, policy).expect("decoupled");
+        realm.client().write_file("/old", b"changed").expect("written");
+        realm.client().create_file("/new", &[7; 200_000]).expect("made");
+        realm.discard().expect("dropped");
+        assert_eq!(tree(&ours.client, "/job"), before);
+    }
+    assert!(ours.realms.recover().is_empty(), "something stays of it");
+}
+
+#[test]
+fn closing_merges_what_is_weak_and_keeps_what_is_invisible() {
+    let site = Site::new();
+    let ours = site.embedded();
+    let weak = ours.take("/weak", IN_MEMORY);
+    weak.client().create_file("/f", b"weak").expect("made");
+    let kept = ours.take("/kept", "consistency: invisible\ndurability: local\n");
+    kept.client().create_file("/f", b"kept").expect("made");
+    let lost = ours.take("/lost", "consistency: invisible\ndurability: none\n");
+    lost.client().create_file("/f", b"lost").expect("made");
+    assert_eq!(ours.realms.close(), []);
+    drop((weak, kept, lost));
+    assert_eq!(ours.client.read_file("/weak/f"), Ok(b"weak".to_vec()));
+    assert_eq!(ours.client.stat("/kept/f").map(drop), Err(Refusal::NotFound));
+    assert_eq!(ours.client.stat("/lost/f").map(drop), Err(Refusal::NotFound));
+    let later = site.embedded();
+    let kept = later.recover();
+    assert_eq!(kept.client().read_file("/f"), Ok(b"kept".to_vec()));
+    merge(&kept);
+    assert_eq!(later.client.read_file("/kept/f"), Ok(b"kept".to_vec()));
+}
+
+#[test]
+fn a_difference_names_what_a_merge_would_do_and_what_others_did() {
+    let site = Site::new();
+    let (ours, others) = (site.embedded(), site.embedded());
+    ours.mkdir("/job/dir/sub");
+    for name in ["gone", "kept", "moved", "written", "both"] {
+        ours.client.create_file(format!("/job/{name}"), b"before").expect("made");
+    }
+    let root = ours.client.stat("/job").expect("there").ino;
+    let realm = ours.decouple(root, "consistency: weak\ndurability: none\n").expect("decoupled");
+    let client = realm.client();
+    client.remove("/gone").expect("removed");
+    client.rename_path("/moved", "/dir/there").expect("moved");
+    client.write_file("/written", b"after").expect("written");
+    client.write_file("/both", b"ours").expect("written");
+    client.create_file("/dir/sub/new", b"").expect("made");
+    client.create_file("/dir/fleeting", b"").expect("made");
+    client.remove("/dir/fleeting").expect("removed");
+    client.rename_path("/dir/sub", "/dir/below").expect("moved");
+    others.client.write_file("/job/both", b"theirs").expect("written");
+    others.client.sync().expect("there");
+    let diff = realm.diff().expect("told");
+    let found: Vec<(&str, ChangeKind, Option<&str>)> =
+        diff.changes.iter().map(|c| (&c.path[..], c.kind, c.from.as_deref())).collect();
+    assert_eq!(
+        found,
+        [
+            ("both", ChangeKind::Written, None),
+            ("dir/below", ChangeKind::Renamed, Some("dir/sub")),
+            ("dir/below/new", ChangeKind::Created, None),
+            ("dir/there", ChangeKind::Renamed, Some("moved")),
+            ("gone", ChangeKind::Removed, None),
+            ("written", ChangeKind::Written, None),
+        ]
+    );
+    let conflicts: Vec<(&str, SideVersion)> = diff.conflicts.iter().map(|(c, v)| (&c.path[..], *v)).collect();
+    assert_eq!(conflicts, [("both", SideVersion::Changed)]);
+    assert!(diff.to_string().contains("moved → dir/there"), "{diff}");
+    let report = realm.merge(&|_| {}).expect("merged");
+    assert_eq!(report.conflict_count, 1, "{report}");
+}

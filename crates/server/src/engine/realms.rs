@@ -1,0 +1,470 @@
+//! Decoupled realms: who takes which subtree, goes on with it, gives it back.
+//!
+//! ```text
+//!   Decouple ─▶ may they? ─▶ all leases below are given up ─▶ Event::Decoupled, durable ─▶ Granted
+//! ```
+//!
+//! Invariants:
+//! - Each call can be asked again: what was done is answered as the first time.
+//! - A claim is worth something only in the hands of the session that it was granted to, and only the latest.
+//! - When a decoupling begins, nobody holds a lease in it, and nothing in it is what only memory holds.
+
+mod check;
+mod first;
+mod interference;
+mod merge;
+mod rows;
+
+use std::sync::Arc;
+
+use chiton_journal::FrameHeader;
+use chiton_namespace::merge::{MergeMap, MergeState, OnConflict};
+use chiton_namespace::{Attached, Decoupling, Event, Fault, Interference};
+use chiton_policy::{Durability, Policy};
+use chiton_proto::{Answer, Call, Claim, GRANT_MAX, Granted, RealmAnswer, RealmCall, RealmInfo};
+use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
+use hashbrown::HashMap;
+use smallvec::smallvec;
+
+pub(super) use merge::Merging;
+
+use crate::engine::driver::shard_of;
+use crate::engine::leases::EVERYTHING;
+use crate::engine::parked::{Task, Wait};
+use crate::engine::{Command, Engine, Moment, Stop};
+
+/// Fewer numbers than this are given in one shard.
+const SPREAD_FROM: u64 = 10_000;
+/// Shards over which more are spread.
+const SPREAD_SHARDS: u64 = 8;
+/// Inodes looked for in the metadata store at a time.
+const NEEDS_AT_ONCE: usize = 4096;
+
+/// What the engine keeps about realms beside the namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Realms {
+    /// Ids never used, for the writers of decouplings that begin.
+    writers: Vec<u64>,
+    /// Identity of the file system, for what is answered.
+    filesystem: u64,
+}
+
+/// An answer, and the position that must be durable before it is given.
+type Found = Result<(RealmAnswer, Position), Stop>;
+
+/// Answered at once.
+const NOW: Position = Position(0);
+
+/// Who asks.
+#[derive(Clone, Copy)]
+struct Asker<'a> {
+    session: SessionId,
+    cred: &'a Cred,
+}
+
+/// What a client asks for that takes a subtree for itself.
+struct Wanted<'a> {
+    root: Ino,
+    branch: Option<&'a Name>,
+    nonce: u64,
+    journal_at: &'a str,
+    policy: &'a [u8],
+}
+
+impl Engine {
+    /// An id that was never used, for the writer of a decoupling that is about to be asked for.
+    pub(crate) fn add_writer(&mut self, id: SessionId) {
+        self.realms.writers.push(id.0);
+    }
+
+    /// What clients are told that the file system is.
+    pub(crate) fn set_filesystem(&mut self, filesystem: u64) {
+        self.realms.filesystem = filesystem;
+    }
+
+    /// Writers whose blocks are nobody's garbage yet: of sessions, and of decouplings.
+    pub(crate) fn live_writers(&self) -> Vec<SessionId> {
+        let decoupled = self.ns.decouplings().map(|d| SessionId(d.map.writer()));
+        self.session_ids().into_iter().chain(decoupled).collect()
+    }
+
+    /// Decouplings that are not over.
+    pub(crate) fn decoupled_realms(&self) -> Vec<RealmId> {
+        self.ns.decouplings().map(|d| d.id).collect()
+    }
+
+    /// Whether a claim is worth something in the hands of a session.
+    pub(crate) fn holds_claim(&self, session: SessionId, claim: Claim) -> Result<(), Refusal> {
+        let asker = Asker { session, cred: &Cred::ROOT };
+        match self.claimed(&asker, claim) {
+            Ok(_) => Ok(()),
+            Err(Stop::Fail(chiton_proto::Failure::Refused(refusal))) => Err(refusal),
+            Err(_) => Err(Refusal::Stale),
+        }
+    }
+
+    /// Whether a session may put blocks of this writer: its own, or that of what it has decoupled.
+    pub(crate) fn may_put(&self, session: SessionId, writer: u64) -> bool {
+        session.0 == writer || self.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
+    }
+
+    pub(super) fn realm(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        let Call::Realm(call) = &task.request.call else { unreachable!("called for realms only") };
+        let asker = Asker { session: task.session, cred: &task.request.cred };
+        let (answer, position) = match &**call {
+            RealmCall::Decouple { root, branch, nonce, journal_at, policy } => {
+                let (root, branch, nonce) = (*root, branch.as_ref(), *nonce);
+                self.decouple(&asker, &Wanted { root, branch, nonce, journal_at, policy }, m)
+            }
+            RealmCall::Attach { realm, nonce, journal_at } => {
+                self.attach(&asker, *realm, *nonce, journal_at, m)
+            }
+            RealmCall::Grant { claim, shard, count } => self.grant(&asker, *claim, *shard, *count, m),
+            RealmCall::Rows { claim, needs } => self.serve_rows(&asker, *claim, needs),
+            RealmCall::Check { claim, inodes, names } => self.check_foreign(&asker, *claim, inodes, names),
+            RealmCall::Merge { .. } => {
+                self.merge(&asker, call, &mut task.merging, m).map(|answer| (answer, NOW))
+            }
+            RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
+            RealmCall::Of { ino } => self.of(&asker, *ino),
+            RealmCall::List => self.list_realms(&asker),
+            RealmCall::Object { .. } => unreachable!("the runtime answers these"),
+        }?;
+        let answer = Answer::Realm(answer);
+        if position <= m.durable {
+            return Ok(answer);
+        }
+        task.done = Some(Box::new((position, answer)));
+        self.answer_done(task, m)
+    }
+
+    /// The decoupling that a claim is about, if it is worth something.
+    fn claimed(&self, asker: &Asker<'_>, claim: Claim) -> Result<&Decoupling, Stop> {
+        match self.ns.decoupling(claim.realm) {
+            Some(d) if d.generation == claim.generation && d.owner == asker.session => Ok(d),
+            Some(_) => Err(Refusal::Stale.into()),
+            None if claim.realm <= self.ns.decoupling_last() => Err(Refusal::Stale.into()),
+            None => Err(Refusal::Invalid.into()),
+        }
+    }
+
+    fn may_manage(&self, asker: &Asker<'_>, uid: u32) -> Result<(), Stop> {
+        if asker.cred.uid == uid || self.is_administrator(asker.cred)? {
+            return Ok(());
+        }
+        Err(Refusal::NotPermitted.into())
+    }
+
+    fn decouple(&mut self, asker: &Asker<'_>, wanted: &Wanted<'_>, m: &Moment) -> Found {
+        let root = wanted.root;
+        let known = self.ns.decouplings_of(root).find(|d| d.nonce == wanted.nonce);
+        if let Some((id, owner)) = known.map(|d| (d.id, d.owner)) {
+            if owner != asker.session {
+                return self.attach(asker, id, wanted.nonce, wanted.journal_at, m);
+            }
+            return Ok((self.granted(id)?, self.journalled()));
+        }
+        self.may_change(m)?;
+        let attr = self.ns.attr(root)?;
+        if attr.kind != Kind::Dir {
+            return Err(Refusal::NotDir.into());
+        }
+        self.may_manage(asker, attr.uid)?;
+        self.ns.access(asker.cred, root, access::READ | access::WRITE | access::EXEC)?;
+        self.ns.plan_decouple(root, wanted.branch)?;
+        let policy = self.policy_wanted(root, wanted.policy, asker.cred)?;
+        // What the client builds on must not be what only memory holds.
+        self.settle()?;
+        self.recall_below(root, m)?;
+        let Some(writer) = self.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
+        let id = RealmId(self.ns.decoupling_last().0 + 1);
+        let on_conflict = match policy.on_conflict {
+            chiton_policy::OnConflict::Overwrite => OnConflict::Overwrite,
+            chiton_policy::OnConflict::Abort => OnConflict::Abort,
+            chiton_policy::OnConflict::KeepBoth => OnConflict::KeepBoth,
+        };
+        let mut map = MergeMap::new(root, self.position, writer, on_conflict);
+        for shard in 0..self.inodes.shard_count() as u16 {
+            map.note_born_after(ShardId(shard), self.inodes.next_counter(ShardId(shard)));
+        }
+        let (ranges, marks) = self.take_numbers(root.shard(), policy.allocated_inodes)?;
+        for &(first, end) in &ranges {
+            map.grant(first, end);
+        }
+        let identity = self.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+        let decoupling = Decoupling {
+            id,
+            branch: wanted.branch.cloned(),
+            nonce: wanted.nonce,
+            generation: 1,
+            owner: asker.session,
+            identity,
+            uid: asker.cred.uid,
+            journal_at: wanted.journal_at.to_owned(),
+            policy: policy.text().into_bytes(),
+            interference: match policy.interfere {
+                chiton_policy::Interfere::Allow => Interference::Allow,
+                chiton_policy::Interfere::Block => Interference::Block,
+                chiton_policy::Interfere::BlockWrites => Interference::BlockWrites,
+            },
+            is_fleeting: policy.durability() == Durability::None,
+            since: m.now,
+            state: MergeState::default(),
+            map,
+        };
+        self.commit_with_marks(Event::Decoupled(Box::new(decoupling)), &marks);
+        self.leases.decoupled(true);
+        Ok((self.granted(id)?, self.journalled()))
+    }
+
+    /// The policy that a decoupling is to have: the one that holds, or the given one on top of what is around.
+    fn policy_wanted(&mut self, root: Ino, text: &[u8], cred: &Cred) -> Result<Arc<Policy>, Stop> {
+        let holds = self.policy_of(root)?.1;
+        if text.is_empty() {
+            return Ok(holds);
+        }
+        let policy = self.policy_on_top(root, text)?;
+        if !self.is_administrator(cred)? {
+            self.check_owner_may(&policy, &holds)?;
+        }
+        Ok(policy)
+    }
+
+    /// Waits until nobody holds a lease on anything from `root` down. Meanwhile no new ones are given.
+    fn recall_below(&mut self, root: Ino, m: &Moment) -> Result<(), Stop> {
+        self.leases.freeze(m.mono);
+        if self.leases.recall_everything(m.mono) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING])));
+        }
+        let mut known = HashMap::new();
+        let mut needs = Vec::new();
+        let mut last = None;
+        for ino in self.leases.held() {
+            match self.ns.is_below(ino, root, &mut known) {
+                Ok(false) | Err(Fault::Refused(_)) => {}
+                Ok(true) => {
+                    if self.leases.conflict(
+                        ino,
+                        crate::engine::sessions::Slot::SERVER,
+                        chiton_proto::LeaseMode::None,
+                        m.mono,
+                    ) {
+                        last = Some(ino);
+                    }
+                }
+                Err(Fault::Missing(more)) if needs.len() < NEEDS_AT_ONCE => needs.extend(more),
+                Err(Fault::Missing(_)) => break,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        match last {
+            // They come back in about the order in which they were asked for: one look at all for the last of them.
+            Some(ino) => Err(Stop::Wait(Wait::Leases(smallvec![ino]))),
+            None => {
+                self.leases.thaw();
+                Ok(())
+            }
+        }
+    }
+
+    fn attach(&mut self, asker: &Asker<'_>, id: RealmId, nonce: u64, journal_at: &str, m: &Moment) -> Found {
+        let claim = Claim { realm: id, generation: 0 };
+        let Some(known) = self.ns.decoupling(id) else {
+            return Err(self.claimed(asker, claim).err().unwrap_or(Refusal::Stale.into()));
+        };
+        let (uid, generation, again) =
+            (known.uid, known.generation, known.nonce == nonce && known.owner == asker.session);
+        self.may_manage(asker, uid)?;
+        // Asked before anything changes.
+        self.granted(id)?;
+        if !again {
+            self.may_change(m)?;
+            let identity = self.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+            self.commit_own(Event::Attached(Box::new(Attached {
+                id,
+                nonce,
+                generation: generation.saturating_add(1),
+                owner: asker.session,
+                identity,
+                journal_at: journal_at.to_owned(),
+            })));
+        }
+        Ok((self.granted(id)?, self.journalled()))
+    }
+
+    fn grant(&mut self, asker: &Asker<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
+        let id = self.claimed(asker, claim)?.id;
+        if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.inodes.shard_count() {
+            return Err(Refusal::Invalid.into());
+        }
+        self.may_change(m)?;
+        let (first, end, mark) = self.inodes.take_range(shard, count).ok_or(Refusal::NoSpace)?;
+        let marks: Vec<_> = mark.map(|mark| (shard, mark)).into_iter().collect();
+        let ranges = vec![(first, end)];
+        self.commit_with_marks(Event::Granted { id, ranges: ranges.clone() }, &marks);
+        Ok((RealmAnswer::Ranges(ranges), self.journalled()))
+    }
+
+    /// So many inode numbers: in one shard, or over several. With them the marks that must be reserved.
+    #[allow(clippy::type_complexity)]
+    fn take_numbers(
+        &mut self,
+        home: ShardId,
+        count: u64,
+    ) -> Result<(Vec<(Ino, Ino)>, Vec<(ShardId, u64)>), Stop> {
+        let all = self.inodes.shard_count() as u64;
+        let shards = if count < SPREAD_FROM { 1 } else { SPREAD_SHARDS.min(all) };
+        let (mut ranges, mut marks) = (Vec::new(), Vec::new());
+        for n in 0..shards.min(count) {
+            let shard = ShardId(((u64::from(home.0) + n) % all) as u16);
+            let part = count.div_ceil(shards);
+            let (first, end, mark) = self.inodes.take_range(shard, part).ok_or(Refusal::NoSpace)?;
+            ranges.push((first, end));
+            marks.extend(mark.map(|mark| (shard, mark)));
+        }
+        Ok((ranges, marks))
+    }
+
+    /// Writes an event and the reservations that it needs as one frame, and applies them.
+    fn commit_with_marks(&mut self, event: Event, marks: &[(ShardId, u64)]) {
+        self.events.clear();
+        let shard = shard_of(&event);
+        let reserve = |&(shard, counter_end): &(ShardId, u64)| Event::Reserve { shard, counter_end };
+        self.events.extend(marks.iter().map(reserve));
+        self.events.push(event);
+        self.commit_events(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
+        for &(shard, counter_end) in marks {
+            self.inodes.reserved(shard, counter_end, self.position);
+        }
+    }
+
+    fn granted(&self, id: RealmId) -> Result<RealmAnswer, Stop> {
+        let d = self.ns.decoupling(id).expect("asked for what is there");
+        Ok(RealmAnswer::Granted(Box::new(Granted {
+            claim: Claim { realm: id, generation: d.generation },
+            root: self.ns.attr(d.root())?,
+            base: d.base(),
+            writer: d.map.writer(),
+            ranges: d.map.ranges().iter().map(|range| (range.first, range.end)).collect(),
+            shards: self.inodes.shard_count() as u16,
+            policy: d.policy.clone(),
+            state: d.state,
+            filesystem: self.realms.filesystem,
+        })))
+    }
+
+    fn end_decoupling(&mut self, asker: &Asker<'_>, claim: Claim, force: bool, m: &Moment) -> Found {
+        let over = self.ns.decoupling(claim.realm).is_none() && claim.realm <= self.ns.decoupling_last();
+        if over && claim.realm != RealmId::GLOBAL {
+            return Ok((RealmAnswer::Ended, self.journalled()));
+        }
+        if force {
+            let uid = self.ns.decoupling(claim.realm).ok_or(Refusal::Invalid)?.uid;
+            self.may_manage(asker, uid)?;
+        } else {
+            self.claimed(asker, claim)?;
+        }
+        self.may_change(m)?;
+        self.drop_decoupling(claim.realm);
+        Ok((RealmAnswer::Ended, self.journalled()))
+    }
+
+    /// A decoupling ends: what is not merged is dropped.
+    pub(super) fn drop_decoupling(&mut self, id: RealmId) {
+        let Some(writer) = self.ns.decoupling(id).map(|d| d.map.writer()) else { return };
+        self.commit_own(Event::DecouplingEnded { id });
+        // Its blocks that nothing names are swept as those of a dead session.
+        self.commands.push(Command::DropSession(SessionId(writer), self.position));
+        self.leases.decoupled(self.ns.has_decouplings());
+        // What it could have brought back is nobody's any more.
+        let free = self.orphans.iter().filter(|ino| !self.opens.is_open(**ino));
+        self.reclaims.extend(free);
+    }
+
+    /// A session ends: with it what it has decoupled of which nothing survives it.
+    pub(super) fn end_fleeting(&mut self, session: SessionId) {
+        if self.ns.has_decouplings() {
+            self.drop_all(|d| d.is_fleeting && d.owner == session);
+        }
+    }
+
+    /// After a start: sessions that are not known any more ended with the server.
+    pub(super) fn end_forsaken(&mut self) {
+        let known = self.session_ids();
+        self.drop_all(|d| d.is_fleeting && !known.contains(&d.owner));
+    }
+
+    fn drop_all(&mut self, which: impl Fn(&Decoupling) -> bool) {
+        let over: Vec<RealmId> = self.ns.decouplings().filter(|d| which(d)).map(|d| d.id).collect();
+        over.into_iter().for_each(|id| self.drop_decoupling(id));
+    }
+
+    /// Decouplings, as JSON.
+    pub(crate) fn realms_json(&self) -> serde_json::Value {
+        let all = self.ns.decouplings().map(|d| {
+            let (reserved, used) = d.map.numbers();
+            let path = self.ns.dir_path(d.root()).ok();
+            serde_json::json!({
+                "realm": d.id.0,
+                "inode": d.root().0,
+                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+                "owner": d.identity,
+                "attached": self.sessions.get(d.owner).is_some(),
+                "generation": d.generation,
+                "journal_at": d.journal_at,
+                "policy": String::from_utf8_lossy(&d.policy),
+                "interfere": match d.interference {
+                    Interference::Allow => "allow",
+                    Interference::Block => "block",
+                    Interference::BlockWrites => "block_writes",
+                },
+                "since_ns": d.since.0,
+                "base": d.base().0,
+                "merged": d.state.merged.0,
+                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
+                "inodes_reserved": reserved,
+                "inodes_used": used,
+            })
+        });
+        all.collect()
+    }
+
+    fn of(&mut self, asker: &Asker<'_>, ino: Ino) -> Found {
+        let root = self.ns.realm(ino)?;
+        let decoupled = match self.ns.decoupled_root(ino)? {
+            Some(at) => self.ns.decouplings_of(at).find(|d| d.branch.is_none()),
+            None => None,
+        };
+        let decoupled = decoupled.map(|d| self.info(asker, d)).transpose()?.map(Box::new);
+        Ok((RealmAnswer::Of { root, decoupled }, NOW))
+    }
+
+    fn list_realms(&self, asker: &Asker<'_>) -> Found {
+        let all: Result<Vec<RealmInfo>, Stop> = self.ns.decouplings().map(|d| self.info(asker, d)).collect();
+        Ok((RealmAnswer::Realms(all?), NOW))
+    }
+
+    fn info(&self, asker: &Asker<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
+        let (reserved, used) = d.map.numbers();
+        Ok(RealmInfo {
+            claim: Claim { realm: d.id, generation: d.generation },
+            root: d.root(),
+            path: self.ns.dir_path(d.root())?,
+            branch: d.branch.clone(),
+            owner: d.identity.clone(),
+            is_attached: self.sessions.get(d.owner).is_some(),
+            is_own: d.owner == asker.session,
+            journal_at: d.journal_at.clone(),
+            policy: d.policy.clone(),
+            since: d.since,
+            base: d.base(),
+            state: d.state,
+            reserved,
+            used,
+        })
+    }
+}

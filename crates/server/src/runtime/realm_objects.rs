@@ -1,0 +1,91 @@
+//! Objects that decoupled clients keep in the server's store: their journals at `durability: global`.
+//!
+//! ```text
+//!   decoupled/<realm>/<name>
+//! ```
+//!
+//! Invariants:
+//! - Only who holds the claim reads or writes there, and only what is of that decoupling.
+//! - What was put is durable when it is answered.
+
+use chiton_objects::ObjectError;
+use chiton_proto::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
+use chiton_types::{RealmId, SessionId};
+
+use crate::runtime::shared::Shared;
+
+/// What the names of a decoupling's objects begin with in the store.
+fn prefix(realm: RealmId) -> String {
+    format!("decoupled/{realm}/")
+}
+
+impl Shared {
+    pub(crate) fn realm_object(
+        &self,
+        session: SessionId,
+        claim: Claim,
+        name: &str,
+        what: ObjectCall,
+    ) -> Result<Answer, Failure> {
+        self.engine.lock().holds_claim(session, claim).map_err(Failure::Refused)?;
+        let prefix = prefix(claim.realm);
+        let key = format!("{prefix}{name}");
+        let answer = self.carry_out(&prefix, &key, what).map_err(|error| self.object_failure(&error))?;
+        Ok(Answer::Realm(RealmAnswer::Object(answer)))
+    }
+
+    fn carry_out(&self, prefix: &str, key: &str, what: ObjectCall) -> Result<ObjectAnswer, ObjectError> {
+        Ok(match what {
+            ObjectCall::PutIfAbsent { bytes } => ObjectAnswer::Put(self.objects.put_if_absent(key, &bytes)?),
+            ObjectCall::Get { bytes_max } => ObjectAnswer::Bytes(self.first_bytes(key, bytes_max)?),
+            ObjectCall::Delete => {
+                self.objects.delete(key)?;
+                ObjectAnswer::Deleted
+            }
+            ObjectCall::List { after } => {
+                let after = (!after.is_empty()).then(|| format!("{prefix}{after}"));
+                let listed = self.objects.list(key, after.as_deref(), NAMES_MAX)?;
+                let name = |key: &str| Some(key.strip_prefix(prefix)?.to_owned());
+                ObjectAnswer::Names(listed.iter().filter_map(|o| Some((name(&o.key)?, o.bytes))).collect())
+            }
+        })
+    }
+
+    fn first_bytes(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ObjectError> {
+        let read = || {
+            let bytes = self.objects.size(key)?;
+            self.objects.get(key, (bytes > bytes_max).then_some(0..bytes_max))
+        };
+        match read() {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the objects of decouplings that are over. At a start: a client that ends one does so itself.
+    pub(crate) fn sweep_realm_objects(&self) {
+        let live: Vec<RealmId> = self.engine.lock().decoupled_realms();
+        let mut after: Option<String> = None;
+        while !self.is_stopping() {
+            let page = match self.objects.list("decoupled/", after.as_deref(), NAMES_MAX) {
+                Ok(page) => page,
+                Err(error) => {
+                    return self.note_error(&format!("objects of decouplings cannot be listed: {error}"));
+                }
+            };
+            let Some(last) = page.last() else { return };
+            after = Some(last.key.clone());
+            for object in &page {
+                let mut parts = object.key.split('/').skip(1);
+                let realm = parts.next().and_then(|part| part.parse().ok()).map(RealmId);
+                if realm.is_some_and(|realm| !live.contains(&realm))
+                    && let Err(error) = self.objects.delete(&object.key)
+                {
+                    return self
+                        .note_error(&format!("an object of a decoupling that is over stays: {error}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A server for a decoupled subtree, over the rows of another that is played here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use std::ops::Bound;
+
+use chiton_journal::{MemoryPlace, Shape};
+use chiton_metastore::{MemoryMetastore, Metastore, StoreError};
+use chiton_namespace::{Fetched, Make, Namespace, Need, Op, RenameHow, RowSource, Rows};
+use chiton_policy::Policy;
+use chiton_proto::{Answer, Query};
+use chiton_server::{Base, RealmStart, Server, StartError};
+use chiton_types::{Ino, Kind, Mode, Position, Refusal, SessionId, ShardId};
+use chiton_world::sync::Mutex;
+
+use crate::rig::{Asks, Rig, file, make, name, quiet, refused, session, unlink, world};
+
+const WRITER: u64 = 77_000;
+const SHARD: ShardId = ShardId(2);
+
+/// Rows of a file system at rest, and numbers as long as there are any.
+struct Played {
+    meta: Arc<MemoryMetastore>,
+    fetched: Mutex<Vec<Need>>,
+    next: AtomicU64,
+    numbers_left: AtomicU64,
+}
+
+impl RowSource for Played {
+    type Error = StoreError;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.meta.get(key)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, StoreError> {
+        self.meta.scan(Bound::Included(start), Some(end), limit)
+    }
+}
+
+impl Base for Played {
+    fn fetch(&self, needs: &[Need]) -> Result<Vec<Fetched>, String> {
+        self.fetched.lock().extend(needs.iter().cloned());
+        needs.iter().map(|need| Namespace::fetch(self, need).map_err(|e| e.to_string())).collect()
+    }
+
+    fn grant(&self, _: ShardId, count: u64) -> Result<Vec<(Ino, Ino)>, String> {
+        if self.numbers_left.load(Ordering::SeqCst) < count {
+            return Err("no more".to_owned());
+        }
+        self.numbers_left.fetch_sub(count, Ordering::SeqCst);
+        let first = self.next.fetch_add(count, Ordering::SeqCst);
+        Ok(vec![(Ino::new(SHARD, first), Ino::new(SHARD, first + count))])
+    }
+
+    fn sync_blocks(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// `/sub` with a file and a directory with a file in it, taken from a server that has stopped.
+struct Taken {
+    base: Arc<Played>,
+    place: Arc<MemoryPlace>,
+    root: Ino,
+}
+
+impl Taken {
+    fn new(numbers_left: u64) -> Taken {
+        let rig = Rig::new();
+        let server = rig.start(quiet());
+        let s = session(&server);
+        let root = s.mkdir(Ino::ROOT, "sub");
+        s.op(make(root, "old", Make::File { content: b"before".to_vec() }));
+        let dir = s.mkdir(root, "dir");
+        s.create(dir, "deep");
+        drop(s);
+        server.checkpoint().expect("checkpoint");
+        drop(server);
+        rig.meta.crash();
+        let (next, numbers_left) = (AtomicU64::new(1 << 40), AtomicU64::new(numbers_left));
+        let base = Played { meta: rig.meta, fetched: Mutex::default(), next, numbers_left };
+        Taken { base: Arc::new(base), place: Arc::new(MemoryPlace::new(Shape::Grows)), root }
+    }
+
+    fn start_at(&self, merged: Position, used: Vec<Ino>) -> Result<Arc<Server>, StartError> {
+        Server::start_realm(RealmStart {
+            filesystem: 5,
+            journal: 6,
+            shards: 4,
+            root: self.root,
+            policy: Policy::default(),
+            inode_count: 5,
+            writer: SessionId(WRITER),
+            ranges: vec![(Ino::new(SHARD, 1 << 30), Ino::new(SHARD, (1 << 30) + 100))],
+            used,
+            merged,
+            base: self.base.clone(),
+            place: self.place.clone(),
+            options: quiet(),
+            world: world(),
+        })
+    }
+
+    fn start(&self) -> Arc<Server> {
+        self.start_at(Position(0), Vec::new()).expect("starts")
+    }
+}
+
+#[test]
+fn rows_come_when_they_are_needed_and_what_changes_is_its_own() {
+    let taken = Taken::new(0);
+    let server = taken.start();
+    let s = session(&server);
+    assert_eq!(s.session(), SessionId(WRITER));
+    let (dir, _) = s.lookup(taken.root, "dir");
+    let dir = dir.expect("there").ino;
+    let deep = Need::Dir(dir);
+    assert!(!taken.base.fetched.lock().contains(&deep), "nobody has looked there");
+    assert_eq!(s.list(dir, false).len(), 1);
+    assert!(taken.base.fetched.lock().contains(&deep));
+
+    let new = s.create(taken.root, "new");
+    assert_eq!((new.shard(), new.counter()), (SHARD, 1 << 30));
+    let attr = s.lookup(taken.root, "new").0.expect("there");
+    assert!(attr.position > s.lookup(taken.root, "old").0.expect("there").position, "later than all before");
+    s.op(unlink(taken.root, "old"));
+    assert_eq!(s.lookup(taken.root, "old").0, None);
+    let op = Op::Rename {
+        from: taken.root,
+        from_name: name("dir"),
+        to: taken.root,
+        to_name: name("moved"),
+        how: RenameHow::Replace,
+    };
+    s.op(op);
+    // Upwards it ends at its root, for paths and for the search for loops.
+    let resolve = |path: &str| s.query(Query::Resolve { from: taken.root, path: path.into(), follow: true });
+    for path in ["/moved/deep", "../../moved/deep", "moved/../../moved/deep"] {
+        assert!(matches!(resolve(path), Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::File), "{path}");
+    }
+    let below = Op::Rename {
+        from: taken.root,
+        from_name: name("moved"),
+        to: dir,
+        to_name: name("below"),
+        how: RenameHow::Replace,
+    };
+    assert_eq!(refused(s.try_call(chiton_proto::Call::Op { op: below, open: false })), Refusal::Invalid);
+    let outside = taken.base.fetched.lock().iter().any(|need| *need == Need::Inode(Ino::ROOT));
+    assert!(!outside, "asked for what is outside of the subtree");
+}
+
+#[test]
+fn its_journal_brings_back_what_it_did() {
+    let taken = Taken::new(0);
+    let server = taken.start();
+    let s = session(&server);
+    let made: Vec<Ino> = (0..10).map(|n| s.create(taken.root, &format!("f{n}"))).collect();
+    s.op(unlink(taken.root, "f3"));
+    s.op(unlink(taken.root, "old"));
+    let last = server.last();
+    server.wait_durable(last).expect("durable");
+    s.create(taken.root, "late");
+    drop(s);
+    server.abandon();
+
+    let crashed =
+        Taken { place: Arc::new(taken.place.crash(&mut |_, _| 0)), base: taken.base, root: taken.root };
+    let server = crashed.start();
+    assert!(server.last() >= last);
+    let s = session(&server);
+    let mut names: Vec<String> = s.list(crashed.root, false).into_iter().map(|(name, _)| name).collect();
+    names.retain(|name| name != "late");
+    names.sort();
+    assert_eq!(names, ["dir", "f0", "f1", "f2", "f4", "f5", "f6", "f7", "f8", "f9"]);
+    let next = s.create(crashed.root, "next");
+    assert!(made.iter().all(|ino| *ino < next), "a number is used twice");
+    drop(s);
+    server.shutdown().expect("ends in order");
+    assert_eq!(
+        server.journal_place().list().map(|segments| segments.is_empty()),
+        Ok(false),
+        "nothing is trimmed"
+    );
+}
+
+#[test]
+fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
+    let taken = Taken::new(300);
+    let server = taken.start();
+    let s = session(&server);
+    let mut made = Vec::new();
+    let refusal = loop {
+        let op = file(taken.root, &format!("f{}", made.len()));
+        match s.try_call(chiton_proto::Call::Op { op, open: false }) {
+            Ok(Answer::Op { outcome, .. }) => made.push(outcome.attr.expect("made").ino),
+            other => break refused(other),
+        }
+    };
+    assert_eq!(refusal, Refusal::NoSpace);
+    assert_eq!(made.len(), 400, "100 at first, 100 more, 200 more");
+    let mut sorted = made.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(sorted.len(), made.len());
+    assert_eq!(server.numbers().left, 0);
+    // What needs no number goes on.
+    s.op(unlink(taken.root, "f0"));
+    let mode = Mode(0o700);
+    let change = chiton_namespace::AttrChange { mode: Some(mode), ..Default::default() };
+    let op = Op::SetAttr { ino: made[1], change };
+    assert_eq!(s.op(op).1.attr.expect("there").mode, mode);
+    // And when there are some again, so do creates.
+    taken.base.numbers_left.store(1 << 20, Ordering::SeqCst);
+    let deadline = std::time::Duration::from_secs(60);
+    let begun = world().monotonic();
+    loop {
+        let op = file(taken.root, "again");
+        match s.try_call(chiton_proto::Call::Op { op, open: false }) {
+            Ok(_) => break,
+            other => assert_eq!(refused(other), Refusal::NoSpace),
+        }
+        assert!(world().monotonic() - begun < deadline, "no numbers within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn frozen_changes_wait_and_looking_does_not() {
+    let taken = Taken::new(0);
+    let server = taken.start();
+    let s = session(&server);
+    let last = server.last();
+    server.freeze(true);
+    let (old, new) = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| s.create(taken.root, "new"));
+        let seen = (s.lookup(taken.root, "old").0, s.lookup(taken.root, "new").0);
+        assert_eq!(server.last(), last);
+        server.freeze(false);
+        waiting.join().expect("made");
+        seen
+    });
+    assert!(old.is_some() && new.is_none());
+    assert!(server.last() > last);
+}

@@ -1,0 +1,186 @@
+//! The parts of a run in which what all clients change must be explained by one order.
+//!
+//! A server that dies forgets what was not durable, and clients send it again: so nobody notices. What a client that
+//! died, or lost its session, was answered nobody sends again, although others may have seen it.
+//!
+//! ```text
+//!   judged ───────────────▶│ server dies, and what a dead client did may go with it
+//!                          │  not judged │ first change that is answered after the restart: all are back, or given up
+//!                                        └──────▶ judged, from any state on
+//! ```
+//! After a take-over the one that was replaced may still answer questions until it notices: until it is gone nothing is
+//! judged, whatever was lost.
+
+use std::collections::BTreeMap;
+
+use chiton_types::Refusal;
+
+use super::changes;
+use crate::history::{Action, Answer, CallId, ClientId, Happened, History, ServerId};
+
+/// A place in the history, from 1.
+pub(super) type Moment = u64;
+
+/// A call, as far as it is known.
+pub(super) struct Asked<'a> {
+    pub(super) client: ClientId,
+    pub(super) action: &'a Action,
+    pub(super) begun: Moment,
+    ended: Option<(Moment, &'a Answer)>,
+    /// When the client died, or lost its session, if it did.
+    life_ended: Option<Moment>,
+}
+
+impl<'a> Asked<'a> {
+    /// The answer, if it says what became of the call.
+    pub(super) fn answered(&self) -> Option<(Moment, &'a Answer)> {
+        self.ended.filter(|(_, answer)| {
+            !matches!(answer, Answer::Refused(Refusal::NotConnected | Refusal::Io | Refusal::NoSpace))
+        })
+    }
+
+    fn is_commit(&self) -> bool {
+        let commits = matches!(self.action, Action::Sync | Action::FsyncDir | Action::Fsync { .. });
+        commits && self.ended.is_some_and(|(_, answer)| *answer == Answer::Done)
+    }
+}
+
+/// Calls that begin from `from` on and before `to`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: Moment,
+    pub(super) to: Moment,
+    /// Nothing was there before.
+    pub(super) is_first: bool,
+}
+
+/// All calls, in order.
+pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
+    let mut calls: Vec<Asked<'_>> = Vec::new();
+    let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
+    let mut of_life: BTreeMap<ClientId, Vec<usize>> = BTreeMap::new();
+    for (at, event) in (1..).zip(&history.events) {
+        match &event.what {
+            Happened::Invoked { client, call, action } => {
+                open.insert(*call, calls.len());
+                of_life.entry(*client).or_default().push(calls.len());
+                calls.push(Asked { client: *client, action, begun: at, ended: None, life_ended: None });
+            }
+            Happened::Returned { call, answer, .. } => {
+                if let Some(n) = open.remove(call) {
+                    calls[n].ended = Some((at, answer));
+                }
+            }
+            Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
+                for n in of_life.remove(client).unwrap_or_default() {
+                    calls[n].life_ended = Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+/// The server that served is there no more, or replaced.
+struct Break {
+    /// What is durable by then is safe.
+    at: Moment,
+    /// It answers nothing after that.
+    until: Moment,
+    is_take_over: bool,
+}
+
+fn breaks(history: &History) -> Vec<Break> {
+    let mut breaks: Vec<Break> = Vec::new();
+    let mut serving: Option<ServerId> = None;
+    let mut paused: BTreeMap<ServerId, Moment> = BTreeMap::new();
+    // Who was replaced, and by which break.
+    let mut replaced: BTreeMap<ServerId, usize> = BTreeMap::new();
+    for (at, event) in (1..).zip(&history.events) {
+        match &event.what {
+            Happened::ServerPaused { server } => drop(paused.insert(*server, at)),
+            Happened::ServerStarted { server, .. } => {
+                if let Some(before) = serving.filter(|before| before != server) {
+                    replaced.insert(before, breaks.len());
+                    let at = paused.get(&before).copied().unwrap_or(at);
+                    breaks.push(Break { at, until: Moment::MAX, is_take_over: true });
+                }
+                serving = Some(*server);
+            }
+            Happened::ServerCrashed { server } => {
+                if let Some(n) = replaced.remove(server) {
+                    breaks[n].until = at;
+                } else if serving == Some(*server) {
+                    serving = None;
+                    breaks.push(Break { at, until: at, is_take_over: false });
+                }
+            }
+            _ => {}
+        }
+    }
+    breaks
+}
+
+/// Whether something that others may have seen may be lost by this.
+fn loses(calls: &[Asked<'_>], of: &Break) -> bool {
+    let commits: Vec<(&Asked<'_>, Moment)> =
+        calls.iter().filter(|call| call.is_commit()).filter_map(|call| Some((call, call.ended?.0))).collect();
+    calls.iter().filter(|call| call.begun < of.until && changes(call.action)).any(|call| {
+        let Some(life_ended) = call.life_ended else { return false };
+        let Some((answered, answer)) = call.answered() else { return true };
+        if matches!(answer, Answer::Refused(_)) {
+            return false;
+        }
+        let durable = commits.iter().any(|(commit, done)| commit.begun > answered && *done < of.at);
+        let came_back = commits.iter().any(|(commit, done)| {
+            let same_life = commit.client == call.client && commit.life_ended == call.life_ended;
+            same_life && commit.begun > answered.max(of.until) && *done < life_ended
+        });
+        !durable && !came_back
+    })
+}
+
+/// Where the server that follows first answered a change that had not been asked for before.
+fn resumes(history: &History, calls: &[Asked<'_>], of: &Break) -> Option<Moment> {
+    let started = if of.is_take_over {
+        of.until
+    } else {
+        let mut later = (1..).zip(&history.events).skip(of.at as usize);
+        later.find(|(_, event)| matches!(event.what, Happened::ServerStarted { .. }))?.0
+    };
+    let is_change = |action: &Action| {
+        matches!(
+            action,
+            Action::Mkdir { .. }
+                | Action::Create { .. }
+                | Action::Unlink { .. }
+                | Action::Rename { .. }
+                | Action::SetXattr { .. }
+        )
+    };
+    let changes = calls.iter().filter(|call| call.begun > started && is_change(call.action));
+    let done = changes.filter_map(|call| call.ended.filter(|(_, said)| !matches!(said, Answer::Refused(_))));
+    done.map(|(at, _)| at).min()
+}
+
+/// The spans of a run.
+pub(super) fn spans(history: &History, calls: &[Asked<'_>]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    let mut from = Some(1);
+    for of in breaks(history) {
+        if from.is_none_or(|from| of.at > from) && !of.is_take_over && !loses(calls, &of) {
+            continue;
+        }
+        if let Some(from) = from.filter(|from| *from < of.at) {
+            spans.push(Span { from, to: of.at, is_first: from == 1 });
+        }
+        from = resumes(history, calls, &of);
+        if from.is_none() {
+            return spans;
+        }
+    }
+    let end = history.events.len() as Moment + 1;
+    spans.extend(from.map(|from| Span { from, to: end, is_first: from == 1 }));
+    spans
+}

@@ -1,0 +1,206 @@
+//! What the real runtimes hold of the network: the server's end of a connection, and the client's.
+
+use std::sync::Arc;
+
+use chiton_client::{Dialer, RecallWire, Wire};
+use chiton_proto::{
+    Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, Recall, RecallDone, Reply,
+    Request, Welcome,
+};
+use chiton_types::{Ino, Take};
+
+use super::host::Work;
+use super::{Conn, Net, Question, net};
+use crate::canary::Canary;
+use crate::history::ClientId;
+use crate::turns::turns;
+
+/// The server's end of a connection.
+pub(super) struct Exit(pub(super) Arc<Conn>);
+
+impl Outlet for Exit {
+    fn reply(&self, reply: &Reply) -> Result<(), ConnectionLost> {
+        let conn = &self.0;
+        let (question, session, belief) = {
+            let mut ends = conn.ends.lock();
+            if ends.server_down {
+                return Err(ConnectionLost::new("the client is gone"));
+            }
+            let question = ends.questions.remove(&reply.id).unwrap_or_default();
+            (question, ends.session, ends.belief)
+        };
+        let net = net();
+        let recorder = net.0.recorder.clone();
+        recorder.replied(conn.host.server, conn.host.epoch, question.is_commit, reply);
+        if let (Some(session), Ok(Answer::Op { .. }), false) = (session, &reply.result, question.is_again)
+            && net.is_current(&conn.host)
+        {
+            recorder.names_changed(session, &question.changes, question.begun);
+        }
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        turns().mix(bytes.len() as u64);
+        let (n, c) = (net.clone(), conn.clone());
+        net.send(conn, false, move || {
+            let reply = Reply::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
+            let promise = c.ends.lock().pending.remove(&reply.id);
+            let Some(promise) = promise else { return };
+            // What a server says that was replaced and does not know it, is its word alone.
+            if let Some(session) = session
+                && reply.result != Err(Failure::SessionGone)
+                && n.is_current(&c.host)
+            {
+                recorder.heard(session, question.begun + belief);
+                for (ino, mode) in leases_in(&reply, question.names_of) {
+                    recorder.lease_given(session, ino, mode, question.begun);
+                }
+            }
+            promise.fulfil(Ok(reply));
+        });
+        Ok(())
+    }
+
+    fn recall(&self, recall: &Recall) -> Result<(), ConnectionLost> {
+        let conn = &self.0;
+        if conn.ends.lock().server_down {
+            return Err(ConnectionLost::new("the client is gone"));
+        }
+        let net = net();
+        if net.0.canary == Some(Canary::LeaseNotRecalled) {
+            // The holder never hears of it.
+            let done = RecallDone { id: recall.id };
+            let c = conn.clone();
+            net.send(conn, true, move || c.host.push(c.number, Work::RecallDone(c.clone(), done)));
+            return Ok(());
+        }
+        let (c, recall) = (conn.clone(), *recall);
+        net.send(conn, false, move || {
+            c.ends.lock().recalls.push_back(recall);
+            c.recall_here.notify_all();
+        });
+        Ok(())
+    }
+
+    fn close(&self) {
+        net().cut(&self.0, false);
+    }
+}
+
+/// What an answer says that its session has leases on. `names_of`: the directory that was asked about.
+fn leases_in(reply: &Reply, names_of: Option<Ino>) -> Vec<(Ino, LeaseMode)> {
+    let of_names = |leased: bool| names_of.filter(|_| leased).map(|dir| (dir, LeaseMode::Shared));
+    match &reply.result {
+        Ok(Answer::Op { outcome, lease, .. }) => outcome.attr.iter().map(|attr| (attr.ino, *lease)).collect(),
+        Ok(Answer::Attr { attr, lease, parent_leased, .. }) => {
+            std::iter::once((attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
+        }
+        Ok(Answer::Absent { parent_leased, .. }) => of_names(*parent_leased).into_iter().collect(),
+        Ok(Answer::Entries { entries, parent_leased, .. }) => {
+            let attrs = entries.iter().filter_map(|entry| entry.attr.as_ref());
+            attrs.map(|(attr, lease)| (attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
+        }
+        Ok(Answer::Map { attr, lease, .. } | Answer::Lease { mode: lease, attr }) => vec![(attr.ino, *lease)],
+        _ => Vec::new(),
+    }
+}
+
+pub(super) struct SimDialer {
+    pub(super) net: Net,
+    pub(super) client: ClientId,
+    pub(super) life: u32,
+}
+
+impl Dialer for SimDialer {
+    fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String> {
+        let (welcome, conn) = self.net.connect(self.client, self.life, hello)?;
+        let wire = |conn| Arc::new(ClientEnd { net: self.net.clone(), conn }) as Arc<dyn Wire>;
+        Ok((welcome, conn.map(wire)))
+    }
+
+    fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String> {
+        let (welcome, conn) = self.net.connect(self.client, self.life, hello)?;
+        let wire = |conn| Arc::new(ClientEnd { net: self.net.clone(), conn }) as Arc<dyn RecallWire>;
+        Ok((welcome, conn.map(wire)))
+    }
+}
+
+/// The client's end of a connection.
+struct ClientEnd {
+    net: Net,
+    conn: Arc<Conn>,
+}
+
+impl Wire for ClientEnd {
+    fn call(&self, request: &Request) -> Result<Reply, ConnectionLost> {
+        self.start(request).wait()
+    }
+
+    fn start(&self, request: &Request) -> Pending {
+        let (promise, pending) = Pending::promise();
+        {
+            let mut ends = self.conn.ends.lock();
+            if ends.client_down {
+                return Pending::ready(Err(ConnectionLost::new("the connection is closed")));
+            }
+            if let (Call::Bye, Some(session)) = (&request.call, ends.session) {
+                self.net.0.recorder.session_over(session);
+            }
+            ends.questions.insert(request.id, Question::new(request));
+            ends.pending.insert(request.id, promise);
+        }
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        turns().mix(bytes.len() as u64);
+        let conn = self.conn.clone();
+        let forgets = self.net.0.canary == Some(Canary::WindowForgets);
+        self.net.send(&self.conn, true, move || {
+            let mut request = Request::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
+            if forgets && request.again.is_some() {
+                request.seq = chiton_types::Seq(request.seq.0 + 1_000_000);
+            }
+            conn.host.push(conn.number, Work::Request(conn.clone(), request));
+        });
+        pending
+    }
+
+    fn close(&self) {
+        self.net.end(&self.conn);
+    }
+}
+
+impl RecallWire for ClientEnd {
+    fn next(&self) -> Result<Recall, ConnectionLost> {
+        let mut ends = self.conn.ends.lock();
+        loop {
+            if ends.client_down {
+                return Err(ConnectionLost::new("the connection is closed"));
+            }
+            if let Some(recall) = ends.recalls.pop_front() {
+                ends.asked.insert(recall.id, recall);
+                return Ok(recall);
+            }
+            self.conn.recall_here.wait(&mut ends);
+        }
+    }
+
+    fn done(&self, done: RecallDone) {
+        let (recall, session) = {
+            let mut ends = self.conn.ends.lock();
+            if ends.client_down {
+                return;
+            }
+            (ends.asked.remove(&done.id), ends.session)
+        };
+        if let (Some(recall), Some(session)) = (recall, session) {
+            self.net.0.recorder.gave_back(session, recall.ino, recall.keep);
+        }
+        let conn = self.conn.clone();
+        self.net.send(&self.conn, true, move || {
+            conn.host.push(conn.number, Work::RecallDone(conn.clone(), done));
+        });
+    }
+
+    fn close(&self) {
+        self.net.end(&self.conn);
+    }
+}

@@ -1,0 +1,134 @@
+//! What goes wrong, from its beginning to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_world::thread;
+
+use super::Cluster;
+use crate::disk::Mood;
+use crate::history::{ClientId, Happened};
+use crate::net::Weather;
+use crate::plan::Fault;
+use crate::turns::turns;
+
+impl Cluster {
+    /// A fault, from its beginning to its end.
+    pub(super) fn happens(self: &Arc<Cluster>, fault: &Fault) {
+        let disk = &self.rig.disk;
+        match fault {
+            Fault::CrashServer { down } => {
+                self.crash_server();
+                thread::sleep(*down);
+                self.start();
+            }
+            Fault::RestartServer { down } => {
+                let live = self.serving.lock().live.take();
+                if let Some(live) = live {
+                    self.serving.lock().busy = true;
+                    turns().pause(live.party, false);
+                    if let Err(why) = live.shutdown(&self.rig) {
+                        self.recorder.line(format!("shutdown: {why}"));
+                    }
+                    if !self.plan.setup.whole {
+                        self.rig.disk.crash();
+                    }
+                    self.serving.lock().busy = false;
+                }
+                thread::sleep(*down);
+                self.start();
+            }
+            Fault::PauseServer { time } => {
+                let found = self.serving.lock().live.as_ref().map(|live| (live.party, live.id));
+                if let Some((party, server)) = found {
+                    turns().pause(party, true);
+                    self.recorder.push(Happened::ServerPaused { server });
+                    thread::sleep(*time);
+                    turns().pause(party, false);
+                    self.recorder.push(Happened::ServerResumed { server });
+                }
+            }
+            Fault::TakeOver { time } => self.take_over(*time),
+            Fault::CrashClient { client, down, late } => {
+                let program = &self.clients[*client];
+                let live = program.live.lock().take();
+                let Some(live) = live.filter(|live| !live.is_over()) else { return };
+                live.crash(&self.rig.net, &self.recorder, *late);
+                thread::sleep(*down);
+                self.begin_client(*client);
+            }
+            Fault::PauseClient { client, time } => {
+                let party = self.clients[*client].live.lock().as_ref().map(|live| live.party);
+                if let Some(party) = party {
+                    turns().pause(party, true);
+                    thread::sleep(*time);
+                    turns().pause(party, false);
+                }
+            }
+            Fault::Cut { client, late } => self.rig.net.cut_client(ClientId(*client as u32), *late),
+            Fault::Isolate { client, time } => {
+                self.rig.net.set_isolated(ClientId(*client as u32), true);
+                thread::sleep(*time);
+                self.rig.net.set_isolated(ClientId(*client as u32), false);
+            }
+            Fault::BadWeather { time, cuts, delay_us_max } => {
+                self.rig.net.set_weather(Weather { delay_us: (30, *delay_us_max), cuts: *cuts });
+                thread::sleep(*time);
+                self.good_weather();
+            }
+            Fault::SlowDisk { time, slowness } => {
+                self.for_a_while(*time, Mood { slowness: *slowness, ..disk.mood() })
+            }
+            Fault::SilentDisk { time, often } => {
+                self.for_a_while(*time, Mood { place_silent: *often, objects_silent: *often, ..disk.mood() });
+            }
+            Fault::RowsFail { time, often } => {
+                self.for_a_while(*time, Mood { rows_fail: *often, ..disk.mood() })
+            }
+            Fault::JournalFails { time, often } => {
+                self.for_a_while(*time, Mood { place_fail: *often, ..disk.mood() });
+                if self.is_failed() {
+                    self.crash_server();
+                    self.start();
+                }
+            }
+            Fault::FullDisk { time } => self.for_a_while(*time, Mood { full: true, ..disk.mood() }),
+            Fault::SetClock { wrong_ms } => {
+                self.recorder.push(Happened::ClockSet);
+                if let Some(live) = &self.serving.lock().live {
+                    live.world.set_wrong(wrong_ms * 1_000_000);
+                }
+            }
+        }
+    }
+
+    pub(super) fn good_weather(&self) {
+        self.rig.net.set_weather(Weather { delay_us: (30, self.plan.setup.delay_us_max), cuts: 0 });
+    }
+
+    fn for_a_while(&self, time: Duration, mood: Mood) {
+        self.rig.disk.set_mood(mood);
+        thread::sleep(time);
+        self.rig.disk.set_mood(Mood::GOOD);
+    }
+
+    /// The server stands still, and another one takes its place.
+    fn take_over(&self, time: Duration) {
+        let first = {
+            let mut serving = self.serving.lock();
+            let Some(live) = serving.live.take() else { return };
+            serving.servers += 1;
+            live
+        };
+        turns().pause(first.party, true);
+        self.recorder.push(Happened::ServerPaused { server: first.id });
+        self.rig.net.hide();
+        self.start();
+        thread::sleep(time);
+        turns().pause(first.party, false);
+        self.recorder.push(Happened::ServerResumed { server: first.id });
+        // Whoever still has a connection to it asks it; it may answer, but acknowledge nothing.
+        thread::sleep(Duration::from_secs(2));
+        first.crash(&self.rig);
+    }
+}

@@ -1,0 +1,158 @@
+//! What one client does over all its lives: the steps of its plan, one call after the other, recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use chiton_client::data::{FilesOptions, TellLoss};
+use chiton_client::{Client, ClientOptions};
+use chiton_world::sync::Mutex;
+use chiton_world::thread;
+
+use super::Cluster;
+use crate::history::{Action, Answer, ClientId, Happened};
+use crate::judge::is_of_the_outside;
+use crate::party::LiveClient;
+use crate::perform::{Handles, perform};
+use crate::plan::{OWN, Step};
+use crate::turns::turns;
+
+/// What one client does over all its lives.
+pub(super) struct Program {
+    pub(super) id: ClientId,
+    pub(super) steps: Vec<Step>,
+    pub(super) next: AtomicUsize,
+    pub(super) lives: AtomicU32,
+    /// Directories of its own so far.
+    pub(super) roots: AtomicUsize,
+    pub(super) live: Mutex<Option<Arc<LiveClient>>>,
+    pub(super) done: AtomicBool,
+}
+
+impl Cluster {
+    pub(super) fn begin_client(self: &Arc<Cluster>, n: usize) {
+        let program = &self.clients[n];
+        let life = program.lives.fetch_add(1, SeqCst);
+        let drift = self.plan.setup.drift_ppm.get(n + 1).copied().unwrap_or(0);
+        let live = LiveClient::new(program.id, life, drift, self.plan.seed);
+        *program.live.lock() = Some(live.clone());
+        let cluster = self.clone();
+        turns().spawn_in(live.party, "program", move || cluster.work(n, &live));
+    }
+
+    /// What a client does in one life.
+    fn work(&self, n: usize, live: &Arc<LiveClient>) {
+        let program = &self.clients[n];
+        let Some(client) = live.connect(&self.rig.net, &self.options_of(live)) else { return };
+        self.recorder.push(Happened::ClientStarted { client: program.id });
+        let mut handles = Handles::new();
+        let mut root = None;
+        let mut losses = 0;
+        while !live.is_over() {
+            let at = program.next.load(SeqCst);
+            let Some(step) = program.steps.get(at) else { break };
+            program.next.store(at + 1, SeqCst);
+            if !self.healing.load(SeqCst) {
+                thread::sleep(step.pause);
+            }
+            let lost = self.recorder.losses(live.id, live.life);
+            if lost != losses {
+                // What was answered and not durable may be lost: go on elsewhere.
+                losses = lost;
+                root = None;
+                self.let_go(&client, &mut handles);
+            }
+            if root.is_none() {
+                let number = program.roots.fetch_add(1, SeqCst);
+                let path = format!("{OWN}{}-{number}", program.id.0);
+                let answer = self.act(live, &client, &mut handles, &Action::Mkdir { path: path.clone() });
+                if !matches!(answer, Answer::Attr(_)) {
+                    continue;
+                }
+                root = Some(path);
+            }
+            let action = in_root(&step.action, root.as_deref().expect("made above"));
+            if !fits(&action, &handles) {
+                continue;
+            }
+            let answer = self.act(live, &client, &mut handles, &action);
+            if let Answer::Refused(refusal) = answer
+                && is_of_the_outside(refusal)
+            {
+                // What became of it is not known: go on elsewhere.
+                root = None;
+                self.let_go(&client, &mut handles);
+            }
+        }
+        if live.is_over() {
+            return;
+        }
+        for name in handles.keys().copied().collect::<Vec<_>>() {
+            self.act(live, &client, &mut handles, &Action::Close { handle: name });
+        }
+        // Who leaves before everything is durable has nobody to send it again.
+        while self.act(live, &client, &mut handles, &Action::Sync) != Answer::Done && !live.is_over() {
+            thread::sleep(Duration::from_millis(500));
+        }
+        if !live.is_over() {
+            drop(client);
+            live.end();
+            program.done.store(true, SeqCst);
+        }
+    }
+
+    /// What a client is told of losses goes to the history.
+    fn options_of(&self, live: &Arc<LiveClient>) -> ClientOptions {
+        let (recorder, live) = (self.recorder.clone(), live.clone());
+        let tell_loss = TellLoss::new(move |ino, _| {
+            if !live.is_over() {
+                recorder.push(Happened::DataLost { client: live.id, ino });
+            }
+        });
+        let files = FilesOptions { tell_loss, ..self.client_options.files.clone() };
+        ClientOptions { files, ..self.client_options.clone() }
+    }
+
+    /// Closes what is open, unrecorded. Errors are those of the calls before.
+    fn let_go(&self, client: &Client, handles: &mut Handles) {
+        for fh in std::mem::take(handles).into_values() {
+            let _ = client.release(fh);
+        }
+    }
+
+    /// One call, recorded.
+    fn act(&self, live: &LiveClient, client: &Client, handles: &mut Handles, action: &Action) -> Answer {
+        let call = self.recorder.next_call();
+        if !live.is_over() {
+            self.recorder.push(Happened::Invoked { client: live.id, call, action: action.clone() });
+        }
+        let answer = perform(client, handles, action);
+        if !live.is_over() {
+            self.recorder.push(Happened::Returned { client: live.id, call, answer: answer.clone() });
+        }
+        answer
+    }
+}
+
+/// The action with its own paths in `root`.
+fn in_root(action: &Action, root: &str) -> Action {
+    let mut action = action.clone();
+    for path in action.paths_mut() {
+        if let Some(rest) = path.strip_prefix(OWN) {
+            *path = format!("{root}{rest}");
+        }
+    }
+    action
+}
+
+/// Whether the handle that an action needs is open.
+fn fits(action: &Action, handles: &Handles) -> bool {
+    match action {
+        Action::Write { handle, .. }
+        | Action::PunchHole { handle, .. }
+        | Action::Read { handle, .. }
+        | Action::Fsync { handle }
+        | Action::Close { handle } => handles.contains_key(handle),
+        _ => true,
+    }
+}

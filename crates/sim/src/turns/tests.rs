@@ -1,0 +1,88 @@
+use std::sync::Arc;
+
+use chiton_world::sync::{Condvar, Mutex};
+use chiton_world::thread;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(1_000);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[test]
+fn threads_wait_for_locks_conditions_times_and_each_other() {
+    let turns = Turns::begin(3);
+    let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
+    let done = Arc::new(Mutex::new(false));
+    let (s, d) = (shared.clone(), done.clone());
+    turns.spawn_in(Party::OUTSIDE, "main", move || {
+        let (s2, s3) = (s.clone(), s.clone());
+        let holder = thread::spawn("holder", move || {
+            let mut list = s2.0.lock();
+            thread::sleep(ms(100));
+            list.push("held");
+            while list.len() < 2 {
+                s2.1.wait(&mut list);
+            }
+            list.push("woken");
+        });
+        thread::sleep(ms(50));
+        let other = thread::spawn("other", move || {
+            s3.0.lock().push("second");
+            s3.1.notify_all();
+        });
+        other.expect("starts").join().expect("ends");
+        holder.expect("starts").join().expect("ends");
+        let mut list = s.0.lock();
+        assert!(s.1.wait_for(&mut list, ms(5_000)).timed_out());
+        *d.lock() = true;
+    });
+    turns.run(LONG, || *done.lock()).expect("it ends");
+    assert_eq!(*shared.0.lock(), ["held", "second", "woken"]);
+    assert!(turns.now() > ms(5_050) && turns.now() < ms(5_200), "{:?}", turns.now());
+}
+
+#[test]
+fn who_waits_for_ever_is_named_and_panics_are_told() {
+    let turns = Turns::begin(1);
+    turns.spawn_in(Party::OUTSIDE, "waiter", || {
+        let (lock, never) = (Mutex::new(()), Condvar::new());
+        never.wait(&mut lock.lock());
+    });
+    let stuck = turns.run(LONG, || false);
+    assert!(matches!(&stuck, Err(Stuck::Deadlock(who)) if who.contains("waiter")), "{stuck:?}");
+    turns.spawn_in(Party::OUTSIDE, "breaker", || panic!("broken {}", 1));
+    let stuck = turns.run(LONG, || false);
+    assert_eq!(stuck, Err(Stuck::Panicked("breaker panicked: broken 1".to_owned())));
+}
+
+#[test]
+fn a_paused_party_stands_still_and_a_seed_repeats() {
+    let life = |seed| {
+        let turns = Turns::begin(seed);
+        turns.add_party(Party(7), 1_000, 5);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        for n in 0..4 {
+            let log = log.clone();
+            turns.spawn_in(Party(7), "worker", move || {
+                for _ in 0..3 {
+                    thread::sleep(ms(10));
+                    log.lock().push(n);
+                }
+            });
+        }
+        turns.run(LONG, || log.lock().len() == 4).expect("a round");
+        turns.pause(Party(7), true);
+        assert!(matches!(turns.run(ms(500), || false), Err(Stuck::Deadlock(_) | Stuck::TooLong(_))));
+        assert_eq!(log.lock().len(), 4);
+        turns.pause(Party(7), false);
+        turns.run(LONG, || turns.threads_of(Party(7)) == 0).expect("they end");
+        let log = log.lock().clone();
+        (log, turns.fingerprint())
+    };
+    assert_eq!(life(1), life(1));
+    let orders: std::collections::BTreeSet<_> = (0..20).map(|seed| life(seed).0).collect();
+    assert!(orders.len() > 5, "seeds differ");
+}

@@ -1,0 +1,84 @@
+//! What repair does about each problem, and what is left to a person.
+
+use crate::fsck::Problem;
+
+impl Problem {
+    /// What repair does; `None` if it leaves this alone.
+    pub fn remedy(&self) -> Option<&'static str> {
+        Some(match self {
+            Problem::BadRow { key, repairable: true, .. } => match key[0] {
+                b'E' => {
+                    "give its name back to the inode that lacks one there; if that is not certain, remove it"
+                }
+                b'S' => "end the session; what its client has not heard of is refused",
+                b'L' => "list the directories anew",
+                b'H' => "remove it; what policies hold is not changed",
+                _ => "write it as the other rows say",
+            },
+            Problem::MissingRoot => "make it anew, for root only; what lies in it stays",
+            Problem::DanglingEntry { .. } => "remove the entry",
+            Problem::LostInode { .. } => "make it anew, for root only, with the content that there is",
+            Problem::WrongHardLinks { is, .. } if is.is_empty() => "remove the list",
+            Problem::WrongHardLinks { .. } => "list the directories anew",
+            Problem::WrongPolicy { is: Some(_), .. } => "give the directory the policy of that change",
+            Problem::WrongPolicy { is: None, .. } => "remove the policy; the history keeps it",
+            Problem::WrongPolicyHistory { is: Some(_), .. } => "write what the directory carries",
+            Problem::WrongPolicyHistory { is: None, .. } => "remove the row",
+            Problem::WrongEntryType { .. } => "write the inode's type into the entry",
+            Problem::ExtraDirectoryEntry { .. } => "remove the second entry; the directory keeps the first",
+            Problem::WrongParent { .. } => "write the directory that holds the entry into the inode",
+            Problem::WrongLinkCount { .. }
+            | Problem::WrongEntryCount { .. }
+            | Problem::WrongSubdirectoryCount { .. }
+            | Problem::WrongInodeCount { .. } => "write the count that there is",
+            Problem::Orphan { .. } | Problem::UnreachableDirectory { .. } => {
+                "give it the name #INODE in /lost+found"
+            }
+            Problem::DirectoryLoop { .. } => "move one of the directories to /lost+found",
+            Problem::WrongOrphanRow { .. } => "take it off the list",
+            Problem::StrayRow { adoptable: true, .. } => "make the inode know of it",
+            Problem::MissingContent { xattrs: true, .. } => "note that it has none",
+            Problem::SizeWithoutBlocks { .. } => {
+                "write the bytes that there are; what is missing reads as zeros"
+            }
+            Problem::WrongAllocation { .. } => "write the bytes that there are",
+            Problem::ContentPastEnd { .. } => "make the file as long as its content",
+            Problem::WrongReferenceCount { .. } => "write the number of extents that name it",
+            Problem::UnsharedExtent { .. } => "mark the extent as shared, and count",
+            Problem::LeakedBlock { .. } => "put it on the list of blocks that the server deletes",
+            Problem::GarbageInUse { .. } => "take it off the list of blocks that the server deletes",
+            Problem::LowInodeCounter { .. } | Problem::LowSessionCounter { .. } => {
+                "raise the counter far past every number in use"
+            }
+            _ => return None,
+        })
+    }
+
+    /// What a person can do where repair does nothing.
+    pub fn advice(&self) -> Option<&'static str> {
+        Some(match self {
+            Problem::BadRow { key, .. } if key.starts_with(b"\0p") => {
+                "chiton journal header set DATA expire_pos POSITION --rows finds and writes it"
+            }
+            Problem::UnreadableRows { .. } => {
+                "restore the metadata store from a backup; without one, chiton dump saves what can be read, for chiton \
+                 load into a new file system"
+            }
+            Problem::BadRow { .. } => {
+                "restore the metadata store from a backup; what else can be read can be saved with chiton dump"
+            }
+            Problem::EntriesOutsideDirectory { .. } | Problem::StrayRow { adoptable: false, .. } => {
+                "nothing is lost by leaving it; restore the metadata store from a backup to have it back"
+            }
+            Problem::MissingContent { xattrs: false, .. } => "restore the file from a backup, or remove it",
+            Problem::MissingBlock { .. } | Problem::CorruptBlock { .. } => {
+                "restore the object, or the file from a backup; other parts of the file can be read"
+            }
+            Problem::JournalDamage { .. } => {
+                "look with chiton journal inspect, keep a copy with chiton journal export, then chiton journal reset; if a \
+                 server is at work, end it in order first: it has everything in memory and writes a last checkpoint"
+            }
+            _ => return None,
+        })
+    }
+}
