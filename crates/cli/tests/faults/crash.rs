@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use crate::rig::{
-    Mounted, Process, Random, Scratch, check_whole, is_root, serve, sync_dir, until, write_checkable,
+    Mounted, Process, Random, Scratch, abort_mount, check_whole, is_root, serve, sync_dir, until,
+    write_checkable,
 };
 
 const WRITERS: usize = 3;
@@ -101,8 +102,8 @@ impl Load {
                 let start = sum();
                 until("the writers get on", || sum() >= start + files || gone());
             };
+            let _ends_them = EndWriters(self);
             faults(&progress);
-            self.stop.store(true, SeqCst);
         });
     }
 
@@ -145,6 +146,19 @@ impl Load {
             }
         }
         sync_dir(&self.dir).expect("an fsync");
+    }
+}
+
+/// Ends the writers, also where a test fails while they wait for a server that nobody starts again: they would wait
+/// for ever, and the failure would never be told.
+struct EndWriters<'a>(&'a Load);
+
+impl Drop for EndWriters<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, SeqCst);
+        if thread::panicking() {
+            abort_mount(&self.0.dir);
+        }
     }
 }
 

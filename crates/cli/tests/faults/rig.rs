@@ -282,6 +282,11 @@ impl Drop for Mounted {
     }
 }
 
+/// Ends a mount from the kernel's side: who waits for its process is answered with an error.
+pub(crate) fn abort_mount(dir: &Path) {
+    let _ = rustix::mount::unmount(dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
+}
+
 /// Writes a file whose content says what it should be.
 pub(crate) fn write_checkable(path: &Path, name: u64, len: usize) -> std::io::Result<()> {
     let mut file = File::create(path)?;
