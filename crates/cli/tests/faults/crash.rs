@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use crate::rig::{
-    Mounted, Process, Random, Scratch, abort_mount, check_whole, is_root, serve, sync_dir, until,
+    Later, Mounted, Process, Random, Scratch, abort_mount, check_whole, is_root, serve, sync_dir, until,
     write_checkable,
 };
 
@@ -180,10 +180,11 @@ fn the_server_is_killed_under_load_and_its_clients_miss_nothing() {
     let load = Load::new(&mounted.dir);
     for round in 0..rounds() {
         let seed = seed.wrapping_add(round);
+        let next = Later::serve(&scratch);
         load.run(seed, |progress| {
             progress(Random(seed).below(60));
             killed(server.take().expect("it runs"));
-            server = Some(serve(&scratch, &[]));
+            server = Some(next.start());
             progress(10);
         });
         load.check(|writer| writer.answered.load(SeqCst), seed);

@@ -217,6 +217,34 @@ pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Process {
     process
 }
 
+/// A server that starts when it is told. A program is begun with copies of the files that this process has open, and
+/// ends them before its first instruction; of files on a mount that waits for that very server this would be for ever.
+/// So it is begun before they are opened.
+pub(crate) struct Later {
+    process: Process,
+    before: usize,
+}
+
+impl Later {
+    /// To be made while no file on the mount is open.
+    pub(crate) fn serve(scratch: &Scratch) -> Later {
+        let log = scratch.path("server.log");
+        let before = fs::read_to_string(&log).unwrap_or_default().matches("serving ").count();
+        let mut command = Command::new("sh");
+        command.args(["-c", "read -r _ && exec \"$@\" </dev/null", "sh", env!("CARGO_BIN_EXE_chiton")]);
+        command.arg("serve").arg("--data").arg(scratch.data()).stdin(Stdio::piped());
+        Later { process: Process::start(command, log), before }
+    }
+
+    /// The server, ready.
+    pub(crate) fn start(mut self) -> Process {
+        let mut told = self.process.child.stdin.take().expect("piped");
+        told.write_all(b"now\n").expect("it waits");
+        self.process.says("serving ", self.before + 1);
+        self.process
+    }
+}
+
 /// A mount; taken away when dropped.
 pub(crate) struct Mounted {
     pub(crate) process: Process,
