@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::run::{Build, Result, cargo, programs, shown};
+use crate::run::{Build, Result, cargo, programs, root, shown};
 use crate::stopwatch::Stopwatch;
 use crate::{demo, suites};
 
@@ -65,9 +65,17 @@ fn step(count: &mut Count, name: &str, f: impl FnOnce() -> Result<()>) {
     }
 }
 
+/// Longer than all tests take with their build on a slow machine: a test that waits for ever ends then, as a failure.
+const TESTS_LIMIT: &str = "45m";
+
 /// Runs all tests, shows their output, and adds up the closing lines.
 fn cargo_test(count: &mut Count) -> Result<()> {
-    let mut child = cargo(&["test", "--workspace", "--no-fail-fast"])
+    let cargo = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    let mut child = Command::new("timeout")
+        .args(["--kill-after=10s", TESTS_LIMIT])
+        .arg(cargo.get_program())
+        .args(cargo.get_args())
+        .current_dir(root())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("cannot run cargo test: {e}"))?;
@@ -81,7 +89,13 @@ fn cargo_test(count: &mut Count) -> Result<()> {
         println!("{line}");
     }
     let status = child.wait().map_err(|e| format!("cannot wait for cargo test: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("cargo test: {status}")) }
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(124) => {
+            Err(format!("cargo test did not end within {TESTS_LIMIT}; the last lines name what ran"))
+        }
+        _ => Err(format!("cargo test: {status}")),
+    }
 }
 
 /// The number that stands before a word.
