@@ -6,6 +6,7 @@ mod ace;
 mod bench;
 mod crash;
 mod demo;
+mod figures;
 mod fix;
 mod fuzz;
 mod run;
@@ -23,6 +24,7 @@ Usage: ./x COMMAND [OPTIONS]
   demo [--small]    a mount on a local directory, real input through it, kill -9 in the middle, a table of what it did
   test              installs what is missing and runs every check: format, clippy, tests, POSIX suites, demo
   bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
+  figures cudele    the paper's evaluation, measured here and drawn beside it (--small, --out DIR, or names: fig6a)
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" | "verify" => verify::run(),
         "bench" => bench::run(rest),
+        "figures" => figures::run(rest),
         "crash" => crash::run(rest),
         "ace" => ace::run(rest),
         "fuzz" => fuzz::run(rest),

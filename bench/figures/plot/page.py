@@ -1,0 +1,57 @@
+"""The page with all plots."""
+
+import html
+
+HEAD = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Cudele's evaluation, on this machine</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
+img {{ max-width: 100%; height: auto }}
+section {{ border-top: 1px solid #ccc; margin-top: 2.5rem }}
+dt {{ font-weight: 600 }} dd {{ margin: 0 0 .6rem 0 }}
+pre {{ background: #f5f5f5; padding: .7rem; overflow-x: auto; font-size: .85rem }}
+nav a {{ margin-right: 1rem }}
+small {{ color: #555 }}
+</style></head><body>
+<h1>The evaluation of Cudele, measured on this machine</h1>
+<p>Ours is solid, the paper's is dashed, hollow or hatched. Error bars are standard deviations of the runs. The paper
+(<i>Cudele: An API and Framework for Programmable Consistency and Durability in a Global Namespace</i>, IPDPS 2018) measured on 34 machines with Ceph;
+so ratios compare, absolute rates do not. A raw baseline stands beside every ratio.</p>
+<p><small>{setup}</small></p>
+<nav>{links}</nav>
+"""
+
+
+def page(out, drawn):
+    setup = out / "data" / "setup.txt"
+    text = html.escape(setup.read_text().strip()) if setup.exists() else ""
+    links = " ".join(f'<a href="#{name}">{name}</a>' for name, *_ in drawn)
+    parts = [HEAD.format(setup=text.replace("\n", " · "), links=links)]
+    parts += [section(out, *one) for one in drawn]
+    return "".join(parts) + "</body></html>\n"
+
+
+def section(out, name, module, ours, paper):
+    sources = "; ".join(paper.sources()) or "the paper prints no numbers for this one"
+    if getattr(module, "NEW", False):
+        sources = "the paper has no such figure"
+    parts = [
+        f'<section id="{name}"><h2>{html.escape(module.TITLE)}</h2>',
+        f"<p>{html.escape(module.SHOWS)}</p>",
+        f'<p><a href="{name}.svg"><img src="{name}.svg" alt="{html.escape(module.TITLE)}"></a></p>',
+        f"<p><b>What differs.</b> {html.escape(module.says(ours, paper))}</p>",
+        "<dl>",
+        f"<dt>Raw baseline</dt><dd>{html.escape(module.baseline(ours, paper))}</dd>",
+        f'<dt>Data</dt><dd><a href="data/{name}.csv">data/{name}.csv</a>, '
+        f'<a href="{name}.png">PNG</a>, <a href="{name}.svg">SVG</a>; {ours.runs()} runs of each point</dd>',
+        f"<dt>The paper's points</dt><dd>{html.escape(sources)}</dd></dl>",
+    ]
+    for policy in module.POLICIES:
+        file = out / "policies" / f"{policy}.yml"
+        if file.exists():
+            parts.append(
+                f'<details><summary>policy <a href="policies/{policy}.yml">{policy}.yml</a></summary>'
+                f"<pre>{html.escape(file.read_text())}</pre></details>"
+            )
+    return "\n".join(parts) + "</section>\n"

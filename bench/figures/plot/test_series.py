@@ -1,0 +1,68 @@
+"""python3 -m unittest, in this folder."""
+
+import unittest
+
+import series
+
+
+def rows(*values):
+    return [dict(zip(("series", "x", "run", "value", "unit"), value)) for value in values]
+
+
+class Aggregates(unittest.TestCase):
+    def setUp(self):
+        self.data = series.Data(
+            rows(
+                ("rpcs", "1", "0", "100", "creates/s"),
+                ("rpcs", "20", "0", "300", "creates/s"),
+                ("rpcs", "1", "1", "200", "creates/s"),
+                ("rpcs", "20", "1", "500", "creates/s"),
+                ("lone", "x", "0", "7", "s"),
+            )
+        )
+
+    def test_runs_become_mean_and_deviation(self):
+        one, twenty = self.data.points("rpcs")
+        self.assertEqual((one.x, one.value, one.runs, one.unit), ("1", 150, 2, "creates/s"))
+        self.assertAlmostEqual(one.deviation, 70.7107, 4)
+        self.assertEqual((twenty.x, twenty.value), ("20", 400))
+
+    def test_one_run_has_no_deviation(self):
+        self.assertEqual(self.data.point("lone", "x").deviation, 0)
+        self.assertEqual(self.data.runs(), 1)
+
+    def test_a_ratio_scales_the_deviation_too(self):
+        one, twenty = self.data.over("rpcs", 150)
+        self.assertEqual((one.value, one.unit), (1, "x"))
+        self.assertAlmostEqual(twenty.value, 400 / 150)
+        self.assertAlmostEqual(one.deviation, 70.7107 / 150, 6)
+
+    def test_what_was_not_measured_is_none(self):
+        self.assertIsNone(self.data.point("rpcs", 5))
+        self.assertEqual(self.data.points("nobody"), [])
+
+
+class Papers(unittest.TestCase):
+    def test_every_point_has_a_source_and_a_number(self):
+        for figure in ("fig3a", "fig3b", "fig5", "fig6a", "fig6b", "fig6c"):
+            paper = series.paper(figure)
+            self.assertTrue(paper.rows, figure)
+            for row in paper.rows:
+                float(row["value"]), float(row["deviation"])
+                self.assertTrue(row["source"] and row["unit"], row)
+
+    def test_the_ratios_that_the_text_names_are_those_of_the_points(self):
+        at = {name: series.paper("fig6a").point(name, 20).value for name in ("rpcs", "decoupled: create", "decoupled: create + merge")}
+        self.assertAlmostEqual(at["decoupled: create"] / at["rpcs"], 91.7, 1)
+        self.assertAlmostEqual(at["decoupled: create + merge"] / at["rpcs"], 3.37, 2)
+
+
+class Words(unittest.TestCase):
+    def test_numbers(self):
+        for value, text in ((1_234_567, "1.23 million"), (45_678, "45,700"), (7.812, "7.81"), (0.0123, "0.0123")):
+            self.assertEqual(series.human(value), text)
+        self.assertEqual(series.human(549, "creates/s"), "549 creates/s")
+
+
+if __name__ == "__main__":
+    unittest.main()

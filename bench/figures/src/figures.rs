@@ -1,0 +1,28 @@
+//! One file for each figure. The paper is Cudele (IPDPS 2018).
+
+mod fig5;
+mod fig6a;
+
+use crate::{Result, Setting};
+
+/// A figure that can be measured.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    /// As the paper counts it.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    /// Measures, and writes `data/<name>.csv`.
+    pub run: fn(&Setting) -> Result<()>,
+}
+
+/// All of them, in the order in which they are measured.
+pub const FIGURES: &[Figure] = &[
+    Figure { name: "fig5", about: "cost of every mechanism and of composed systems", run: fig5::run },
+    Figure { name: "fig6a", about: "parallel creates: rpcs, decoupled, decoupled + merge", run: fig6a::run },
+];
+
+/// One by its name.
+pub fn figure(name: &str) -> Option<&'static Figure> {
+    FIGURES.iter().find(|figure| figure.name == name)
+}

@@ -1,0 +1,90 @@
+//! Figure 5: what each mechanism costs one client that creates files in one directory, and what whole systems cost.
+//!
+//! Written are times of whole compositions; a mechanism's own is the difference of two of them, made where it is drawn, as the paper
+//! made it.
+
+use std::sync::Arc;
+
+use chiton_realm::Realm;
+
+use crate::load::{create, names};
+use crate::setting::timed;
+use crate::site::{Party, Shape, Site, refused, set_policy};
+use crate::{Result, Setting, Table};
+
+/// In the object store, and merged: the paper calls it HDFS.
+const WEAK_GLOBAL: &str = "# Decoupled, its journal in the object store, merged when the job is done.\n\
+    allocated_inodes: 100000\ninterfere_policy: block\nconsistency: append_client_journal + volatile_apply\n\
+    durability: global_persist\n";
+
+/// The journal of a strong subtree as objects: bytes of one, and how many are on their way at a time, as the paper set it.
+const STREAM: (usize, usize) = (4 << 20, 40);
+
+pub(super) fn run(setting: &Setting) -> Result<()> {
+    let names = names(setting.scale.pick(100, 20_000, 100_000));
+    let posix = setting.policy("posix", None)?;
+    let ramdisk = setting.policy("ramdisk", None)?;
+    let batchfs = setting.policy("batchfs", None)?;
+    let deltafs = setting.policy("deltafs", None)?;
+    let in_memory = setting.policy("ramdisk-decoupled", None)?;
+    let weak_global = setting.policy("weak-global", Some(WEAK_GLOBAL))?;
+    let mut table = Table::default();
+    for run in 0..setting.scale.pick(1, 4, 5) {
+        let mut add = |x: &str, seconds: f64| table.add("time", x, run, seconds, "s");
+        add("ramdisk", strong(setting, &ramdisk, None, &names)?);
+        add("posix", strong(setting, &posix, Some(STREAM), &names)?);
+        add("append", alone(setting, &in_memory, &names)?.created);
+        let local = alone(setting, &deltafs, &names)?;
+        add("append + local_persist", local.created);
+        let merged = alone(setting, &batchfs, &names)?;
+        add("append + local_persist, before the merge", merged.created);
+        add("merge", merged.merged);
+        let global = alone(setting, &weak_global, &names)?;
+        add("append + global_persist", global.created);
+        add("merge of what is in the object store", global.merged);
+        let bytes = local.journal_bytes as f64 / names.len() as f64;
+        table.add("journal", "bytes of a create", run, bytes, "bytes");
+        table.add("count", "creates", run, names.len() as f64, "creates");
+        setting.say(format!("fig5, run {}: a journal of {bytes:.0} bytes a create", run + 1));
+    }
+    setting.write("fig5", &table)
+}
+
+/// Seconds of rpcs, and until all of it is as durable as the policy says.
+fn strong(setting: &Setting, policy: &str, objects: Option<(usize, usize)>, names: &[String]) -> Result<f64> {
+    let site = Site::start(setting, Shape { objects, ..Shape::default() })?;
+    let party = site.party("state")?;
+    let dir = party.mkdir("/job")?;
+    set_policy(&party.client, dir, policy)?;
+    let created = timed(|| {
+        create(&party.client, dir, names)?;
+        party.client.sync().map_err(refused)
+    })?;
+    Ok(created.1)
+}
+
+/// What a decoupled client took.
+struct Alone {
+    /// Seconds until all files were made, and as durable as the policy says.
+    created: f64,
+    /// Seconds of the merge.
+    merged: f64,
+    /// Length of the journal before the merge.
+    journal_bytes: u64,
+}
+
+fn alone(setting: &Setting, policy: &str, names: &[String]) -> Result<Alone> {
+    let site = Site::start(setting, Shape::default())?;
+    let party: Party = site.party("state")?;
+    let realm: Arc<Realm> = party.take("/job", policy)?;
+    let ((), created) = timed(|| {
+        create(realm.client(), realm.root(), names)?;
+        realm.client().sync().map_err(refused)
+    })?;
+    let journal_bytes = realm.status().journal_bytes;
+    let (report, merged) = timed(|| realm.merge(&|_| {}).map_err(|e| e.to_string().into()))?;
+    if !report.ended || report.lost_count > 0 {
+        return Err(format!("it was not merged: {report}").into());
+    }
+    Ok(Alone { created, merged, journal_bytes })
+}

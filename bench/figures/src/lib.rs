@@ -1,0 +1,32 @@
+//! What the figures of the Cudele paper show, measured here and written as CSV.
+//!
+//! ```text
+//!   chiton-figures fig6a ─▶ Setting ─▶ Site (a server, a process of its own) ◀── clients, realms (threads here)
+//!                                        │
+//!                                        └─▶ data/fig6a.csv ─▶ plot/ (Python): ratio to the raw baseline, beside the paper's
+//! ```
+//!
+//! Invariants:
+//! - Every run has a server and a file system of its own, so that none is slower for what another one left.
+//! - What is written is what was measured, with its unit; ratios are made where they are drawn, from the baseline beside them.
+//! - Every operation that fails ends the run.
+
+mod data;
+mod setting;
+
+mod serve;
+mod site;
+
+mod load;
+
+pub mod figures;
+
+pub use data::{Row, Table};
+pub use serve::{ServeArgs, serve};
+pub use setting::{Scale, Setting};
+
+/// Why a measurement did not come to its end, in words.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Of what measures.
+pub type Result<T> = std::result::Result<T, Failure>;

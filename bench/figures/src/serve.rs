@@ -1,0 +1,78 @@
+//! A server as a process of its own, with the settings that a figure varies. `chiton serve` has those that users vary.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chiton_journal::{ObjectPlace, Place};
+use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
+use chiton_objects::LocalObjects;
+use chiton_proto::Address;
+use chiton_server::{FormatOptions, OpenMeta, Server, ServerOptions, Stores};
+use chiton_world::{RealWorld, SharedWorld};
+use clap::Args;
+
+use crate::Result;
+
+/// What a server is started with.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// An empty folder.
+    #[arg(long)]
+    pub data: PathBuf,
+    /// Where clients come: unix:PATH or tcp:HOST:PORT (port 0: any).
+    #[arg(long)]
+    pub listen: Address,
+    /// The journal is made of objects, as in a bucket, rather than of files.
+    #[arg(long)]
+    pub objects: bool,
+    /// Length of a segment of the journal, in bytes.
+    #[arg(long, default_value_t = 4 << 20)]
+    pub segment_bytes: usize,
+    /// Segments on their way to the object store at a time.
+    #[arg(long, default_value_t = 8)]
+    pub dispatch: usize,
+}
+
+/// Formats and serves until standard input ends. Prints the address, with its port, when clients may come.
+///
+/// # Errors
+/// In words.
+pub fn serve(args: &ServeArgs) -> Result<()> {
+    let world: SharedWorld = Arc::new(RealWorld);
+    let format = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+    let journal = chiton_journal::Options {
+        segment_bytes: args.segment_bytes,
+        dispatch_size: args.dispatch,
+        ..chiton_journal::Options::default()
+    };
+    let options = ServerOptions { journal, ..ServerOptions::default() };
+    let server = if args.objects {
+        let stores = stores(args)?;
+        let info = Server::format_with(&stores, &format, &world).map_err(|e| e.to_string())?;
+        Server::start_with(&info, stores, options, world).map_err(|e| e.to_string())?
+    } else {
+        Server::format(&args.data, &format, &world).map_err(|e| e.to_string())?;
+        Server::start(&args.data, options, world).map_err(|e| e.to_string())?
+    };
+    let bound = server.serve(std::slice::from_ref(&args.listen))?;
+    let mut out = io::stdout();
+    writeln!(out, "{}", bound[0])?;
+    out.flush()?;
+    // Whoever started it is gone when this ends, however that happened.
+    io::stdin().read_to_end(&mut Vec::new())?;
+    server.abandon();
+    Ok(())
+}
+
+/// A data directory whose journal is a prefix of its object store.
+fn stores(args: &ServeArgs) -> Result<Stores> {
+    let objects = Arc::new(LocalObjects::open(&args.data.join("objects"))?);
+    let place: Arc<dyn Place> = Arc::new(ObjectPlace::new(objects.clone(), "journal"));
+    let meta = args.data.join("meta");
+    let open_meta: OpenMeta = Box::new(move || {
+        Ok(Arc::new(FjallMetastore::open(&meta, FjallOptions::default())?) as Arc<dyn Metastore>)
+    });
+    let objects_address = format!("local:{}", args.data.join("objects").display());
+    Ok(Stores { objects, open_meta, place, objects_address })
+}

@@ -1,0 +1,144 @@
+//! How large a figure is, and where its data go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chiton_policy::preset;
+use chiton_world::{RealWorld, World};
+
+use crate::{Result, Table};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// The least that goes through every step: for tests. Its figures mean nothing.
+    Smallest,
+    /// All figures in less than five minutes.
+    Small,
+    /// As the paper, three runs of each.
+    Full,
+}
+
+impl Scale {
+    /// The one for this scale.
+    pub fn pick<T>(self, smallest: T, small: T, full: T) -> T {
+        match self {
+            Scale::Smallest => smallest,
+            Scale::Small => small,
+            Scale::Full => full,
+        }
+    }
+
+    /// How often everything is repeated.
+    pub fn runs(self) -> usize {
+        self.pick(1, 2, 3)
+    }
+
+    /// Numbers of clients.
+    pub fn clients(self) -> &'static [usize] {
+        self.pick(&[1, 2], &[1, 5, 10, 20], &[1, 5, 10, 15, 20])
+    }
+}
+
+/// What every figure is given.
+pub struct Setting {
+    /// How much.
+    pub scale: Scale,
+    /// `data/` and `policies/` are made here.
+    pub out: PathBuf,
+    /// File systems are made, and removed, here: a real disk.
+    pub work: PathBuf,
+    /// The program that servers are processes of: this one.
+    pub program: PathBuf,
+    /// Where progress is told.
+    pub tell: fn(&str),
+}
+
+impl Setting {
+    /// Writes what was measured to `data/<figure>.csv`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, figure: &str, table: &Table) -> Result<()> {
+        let dir = self.out.join("data");
+        fs::create_dir_all(&dir)?;
+        Ok(fs::write(dir.join(format!("{figure}.csv")), table.csv())?)
+    }
+
+    /// The text of a policy that a figure runs with, which is written to `policies/<name>.yml` too. One that is not among the presets is
+    /// given.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn policy(&self, name: &str, text: Option<&str>) -> Result<String> {
+        let text = text.or_else(|| preset(name).map(|preset| preset.text));
+        let text = text.ok_or_else(|| format!("there is no preset {name}"))?;
+        let dir = self.out.join("policies");
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(format!("{name}.yml")), text)?;
+        Ok(text.to_owned())
+    }
+
+    /// Writes `data/setup.txt`: what this was measured on, a line each.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn describe(&self) -> Result<()> {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let memory = read("/proc/meminfo");
+        let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).map(str::trim);
+        let kib = kib.and_then(|rest| rest.trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0);
+        let cpus = read("/proc/cpuinfo");
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+        let uname = rustix::system::uname();
+        let text = format!(
+            "scale: {:?}, {} runs\nprocessors: {} ({})\nmemory: {} GiB\nkernel: {} {}\nbuild: {}\nload before: {}\n",
+            self.scale,
+            self.scale.runs(),
+            std::thread::available_parallelism().map_or(0, usize::from),
+            model.unwrap_or("unknown"),
+            kib >> 20,
+            uname.sysname().to_string_lossy(),
+            uname.release().to_string_lossy(),
+            if cfg!(debug_assertions) { "dev: absolute figures mean nothing" } else { "release" },
+            read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
+        );
+        fs::create_dir_all(self.out.join("data"))?;
+        Ok(fs::write(self.out.join("data/setup.txt"), text)?)
+    }
+
+    /// Says how it goes.
+    pub fn say(&self, text: impl AsRef<str>) {
+        (self.tell)(text.as_ref());
+    }
+
+    /// A folder for one server, removed when dropped.
+    pub(crate) fn scratch(&self) -> Result<tempfile::TempDir> {
+        fs::create_dir_all(&self.work)?;
+        Ok(tempfile::tempdir_in(&self.work)?)
+    }
+
+    /// A figure that is run by a test: the smallest there is, told to nobody.
+    pub fn for_test(out: &Path, program: &Path) -> Setting {
+        Setting {
+            scale: Scale::Smallest,
+            out: out.to_owned(),
+            work: out.join("work"),
+            program: program.to_owned(),
+            tell: |_| {},
+        }
+    }
+}
+
+/// Time since some moment.
+pub(crate) fn now() -> Duration {
+    RealWorld.monotonic()
+}
+
+/// Seconds that something takes.
+pub(crate) fn timed<T>(body: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    let begun = now();
+    let made = body()?;
+    Ok((made, (now() - begun).as_secs_f64()))
+}

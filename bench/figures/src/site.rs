@@ -1,0 +1,112 @@
+//! A server in a process of its own, and clients of it in this one.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_namespace::XattrHow;
+use chiton_proto::Address;
+use chiton_realm::{Realm, Realms, RealmsOptions};
+use chiton_types::{Ino, Refusal};
+use tempfile::TempDir;
+
+use crate::{Result, Setting};
+
+/// How a server differs from the usual one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
+    /// Clients come over TCP, so that the kernel counts bytes.
+    pub(crate) tcp: bool,
+    /// The journal is made of objects: bytes of one, and how many are put at a time.
+    pub(crate) objects: Option<(usize, usize)>,
+}
+
+/// A server with a fresh file system. Both are gone when it is dropped.
+pub(crate) struct Site {
+    server: Child,
+    address: Address,
+    dir: TempDir,
+}
+
+/// A client, and the subtrees that it has for itself.
+pub(crate) struct Party {
+    pub(crate) client: Arc<Client>,
+    pub(crate) realms: Arc<Realms>,
+}
+
+impl Site {
+    pub(crate) fn start(setting: &Setting, shape: Shape) -> Result<Site> {
+        let dir = setting.scratch()?;
+        let listen = if shape.tcp {
+            "tcp:127.0.0.1:0".to_owned()
+        } else {
+            format!("unix:{}", dir.path().join("socket").display())
+        };
+        let mut command = Command::new(&setting.program);
+        command.arg("serve").arg("--data").arg(dir.path().join("data")).args(["--listen", &listen]);
+        if let Some((segment_bytes, dispatch)) = shape.objects {
+            command.arg("--objects").args(["--segment-bytes", &segment_bytes.to_string()]);
+            command.args(["--dispatch", &dispatch.to_string()]);
+        }
+        let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        let out = server.stdout.take().ok_or("a server without output")?;
+        BufReader::new(out).read_line(&mut said)?;
+        let address = said.trim().parse().map_err(|e| format!("the server did not start: {said:?}: {e}"));
+        let address = address.inspect_err(|_| {
+            let _ = server.kill();
+            let _ = server.wait();
+        })?;
+        Ok(Site { server, address, dir })
+    }
+
+    /// A folder of this site's, beside the server's.
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A client, and a place for its journals.
+    pub(crate) fn party(&self, name: &str) -> Result<Party> {
+        let client = Arc::new(self.client()?);
+        let options = RealmsOptions { state_dir: self.path(name), client: ClientOptions::default() };
+        Ok(Party { realms: Realms::new(client.clone(), options), client })
+    }
+
+    /// A client.
+    pub(crate) fn client(&self) -> Result<Client> {
+        Ok(Client::connect(&self.address, ClientOptions::default()).map_err(|e| e.to_string())?)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Party {
+    /// Makes a directory.
+    pub(crate) fn mkdir(&self, path: &str) -> Result<Ino> {
+        Ok(self.client.mkdir_all(path).map_err(refused)?.ino)
+    }
+
+    /// Makes a directory and takes it.
+    pub(crate) fn take(&self, path: &str, policy: &str) -> Result<Arc<Realm>> {
+        let root = self.mkdir(path)?;
+        let caller = self.client.caller();
+        Ok(self.realms.decouple(&caller, root, Some(policy.as_bytes()), None).map_err(|e| e.to_string())?)
+    }
+}
+
+/// Makes a policy hold from a directory down.
+pub(crate) fn set_policy(client: &Client, dir: Ino, policy: &str) -> Result<()> {
+    let set = client.setxattr(&client.caller(), dir, b"chiton.policy", policy.as_bytes(), XattrHow::Set);
+    set.map_err(refused)
+}
+
+/// A refusal as a failure.
+pub(crate) fn refused(refusal: Refusal) -> crate::Failure {
+    refusal.to_string().into()
+}

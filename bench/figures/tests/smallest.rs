@@ -1,0 +1,60 @@
+//! The smallest version of each measurement goes through, and measures all that its plot needs.
+
+use std::path::Path;
+
+use chiton_figures::Setting;
+use chiton_figures::figures::figure;
+
+/// Runs a figure, and checks that each of these series has values at all of these places.
+fn measures(name: &str, expect: &[(&str, &[&str])]) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let setting = Setting::for_test(dir.path(), Path::new(env!("CARGO_BIN_EXE_chiton-figures")));
+    let figure = figure(name).expect("it is there");
+    (figure.run)(&setting).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let csv = std::fs::read_to_string(dir.path().join(format!("data/{name}.csv"))).expect("data");
+    for (series, places) in expect {
+        for x in *places {
+            let line = csv.lines().find(|line| line.starts_with(&format!("{series},{x},0,")));
+            let line = line.unwrap_or_else(|| panic!("no {series} at {x} in\n{csv}"));
+            let value: f64 = line.split(',').nth(3).expect("a value").parse().expect("a number");
+            assert!(value >= 0.0, "{line}");
+        }
+    }
+}
+
+#[test]
+fn fig6a() {
+    let both = &["1", "2"][..];
+    measures(
+        "fig6a",
+        &[
+            ("rpcs", both),
+            ("decoupled: create", both),
+            ("decoupled: create + merge", both),
+            ("rpcs with a lookup before each", &["2"]),
+        ],
+    );
+}
+
+#[test]
+fn fig5() {
+    measures(
+        "fig5",
+        &[
+            (
+                "time",
+                &[
+                    "ramdisk",
+                    "posix",
+                    "append",
+                    "append + local_persist",
+                    "\"append + local_persist, before the merge\"",
+                    "merge",
+                    "append + global_persist",
+                    "merge of what is in the object store",
+                ],
+            ),
+            ("journal", &["bytes of a create"]),
+        ],
+    );
+}

@@ -1,0 +1,103 @@
+//! `./x figures cudele`: the paper's evaluation, measured on this machine and drawn beside the paper's points.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{Result, captured, cargo, root, shown, target};
+use crate::stopwatch::Stopwatch;
+
+const USAGE: &str = "usage: ./x figures cudele [--small] [--out DIR] [FIGURE]...";
+
+/// What is asked for.
+#[derive(Debug, Default, PartialEq)]
+struct Wanted {
+    small: bool,
+    out: Option<PathBuf>,
+    figures: Vec<String>,
+}
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let wanted = parse(args)?;
+    let clock = Stopwatch::start();
+    let python = python()?;
+    println!("figures: building (release)");
+    let packages = ["--package", "chiton", "--package", "chiton-figures"];
+    shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
+    let out = wanted.out.unwrap_or_else(|| target().join("figures/cudele"));
+    println!("figures: measuring (the machine should have nothing else to do)");
+    let mut measure = Command::new(target().join("release/chiton-figures"));
+    measure.arg("measure").arg("--out").arg(&out).arg("--work").arg(target().join("figures/work"));
+    if wanted.small {
+        measure.arg("--small");
+    }
+    shown(measure.args(&wanted.figures))?;
+    println!("figures: drawing");
+    shown(Command::new(python).arg(plot().join("draw.py")).arg(&out))?;
+    println!("figures: {:.0} s; open {}", clock.seconds(), out.join("index.html").display());
+    Ok(())
+}
+
+fn parse(args: &[String]) -> Result<Wanted> {
+    let mut wanted = Wanted::default();
+    let mut args = args.iter();
+    if args.next().map(String::as_str) != Some("cudele") {
+        return Err(USAGE.into());
+    }
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--small" => wanted.small = true,
+            "--out" => {
+                let dir = std::path::absolute(args.next().ok_or(USAGE)?);
+                wanted.out = Some(dir.map_err(|e| format!("--out: {e}"))?);
+            }
+            other if other.starts_with('-') => return Err(format!("{other} is not known\n{USAGE}")),
+            name => wanted.figures.push(name.into()),
+        }
+    }
+    Ok(wanted)
+}
+
+fn plot() -> PathBuf {
+    root().join("bench/figures/plot")
+}
+
+/// The interpreter of an environment with what the plots need, made if need be.
+fn python() -> Result<PathBuf> {
+    let requirements = plot().join("requirements.txt");
+    let needs = fs::read_to_string(&requirements).map_err(|e| format!("{}: {e}", requirements.display()))?;
+    let venv = target().join("figures/venv");
+    let (python, complete) = (venv.join("bin/python"), venv.join("complete"));
+    if fs::read_to_string(&complete).is_ok_and(|found| found == needs) {
+        return Ok(python);
+    }
+    println!("figures: installing {} into {}", needs.trim(), venv.display());
+    captured(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
+    captured(&mut pip)?;
+    write(&complete, &needs)?;
+    Ok(python)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for() {
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        assert_eq!(parse(&words("cudele")), Ok(Wanted::default()));
+        let wanted = parse(&words("cudele --small --out /tmp/f fig6a fig5")).expect("understood");
+        assert!(wanted.small);
+        assert_eq!(wanted.out, Some("/tmp/f".into()));
+        assert_eq!(wanted.figures, ["fig6a", "fig5"]);
+        for wrong in ["", "fig6a", "cudele --out", "cudele --quick"] {
+            assert!(parse(&words(wrong)).is_err(), "{wrong}");
+        }
+    }
+}
