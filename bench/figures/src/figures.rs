@@ -2,6 +2,7 @@
 
 mod fig5;
 mod fig6a;
+mod fig6c;
 
 use crate::{Result, Setting};
 
@@ -20,6 +21,7 @@ pub struct Figure {
 pub const FIGURES: &[Figure] = &[
     Figure { name: "fig5", about: "cost of every mechanism and of composed systems", run: fig5::run },
     Figure { name: "fig6a", about: "parallel creates: rpcs, decoupled, decoupled + merge", run: fig6a::run },
+    Figure { name: "fig6c", about: "merges at intervals while a job works", run: fig6c::run },
 ];
 
 /// One by its name.

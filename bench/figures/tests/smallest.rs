@@ -58,3 +58,11 @@ fn fig5() {
         ],
     );
 }
+
+#[test]
+fn fig6c() {
+    measures(
+        "fig6c",
+        &[("paced", &["0", "1"]), ("flat out", &["0", "1"]), ("updates", &["paced", "flat out"])],
+    );
+}
