@@ -1,5 +1,7 @@
 //! `./x demo`: Chiton seen at work. One process on a local directory, real input, `kill -9` in the middle.
 
+mod subtrees;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
@@ -19,6 +21,8 @@ struct Size {
     files: usize,
     storm_files: u64,
     crash_writes: u64,
+    /// Files of the tree that is unpacked side by side in subtrees with different policies.
+    subtree_files: usize,
 }
 
 /// One line of the closing table.
@@ -32,7 +36,7 @@ struct Line {
 /// What the arguments ask for.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let size = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] => Size { files: 10_000, storm_files: 20_000, crash_writes: 3_000 },
+        [] => Size { files: 10_000, storm_files: 20_000, crash_writes: 3_000, subtree_files: 4_000 },
         ["--small"] => SMALL,
         _ => return Err("usage: ./x demo [--small]".into()),
     };
@@ -45,7 +49,7 @@ pub(crate) fn check() -> Result<()> {
     show(&SMALL, &programs(Build::Dev)?)
 }
 
-const SMALL: Size = Size { files: 2_000, storm_files: 2_000, crash_writes: 500 };
+const SMALL: Size = Size { files: 2_000, storm_files: 2_000, crash_writes: 500, subtree_files: 200 };
 
 fn show(size: &Size, programs: &Path) -> Result<()> {
     let work = fresh_dir("demo")?;
@@ -56,7 +60,7 @@ fn show(size: &Size, programs: &Path) -> Result<()> {
     say(&format!("{} files, {} MiB", sums.len(), fs::metadata(&archive).map_or(0, |m| m.len() >> 20)));
 
     let mount = Mounted::start(programs, &work.join("data"), &work.join("mnt"))?;
-    say(&format!("mounted: chiton mount --data {} {}", mount.data().display(), mount.dir().display()));
+    say(&format!("mounted: chiton mount --data {} {}", work.join("data").display(), mount.dir().display()));
     let trivial = Trivial::start(programs, &work.join("trivial"))?;
 
     let unpacked = mount.dir().join("sources");
@@ -98,7 +102,10 @@ fn show(size: &Size, programs: &Path) -> Result<()> {
     say("every checksum of the source tree still right");
     mount.unmount()?;
 
+    let beside = subtrees::show(programs, &work.join("subtrees"), size.subtree_files)?;
+
     print_table(&table);
+    println!("\nThe same job side by side, while a second client looked on:{beside}");
     println!("\nThe file system is in {}; mount it with", work.join("data").display());
     println!(
         "  {} mount --data {} {}",

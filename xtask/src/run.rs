@@ -86,10 +86,9 @@ pub(crate) fn fresh_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// A mount made by `chiton mount --data`, ended when dropped.
+/// A mount made by `chiton mount`, ended when dropped.
 pub(crate) struct Mounted {
     programs: PathBuf,
-    data: PathBuf,
     dir: PathBuf,
     pid: u32,
 }
@@ -97,21 +96,29 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Mounts the file system in `data` (made if it is not there) on `dir`.
     pub(crate) fn start(programs: &Path, data: &Path, dir: &Path) -> Result<Mounted> {
+        Mounted::by(
+            programs,
+            Command::new(programs.join("chiton")).args(["mount", "--json", "--data"]).arg(data),
+            dir,
+        )
+    }
+
+    /// Mounts what a server serves on `dir`; journals of decoupled subtrees go to `state`.
+    pub(crate) fn beside(programs: &Path, socket: &Path, state: &Path, dir: &Path) -> Result<Mounted> {
+        let mut command = Command::new(programs.join("chiton"));
+        command.args(["mount", "--json", "--server"]).arg(socket).arg("--state-dir").arg(state);
+        Mounted::by(programs, &mut command, dir)
+    }
+
+    fn by(programs: &Path, command: &mut Command, dir: &Path) -> Result<Mounted> {
         std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let said = captured(
-            Command::new(programs.join("chiton")).args(["mount", "--json", "--data"]).arg(data).arg(dir),
-        )?;
+        let said = captured(command.arg(dir))?;
         let pid = said
             .split("\"pid\":")
             .nth(1)
             .and_then(|rest| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
         let pid = pid.ok_or_else(|| format!("chiton mount --json did not tell its pid: {said}"))?;
-        Ok(Mounted {
-            programs: programs.to_path_buf(),
-            data: data.to_path_buf(),
-            dir: dir.to_path_buf(),
-            pid,
-        })
+        Ok(Mounted { programs: programs.to_path_buf(), dir: dir.to_path_buf(), pid })
     }
 
     /// Where it is mounted.
@@ -138,11 +145,6 @@ impl Mounted {
             std::mem::forget(self);
         }
         result.map(|_| ())
-    }
-
-    /// The data directory.
-    pub(crate) fn data(&self) -> &Path {
-        &self.data
     }
 }
 
