@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::branch::BranchArgs;
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use crate::commands::realm;
@@ -22,6 +23,7 @@ Examples:
   chiton mount --server tcp:server:7117 /mnt/chiton
 
   chiton run --policy batchfs --path /mnt/chiton/job -- make -C /mnt/chiton/job     a job on its own, merged if it succeeds
+  chiton branch create /mnt/chiton/src try1      a copy of a directory in an instant: work in it, then merge or delete it
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 held or in use by somebody else, 4 nothing there, 5 stopped by a conflict.";
 
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Recover(realm::Recover),
     /// Run a command in a decoupled directory: merged if it succeeds, else dropped.
     Run(realm::Run),
+    /// Several copies of a directory side by side: each mounted, merged or dropped by itself.
+    Branch(BranchArgs),
     /// Look at a journal, take it out, put it back, change it.
     Journal(JournalArgs),
     /// Check a file system, served or not; repair one that is not.

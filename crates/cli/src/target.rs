@@ -124,7 +124,23 @@ fn parse(text: &str) -> Outcome<Address> {
     text.parse().map_err(|e| Failure::absent(format!("{text}: {e}")))
 }
 
-fn from_source(source: &str, target: &str) -> Outcome<Address> {
+/// What stands between the source of a mount and the branch that it is a mount of.
+const BRANCH: &str = "#branch=";
+
+/// The source of a mount of a branch.
+pub(crate) fn source_of_branch(address: &Address, name: &str) -> String {
+    let name: String = name.chars().map(|c| if c == ',' || c.is_control() { '_' } else { c }).collect();
+    format!("chiton:{}{BRANCH}{name}", address.to_string().replace(',', "_"))
+}
+
+/// Whether a mount is one of a branch.
+pub(crate) fn is_of_branch(source: &str) -> bool {
+    source.contains(BRANCH)
+}
+
+/// The address of the server behind the source of a mount, which is at `target`.
+pub(crate) fn from_source(source: &str, target: &str) -> Outcome<Address> {
+    let source = source.split_once(BRANCH).map_or(source, |(source, _)| source);
     match source.strip_prefix("chiton:") {
         Some(at) if at.starts_with("unix:") || at.starts_with("tcp:") => parse(at),
         Some(data) => match data.parse() {

@@ -45,11 +45,16 @@ pub(crate) struct Control {
 
 impl Control {
     /// Listens at `path`, whose directory only this user may change. `for_others`: users who are let into the mount may
-    /// ask, too.
+    /// ask, too. `taken_away` is called when the branch is over that the whole mount is, after who ended it was told.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn serve(path: &Path, router: &Arc<Router>, for_others: bool) -> io::Result<Control> {
+    pub(crate) fn serve(
+        path: &Path,
+        router: &Arc<Router>,
+        for_others: bool,
+        taken_away: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Control> {
         // What another mount left there is dead: names contain the process.
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -60,6 +65,7 @@ impl Control {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         let (is_closed, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (closed, router) = (is_closed.clone(), Arc::downgrade(router));
+        let taken_away = Arc::new(taken_away);
         let body = move || {
             for stream in listener.incoming() {
                 if closed.load(Ordering::Acquire) {
@@ -70,10 +76,14 @@ impl Control {
                     under_way.fetch_sub(1, Ordering::AcqRel);
                     continue;
                 }
-                let ended = under_way.clone();
+                let (ended, taken_away) = (under_way.clone(), taken_away.clone());
                 let answer = move || {
+                    let was_there = router.branch().is_some_and(|branch| !branch.is_over());
                     // Who asked has gone away: nobody to tell.
                     let _ = answer(&stream, &router);
+                    if was_there && router.branch().is_some_and(|branch| branch.is_over()) {
+                        taken_away();
+                    }
                     ended.fetch_sub(1, Ordering::AcqRel);
                 };
                 let spawned = std::thread::Builder::new().name("chiton-control".to_owned()).spawn(answer);

@@ -31,8 +31,10 @@ const NAME_TTL_WITHOUT_EPOCHS: Duration = Duration::from_secs(1);
 const QUEUE_MAX: usize = 65_536;
 
 /// The kernel's side of one mount.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Kernel {
+    /// What the kernel calls number 1.
+    root: Ino,
     lines: OnceLock<Lines>,
     has_epochs: AtomicBool,
     queue: Mutex<Queue>,
@@ -52,6 +54,26 @@ struct Queue {
 }
 
 impl Kernel {
+    /// Of a mount whose root is this directory.
+    pub(crate) fn new(root: Ino) -> Kernel {
+        Kernel {
+            root,
+            lines: OnceLock::new(),
+            has_epochs: AtomicBool::new(false),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// The directory that is the root of the mount: its own number is only told, the kernel asks for number 1.
+    pub(crate) fn root(&self) -> Ino {
+        self.root
+    }
+
+    fn number(&self, ino: Ino) -> INodeNo {
+        if ino == self.root { INodeNo::ROOT } else { INodeNo(ino.0) }
+    }
+
     /// From now on the kernel can be told. Before, it holds nothing.
     pub(crate) fn connect(&self, notifier: Notifier, device: OwnedFd) {
         let first = self.lines.set(Lines { notifier, device }).is_ok();
@@ -63,12 +85,12 @@ impl Kernel {
 
     /// Nothing that the kernel knows about `name` in `parent` holds any more.
     pub(crate) fn inval_entry(&self, parent: Ino, name: &[u8]) {
-        self.tell("a name", |notifier| notifier.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name)));
+        self.tell("a name", |notifier| notifier.inval_entry(self.number(parent), OsStr::from_bytes(name)));
     }
 
     /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
     pub(crate) fn inval_inode(&self, ino: Ino) {
-        self.tell("an inode", |notifier| notifier.inval_inode(INodeNo(ino.0), 0, 0));
+        self.tell("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
     }
 
     /// Whether this kernel can forget all names at once.

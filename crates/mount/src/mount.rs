@@ -17,7 +17,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chiton_client::Client;
-use chiton_realm::Realms;
+use chiton_realm::{Realm, Realms};
+use chiton_types::Ino;
 use fuser::{Config, Session, SessionACL};
 
 use crate::attach::{self, Attached};
@@ -81,12 +82,44 @@ impl Mount {
         Mount::start_with(client, Some(realms), mountpoint, options)
     }
 
+    /// Mounts a branch: its directory is the root, and nothing else is seen. `realms`, of this client, has opened the
+    /// branch and nothing else; the end of the mount closes them. When the branch is merged or dropped
+    /// ([`MountOptions::control`]), the mount is taken away.
+    ///
+    /// # Errors
+    /// See [`MountError`].
+    pub fn start_branch(
+        client: Arc<Client>,
+        realms: Arc<Realms>,
+        branch: &Arc<Realm>,
+        mountpoint: &Path,
+        options: MountOptions,
+    ) -> Result<Mount, MountError> {
+        let kernel = Arc::new(Kernel::new(branch.root()));
+        let router = Router::of_branch(client, realms, branch, kernel.clone());
+        // Nobody else is in it.
+        let options = MountOptions { shared: Some(false), ..options };
+        Mount::start_router(router, kernel, mountpoint, options)
+    }
+
     fn start_with(
         client: Arc<Client>,
         realms: Option<Arc<Realms>>,
         mountpoint: &Path,
         options: MountOptions,
     ) -> Result<Mount, MountError> {
+        let kernel = Arc::new(Kernel::new(Ino::ROOT));
+        Mount::start_router(Router::new(client, realms, kernel.clone()), kernel, mountpoint, options)
+    }
+
+    fn start_router(
+        router: Router,
+        kernel: Arc<Kernel>,
+        mountpoint: &Path,
+        options: MountOptions,
+    ) -> Result<Mount, MountError> {
+        let client = router.global().clone();
+        let router = Arc::new(router);
         let is_embedded = client.is_embedded();
         let threads =
             options.threads.unwrap_or(if is_embedded { THREADS_EMBEDDED } else { THREADS_CONNECTED });
@@ -95,9 +128,14 @@ impl Mount {
         }
         let allow_other = options.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
         let (device, attached) = attach::attach(mountpoint, &options, allow_other)?;
-        let kernel = Arc::new(Kernel::default());
-        let router = Arc::new(Router::new(client.clone(), realms, kernel.clone()));
-        let control = options.control.as_ref().map(|path| Control::serve(path, &router, allow_other));
+        let (unmounter, limit) = (attached.clone(), options.unmount_timeout);
+        let taken_away = move || {
+            if let Err(error) = unmounter.detach(true) {
+                eprintln!("chiton: the branch is over, and its mount cannot be taken away: {error}");
+            }
+        };
+        let control =
+            options.control.as_ref().map(|path| Control::serve(path, &router, allow_other, taken_away));
         let serving = control.transpose().and_then(|control| {
             let how = (threads, allow_other);
             let serving = serve(router, kernel.clone(), control.as_ref(), device, &options, how)?;
@@ -114,7 +152,6 @@ impl Mount {
         attached.raise_read_ahead(READ_AHEAD_KIB);
         // A server in this process does not go away alone. Without the watch an end may take as long as the server
         // is away, which is no reason not to mount.
-        let limit = options.unmount_timeout;
         let departure = match is_embedded {
             true => None,
             false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),

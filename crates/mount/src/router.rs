@@ -12,6 +12,7 @@
 //! - While a realm is being given back, nobody is inside: what is answered is merged or dropped with it, and the next request
 //!   of the same inode is asked elsewhere.
 //! - A slot is not used again while a handle bears its number.
+//! - The mount of a branch has that branch for everything: when it is over, nothing can be asked any more.
 //! - A file that was opened before its directory was decoupled goes on in the realm; one that was opened for reading in a realm
 //!   goes on without it.
 
@@ -49,6 +50,8 @@ pub(crate) struct Router {
     moved: Mutex<HashMap<u64, Handle>>,
     /// One subtree at a time.
     decoupling: Mutex<()>,
+    /// The whole mount is this branch.
+    branch: Option<Arc<Slot>>,
 }
 
 /// Where a request goes.
@@ -97,12 +100,30 @@ impl Router {
             has_slots: AtomicBool::new(false),
             moved: Mutex::default(),
             decoupling: Mutex::default(),
+            branch: None,
         };
         // Those that a mount before left are gone on with.
         for realm in router.realms.iter().flat_map(|realms| realms.list()) {
             router.slot(&realm);
         }
         router
+    }
+
+    /// Of the mount of a branch; `realms` are those of the client that has it, and no others.
+    pub(crate) fn of_branch(
+        global: Arc<Client>,
+        realms: Arc<Realms>,
+        branch: &Arc<Realm>,
+        kernel: Arc<Kernel>,
+    ) -> Router {
+        let mut router = Router::new(global, Some(realms), kernel);
+        router.branch = Some(router.slot(branch));
+        router
+    }
+
+    /// The branch that the whole mount is.
+    pub(crate) fn branch(&self) -> Option<&Arc<Slot>> {
+        self.branch.as_ref()
     }
 
     /// The client of everything that is not in a realm.
@@ -117,6 +138,9 @@ impl Router {
 
     /// The realm of an inode.
     pub(crate) fn slot_of(&self, ino: Ino) -> Option<Arc<Slot>> {
+        if self.branch.is_some() {
+            return self.branch.clone();
+        }
         let realm = self.realms.as_ref()?.of(ino)?;
         Some(self.slot(&realm))
     }
@@ -173,7 +197,7 @@ impl Router {
 
     /// The last name of the path of a realm's root, which does not change while there is the realm.
     fn name_of(&self, realm: &Realm) -> Vec<u8> {
-        if realm.root() == Ino::ROOT {
+        if realm.root() == Ino::ROOT || realm.branch().is_some() {
             return Vec::new();
         }
         let path = self.realms.as_ref().map(|realms| realms.path_of(realm));
@@ -265,7 +289,7 @@ impl Router {
             // It ended within, by an administrator's word or another client's.
             Ok(None) | Err(Refusal::NotConnected | Refusal::Stale) if slot.is_over() => {
                 self.forget_later(slot);
-                Ok(None)
+                if self.branch.is_some() { Err(Refusal::NotConnected) } else { Ok(None) }
             }
             asked => asked,
         }
@@ -302,9 +326,12 @@ impl Router {
         root: Ino,
         policy: Option<&[u8]>,
     ) -> Result<Arc<Slot>, RealmError> {
-        let Some(realms) = &self.realms else {
-            let next = "mount again without --no-decouple";
-            return Err(RealmError::new(Refusal::Unsupported, "this mount does not decouple", next));
+        let Some(realms) = self.realms.as_ref().filter(|_| self.branch.is_none()) else {
+            let (what, next) = match self.branch {
+                Some(_) => ("this is a mount of a branch", "what is done here is the branch's own already"),
+                None => ("this mount does not decouple", "mount again without --no-decouple"),
+            };
+            return Err(RealmError::new(Refusal::Unsupported, what, next));
         };
         let _one = self.decoupling.lock();
         Ok(self.slot(&realms.decouple(caller, root, policy, None)?))
@@ -322,7 +349,7 @@ impl Router {
         for _ in 0..TRIES {
             let from = self.by_number(handle.slot());
             match &from {
-                Some(slot) if !slot.is_over() => return Ok((from, handle)),
+                Some(slot) if !slot.is_over() || self.branch.is_some() => return Ok((from, handle)),
                 None if self.slot_of(ino).is_none() => return Ok((None, handle)),
                 _ => handle = self.rehome(fh, ino, handle, from.as_ref())?,
             }

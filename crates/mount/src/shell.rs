@@ -64,6 +64,11 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
+    /// The inode that the kernel speaks of.
+    fn ino(&self, number: INodeNo) -> Ino {
+        if number == INodeNo::ROOT { self.kernel.root() } else { Ino(number.0) }
+    }
+
     /// Names may be kept only as long as they can be taken back at once.
     fn bounded(&self, ttl: Duration) -> Duration {
         ttl.min(self.kernel.name_ttl_max(self.is_shared))
@@ -91,7 +96,7 @@ impl Filesystem for Shell {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        guarded("lookup", req.pid(), || match self.look_up(req, Ino(parent.0), name.as_bytes()) {
+        guarded("lookup", req.pid(), || match self.look_up(req, self.ino(parent), name.as_bytes()) {
             Ok(Lookup::Found { attr, ttl, attr_ttl }) => {
                 reply.entry_with_ttls(&attr_ttl, &self.bounded(ttl), &file_attr(&attr), GENERATION);
             }
@@ -106,7 +111,7 @@ impl Filesystem for Shell {
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let is_root = ino == INodeNo::ROOT;
         guarded("getattr", if is_root { IMPATIENT } else { req.pid() }, || {
-            let entry = self.attributes(req, Ino(ino.0));
+            let entry = self.attributes(req, self.ino(ino));
             match &entry {
                 Ok(entry) if is_root => *self.root.lock() = Some(entry.attr.clone()),
                 Err(Refusal::Interrupted) if is_root => {
@@ -151,12 +156,12 @@ impl Filesystem for Shell {
                 // fuser drops the kernel's word for it (FATTR_KILL_SUIDGID).
                 kill_setid: owned || (size.is_some() && req.uid() != 0),
             };
-            reply::attr(reply, self.set_attributes(req, Ino(ino.0), &change, fh));
+            reply::attr(reply, self.set_attributes(req, self.ino(ino), &change, fh));
         });
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        guarded("readlink", req.pid(), || match self.link_target(req, Ino(ino.0)) {
+        guarded("readlink", req.pid(), || match self.link_target(req, self.ino(ino)) {
             Ok(target) => reply.data(&target),
             Err(refusal) => reply.error(errno(refusal)),
         });
@@ -173,7 +178,7 @@ impl Filesystem for Shell {
         reply: ReplyEntry,
     ) {
         guarded("mknod", req.pid(), || {
-            self.reply_entry(reply, self.make_node(req, Ino(parent.0), name.as_bytes(), new_mode, rdev));
+            self.reply_entry(reply, self.make_node(req, self.ino(parent), name.as_bytes(), new_mode, rdev));
         });
     }
 
@@ -187,26 +192,26 @@ impl Filesystem for Shell {
         reply: ReplyEntry,
     ) {
         guarded("mkdir", req.pid(), || {
-            self.reply_entry(reply, self.make_dir(req, Ino(parent.0), name.as_bytes(), mode(new_mode)));
+            self.reply_entry(reply, self.make_dir(req, self.ino(parent), name.as_bytes(), mode(new_mode)));
         });
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         guarded("unlink", req.pid(), || {
-            reply::empty(reply, self.remove(req, Ino(parent.0), name.as_bytes(), false));
+            reply::empty(reply, self.remove(req, self.ino(parent), name.as_bytes(), false));
         });
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         guarded("rmdir", req.pid(), || {
-            reply::empty(reply, self.remove(req, Ino(parent.0), name.as_bytes(), true));
+            reply::empty(reply, self.remove(req, self.ino(parent), name.as_bytes(), true));
         });
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         guarded("symlink", req.pid(), || {
             let target = target.as_os_str().as_bytes();
-            self.reply_entry(reply, self.make_symlink(req, Ino(parent.0), name.as_bytes(), target));
+            self.reply_entry(reply, self.make_symlink(req, self.ino(parent), name.as_bytes(), target));
         });
     }
 
@@ -227,14 +232,14 @@ impl Filesystem for Shell {
                 libc::RENAME_EXCHANGE => RenameHow::Exchange,
                 _ => return reply.error(errno(Refusal::Invalid)),
             };
-            let (from, to) = ((Ino(parent.0), name.as_bytes()), (Ino(newparent.0), newname.as_bytes()));
+            let (from, to) = ((self.ino(parent), name.as_bytes()), (self.ino(newparent), newname.as_bytes()));
             reply::empty(reply, self.rename_name(req, from, to, how));
         });
     }
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         guarded("link", req.pid(), || {
-            let result = self.make_link(req, Ino(ino.0), Ino(newparent.0), newname.as_bytes());
+            let result = self.make_link(req, self.ino(ino), self.ino(newparent), newname.as_bytes());
             self.reply_entry(reply, result);
         });
     }
@@ -251,7 +256,7 @@ impl Filesystem for Shell {
     ) {
         guarded("create", req.pid(), || {
             let flags = chiton_client::OpenFlags::from_linux(flags);
-            match self.make_file(req, Ino(parent.0), name.as_bytes(), mode(new_mode), flags) {
+            match self.make_file(req, self.ino(parent), name.as_bytes(), mode(new_mode), flags) {
                 Ok((entry, fh, how)) => {
                     // fuser has one time-out for both here.
                     let ttl = self.bounded(entry.ttl.min(entry.attr_ttl));
@@ -264,7 +269,7 @@ impl Filesystem for Shell {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         guarded("open", req.pid(), || {
-            match self.open_file(req, Ino(ino.0), chiton_client::OpenFlags::from_linux(flags.0)) {
+            match self.open_file(req, self.ino(ino), chiton_client::OpenFlags::from_linux(flags.0)) {
                 Ok((fh, how)) => reply.opened(fh, how),
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -282,7 +287,7 @@ impl Filesystem for Shell {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        guarded("read", req.pid(), || self.read_file(req, (fh, Ino(ino.0)), offset, size, reply));
+        guarded("read", req.pid(), || self.read_file(req, (fh, self.ino(ino)), offset, size, reply));
     }
 
     fn write(
@@ -299,7 +304,7 @@ impl Filesystem for Shell {
     ) {
         guarded("write", req.pid(), || {
             let is_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-            match self.write_file(req, (fh, Ino(ino.0)), offset, data, is_back) {
+            match self.write_file(req, (fh, self.ino(ino)), offset, data, is_back) {
                 Ok(n) => reply.written(n),
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -308,8 +313,8 @@ impl Filesystem for Shell {
 
     fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
         guarded("flush", req.pid(), || {
-            self.locks.drop_owner(Ino(ino.0), lock_owner.0);
-            reply::empty(reply, self.flush_file(req, (fh, Ino(ino.0))));
+            self.locks.drop_owner(self.ino(ino), lock_owner.0);
+            reply::empty(reply, self.flush_file(req, (fh, self.ino(ino))));
         });
     }
 
@@ -325,7 +330,7 @@ impl Filesystem for Shell {
     ) {
         guarded("release", NOBODY, || {
             if let Some(owner) = lock_owner {
-                self.locks.drop_owner(Ino(ino.0), owner.0);
+                self.locks.drop_owner(self.ino(ino), owner.0);
             }
             reply::empty(reply, self.router.release(fh));
         });
@@ -333,19 +338,19 @@ impl Filesystem for Shell {
 
     fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
         guarded("fsync", req.pid(), || {
-            reply::empty(reply, self.sync_file(req, (fh, Ino(ino.0)), datasync));
+            reply::empty(reply, self.sync_file(req, (fh, self.ino(ino)), datasync));
         });
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        guarded("opendir", req.pid(), || match self.open_dir(req, Ino(ino.0)) {
+        guarded("opendir", req.pid(), || match self.open_dir(req, self.ino(ino)) {
             Ok(()) => reply.opened(NO_HANDLE, FopenFlags::empty()),
             Err(refusal) => reply.error(errno(refusal)),
         });
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded("readdir", req.pid(), || match self.list(req, Ino(ino.0), offset, &mut reply) {
+        guarded("readdir", req.pid(), || match self.list(req, self.ino(ino), offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(refusal) => reply.error(errno(refusal)),
         });
@@ -359,7 +364,7 @@ impl Filesystem for Shell {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        guarded("readdirplus", req.pid(), || match self.list_plus(req, Ino(ino.0), offset, &mut reply) {
+        guarded("readdirplus", req.pid(), || match self.list_plus(req, self.ino(ino), offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(refusal) => reply.error(errno(refusal)),
         });
@@ -367,13 +372,13 @@ impl Filesystem for Shell {
 
     fn releasedir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
         guarded("releasedir", NOBODY, || {
-            self.close_dir(req, Ino(ino.0));
+            self.close_dir(req, self.ino(ino));
             reply.ok();
         });
     }
 
     fn fsyncdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        guarded("fsyncdir", req.pid(), || reply::empty(reply, self.sync_dir(req, Ino(ino.0))));
+        guarded("fsyncdir", req.pid(), || reply::empty(reply, self.sync_dir(req, self.ino(ino))));
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -394,23 +399,23 @@ impl Filesystem for Shell {
         reply: ReplyEmpty,
     ) {
         guarded("setxattr", req.pid(), || {
-            reply::empty(reply, self.set_xattr(req, Ino(ino.0), name.as_bytes(), value, flags));
+            reply::empty(reply, self.set_xattr(req, self.ino(ino), name.as_bytes(), value, flags));
         });
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         guarded("getxattr", req.pid(), || {
-            reply::xattr(reply, size, self.xattr(req, Ino(ino.0), name.as_bytes()));
+            reply::xattr(reply, size, self.xattr(req, self.ino(ino), name.as_bytes()));
         });
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        guarded("listxattr", req.pid(), || reply::xattr(reply, size, self.xattrs(req, Ino(ino.0))));
+        guarded("listxattr", req.pid(), || reply::xattr(reply, size, self.xattrs(req, self.ino(ino))));
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         guarded("removexattr", req.pid(), || {
-            reply::empty(reply, self.remove_xattr(req, Ino(ino.0), name.as_bytes()));
+            reply::empty(reply, self.remove_xattr(req, self.ino(ino), name.as_bytes()));
         });
     }
 
@@ -422,7 +427,7 @@ impl Filesystem for Shell {
                 (AccessFlags::X_OK, access::EXEC),
             ];
             let want = want.iter().filter(|(bit, _)| mask.contains(*bit)).fold(0, |all, (_, bit)| all | bit);
-            reply::empty(reply, self.may(req, Ino(ino.0), want));
+            reply::empty(reply, self.may(req, self.ino(ino), want));
         });
     }
 
@@ -439,7 +444,7 @@ impl Filesystem for Shell {
         reply: ReplyLock,
     ) {
         guarded("getlk", req.pid(), || {
-            let result = range_lock::of(Ino(ino.0), lock_owner.0, start, end, typ, pid)
+            let result = range_lock::of(self.ino(ino), lock_owner.0, start, end, typ, pid)
                 .and_then(|lock| self.locks.held(lock));
             match result {
                 Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
@@ -470,7 +475,7 @@ impl Filesystem for Shell {
         reply: ReplyEmpty,
     ) {
         guarded("setlk", req.pid(), || {
-            match range_lock::of(Ino(ino.0), lock_owner.0, start, end, typ, pid) {
+            match range_lock::of(self.ino(ino), lock_owner.0, start, end, typ, pid) {
                 Ok(lock) => self.locks.set(lock, sleep && lock.kind != LockKind::Unlock, req.pid(), reply),
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -488,7 +493,7 @@ impl Filesystem for Shell {
         reply: ReplyEmpty,
     ) {
         guarded("fallocate", req.pid(), || {
-            reply::empty(reply, self.reserve(req, (fh, Ino(ino.0)), mode, offset, length));
+            reply::empty(reply, self.reserve(req, (fh, self.ino(ino)), mode, offset, length));
         });
     }
 
@@ -508,7 +513,7 @@ impl Filesystem for Shell {
                 _ => return reply.error(errno(Refusal::Invalid)),
             };
             let offset = u64::try_from(offset).map_err(|_| Refusal::NoData);
-            match offset.and_then(|offset| self.seek(req, (fh, Ino(ino.0)), offset, whence)) {
+            match offset.and_then(|offset| self.seek(req, (fh, self.ino(ino)), offset, whence)) {
                 Ok(found) => reply.offset(found as i64),
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -532,7 +537,7 @@ impl Filesystem for Shell {
             if !flags.is_empty() {
                 return reply.error(errno(Refusal::Invalid));
             }
-            let files = [(fh_in, Ino(ino_in.0)), (fh_out, Ino(ino_out.0))];
+            let files = [(fh_in, self.ino(ino_in)), (fh_out, self.ino(ino_out))];
             match self.copy_range(req, files, [offset_in, offset_out], len) {
                 Ok(copied) => reply.written(copied as u32),
                 Err(refusal) => reply.error(errno(refusal)),

@@ -13,7 +13,7 @@
 //!   one says is refused with [`chiton_types::Refusal::Stale`].
 
 use chiton_namespace::merge::Conflict;
-pub use chiton_namespace::merge::MergeState;
+pub use chiton_namespace::merge::{MergeState, OnConflict};
 use chiton_namespace::{Need, Rows};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, ShardId, Time};
 
@@ -108,6 +108,14 @@ pub enum RealmCall {
         last: bool,
         /// Apply without asking what others did: only hostile or impossible events are refused.
         blind: bool,
+    },
+    /// What is done with conflicts from now on, instead of what the policy says: [`RealmAnswer::Merged`] with how far
+    /// merging is.
+    Resolve {
+        /// Whose.
+        claim: Claim,
+        /// What is done.
+        on_conflict: OnConflict,
     },
     /// The decoupling ends: [`RealmAnswer::Ended`]. What is not merged is dropped.
     End {

@@ -9,7 +9,7 @@ use chiton_namespace::Need;
 use chiton_proto::{Answer, Call};
 use chiton_proto::{
     Claim, Foreign, FoundRows, Granted, MergeState, MergeWindow, Merged, ObjectAnswer, ObjectCall,
-    RealmAnswer, RealmCall, RealmInfo,
+    OnConflict, RealmAnswer, RealmCall, RealmInfo,
 };
 use chiton_types::{Ino, Name, RealmId, Refusal, ShardId};
 
@@ -136,6 +136,15 @@ impl ClaimCalls {
         };
         match self.calls.ask("the journal cannot be merged", call)? {
             RealmAnswer::Merged(merged) => Ok(merged),
+            _ => Err(RealmError::nonsense("no state of a merge")),
+        }
+    }
+
+    /// Something else is done about conflicts from now on.
+    pub(crate) fn resolve(&self, on_conflict: OnConflict) -> Result<(), RealmError> {
+        let call = RealmCall::Resolve { claim: self.claim, on_conflict };
+        match self.calls.ask("what is to be done about conflicts is not known", call)? {
+            RealmAnswer::Merged(_) => Ok(()),
             _ => Err(RealmError::nonsense("no state of a merge")),
         }
     }

@@ -4,6 +4,7 @@
 //!   STATE/<filesystem>-<realm>/
 //!     realm.json     what was granted, and which numbers are used
 //!     lock           held by the process that has it
+//!     user.json      which that is, if it is a mount of a branch
 //!     journal/       segments, as a server's
 //! ```
 //!
@@ -24,6 +25,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::RealmError;
 
 const VERSION: u32 = 1;
+/// The file that says what was granted.
+const RECORD: &str = "realm.json";
+/// The file that says who has it; true as long as the lock is held.
+const USER: &str = "user.json";
 
 /// What `realm.json` says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,10 +60,23 @@ pub struct Left {
     pub branch: Option<String>,
     /// A process has it.
     pub in_use: bool,
+    /// Which: what it has noted of itself.
+    pub user: Option<User>,
     /// Where it is.
     pub dir: PathBuf,
     /// Bytes of its journal.
     pub journal_bytes: u64,
+}
+
+/// The process that works in a decoupling through a mount of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Its number.
+    pub pid: u32,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// The socket at which it is asked.
+    pub control: PathBuf,
 }
 
 /// The directory of one decoupling.
@@ -73,6 +91,11 @@ impl Home {
     /// Where the decoupling of this number has its directory.
     pub(crate) fn dir_of(state_dir: &Path, filesystem: u64, realm: RealmId) -> PathBuf {
         state_dir.join(format!("{filesystem:016x}-{realm}"))
+    }
+
+    /// Whether a decoupling has its directory here.
+    pub(crate) fn is_at(dir: &Path) -> bool {
+        dir.join(RECORD).exists()
     }
 
     /// Makes a new one.
@@ -92,12 +115,16 @@ impl Home {
         let entries = fs::read_dir(dir.join("journal"));
         let sizes = entries.into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
         let journal_bytes = sizes.map(|meta| meta.len()).sum();
-        Ok(Left { realm, root, branch, in_use, dir: dir.to_owned(), journal_bytes })
+        let noted = || serde_json::from_slice(&fs::read(dir.join(USER)).ok()?).ok();
+        let user = if in_use { noted() } else { None };
+        Ok(Left { realm, root, branch, in_use, user, dir: dir.to_owned(), journal_bytes })
     }
 
     /// Opens one that is there; `None` if another process has it.
     pub(crate) fn open(dir: &Path) -> Result<Option<Home>, RealmError> {
         let Some(lock) = lock(dir)? else { return Ok(None) };
+        // Whoever had it is gone. There may have been nobody.
+        let _ = fs::remove_file(dir.join(USER));
         Ok(Some(Home { dir: dir.to_owned(), record: read(dir)?, _lock: lock }))
     }
 
@@ -115,7 +142,7 @@ impl Home {
             let number =
                 entry.file_name().to_str().and_then(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
             // One without a record was never granted anything, or is gone but for its directory.
-            if let Some(number) = number.filter(|_| entry.path().join("realm.json").exists()) {
+            if let Some(number) = number.filter(|_| Home::is_at(&entry.path())) {
                 found.push((number, entry.path()));
             }
         }
@@ -132,6 +159,17 @@ impl Home {
         Ok(Arc::new(FilePlace::open(&self.dir.join("journal")).map_err(RealmError::journal)?))
     }
 
+    /// Notes who has it, for those who look meanwhile.
+    pub(crate) fn note_user(&self, user: &User) -> Result<(), RealmError> {
+        let path = self.dir.join(USER);
+        let new = self.dir.join("user.json.new");
+        let written = serde_json::to_vec(user)
+            .map_err(std::io::Error::from)
+            .and_then(|text| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, &path));
+        written.map_err(|e| failed(&path, "cannot be written", &e))
+    }
+
     /// Remembers which numbers are used, durably.
     pub(crate) fn note_used(&mut self, used: &[Ino]) -> Result<(), RealmError> {
         self.record.used = used.iter().map(|ino| ino.0).collect();
@@ -139,7 +177,7 @@ impl Home {
     }
 
     fn write(&self) -> Result<(), RealmError> {
-        let path = self.dir.join("realm.json");
+        let path = self.dir.join(RECORD);
         let write = || -> std::io::Result<()> {
             let new = self.dir.join("realm.json.new");
             let mut file = File::create(&new)?;
@@ -158,14 +196,14 @@ impl Home {
     /// The decoupling is over: nothing of it stays.
     pub(crate) fn remove(self) -> Result<(), RealmError> {
         // First what makes it one.
-        let record = self.dir.join("realm.json");
+        let record = self.dir.join(RECORD);
         let removed = fs::remove_file(&record).and_then(|()| fs::remove_dir_all(&self.dir));
         removed.map_err(|e| failed(&self.dir, "cannot be removed", &e))
     }
 }
 
 fn read(dir: &Path) -> Result<Record, RealmError> {
-    let path = dir.join("realm.json");
+    let path = dir.join(RECORD);
     let text = fs::read(&path).map_err(|e| failed(&path, "cannot be read", &e))?;
     let record: Record = serde_json::from_slice(&text)
         .map_err(|e| RealmError::local(format!("{} is damaged: {e}", path.display())))?;

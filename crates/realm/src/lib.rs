@@ -6,6 +6,9 @@
 //!     └── recover ◀─ crash ─────┴─ merge() | discard(): the end
 //! ```
 //!
+//! A directory may have several **branches**: decouplings side by side that keep nobody out, each with a name and a
+//! client of its own ([`Realms::create_branch`]).
+//!
 //! A [`Realm`] is a server engine in this process over the rows of the subtree, which are fetched when they are needed
 //! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the object
 //! store, as the policy's durability says. A merge reads it back, piece by piece.
@@ -16,6 +19,7 @@
 //! - The journal is trimmed only past what the server has merged and made durable.
 //! - The same piece of the journal is sent as the same events each time, by whomever.
 
+mod branches;
 mod realm;
 mod realms;
 
@@ -34,8 +38,9 @@ mod error;
 mod options;
 mod report;
 
+pub use branches::{BRANCH_POLICY, Branch};
 pub use error::RealmError;
-pub use home::Left;
+pub use home::{Left, User};
 pub use options::RealmsOptions;
 pub use realm::{Inside, Realm};
 pub use realms::Realms;

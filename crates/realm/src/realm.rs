@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{Frame, MemoryPlace, Place, Shape, replay};
-use chiton_namespace::Event;
-use chiton_policy::{Consistency, Durability, Interfere, Policy, PolicyFile};
+use chiton_namespace::{Event, merge};
+use chiton_policy::{Consistency, Durability, Interfere, OnConflict, Policy, PolicyFile};
 use chiton_proto::{Claim, Granted, MergeState};
 use chiton_server::{RealmStart, Server, ServerOptions, StartError};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, Refusal, SessionId};
@@ -16,7 +16,7 @@ use crate::base::ServerBase;
 use crate::calls::{Calls, ClaimCalls};
 use crate::diff::Lives;
 use crate::error::RealmError;
-use crate::home::Home;
+use crate::home::{Home, User};
 use crate::merge::Merger;
 use crate::remote::Remote;
 use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
@@ -281,6 +281,14 @@ impl Realm {
         }
     }
 
+    /// Tells other processes of this machine who works in it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn note_user(&self, user: &User) -> Result<(), RealmError> {
+        self.home.lock().as_ref().map_or(Ok(()), |home| home.note_user(user))
+    }
+
     /// Merges what there is so far; work goes on meanwhile.
     ///
     /// # Errors
@@ -292,6 +300,55 @@ impl Realm {
             RealmError::refused("what was written here cannot be made durable", refusal)
         })?;
         self.merge_upto(&mut state, self.server.last(), progress)
+    }
+
+    /// As [`Realm::sync`], with something else done about conflicts this time than the policy says, if that is given.
+    ///
+    /// # Errors
+    /// As [`Realm::sync`].
+    pub fn sync_with(
+        &self,
+        on_conflict: Option<OnConflict>,
+        progress: &dyn Fn(MergeProgress),
+    ) -> Result<MergeReport, RealmError> {
+        self.resolving(on_conflict, || self.sync(progress))
+    }
+
+    /// As [`Realm::merge`], with something else done about conflicts this time than the policy says, if that is given.
+    ///
+    /// # Errors
+    /// As [`Realm::merge`].
+    pub fn merge_with(
+        &self,
+        on_conflict: Option<OnConflict>,
+        progress: &dyn Fn(MergeProgress),
+    ) -> Result<MergeReport, RealmError> {
+        self.resolving(on_conflict, || self.merge(progress))
+    }
+
+    fn resolving(
+        &self,
+        on_conflict: Option<OnConflict>,
+        merge: impl FnOnce() -> Result<MergeReport, RealmError>,
+    ) -> Result<MergeReport, RealmError> {
+        let Some(on_conflict) = on_conflict else { return merge() };
+        self.resolve(on_conflict)?;
+        let merged = merge();
+        if !self.is_ended() {
+            self.resolve(self.policy.on_conflict)?;
+        }
+        merged
+    }
+
+    /// What is done about conflicts from now on.
+    fn resolve(&self, on_conflict: OnConflict) -> Result<(), RealmError> {
+        self.check_open()?;
+        let _merging = self.merging.lock();
+        self.calls.resolve(match on_conflict {
+            OnConflict::Overwrite => merge::OnConflict::Overwrite,
+            OnConflict::Abort => merge::OnConflict::Abort,
+            OnConflict::KeepBoth => merge::OnConflict::KeepBoth,
+        })
     }
 
     /// Merges everything, and the decoupling ends. What is asked of its client meanwhile waits, and is refused with

@@ -22,9 +22,9 @@ const PLACES_MAX: usize = 1 << 16;
 
 /// See the module.
 pub struct Realms {
-    global: Arc<Client>,
-    calls: Calls,
-    options: RealmsOptions,
+    pub(crate) global: Arc<Client>,
+    pub(crate) calls: Calls,
+    pub(crate) options: RealmsOptions,
     open: RwLock<Vec<Arc<Realm>>>,
     /// How many are open: nothing is looked up where there are none.
     count: AtomicUsize,
@@ -111,7 +111,9 @@ impl Realms {
             home,
             journal_at: self.journal_at(),
         })?);
-        watch(&realm, &self.options.client.world);
+        if realm.branch().is_none() {
+            watch(&realm, &self.options.client.world);
+        }
         let mut open = self.open.write();
         open.retain(|realm| !realm.is_ended());
         open.push(realm.clone());
@@ -121,7 +123,7 @@ impl Realms {
     }
 
     /// Where this client's journals are, for administrators and other machines.
-    fn journal_at(&self) -> String {
+    pub(crate) fn journal_at(&self) -> String {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         format!("{host}:{}", self.options.state_dir.display())
     }
@@ -193,7 +195,7 @@ impl Realms {
     }
 
     /// Goes on with all that an earlier process left in the state directory and no other has taken: each is attached,
-    /// and its journal replayed.
+    /// and its journal replayed. Branches wait until they are asked for.
     pub fn recover(&self) -> Vec<Result<Arc<Realm>, RealmError>> {
         match Home::all(&self.options.state_dir, self.global.filesystem()) {
             Err(error) => vec![Err(error)],
@@ -201,6 +203,7 @@ impl Realms {
                 .iter()
                 .filter_map(|dir| match Home::open(dir) {
                     Ok(None) => None,
+                    Ok(Some(home)) if home.record().branch.is_some() => None,
                     Ok(Some(home)) => Some(self.recover_one(home)),
                     Err(error) => Some(Err(error)),
                 })
@@ -234,7 +237,7 @@ impl Realms {
         self.open(granted, info.branch, home)
     }
 
-    fn recover_one(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
+    pub(crate) fn recover_one(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
         let realm = RealmId(home.record().realm);
         let nonce = self.options.client.world.random();
         let granted = self.calls.attach(realm, nonce, self.journal_at())?;
@@ -243,13 +246,18 @@ impl Realms {
     }
 
     /// The end of this client. What a policy says is merged by and by is merged, and its decoupling ends; what is
-    /// merged only when somebody says so keeps its journal for the next process, or is dropped if it has none. Returns
+    /// merged only when somebody says so, as branches are, keeps its journal for the next process, or is dropped if it has none. Returns
     /// what went wrong.
     pub fn close(&self) -> Vec<RealmError> {
         let mut errors = Vec::new();
         for realm in self.list() {
             let policy = realm.policy();
-            let outcome = match (policy.consistency(), policy.durability()) {
+            let consistency = match realm.branch() {
+                // It waits for somebody to say.
+                Some(_) => Consistency::Invisible,
+                None => policy.consistency(),
+            };
+            let outcome = match (consistency, policy.durability()) {
                 (Consistency::Invisible, Durability::None) => realm.discard(),
                 (Consistency::Invisible, _) => realm.leave(),
                 _ => match realm.merge(&|_| {}) {

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod branch;
 pub(crate) mod completions;
 pub(crate) mod df;
 pub(crate) mod dump;

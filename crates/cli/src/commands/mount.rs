@@ -22,12 +22,7 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::target;
 
 pub(crate) fn run(args: &Mount) -> Outcome {
-    let mountpoint = std::fs::canonicalize(&args.mountpoint).map_err(|e| {
-        Failure::absent(format!(
-            "no mount point {}: {e}; make the directory first",
-            args.mountpoint.display()
-        ))
-    })?;
+    let mountpoint = found(&args.mountpoint)?;
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
@@ -63,14 +58,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     let mount = mount.map_err(Failure::from)?;
     end_on_signals(mount.unmounter())?;
     end.unmount_with(mount.unmounter());
-    let announcement =
-        serde_json::json!({ "pid": std::process::id(), "mountpoint": mountpoint, "source": source });
-    if args.announce {
-        println!("{announcement}");
-        close_stdout()?;
-    } else {
-        eprintln!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
-    }
+    tell(&mountpoint, &source, args.announce)?;
     let ended = mount.wait().map_err(Failure::from);
     if let Some(server) = server {
         if let Some(why) = end.why() {
@@ -84,6 +72,24 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         })?;
     }
     ended
+}
+
+/// The full name of a mount point.
+pub(super) fn found(mountpoint: &Path) -> Outcome<PathBuf> {
+    std::fs::canonicalize(mountpoint).map_err(|e| {
+        Failure::absent(format!("no mount point {}: {e}; make the directory first", mountpoint.display()))
+    })
+}
+
+/// Says that the mount is there: to the command that left it in the background, or to people.
+pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
+    if announce {
+        let pid = std::process::id();
+        println!("{}", serde_json::json!({ "pid": pid, "mountpoint": mountpoint, "source": source }));
+        return close_stdout();
+    }
+    eprintln!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
+    Ok(())
 }
 
 /// The server inside: its data directory is formatted if there is nothing in it yet.
@@ -192,7 +198,7 @@ impl TakenOver {
 }
 
 /// SIGINT and SIGTERM unmount in order; a second one takes the mount away although it is in use.
-fn end_on_signals(unmounter: Unmounter) -> Outcome {
+pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
     std::thread::spawn(move || {
@@ -220,15 +226,20 @@ fn end_anyway(limit: Duration) {
 }
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
-    let log = log_path(args, mountpoint);
+    let log = log_path(args.data.as_ref(), mountpoint);
     let mut words: Vec<OsString> = vec!["mount".into(), "--announce".into()];
     let given: Vec<OsString> = std::env::args_os().skip(2).collect();
     // The mount point goes in by its full name, so that `chiton umount` finds the process.
     words.extend(
         given.into_iter().map(|w| if w == args.mountpoint.as_os_str() { mountpoint.into() } else { w }),
     );
-    let announcement = background::detach(&words, &log)?;
-    if args.json {
+    detach(&words, &log, mountpoint, args.json)
+}
+
+/// Runs itself again as a mount in the background, and says so.
+pub(super) fn detach(words: &[OsString], log: &Path, mountpoint: &Path, json: bool) -> Outcome {
+    let announcement = background::detach(words, log)?;
+    if json {
         println!("{announcement}");
     } else {
         println!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
@@ -238,8 +249,8 @@ fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
 }
 
 /// Where a mount in the background writes its messages: beside the data, or the user's state folder.
-fn log_path(args: &Mount, mountpoint: &Path) -> PathBuf {
-    if let Some(data) = args.data.as_ref().and_then(DataAddress::dir) {
+pub(super) fn log_path(data: Option<&DataAddress>, mountpoint: &Path) -> PathBuf {
+    if let Some(data) = data.and_then(DataAddress::dir) {
         // Beside, not inside: the data directory may not be there yet.
         let mut name = data.file_name().unwrap_or_else(|| "chiton".as_ref()).to_os_string();
         name.push(".log");

@@ -8,9 +8,11 @@ mod run;
 
 use std::path::PathBuf;
 
+use chiton_policy::OnConflict;
 use chiton_server::DataAddress;
 use clap::Args;
 
+pub(crate) use self::at_mount::{Done, Place};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::decoupled;
 pub(crate) use self::recover::{recover, state_dir};
@@ -56,6 +58,9 @@ pub(crate) struct Merge {
     /// Only say what would be done: as chiton diff.
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
+    /// What is done about conflicts, this time: overwrite, abort or keep_both (default: as the policy says).
+    #[arg(long, value_parser = on_conflict)]
+    pub(crate) on_conflict: Option<OnConflict>,
     /// Although files are open for writing there: their descriptors answer EIO from then on.
     #[arg(long)]
     pub(crate) force: bool,
@@ -176,4 +181,9 @@ pub(crate) struct Run {
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, num_args = 1..)]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+/// A word of `on_conflict`.
+pub(crate) fn on_conflict(word: &str) -> Result<OnConflict, String> {
+    OnConflict::by_word(word).ok_or_else(|| "it is overwrite, abort or keep_both".to_owned())
 }

@@ -98,7 +98,8 @@ fn mount_pid(dir: &str) -> Option<u32> {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         let Ok(words) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let words: Vec<&[u8]> = words.split(|b| *b == 0).collect();
-        let is_mount = words.contains(&&b"--announce"[..]) && words.get(1) == Some(&&b"mount"[..]);
+        let command = words.iter().skip(1).find(|word| **word != b"branch");
+        let is_mount = words.contains(&&b"--announce"[..]) && command == Some(&&b"mount"[..]);
         if is_mount && words.contains(&absolute.as_os_str().as_encoded_bytes()) {
             return Some(pid);
         }

@@ -1,191 +1,16 @@
 //! Decoupled subtrees as people and jobs use them: through mounts and commands, with another mount looking on.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rig::{Mounted, Process, Scratch, checkable, chiton, is_root, serve, until, write_checkable};
-
-/// Everything that stat(2), read(2) and listxattr(2) tell of a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    mode: u32,
-    owner: (u32, u32),
-    mtime: (i64, i64),
-    /// Of directories it is the file system's own matter.
-    size: u64,
-    links: u64,
-    /// The first path of the same inode.
-    same_as: PathBuf,
-    content: Vec<u8>,
-    xattrs: BTreeMap<String, Vec<u8>>,
-}
-
-/// A tree, by path from its root.
-fn look(root: &Path) -> BTreeMap<PathBuf, Seen> {
-    let (mut seen, mut inodes, mut rest) = (BTreeMap::new(), BTreeMap::new(), vec![root.to_owned()]);
-    while let Some(path) = rest.pop() {
-        let meta = fs::symlink_metadata(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let kind = meta.file_type();
-        let content = match () {
-            () if kind.is_dir() => Vec::new(),
-            () if kind.is_symlink() => {
-                fs::read_link(&path).expect("a target").into_os_string().into_encoded_bytes()
-            }
-            () => fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
-        };
-        if kind.is_dir() {
-            rest.extend(fs::read_dir(&path).expect("a listing").map(|entry| entry.expect("an entry").path()));
-        }
-        let name = path.strip_prefix(root).expect("below it").to_owned();
-        let links = if kind.is_dir() { 0 } else { meta.nlink() };
-        inodes.entry(meta.ino()).or_insert_with(Vec::new).push(name.clone());
-        let xattrs = if kind.is_symlink() { BTreeMap::new() } else { xattrs(&path) };
-        let one = Seen {
-            mode: meta.mode(),
-            owner: (meta.uid(), meta.gid()),
-            mtime: (meta.mtime(), meta.mtime_nsec()),
-            size: if kind.is_dir() { 0 } else { meta.size() },
-            links,
-            same_as: PathBuf::new(),
-            content,
-            xattrs,
-        };
-        seen.insert(name, one);
-    }
-    for mut names in inodes.into_values() {
-        names.sort();
-        for name in &names {
-            seen.get_mut(name).expect("seen").same_as.clone_from(&names[0]);
-        }
-    }
-    seen
-}
-
-fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut names = vec![0u8; 4096];
-    let len = rustix::fs::listxattr(path, &mut names[..]).expect("names");
-    let names = names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
-    names
-        .map(|name| {
-            let name = String::from_utf8(name.to_vec()).expect("text");
-            let mut value = vec![0u8; 4096];
-            let len = rustix::fs::getxattr(path, name.as_str(), &mut value[..]).expect("a value");
-            value.truncate(len);
-            (name, value)
-        })
-        .collect()
-}
-
-/// That two trees are the same; what is not is named, without its content.
-fn assert_same(left: &BTreeMap<PathBuf, Seen>, right: &BTreeMap<PathBuf, Seen>) {
-    let names = |tree: &BTreeMap<PathBuf, Seen>| tree.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(left), names(right));
-    for (name, one) in left {
-        let (mut one, mut other) = (one.clone(), right[name].clone());
-        assert!(one.content == other.content, "{} has other content", name.display());
-        (one.content, other.content) = (Vec::new(), Vec::new());
-        assert_eq!(one, other, "{}", name.display());
-    }
-}
-
-/// A small tree with one of everything.
-fn plant(root: &Path) {
-    fs::create_dir_all(root.join("dir/deep/deeper")).expect("folders");
-    fs::create_dir(root.join("empty")).expect("a folder");
-    for (at, len) in [0, 1, 4096, 70_000, 300_000].into_iter().enumerate() {
-        write_checkable(&root.join(format!("dir/file{at}")), at as u64, len).expect("a file");
-    }
-    for at in 0..300 {
-        fs::write(root.join(format!("dir/deep/small{at}")), format!("small {at}")).expect("a file");
-    }
-    fs::hard_link(root.join("dir/file2"), root.join("dir/deep/link")).expect("a link");
-    symlink("../dir/file1", root.join("empty/pointer")).expect("a link");
-    symlink("nowhere", root.join("dangling")).expect("a link");
-    fs::set_permissions(root.join("dir/file3"), fs::Permissions::from_mode(0o4751)).expect("a mode");
-    fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o1777)).expect("a mode");
-    File::open(root.join("dir/file1"))
-        .and_then(|file| {
-            let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_234_567_890, 123_456_789);
-            file.set_times(fs::FileTimes::new().set_modified(time).set_accessed(time))
-        })
-        .expect("a time");
-}
-
-fn run(args: &[&str]) -> Output {
-    chiton().args(args).output().expect("chiton runs")
-}
-
-fn done(args: &[&str]) -> String {
-    let out = run(args);
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "chiton {args:?} ({}): {said}", out.status);
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn refused(args: &[&str], code: i32, words: &str) {
-    let out = run(args);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "chiton {args:?}: {said}");
-    assert!(said.contains(words), "chiton {args:?} does not say {words:?}: {said}");
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
-
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
-    result.expect_err("it is refused").raw_os_error()
-}
-
-/// A server, and one mount with a place for its journals; a second one looks on.
-struct Two {
-    // Ended in this order.
-    far: Mounted,
-    near: Mounted,
-    _server: Process,
-    scratch: Scratch,
-}
-
-impl Two {
-    fn new() -> Option<Two> {
-        if !is_root() {
-            return None;
-        }
-        let scratch = Scratch::new();
-        scratch.format();
-        let server = serve(&scratch, &[]);
-        let near = mount_near(&scratch, "near");
-        let state = text(&scratch.path("far-state")).to_owned();
-        let far = Mounted::beside(&scratch, "far", &["--state-dir", &state]);
-        Some(Two { far, near, _server: server, scratch })
-    }
-
-    /// A directory with a policy.
-    fn job(&self, policy: &str) -> (PathBuf, PathBuf) {
-        let (near, far) = (self.near.path("job"), self.far.path("job"));
-        fs::create_dir(&near).expect("a directory");
-        done(&["policy", "set", text(&near), policy]);
-        (near, far)
-    }
-
-    fn decouplings(&self) -> Vec<Value> {
-        let all: Value =
-            serde_json::from_str(&done(&["decoupled", "--json", text(&self.far.dir)])).expect("JSON");
-        all.as_array().expect("a list").clone()
-    }
-}
-
-/// A mount whose journals are where those of the near one are.
-fn mount_near(scratch: &Scratch, at: &str) -> Mounted {
-    let state = text(&scratch.path("state")).to_owned();
-    Mounted::beside(scratch, at, &["--state-dir", &state])
-}
+use crate::rig::{Mounted, checkable, until, write_checkable};
+use crate::seen::{assert_same, look, plant};
+use crate::two::{Two, done, errno, libc_busy, mount_near, refused, run, text};
 
 /// S58, S59, S60, S61.
 #[test]
@@ -246,10 +71,6 @@ fn a_tree_unpacked_in_a_batchfs_subtree_is_there_for_others_when_it_is_merged() 
     assert_eq!(errno(fs::metadata(&near)), Some(libc_busy()));
     done(&["merge", text(&far)]);
     assert_eq!(fs::metadata(near.join("dir/file0")).expect_err("gone").kind(), ErrorKind::NotFound);
-}
-
-fn libc_busy() -> i32 {
-    rustix::io::Errno::BUSY.raw_os_error()
 }
 
 /// S62: "`chiton run` merges what a command did if it ends with 0, and else drops it."

@@ -4,6 +4,7 @@
 //!
 //! Needs root (mounts); says so and passes where it is not.
 
+mod branches;
 mod crash;
 mod decoupled;
 mod disk;
@@ -12,5 +13,7 @@ mod hostile;
 mod peer;
 mod restart;
 mod rig;
+mod seen;
 mod sessions;
+mod two;
 mod unmount;

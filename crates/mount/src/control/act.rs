@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::{Caller, Groups};
-use chiton_policy::Consistency;
+use chiton_policy::{Consistency, OnConflict};
 use chiton_realm::{MergeProgress, MergeReport, RealmError};
 use chiton_types::{Ino, Refusal};
 use rustix::net::UCred;
@@ -39,8 +39,16 @@ pub(super) fn carry_out(
             let diff = slot.realm().diff()?;
             done(&diff, &diff, 0)
         }),
-        ControlRequest::GiveBack { ino, how, force } => {
-            slot(router, peer, *ino).and_then(|slot| give_back(router, &slot, *how, *force, tell))
+        ControlRequest::GiveBack { ino, how, force, on_conflict } => {
+            let end = resolution(on_conflict.as_deref()).map(|on_conflict| End {
+                how: *how,
+                force: *force,
+                on_conflict,
+            });
+            end.and_then(|end| {
+                let slot = slot(router, peer, *ino)?;
+                give_back(router, &slot, &end, tell)
+            })
         }
         ControlRequest::List => list(router),
     };
@@ -87,13 +95,23 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
     }
 }
 
-fn give_back(
-    router: &Router,
-    slot: &Slot,
+/// How a decoupling is to end.
+struct End {
     how: GiveBack,
     force: bool,
-    tell: &dyn Fn(Progress),
-) -> Result<Done, RealmError> {
+    on_conflict: Option<OnConflict>,
+}
+
+fn resolution(word: Option<&str>) -> Result<Option<OnConflict>, RealmError> {
+    let unknown = |word: &str| {
+        let what = format!("on_conflict is not {word}");
+        RealmError::new(Refusal::Invalid, what, "it is overwrite, abort or keep_both")
+    };
+    word.map(|word| OnConflict::by_word(word).ok_or_else(|| unknown(word))).transpose()
+}
+
+fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -> Result<Done, RealmError> {
+    let &End { how, force, on_conflict } = end;
     let is_merge = match (how, slot.realm().policy().consistency()) {
         (GiveBack::Merge, _) => true,
         (GiveBack::Discard, _) => false,
@@ -120,7 +138,7 @@ fn give_back(
         let text = "dropped, and given back".to_owned();
         return Ok((json!({ "discarded": true, "ended": true }), text, 0));
     }
-    let report = merge(slot, tell)?;
+    let report = merge(slot, on_conflict, tell)?;
     if report.ended {
         router.forget(slot);
     }
@@ -128,13 +146,17 @@ fn give_back(
 }
 
 /// Merges; the realm waits only for the last of it.
-fn merge(slot: &Slot, tell: &dyn Fn(Progress)) -> Result<MergeReport, RealmError> {
+fn merge(
+    slot: &Slot,
+    on_conflict: Option<OnConflict>,
+    tell: &dyn Fn(Progress),
+) -> Result<MergeReport, RealmError> {
     let progress = |so_far: MergeProgress| tell(so_far.into());
-    let first = slot.realm().sync(&progress)?;
+    let first = slot.realm().sync_with(on_conflict, &progress)?;
     if first.stopped {
         return Ok(first);
     }
-    slot.give_back(|| slot.realm().merge(&progress)).map(|rest| rest.after(first))
+    slot.give_back(|| slot.realm().merge_with(on_conflict, &progress)).map(|rest| rest.after(first))
 }
 
 fn list(router: &Router) -> Result<Done, RealmError> {

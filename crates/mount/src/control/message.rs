@@ -33,6 +33,9 @@ pub enum ControlRequest {
         how: GiveBack,
         /// Although files are open for writing there: their descriptors answer EIO from then on.
         force: bool,
+        /// What is done about conflicts, as a policy's `on_conflict` says it; none: what the policy says.
+        #[serde(default)]
+        on_conflict: Option<String>,
     },
     /// What is decoupled here.
     List,

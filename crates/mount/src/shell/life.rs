@@ -89,7 +89,8 @@ impl Shell {
         for error in self.router.realms().map(|realms| realms.close()).unwrap_or_default() {
             eprintln!("chiton: {NOT_GIVEN_BACK}: {error}");
         }
-        let Err(refusal) = client.sync() else { return };
+        // Of a branch there is nothing outside of it.
+        let Some(Err(refusal)) = self.router.branch().is_none().then(|| client.sync()) else { return };
         eprintln!("chiton: {NOT_DURABLE}: {refusal}");
         let (bytes, operations) = client.at_stake();
         if refusal == Refusal::NotConnected {

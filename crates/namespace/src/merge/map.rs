@@ -98,6 +98,11 @@ impl MergeMap {
         self.on_conflict
     }
 
+    /// Something else is done with conflicts from now on.
+    pub fn set_on_conflict(&mut self, on_conflict: OnConflict) {
+        self.on_conflict = on_conflict;
+    }
+
     /// Another base from now on; returns the one before. Past everything: nothing counts as a change of others.
     pub fn set_base(&mut self, base: Position) -> Position {
         std::mem::replace(&mut self.base, base)

@@ -9,8 +9,8 @@ use chiton_types::{BlockId, Ino, Name, Position, RealmId, ShardId, Time};
 use super::{bad, put_attr, put_text, take_attr, take_bool, take_text, take_u32_varint};
 use crate::realm::{
     Claim, Foreign, FoundRows, Granted, MERGE_EVENTS_MAX, MergeState, MergeWindow, Merged, NAMES_MAX,
-    NEEDS_MAX, ObjectAnswer, ObjectCall, REALM_OBJECT_BYTES_MAX, RealmAnswer, RealmCall, RealmInfo,
-    TEXT_BYTES_MAX,
+    NEEDS_MAX, ObjectAnswer, ObjectCall, OnConflict, REALM_OBJECT_BYTES_MAX, RealmAnswer, RealmCall,
+    RealmInfo, TEXT_BYTES_MAX,
 };
 
 fn put_claim(out: &mut Vec<u8>, claim: Claim) {
@@ -133,6 +133,11 @@ pub(super) fn put_realm_call(out: &mut Vec<u8>, call: &RealmCall) {
                 }
             }
         }
+        RealmCall::Resolve { claim, on_conflict } => {
+            out.put_u8(10);
+            put_claim(out, *claim);
+            out.put_u8(*on_conflict as u8);
+        }
     }
 }
 
@@ -240,6 +245,12 @@ pub(super) fn take_realm_call(from: &mut Take<'_>) -> Result<RealmCall, Malforme
             name: take_short_text(from)?,
             what: take_object_call(from)?,
         },
+        10 => {
+            let (claim, word) = (take_claim(from)?, from.u8()?);
+            let on_conflict = OnConflict::from_u8(word);
+            let on_conflict = on_conflict.ok_or(Malformed { expected: "what to do with conflicts" })?;
+            RealmCall::Resolve { claim, on_conflict }
+        }
         _ => return bad("a call about realms"),
     })
 }

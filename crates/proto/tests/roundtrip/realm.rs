@@ -1,7 +1,7 @@
 //! Any call and any answer about decoupled realms.
 
 use chiton_namespace::Need;
-use chiton_namespace::merge::{Conflict, ConflictKind, Resolution};
+use chiton_namespace::merge::{Conflict, ConflictKind, OnConflict, Resolution};
 use chiton_types::{RealmId, ShardId};
 
 use super::*;
@@ -60,6 +60,8 @@ pub(crate) fn call() -> impl Strategy<Value = RealmCall> {
                 blind
             }
         ),
+        (claim(), select(&[OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth][..]))
+            .prop_map(|(claim, on_conflict)| RealmCall::Resolve { claim, on_conflict }),
         (claim(), any::<bool>()).prop_map(|(claim, force)| RealmCall::End { claim, force }),
         ino().prop_map(|ino| RealmCall::Of { ino }),
         Just(RealmCall::List),

@@ -4,6 +4,7 @@ mod site;
 mod tree;
 mod work;
 
+mod branches;
 mod crashes;
 mod files;
 mod histories;

@@ -53,6 +53,13 @@ impl Site {
         self.server.lock().take();
     }
 
+    /// Ends the server in order, and starts it again.
+    pub(crate) fn restart(&self) {
+        self.server().shutdown().expect("ended");
+        self.server.lock().take();
+        self.start();
+    }
+
     fn address(&self) -> Address {
         format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
     }

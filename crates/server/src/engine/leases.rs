@@ -172,9 +172,11 @@ impl Leases {
         self.universal.is_some()
     }
 
-    /// Inodes on which there may be leases, in order.
-    pub(crate) fn held(&self) -> Vec<Ino> {
-        let mut held: Vec<Ino> = self.table.keys().copied().collect();
+    /// Inodes on which there may be leases stronger than this, in order.
+    pub(crate) fn held(&self, than: LeaseMode) -> Vec<Ino> {
+        let is_stronger = |holds: &[Hold]| holds.iter().any(|hold| hold.mode > than);
+        let held = self.table.iter().filter(|(_, holds)| is_stronger(holds)).map(|(ino, _)| *ino);
+        let mut held: Vec<Ino> = held.collect();
         held.sort_unstable();
         held
     }
@@ -528,11 +530,12 @@ mod tests {
         let late = T * 60;
         assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
         assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
-        assert!(!l.recall_everything(late) && l.held().is_empty());
+        assert!(!l.recall_everything(late) && l.held(Nothing).is_empty());
         assert_eq!(l.grant(INO, A, Shared, true, T), Nothing, "frozen");
         l.thaw();
         assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
-        assert_eq!(l.held(), [INO]);
+        assert_eq!(l.held(Nothing), [INO]);
+        assert_eq!(l.held(Shared), [], "who reads only");
         l.decoupled(true);
         assert!(!l.is_alone(A) && l.conflict(INO, Slot::SERVER, Nothing, T));
         assert_eq!(l.acknowledge(A, 2), Some(INO));

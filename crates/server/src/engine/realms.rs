@@ -19,9 +19,11 @@ use std::sync::Arc;
 
 use chiton_journal::FrameHeader;
 use chiton_namespace::merge::{MergeMap, MergeState, OnConflict};
-use chiton_namespace::{Attached, Decoupling, Event, Fault, Interference};
+use chiton_namespace::{Attached, Decoupling, Event, Fault, Interference, MergedUpTo};
 use chiton_policy::{Durability, Policy};
-use chiton_proto::{Answer, Call, Claim, GRANT_MAX, Granted, RealmAnswer, RealmCall, RealmInfo};
+use chiton_proto::{
+    Answer, Call, Claim, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall, RealmInfo,
+};
 use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
 use hashbrown::HashMap;
 use smallvec::smallvec;
@@ -31,6 +33,7 @@ pub(super) use merge::Merging;
 use crate::engine::driver::shard_of;
 use crate::engine::leases::EVERYTHING;
 use crate::engine::parked::{Task, Wait};
+use crate::engine::sessions::Slot;
 use crate::engine::{Command, Engine, Moment, Stop};
 
 /// Fewer numbers than this are given in one shard.
@@ -125,6 +128,7 @@ impl Engine {
             RealmCall::Merge { .. } => {
                 self.merge(&asker, call, &mut task.merging, m).map(|answer| (answer, NOW))
             }
+            RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&asker, *claim, *on_conflict, m),
             RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
             RealmCall::Of { ino } => self.of(&asker, *ino),
             RealmCall::List => self.list_realms(&asker),
@@ -172,10 +176,12 @@ impl Engine {
         self.may_manage(asker, attr.uid)?;
         self.ns.access(asker.cred, root, access::READ | access::WRITE | access::EXEC)?;
         self.ns.plan_decouple(root, wanted.branch)?;
-        let policy = self.policy_wanted(root, wanted.policy, asker.cred)?;
+        let policy = self.policy_wanted(wanted, asker.cred)?;
         // What the client builds on must not be what only memory holds.
         self.settle()?;
-        self.recall_below(root, m)?;
+        // What is done in a branch changes nothing here: who reads goes on.
+        let keep = if wanted.branch.is_some() { LeaseMode::Shared } else { LeaseMode::None };
+        self.recall_below(root, keep, m)?;
         let Some(writer) = self.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
         let id = RealmId(self.ns.decoupling_last().0 + 1);
         let on_conflict = match policy.on_conflict {
@@ -218,20 +224,22 @@ impl Engine {
     }
 
     /// The policy that a decoupling is to have: the one that holds, or the given one on top of what is around.
-    fn policy_wanted(&mut self, root: Ino, text: &[u8], cred: &Cred) -> Result<Arc<Policy>, Stop> {
-        let holds = self.policy_of(root)?.1;
-        if text.is_empty() {
+    fn policy_wanted(&mut self, wanted: &Wanted<'_>, cred: &Cred) -> Result<Arc<Policy>, Stop> {
+        let holds = self.policy_of(wanted.root)?.1;
+        if wanted.policy.is_empty() {
             return Ok(holds);
         }
-        let policy = self.policy_on_top(root, text)?;
+        let policy = self.policy_on_top(wanted.root, wanted.policy)?;
         if !self.is_administrator(cred)? {
-            self.check_owner_may(&policy, &holds)?;
+            // What the directory promises holds on while somebody has a branch of it.
+            let than = if wanted.branch.is_some() { policy.clone() } else { holds };
+            self.check_owner_may(&policy, &than)?;
         }
         Ok(policy)
     }
 
-    /// Waits until nobody holds a lease on anything from `root` down. Meanwhile no new ones are given.
-    fn recall_below(&mut self, root: Ino, m: &Moment) -> Result<(), Stop> {
+    /// Waits until nobody holds a lease stronger than `keep` on anything from `root` down. Meanwhile no new ones are given.
+    fn recall_below(&mut self, root: Ino, keep: LeaseMode, m: &Moment) -> Result<(), Stop> {
         self.leases.freeze(m.mono);
         if self.leases.recall_everything(m.mono) {
             return Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING])));
@@ -239,16 +247,11 @@ impl Engine {
         let mut known = HashMap::new();
         let mut needs = Vec::new();
         let mut last = None;
-        for ino in self.leases.held() {
+        for ino in self.leases.held(keep) {
             match self.ns.is_below(ino, root, &mut known) {
                 Ok(false) | Err(Fault::Refused(_)) => {}
                 Ok(true) => {
-                    if self.leases.conflict(
-                        ino,
-                        crate::engine::sessions::Slot::SERVER,
-                        chiton_proto::LeaseMode::None,
-                        m.mono,
-                    ) {
+                    if self.leases.conflict(ino, Slot::SERVER, keep, m.mono) {
                         last = Some(ino);
                     }
                 }
@@ -306,6 +309,19 @@ impl Engine {
         let ranges = vec![(first, end)];
         self.commit_with_marks(Event::Granted { id, ranges: ranges.clone() }, &marks);
         Ok((RealmAnswer::Ranges(ranges), self.journalled()))
+    }
+
+    /// Something else is done with conflicts from now on.
+    fn resolve_by(&mut self, asker: &Asker<'_>, claim: Claim, on_conflict: OnConflict, m: &Moment) -> Found {
+        let decoupling = self.claimed(asker, claim)?;
+        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
+        if map.on_conflict() != on_conflict {
+            self.may_change(m)?;
+            map.set_on_conflict(on_conflict);
+            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+        }
+        let position = self.journalled();
+        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
     }
 
     /// So many inode numbers: in one shard, or over several. With them the marks that must be reserved.

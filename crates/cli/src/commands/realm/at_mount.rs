@@ -14,19 +14,24 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
 /// A path of a mount that can be asked.
-pub(super) struct Place {
-    pub(super) ino: u64,
+pub(crate) struct Place {
+    pub(crate) ino: u64,
     socket: PathBuf,
 }
 
 /// What a mount has done.
-pub(super) struct Done {
-    pub(super) report: Value,
-    pub(super) text: String,
-    pub(super) exit_code: u8,
+pub(crate) struct Done {
+    pub(crate) report: Value,
+    pub(crate) text: String,
+    pub(crate) exit_code: u8,
 }
 
 impl Place {
+    /// Anything of a mount whose socket is known.
+    pub(crate) fn at(ino: u64, socket: PathBuf) -> Place {
+        Place { ino, socket }
+    }
+
     /// Where `path` is.
     pub(super) fn find(path: &Path) -> Outcome<Place> {
         let at = path.display();
@@ -61,7 +66,7 @@ impl Place {
     }
 
     /// Asks its mount; how far a merge is is shown.
-    pub(super) fn ask(&self, request: &ControlRequest) -> Outcome<Done> {
+    pub(crate) fn ask(&self, request: &ControlRequest) -> Outcome<Done> {
         let work = Work::counting("merging", "events");
         let mut tell = |so_far: chiton_mount::Progress| work.count(so_far.events_done, so_far.events_total);
         let reply = ask_control(&self.socket, request, &mut tell).map_err(|error| {
@@ -83,7 +88,7 @@ impl Place {
 
 impl Done {
     /// Prints it. A conflict that stopped a merge is a failure.
-    pub(super) fn show(&self, json: bool) -> Outcome {
+    pub(crate) fn show(&self, json: bool) -> Outcome {
         match json {
             true => println!("{}", self.report),
             false => println!("{}", self.text.trim_end()),
@@ -118,11 +123,12 @@ pub(crate) fn merge(args: &Merge) -> Outcome {
     if args.dry_run {
         return diff(&Within { path: args.path.clone(), json: args.json });
     }
-    give_back(&args.path, GiveBack::Merge, args.force, args.json)
+    let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());
+    give_back(&args.path, GiveBack::Merge, args.force, on_conflict, args.json)
 }
 
 pub(crate) fn discard(args: &Discard) -> Outcome {
-    give_back(&args.path, GiveBack::Discard, args.force, args.json)
+    give_back(&args.path, GiveBack::Discard, args.force, None, args.json)
 }
 
 pub(crate) fn recouple(args: &Recouple) -> Outcome {
@@ -136,10 +142,10 @@ pub(crate) fn recouple(args: &Recouple) -> Outcome {
         (_, true) => GiveBack::Discard,
         _ => GiveBack::AsThePolicySays,
     };
-    give_back(&args.path, how, args.force, args.json)
+    give_back(&args.path, how, args.force, None, args.json)
 }
 
-fn give_back(path: &Path, how: GiveBack, force: bool, json: bool) -> Outcome {
+fn give_back(path: &Path, how: GiveBack, force: bool, on_conflict: Option<String>, json: bool) -> Outcome {
     let place = Place::find(path)?;
-    place.ask(&ControlRequest::GiveBack { ino: place.ino, how, force })?.show(json)
+    place.ask(&ControlRequest::GiveBack { ino: place.ino, how, force, on_conflict })?.show(json)
 }

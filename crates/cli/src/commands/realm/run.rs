@@ -53,7 +53,8 @@ fn decoupled(args: &Run) -> Outcome<u8> {
     }
     let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
     // What the command left running may still write; what failed is dropped all the same.
-    let request = ControlRequest::GiveBack { ino: place.ino, how, force: how == GiveBack::Discard };
+    let request =
+        ControlRequest::GiveBack { ino: place.ino, how, force: how == GiveBack::Discard, on_conflict: None };
     let done = place.ask(&request).map_err(|failure| {
         let message = format!("{failure}\nthe command ended with {code}; {at} is still decoupled: chiton merge {at}, or chiton discard {at}");
         Failure::new(failure.class, message)

@@ -68,7 +68,11 @@ impl Engine {
             Err(Fault::Refused(_)) => return Ok(()),
             found => found?,
         };
-        if policy.consistency() == Consistency::Strong || self.root_of(ino)?.is_some() {
+        if policy.consistency() == Consistency::Strong {
+            return Ok(());
+        }
+        // Somebody has it already. (Branches are nobody's hindrance.)
+        if self.root_of(ino)?.is_some_and(|root| self.holder(root).is_some()) {
             return Ok(());
         }
         // Who may not take it, or cannot for now (another policy begins below), is served as if it were strong.

@@ -129,7 +129,7 @@ impl Engine {
     }
 
     /// Who has a root for itself.
-    fn holder(&self, root: Ino) -> Option<&Decoupling> {
+    pub(super) fn holder(&self, root: Ino) -> Option<&Decoupling> {
         self.ns.decouplings_of(root).find(|d| d.branch.is_none())
     }
 

@@ -1,0 +1,182 @@
+//! `chiton branch`: several copies of a directory side by side.
+//!
+//! ```text
+//!   create ─▶ nobody's ─▶ mount ─▶ its process has it ─▶ umount ─▶ nobody's ─▶ merge | delete
+//!                │                     │ asked through its control socket (user.json in the state directory)
+//!                └─ diff, merge, delete: this process takes it for as long as that takes
+//! ```
+
+mod change;
+mod list;
+mod mount;
+mod tree;
+
+use std::path::PathBuf;
+
+use chiton_policy::OnConflict;
+use chiton_proto::Address;
+use clap::{Args, Subcommand};
+
+use crate::commands::realm::on_conflict;
+use crate::failure::Outcome;
+
+/// `chiton branch`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A branch is a copy of a directory as it is now, made in an instant however large that is. What is done in it is seen in it alone, until it is merged; what others do in the directory goes on and is not seen in it. docs/branches.md says more.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try2\n  chiton branch mount /mnt/chiton/src try1 /work/try1     work in it, as in any directory\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch list /mnt/chiton"
+)]
+pub(crate) struct BranchArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a branch of a directory, as it is now.
+    Create(Create),
+    /// List the branches at and below a directory.
+    List(List),
+    /// Mount a branch on a directory of its own.
+    Mount(Mount),
+    /// Show what a merge would do.
+    Diff(Diff),
+    /// Merge what was done in a branch, which ends with that.
+    Merge(Merge),
+    /// Drop a branch and what was done in it.
+    Delete(Delete),
+}
+
+/// Where branches are.
+#[derive(Debug, Args)]
+struct Where {
+    /// The directory: a path of a mount, or with --server a path in the file system.
+    path: PathBuf,
+    /// The address of the server, where no mount is: tcp:HOST:PORT, unix:PATH.
+    #[arg(long)]
+    server: Option<Address>,
+    /// Where journals are kept (default: /var/lib/chiton of root, else the user's state folder; of a branch that is there:
+    /// where it is).
+    #[arg(long)]
+    state_dir: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `chiton branch create`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --policy the branch has a journal on this machine's disk (durability: local): what is synced in it survives a crash. With durability: global the journal is in the object store, and any machine can mount the branch.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try1 --policy anywhere.yml\n  chiton branch create --server tcp:server:7117 /src try1"
+)]
+struct Create {
+    #[command(flatten)]
+    at: Where,
+    /// The branch's name.
+    name: String,
+    /// A policy file or a preset's name: invisible or weak, durability local or global.
+    #[arg(long)]
+    policy: Option<String>,
+}
+
+/// Options of `chiton branch list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton branch list /mnt/chiton\n  chiton branch list /mnt/chiton/src --json"
+)]
+struct List {
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Options of `chiton branch mount`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The mount is a file system of its own (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton umount /work/try1"
+)]
+struct Mount {
+    #[command(flatten)]
+    at: Where,
+    /// The branch's name.
+    name: String,
+    /// Where to mount: a directory.
+    mountpoint: PathBuf,
+    /// Stay in the foreground, with messages on the terminal.
+    #[arg(long, short)]
+    foreground: bool,
+    /// Nothing can be changed through this mount.
+    #[arg(long)]
+    read_only: bool,
+    /// Let other users in (default: if root mounts).
+    #[arg(long)]
+    allow_other: Option<bool>,
+    /// Give up on a server that has been away for so many seconds (default: wait for ever).
+    #[arg(long)]
+    timeout: Option<u64>,
+    /// When unmounting: give up on a server that says nothing for so many seconds.
+    #[arg(long, default_value_t = 30)]
+    unmount_timeout: u64,
+    /// Tell on standard output that the mount is there, in one line of JSON (the command gives it to itself when it
+    /// goes to the background).
+    #[arg(long, hide = true)]
+    announce: bool,
+}
+
+/// Options of `chiton branch diff`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch diff /mnt/chiton/src try1 --json"
+)]
+struct Diff {
+    #[command(flatten)]
+    at: Where,
+    /// The branch's name.
+    name: String,
+}
+
+/// Options of `chiton branch merge`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A mount of the branch is taken away when it is merged.\n\nExit codes: 0 merged, 3 in use (files are open for writing), 4 no such branch, 5 a conflict stopped it (on_conflict: abort).\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1 --on-conflict keep_both --json\n  chiton branch merge /mnt/chiton/src try1 --dry-run"
+)]
+struct Merge {
+    #[command(flatten)]
+    at: Where,
+    /// The branch's name.
+    name: String,
+    /// What is done about conflicts: overwrite (the branch prevails), abort (nothing is merged) or keep_both (default: as
+    /// the branch's policy says: overwrite).
+    #[arg(long, value_parser = on_conflict)]
+    on_conflict: Option<OnConflict>,
+    /// Only say what would be done: as chiton branch diff.
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Although files are open for writing in its mount: their descriptors answer errors from then on.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Options of `chiton branch delete`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch delete /mnt/chiton/src try2 --force     although somebody works in it"
+)]
+struct Delete {
+    #[command(flatten)]
+    at: Where,
+    /// The branch's name.
+    name: String,
+    /// Although a mount uses it, or its journal is on another machine.
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) fn run(args: &BranchArgs) -> Outcome {
+    match &args.command {
+        Command::Create(args) => change::create(args),
+        Command::List(args) => list::list(args),
+        Command::Mount(args) => mount::mount(args),
+        Command::Diff(args) => change::diff(args),
+        Command::Merge(args) => change::merge(args),
+        Command::Delete(args) => change::delete(args),
+    }
+}

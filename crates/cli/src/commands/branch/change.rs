@@ -1,0 +1,132 @@
+//! Making, comparing, merging and dropping branches.
+
+use std::path::Path;
+use std::time::Duration;
+
+use chiton_mount::{ControlRequest, GiveBack};
+use chiton_realm::{Branch, MergeProgress, Realm, RealmError, User};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::tree::{Tree, failure, name};
+use super::{Create, Delete, Diff, Merge, Where};
+use crate::commands::policy::read_policy;
+use crate::commands::realm::{Done, Place};
+use crate::failure::{Class, Outcome};
+use crate::progress::Work;
+
+/// How often, and for how long, the end of a mount is waited for that was taken away.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOKS: u32 = 1_000;
+
+pub(super) fn create(args: &Create) -> Outcome {
+    let at = &args.at;
+    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let tree = Tree::find(at, "chiton branch create", Some(5))?;
+    let policy = policy.as_deref().map(str::as_bytes);
+    let made = tree.realms.create_branch(&tree.client.caller(), tree.root, &name(&args.name)?, policy);
+    let claim = made.map_err(failure)?;
+    if at.json {
+        let path = tree.path.display().to_string();
+        println!("{}", json!({ "branch": args.name, "realm": claim.realm.0, "path": path }));
+    } else {
+        println!("branch {} of {}: chiton branch mount {1} {0} DIR", args.name, tree.said);
+    }
+    tree.close()
+}
+
+pub(super) fn diff(args: &Diff) -> Outcome {
+    with_branch(&args.at, &args.name, "chiton branch diff", &ask_diff, &|realm| {
+        let diff = realm.diff()?;
+        done(&diff, diff.to_string(), 0)
+    })
+}
+
+fn ask_diff(ino: u64) -> ControlRequest {
+    ControlRequest::Diff { ino }
+}
+
+pub(super) fn merge(args: &Merge) -> Outcome {
+    if args.dry_run {
+        let Where { path, server, state_dir, json } = &args.at;
+        let (path, server, state_dir) = (path.clone(), server.clone(), state_dir.clone());
+        let at = Where { path, server, state_dir, json: *json };
+        return diff(&Diff { at, name: args.name.clone() });
+    }
+    let ask = |ino: u64| {
+        let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());
+        ControlRequest::GiveBack { ino, how: GiveBack::Merge, force: args.force, on_conflict }
+    };
+    with_branch(&args.at, &args.name, "chiton branch merge", &ask, &|realm| {
+        let work = Work::counting("merging", "events");
+        let tell = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
+        let report = realm.merge_with(args.on_conflict, &tell)?;
+        done(&report, report.to_string(), if report.stopped { Class::Conflict as u8 } else { 0 })
+    })
+}
+
+pub(super) fn delete(args: &Delete) -> Outcome {
+    let (at, name) = (&args.at, name(&args.name)?);
+    let mut tree = Tree::find(at, "chiton branch delete", Some(5))?;
+    let branch = tree.branch(at, &name)?;
+    match user(&branch).filter(|_| args.force) {
+        Some(user) => {
+            let how = GiveBack::Discard;
+            let request = ControlRequest::GiveBack { ino: tree.root.0, how, force: true, on_conflict: None };
+            ask(&tree, user, &request)?;
+        }
+        None => tree.realms.delete_branch(tree.root, &name, args.force).map_err(failure)?,
+    }
+    match at.json {
+        true => println!("{}", json!({ "branch": args.name, "deleted": true })),
+        false => println!("branch {} of {} is deleted", args.name, tree.said),
+    }
+    tree.close()
+}
+
+/// Does something with a branch: through the mount that has it, or in this process.
+fn with_branch(
+    at: &Where,
+    named: &str,
+    who: &str,
+    request: &dyn Fn(u64) -> ControlRequest,
+    here: &dyn Fn(&Realm) -> Result<Done, RealmError>,
+) -> Outcome {
+    let name = name(named)?;
+    let mut tree = Tree::find(at, who, None)?;
+    let branch = tree.branch(at, &name)?;
+    let done = match user(&branch) {
+        Some(user) => ask(&tree, user, &request(tree.root.0))?,
+        None => {
+            let realm = tree.realms.open_branch(tree.root, &name).map_err(failure)?;
+            here(&realm).map_err(failure)?
+        }
+    };
+    tree.close()?;
+    done.show(at.json)
+}
+
+/// Whose mount has it.
+fn user(branch: &Branch) -> Option<&User> {
+    branch.left.as_ref()?.user.as_ref()
+}
+
+/// Asks the mount of a branch. If the branch is over then, its end is waited for.
+fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
+    let done = Place::at(tree.root.0, user.control.clone()).ask(request)?;
+    let process = format!("/proc/{}", user.pid);
+    for _ in 0..LOOKS {
+        if done.report["ended"] != true || !Path::new(&process).exists() {
+            return Ok(done);
+        }
+        std::thread::sleep(LOOK);
+    }
+    let at = user.mountpoint.display();
+    eprintln!("chiton: somebody still uses the mount at {at}, which goes when they have gone");
+    Ok(done)
+}
+
+fn done(report: &impl Serialize, text: String, exit_code: u8) -> Result<Done, RealmError> {
+    let report = serde_json::to_value(report).unwrap_or(Value::Null);
+    Ok(Done { report, text, exit_code })
+}

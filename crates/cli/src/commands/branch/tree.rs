@@ -1,0 +1,114 @@
+//! The directory that branches are of, and the server that has it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_proto::Address;
+use chiton_realm::{Branch, RealmError, Realms, RealmsOptions};
+use chiton_types::{Ino, Name};
+
+use super::Where;
+use crate::commands::realm::state_dir;
+use crate::failure::{Class, Failure, Outcome};
+use crate::target;
+
+/// See the module.
+pub(super) struct Tree {
+    pub(super) client: Arc<Client>,
+    pub(super) realms: Arc<Realms>,
+    pub(super) root: Ino,
+    /// In the file system.
+    pub(super) path: PathBuf,
+    pub(super) address: Address,
+    /// As the user says it.
+    pub(super) said: String,
+}
+
+impl Tree {
+    /// Finds it. `who`: what the server is told; `timeout` in seconds, for a server that is away.
+    pub(super) fn find(at: &Where, who: &str, timeout: Option<u64>) -> Outcome<Tree> {
+        let said = at.path.display().to_string();
+        let (address, path, known) = match &at.server {
+            Some(address) => (address.clone(), at.path.clone(), None),
+            None => of_mount(&at.path)?,
+        };
+        let options = ClientOptions {
+            identity: format!("{who}, process {}", std::process::id()),
+            timeout: timeout.map(Duration::from_secs),
+            decouples: true,
+            ..ClientOptions::default()
+        };
+        let client = Client::connect(&address, options)
+            .map_err(|e| Failure::absent(format!("no server answers for {said}: {e}")))?;
+        let client = Arc::new(client);
+        let root = match known {
+            Some(root) => root,
+            None => {
+                let path = path.to_str().filter(|path| path.starts_with('/'));
+                let path = path.ok_or_else(|| Failure::failed(format!("{said} does not begin with /")))?;
+                let attr = client.stat(path);
+                attr.map_err(|refusal| Failure::absent(format!("{said}: {refusal}")))?.ino
+            }
+        };
+        let realms = realms(&client, at.state_dir.as_ref())?;
+        Ok(Tree { client, realms, root, path, address, said })
+    }
+
+    /// A branch of it. From now on its state directory is this tree's, if nobody says otherwise.
+    pub(super) fn branch(&mut self, at: &Where, name: &Name) -> Outcome<Branch> {
+        let branch = self.realms.branch(self.root, name).map_err(failure)?;
+        if let (None, Some(dir)) = (&at.state_dir, branch.state_dir()) {
+            self.realms = realms(&self.client, Some(&dir))?;
+            return self.realms.branch(self.root, name).map_err(failure);
+        }
+        Ok(branch)
+    }
+
+    /// Leaves what this process has, and makes everything durable.
+    pub(super) fn close(self) -> Outcome {
+        let first = self.realms.close().into_iter().next();
+        let synced = self.client.sync();
+        synced.map_err(|r| Failure::failed(format!("not everything could be made durable: {r}")))?;
+        first.map_or(Ok(()), |error| Err(failure(error)))
+    }
+}
+
+fn realms(client: &Arc<Client>, dir: Option<&PathBuf>) -> Outcome<Arc<Realms>> {
+    let options = RealmsOptions { state_dir: state_dir(dir)?, client: ClientOptions::default() };
+    Ok(Realms::new(client.clone(), options))
+}
+
+/// Server, path in the file system and inode of a directory of a mount.
+fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
+    let said = path.display();
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => Failure::absent(format!("{said} does not exist")),
+        _ => Failure::failed(format!("{said}: {e}")),
+    };
+    let path = std::fs::canonicalize(path).map_err(failed)?;
+    let Some((mountpoint, source)) = target::mount_around(&path)? else {
+        return Err(Failure::absent(format!("{said} is not in a mount of Chiton")));
+    };
+    if target::is_of_branch(&source) {
+        return Err(Failure::failed(format!(
+            "{said} is in a mount of a branch, which has no branches of its own: name the directory that it is a branch of"
+        )));
+    }
+    let address = target::from_source(&source, &said.to_string())?;
+    let within = Path::new("/").join(path.strip_prefix(&mountpoint).unwrap_or(Path::new("")));
+    let meta = std::fs::metadata(&path).map_err(failed)?;
+    Ok((address, within, Some(Ino(meta.ino()))))
+}
+
+/// The name of a branch.
+pub(super) fn name(text: &str) -> Outcome<Name> {
+    Name::new(text.as_bytes())
+        .map_err(|_| Failure::failed(format!("{text:?} is no name: at most 255 bytes, without /")))
+}
+
+pub(super) fn failure(error: RealmError) -> Failure {
+    Failure::new(Class::of(error.exit_code()), error.to_string())
+}
