@@ -38,8 +38,22 @@ impl Client {
             let make = Make::File { content: Vec::new() };
             Ok(Op::Make { parent, name: new_name(name)?, make, mode })
         };
-        let each = self.batch(caller, names.iter().map(|name| op(name.as_ref())).collect())?;
-        Ok(each.into_iter().map(|one| one?.ok_or(Refusal::Io)).collect())
+        let (mut each, mut rest) = (Vec::with_capacity(names.len()), names);
+        while !rest.is_empty() {
+            let some: Vec<&[u8]> = rest.iter().take(BATCH_OPS).map(AsRef::as_ref).collect();
+            let made = self.service.create_ahead(&caller.cred(), parent, &some, mode);
+            let (_, left) = rest.split_at(made.len());
+            // Where none of a message's can be made ahead, the rest is asked for as always.
+            let (asked, behind) = left.split_at(match made.len() {
+                0 => left.len(),
+                count => some.len() - count,
+            });
+            rest = behind;
+            each.extend(made.into_iter().map(Ok));
+            let answers = self.batch(caller, asked.iter().map(|name| op(name.as_ref())).collect())?;
+            each.extend(answers.into_iter().map(|one| one?.ok_or(Refusal::Io)));
+        }
+        Ok(each)
     }
 
     /// Removes each name (not a directory's) from the directory.
@@ -125,6 +139,9 @@ impl Client {
 
     /// Makes an empty file; not opened.
     pub fn start_create(&self, caller: &Caller<'_>, parent: Ino, name: &[u8], mode: Mode) -> Pending<Attr> {
+        if let Some(attr) = self.service.create_ahead(&caller.cred(), parent, &[name], mode).pop() {
+            return Pending::ready(Ok(attr));
+        }
         let op = new_name(name).map(|name| {
             let make = Make::File { content: Vec::new() };
             Call::Op { op: Op::Make { parent, name, make, mode }, open: false }
@@ -209,9 +226,7 @@ impl Client {
                 let underway = self.service.start(&caller.full_cred(), call);
                 Pending::new(underway, |answer| convert(answer.map_err(refusal)?))
             }
-            Err(no) => Pending::new(Box::new(crate::connected::Ready(Some(Err(no.into())))), |answer| {
-                convert(answer.map_err(refusal)?)
-            }),
+            Err(no) => Pending::ready(Err(no)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chiton_proto::{Answer, Call, Recall, Request};
 use chiton_server::{EmbeddedSession, Server};
-use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
+use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
 
 use crate::asked::result;
 use crate::connected::Ready;
@@ -77,6 +77,10 @@ impl Embedded {
 impl Service for Embedded {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.ask(self.new_id(), cred, call)
+    }
+
+    fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        self.session.create_ahead(cred, parent, names, mode)
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {

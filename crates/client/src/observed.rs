@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chiton_namespace::Op;
 use chiton_proto::{Answer, Call, LeaseMode};
-use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
 
 use crate::Recalls;
 use crate::cache::Since;
@@ -62,6 +62,15 @@ impl Service for Observed {
         let answer = self.inner.call(cred, call);
         tell(&self.core, self.inner.recalls(), since, &ops, &answer);
         answer
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
+        self.inner.make_room()
+    }
+
+    /// In this process only, where nothing is cached.
+    fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        self.inner.create_ahead(cred, parent, names, mode)
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {

@@ -12,9 +12,12 @@ type Convert<T> = Box<dyn FnOnce(Result<Answer, CallError>) -> Result<T, Refusal
 
 /// A call under way: a future for those who have a runtime (any), [`Pending::wait`] for those who do not.
 #[must_use = "the answer is thrown away unless waited for"]
-pub struct Pending<T> {
-    underway: Option<Box<dyn Underway>>,
-    convert: Option<Convert<T>>,
+pub struct Pending<T>(State<T>);
+
+enum State<T> {
+    Underway(Box<dyn Underway>, Convert<T>),
+    Ready(Result<T, Refusal>),
+    Over,
 }
 
 impl<T> Pending<T> {
@@ -22,29 +25,43 @@ impl<T> Pending<T> {
         underway: Box<dyn Underway>,
         convert: impl FnOnce(Result<Answer, CallError>) -> Result<T, Refusal> + Send + 'static,
     ) -> Pending<T> {
-        Pending { underway: Some(underway), convert: Some(Box::new(convert)) }
+        Pending(State::Underway(underway, Box::new(convert)))
+    }
+
+    pub(crate) fn ready(result: Result<T, Refusal>) -> Pending<T> {
+        Pending(State::Ready(result))
     }
 
     /// Waits on this thread.
     ///
     /// # Errors
     /// The refusal.
-    pub fn wait(mut self) -> Result<T, Refusal> {
-        let underway = self.underway.take().expect("not polled to its end");
-        let convert = self.convert.take().expect("not polled to its end");
-        convert(underway.wait())
+    ///
+    /// # Panics
+    /// If it was polled to its end.
+    pub fn wait(self) -> Result<T, Refusal> {
+        match self.0 {
+            State::Underway(underway, convert) => convert(underway.wait()),
+            State::Ready(result) => result,
+            State::Over => panic!("a future has one result"),
+        }
     }
 }
 
-impl<T> Future for Pending<T> {
+impl<T: Unpin> Future for Pending<T> {
     type Output = Result<T, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let underway = self.underway.as_mut().expect("a future is not polled after its end");
-        let Poll::Ready(answer) = Pin::new(&mut **underway).poll(cx) else { return Poll::Pending };
-        self.underway = None;
-        let convert = self.convert.take().expect("a future is not polled after its end");
-        Poll::Ready(convert(answer))
+        let mut answer = None;
+        if let State::Underway(underway, _) = &mut self.0 {
+            let Poll::Ready(ready) = Pin::new(&mut **underway).poll(cx) else { return Poll::Pending };
+            answer = Some(ready);
+        }
+        match (std::mem::replace(&mut self.0, State::Over), answer) {
+            (State::Underway(_, convert), Some(answer)) => Poll::Ready(convert(answer)),
+            (State::Ready(result), _) => Poll::Ready(result),
+            _ => panic!("a future is not polled after its end"),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_proto::{Answer, Call};
-use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
 
 use crate::{CancelToken, Recalls};
 
@@ -74,6 +74,12 @@ pub trait Service: Send + Sync {
     /// As [`Service::call`].
     fn make_room(&self) -> Result<(), CallError> {
         Ok(())
+    }
+
+    /// Makes empty files, in the order of their names, where that is possible without asking: attributes of those made. That
+    /// which follows them, and those behind it, are to be asked for.
+    fn create_ahead(&self, _cred: &Cred, _parent: Ino, _names: &[&[u8]], _mode: Mode) -> Vec<Attr> {
+        Vec::new()
     }
 
     /// Asks without waiting: many calls of one thread may be under way, in order.

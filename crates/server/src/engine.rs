@@ -17,6 +17,7 @@ mod answer;
 mod census;
 mod counters;
 mod decoupled;
+mod deferred;
 mod driver;
 mod ending;
 mod granted;
@@ -47,12 +48,14 @@ use chiton_proto::{Failure, Recall, Reply, Request};
 use chiton_types::{Epoch, Ino, Malformed, Position, Refusal, SessionId, Time};
 
 pub(crate) use counters::Counters;
+pub(crate) use deferred::Creates;
 pub(crate) use lifecycle::Opened;
 pub use parked::{Task, Ticket};
 pub(crate) use replay::ReplayFault;
 pub use rows::OwnRow;
 pub(crate) use rows::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value, swept_key};
 
+use deferred::Deferred;
 use granted::Granted;
 use inodes::Inodes;
 use leases::Leases;
@@ -202,6 +205,7 @@ pub struct Engine {
     inodes: Inodes,
     /// Of a decoupled client: then no number comes from `inodes`.
     granted: Option<Granted>,
+    deferred: Deferred,
     /// Changes wait.
     frozen: bool,
     marks_at_start: Vec<u64>,

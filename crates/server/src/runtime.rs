@@ -19,6 +19,7 @@ mod bell;
 mod blocks;
 mod commits;
 mod deliver;
+mod engine_lock;
 mod fatal;
 mod pump;
 mod realm_objects;

@@ -10,7 +10,7 @@ pub use fit::Misfit;
 
 use std::cell::Cell;
 
-use chiton_types::{Ino, Kind, Name, Position, Time};
+use chiton_types::{Attr, Ino, Kind, Name, Position, Time};
 
 use crate::dirt::{DirtyKey, FRESH, REFERENCED};
 use crate::event::{Event, Over};
@@ -20,6 +20,38 @@ use crate::namespace::{Namespace, RowChange};
 use crate::realm::LinkedFile;
 use crate::row;
 use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
+
+impl Event {
+    /// Attributes of what the event makes, right after it; `None` if it makes nothing.
+    pub fn born(&self, position: Position) -> Option<Attr> {
+        born(self, position).map(|inode| inode.attr())
+    }
+}
+
+fn born(event: &Event, position: Position) -> Option<Inode> {
+    let Event::Make { parent, ino, kind, mode, uid, gid, rdev, time, content, .. } = event else {
+        return None;
+    };
+    Some(Inode {
+        ino: *ino,
+        parent: *parent,
+        position,
+        size: content.len() as u64,
+        extra: content.len() as u64,
+        atime: *time,
+        mtime: *time,
+        ctime: *time,
+        btime: *time,
+        uid: *uid,
+        gid: *gid,
+        nlink: if *kind == Kind::Dir { 2 } else { 1 },
+        rdev: *rdev,
+        mode: *mode,
+        kind: *kind,
+        flags: COMPLETE,
+        marks: Cell::new(FRESH | REFERENCED),
+    })
+}
 
 impl Namespace {
     /// Carries out an event. Everything that [`Namespace::needs`] names must be in memory.
@@ -34,27 +66,9 @@ impl Namespace {
 
     fn carry_out(&mut self, event: &Event, position: Position) {
         match event {
-            Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } => {
+            Event::Make { parent, name, ino, kind, time, content, .. } => {
                 let is_dir = *kind == Kind::Dir;
-                let mut inode = Inode {
-                    ino: *ino,
-                    parent: *parent,
-                    position,
-                    size: content.len() as u64,
-                    extra: content.len() as u64,
-                    atime: *time,
-                    mtime: *time,
-                    ctime: *time,
-                    btime: *time,
-                    uid: *uid,
-                    gid: *gid,
-                    nlink: if is_dir { 2 } else { 1 },
-                    rdev: *rdev,
-                    mode: *mode,
-                    kind: *kind,
-                    flags: COMPLETE,
-                    marks: Cell::new(FRESH | REFERENCED),
-                };
+                let mut inode = born(event, position).expect("this event makes an inode");
                 if !content.is_empty() {
                     inode.flags |= INLINE;
                     let value: Box<[u8]> = content.as_slice().into();

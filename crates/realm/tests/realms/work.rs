@@ -37,8 +37,10 @@ impl Work {
     pub(crate) fn step(&mut self, client: &Client, at: &str) -> bool {
         let caller = client.caller();
         let (path, other) = (format!("{at}{}", self.path()), format!("{at}{}", self.path()));
-        let kind = self.below(14);
+        let kind = self.below(16);
         let value = self.next();
+        let many: Vec<String> =
+            (0..1 + value % 12).map(|n| format!("n{}", value.rotate_left(n as u32) % 60)).collect();
         let bytes = vec![value as u8; (value >> 8) as usize % 9_000];
         if path == other {
             // A name moved onto itself is answered without an event, so a server that crashes does not know later that
@@ -86,6 +88,20 @@ impl Work {
                 let written = client.write(&caller, fh, value % 200_000, &bytes).map(drop);
                 client.release(fh).and(written)
             })(),
+            // Many at once, some twice, some there already; told apart by whether an odd number of them was made.
+            13 => (|| {
+                let (dir, _) = parent(&path).ok_or(chiton_types::Refusal::NotFound)?;
+                let made = client.create_in(&caller, dir, &many, Mode(0o640))?;
+                odd(made.iter().filter(|one| one.is_ok()).count())
+            })(),
+            // One after the other, without looking between.
+            14 => (|| {
+                let (dir, _) = parent(&path).ok_or(chiton_types::Refusal::NotFound)?;
+                let made = many.iter().filter(|name| {
+                    client.start_create(&caller, dir, name.as_bytes(), Mode(0o600)).wait().is_ok()
+                });
+                odd(made.count())
+            })(),
             _ => (|| {
                 if stat(&path)?.kind != Kind::File {
                     return Err(chiton_types::Refusal::IsDir);
@@ -96,4 +112,8 @@ impl Work {
         };
         done.is_ok()
     }
+}
+
+fn odd(count: usize) -> Result<(), chiton_types::Refusal> {
+    if count % 2 == 1 { Ok(()) } else { Err(chiton_types::Refusal::Exists) }
 }

@@ -10,6 +10,7 @@ use chiton_journal::FrameHeader;
 use chiton_namespace::{Event, Gone, Misfit, Namespace, Need, Over};
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
 
+use crate::engine::deferred::Deferred;
 use crate::engine::rows::OwnRows;
 use crate::engine::sessions::parse_event_identity;
 use crate::engine::window::Done;
@@ -57,6 +58,7 @@ impl Engine {
             locks: Locks::default(),
             inodes: Inodes::new(&[]),
             granted: None,
+            deferred: Deferred::default(),
             frozen: false,
             marks_at_start: rows.marks,
             recovery: None,

@@ -201,13 +201,13 @@ impl Shared {
     pub(crate) fn number_keeper(&self) {
         let Some(base) = self.base.clone() else { return };
         while !self.is_stopping() {
-            let wanted = self.engine.lock().numbers_wanted();
+            let wanted = self.engine.lock_as_it_is().numbers_wanted();
             let Some((shard, count)) = wanted else {
                 self.numbers_bell.wait(PAUSE);
                 continue;
             };
             match base.grant(shard, count) {
-                Ok(ranges) => self.with_engine(|engine, _| engine.numbers_granted(Some(&ranges))),
+                Ok(ranges) => self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges))),
                 Err(why) => {
                     self.note_error(&format!(
                         "no more inode numbers for this decoupled subtree, so nothing can be created when those it \
@@ -253,6 +253,11 @@ impl Server {
         self.shared.place.clone()
     }
 
+    /// Of a decoupled client: whether files are in its journal that nobody has looked at since, and so not in memory.
+    pub fn is_deferring(&self) -> bool {
+        self.shared.engine.lock_as_it_is().is_deferring()
+    }
+
     /// Of a decoupled client: what the journal says up to here is merged for good.
     ///
     /// # Errors
@@ -264,14 +269,14 @@ impl Server {
 
     /// Of a decoupled client: its inode numbers.
     pub fn numbers(&self) -> Numbers {
-        let engine = self.shared.engine.lock();
+        let engine = self.shared.engine.lock_as_it_is();
         let (left, total) = engine.numbers();
         Numbers { left, total, used: engine.numbers_used() }
     }
 
     /// Changes wait from now on, until this is called with `false` or the server ends.
     pub fn freeze(&self, frozen: bool) {
-        self.shared.with_engine(|engine, _| engine.freeze(frozen));
+        self.shared.with_engine_as_it_is(|engine, _| engine.freeze(frozen));
     }
 
     /// Whether an inode is in memory.

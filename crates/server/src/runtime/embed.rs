@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use chiton_objects::Objects;
 use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
-use chiton_types::{Cred, Epoch, Position, Seq, SessionId};
+use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Seq, SessionId};
 use chiton_world::thread::{self, JoinHandle};
 
+use crate::engine::Creates;
 use crate::runtime::deliver::RecallQueue;
 use crate::runtime::shared::Shared;
 
@@ -69,6 +70,23 @@ impl EmbeddedSession {
     pub fn call(&self, request: Request) -> Reply {
         assert!(request.seq == Seq(0), "requests of a session in the server's process are not numbered");
         self.shared.call(self.session, request)
+    }
+
+    /// Of a decoupled client: makes empty files, in the order of their names, until one needs more than the journal; that
+    /// one and those behind it are to be asked for by a call. Their attributes.
+    pub fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        let mut made = Vec::new();
+        if self.shared.base.is_none() {
+            return made;
+        }
+        let creates = Creates { session: self.session, cred, parent, names, mode };
+        self.shared.with_engine_as_it_is(|engine, m| {
+            if !self.shared.is_stopping() {
+                made.reserve(names.len());
+                engine.create_ahead(&creates, m, &mut made);
+            }
+        });
+        made
     }
 
     /// The same for a bare call.

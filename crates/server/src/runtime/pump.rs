@@ -37,6 +37,11 @@ impl Shared {
         let mut next_tick = Duration::ZERO;
         let mut durable_before = Position(0);
         while !self.is_stopping() {
+            if self.engine.lock_as_it_is().is_deferring() {
+                // Its only session makes files, and nobody waits for anything.
+                self.commits.pump_bell.wait(TICK);
+                continue;
+            }
             let mono = self.world.monotonic();
             if mono >= next_tick {
                 next_tick = mono + TICK;

@@ -27,6 +27,7 @@ use crate::runtime::checkpointer::Begun;
 use crate::runtime::commits::Commits;
 use crate::runtime::decoupled::Base;
 use crate::runtime::deliver::{Channels, Parking};
+use crate::runtime::engine_lock::EngineLock;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
@@ -42,7 +43,7 @@ pub(crate) enum Waiter {
 }
 
 pub(crate) struct Shared {
-    pub(crate) engine: Mutex<Engine>,
+    pub(crate) engine: EngineLock,
     pub(crate) journal: Journal,
     pub(crate) place: Arc<Severable>,
     pub(crate) meta: Meta,
@@ -160,7 +161,7 @@ impl Shared {
         checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
         Shared {
             boot: parts.own_session.0,
-            engine: Mutex::new(parts.engine),
+            engine: EngineLock::new(parts.engine),
             journal: parts.journal,
             place: parts.place,
             policy,
@@ -281,7 +282,22 @@ impl Shared {
     #[inline]
     pub(crate) fn with_engine<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
         let _fatal = Fatal::guard();
-        let mut engine = self.engine.lock();
+        self.use_engine(self.engine.lock(), f)
+    }
+
+    /// The same for what does not look at files and directories.
+    #[inline]
+    pub(crate) fn with_engine_as_it_is<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
+        let _fatal = Fatal::guard();
+        self.use_engine(self.engine.lock_as_it_is(), f)
+    }
+
+    #[inline]
+    fn use_engine<R>(
+        &self,
+        mut engine: MutexGuard<'_, Engine>,
+        f: impl FnOnce(&mut Engine, &Moment) -> R,
+    ) -> R {
         let m = self.moment();
         let result = f(&mut engine, &m);
         self.leave(engine, &m);
@@ -291,8 +307,11 @@ impl Shared {
     /// The end of every use of the engine.
     #[inline]
     pub(crate) fn leave(&self, mut engine: MutexGuard<'_, Engine>, m: &Moment) {
-        if engine.is_ready() && engine.run(m) != Progress::Idle {
-            self.commits.pump_bell.ring();
+        if engine.is_ready() {
+            engine.settle_deferred();
+            if engine.run(m) != Progress::Idle {
+                self.commits.pump_bell.ring();
+            }
         }
         self.append(&mut engine, m);
         if engine.wants_numbers() {
