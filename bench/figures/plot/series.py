@@ -14,7 +14,9 @@ class Data:
 
     def __init__(self, rows):
         self.values = {}
+        self.of_run = {}
         for row in rows:
+            self.of_run.setdefault((row["series"], int(row["run"])), []).append((row["x"], float(row["value"])))
             self.values.setdefault(row["series"], {}).setdefault(row["x"], []).append(
                 (float(row["value"]), row["unit"])
             )
@@ -39,9 +41,13 @@ class Data:
         """Each point divided by the base: speed-ups of rates, slowdowns of times."""
         return [scaled(point, base) for point in self.points(series)]
 
+    def one_run(self, series, run=0):
+        """(x, value) of one run, x as a number: what was sampled over time."""
+        return [(float(x), value) for x, value in self.of_run.get((series, run), [])]
+
     def runs(self):
-        """The least number of runs of any point."""
-        return min((len(v) for places in self.values.values() for v in places.values()), default=0)
+        """How often everything was repeated."""
+        return 1 + max((run for _, run in self.of_run), default=-1)
 
 
 class Paper:

@@ -29,7 +29,10 @@ class Aggregates(unittest.TestCase):
 
     def test_one_run_has_no_deviation(self):
         self.assertEqual(self.data.point("lone", "x").deviation, 0)
-        self.assertEqual(self.data.runs(), 1)
+        self.assertEqual(self.data.runs(), 2)
+
+    def test_one_run_is_told_from_the_others(self):
+        self.assertEqual(self.data.one_run("rpcs", 1), [(1, 200), (20, 500)])
 
     def test_a_ratio_scales_the_deviation_too(self):
         one, twenty = self.data.over("rpcs", 150)

@@ -1,7 +1,13 @@
 //! One file for each figure. The paper is Cudele (IPDPS 2018).
 
+mod coexist;
+mod fig2;
+mod fig3a;
+mod fig3b;
+mod fig3c;
 mod fig5;
 mod fig6a;
+mod fig6b;
 mod fig6c;
 
 use crate::{Result, Setting};
@@ -19,9 +25,15 @@ pub struct Figure {
 
 /// All of them, in the order in which they are measured.
 pub const FIGURES: &[Figure] = &[
+    Figure { name: "fig2", about: "what a job asks of the server", run: fig2::run },
+    Figure { name: "fig3a", about: "what the server's journal costs", run: fig3a::run },
+    Figure { name: "fig3b", about: "interference: the slowest client", run: fig3b::run },
+    Figure { name: "fig3c", about: "interference: requests over time", run: fig3c::run },
     Figure { name: "fig5", about: "cost of every mechanism and of composed systems", run: fig5::run },
     Figure { name: "fig6a", about: "parallel creates: rpcs, decoupled, decoupled + merge", run: fig6a::run },
+    Figure { name: "fig6b", about: "interference, allowed and blocked", run: fig6b::run },
     Figure { name: "fig6c", about: "merges at intervals while a job works", run: fig6c::run },
+    Figure { name: "coexist", about: "four jobs under four policies at once", run: coexist::run },
 ];
 
 /// One by its name.

@@ -17,6 +17,8 @@ mod setting;
 mod serve;
 mod site;
 
+mod gauge;
+mod interfere;
 mod load;
 
 pub mod figures;

@@ -61,6 +61,16 @@ impl Site {
         Ok(Site { server, address, dir })
     }
 
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// A folder of this site's, beside the server's.
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.dir.path().join(name)

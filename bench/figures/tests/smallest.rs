@@ -24,13 +24,12 @@ fn measures(name: &str, expect: &[(&str, &[&str])]) {
 
 #[test]
 fn fig6a() {
-    let both = &["1", "2"][..];
     measures(
         "fig6a",
         &[
-            ("rpcs", both),
-            ("decoupled: create", both),
-            ("decoupled: create + merge", both),
+            ("rpcs", BOTH),
+            ("decoupled: create", BOTH),
+            ("decoupled: create + merge", BOTH),
             ("rpcs with a lookup before each", &["2"]),
         ],
     );
@@ -64,5 +63,78 @@ fn fig6c() {
     measures(
         "fig6c",
         &[("paced", &["0", "1"]), ("flat out", &["0", "1"]), ("updates", &["paced", "flat out"])],
+    );
+}
+
+const BOTH: &[&str] = &["1", "2"];
+
+#[test]
+fn fig3a() {
+    measures(
+        "fig3a",
+        &[
+            ("no journal", BOTH),
+            ("dispatch 1", BOTH),
+            ("dispatch 10", BOTH),
+            ("dispatch 40", BOTH),
+            ("segment", &["64", "4096"]),
+            ("\"dispatch 1, answered when durable\"", BOTH),
+            ("\"dispatch 40, answered when durable\"", BOTH),
+        ],
+    );
+}
+
+#[test]
+fn fig3b() {
+    measures("fig3b", &[("none", BOTH), ("allow", BOTH), ("files", &["each client"])]);
+}
+
+#[test]
+fn fig6b() {
+    measures(
+        "fig6b",
+        &[
+            ("\"strong, none\"", BOTH),
+            ("\"strong, allow\"", BOTH),
+            ("\"decoupled, none\"", BOTH),
+            ("\"decoupled, allow\"", BOTH),
+            ("\"decoupled, block\"", BOTH),
+            ("refused", BOTH),
+        ],
+    );
+}
+
+#[test]
+fn fig3c() {
+    measures("fig3c", &[("interference", &["begins"])]);
+}
+
+#[test]
+fn coexist() {
+    let jobs = &["posix", "batchfs", "deltafs", "ramdisk"];
+    measures(
+        "coexist",
+        &[
+            ("\"alone, own policy\"", jobs),
+            ("\"together, own policies\"", jobs),
+            ("\"together, all posix\"", &["all four"]),
+        ],
+    );
+}
+
+#[test]
+fn fig2() {
+    // A mount needs root, and the command that `cargo test --workspace` builds beside this program.
+    let chiton = Path::new(env!("CARGO_BIN_EXE_chiton-figures")).with_file_name("chiton");
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() || !chiton.exists() {
+        eprintln!("SKIPPED: this test needs root, /dev/fuse and {}", chiton.display());
+        return;
+    }
+    measures(
+        "fig2",
+        &[
+            ("posix: end", &["unpack", "compile", "remove"]),
+            ("batchfs: end", &["unpack", "compile", "merge", "remove"]),
+        ],
     );
 }

@@ -1,0 +1,51 @@
+//! Figure 6b: interference that is allowed, and that is blocked.
+//!
+//! The paper blocks in a strong subtree. Here a subtree can be kept from others only while it is decoupled; so both are measured: strong
+//! clients alone and interfered with, and decoupled clients alone, interfered with, and blocking.
+
+use crate::interfere::{self, Workload};
+use crate::load::names;
+use crate::{Result, Setting, Table};
+
+pub(super) fn run(setting: &Setting) -> Result<()> {
+    let posix = setting.policy("posix", None)?;
+    let decoupled = |interfere: &str| {
+        let text = format!(
+            "# Decoupled, its journal on the local disk; what others may do there meanwhile: {interfere}.\n\
+             allocated_inodes: 100000\ninterfere_policy: {interfere}\n\
+             consistency: append_client_journal + volatile_apply\ndurability: local_persist\n"
+        );
+        setting.policy(&format!("interfere-{interfere}"), Some(&text))
+    };
+    let (allow, block) = (decoupled("allow")?, decoupled("block")?);
+    let strong = names(setting.scale.pick(60, 2_000, 100_000));
+    let alone = names(setting.scale.pick(60, 20_000, 100_000));
+    // One in a hundred, as in the paper.
+    let some = |names: &[String]| (names.len() / 100).max(1);
+    let kinds = [
+        ("strong, none", &posix, false, &strong, 0),
+        ("strong, allow", &posix, false, &strong, some(&strong)),
+        ("decoupled, none", &block, true, &alone, 0),
+        ("decoupled, allow", &allow, true, &alone, some(&alone)),
+        ("decoupled, block", &block, true, &alone, some(&alone)),
+    ];
+    let mut table = Table::default();
+    for run in 0..setting.scale.pick(1, 3, 3) {
+        for &clients in setting.scale.clients() {
+            for (series, policy, is_decoupled, names, interfering) in kinds {
+                let work = Workload { clients, policy, decoupled: is_decoupled, names, interfering };
+                let outcome = interfere::run(setting, &work)?;
+                table.add(series, clients, run, outcome.slowest, "s");
+                if series == "decoupled, block" {
+                    let each = outcome.seconds / outcome.refused.max(1) as f64;
+                    table.add("refused", clients, run, outcome.refused as f64, "operations");
+                    table.add("a refusal takes", clients, run, each * 1e6, "us");
+                }
+            }
+            setting.say(format!("fig6b, run {}: {clients} clients", run + 1));
+        }
+    }
+    table.add("files", "strong", 0, strong.len() as f64, "files");
+    table.add("files", "decoupled", 0, alone.len() as f64, "files");
+    setting.write("fig6b", &table)
+}

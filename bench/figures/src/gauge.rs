@@ -1,0 +1,74 @@
+//! What a process uses, as the kernel counts it: samples of /proc.
+
+use std::fs;
+
+use crate::Result;
+
+/// Totals since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Used {
+    /// Processor time of all threads, in clock ticks.
+    pub(crate) ticks: u64,
+    /// Bytes that it sent to the disk.
+    pub(crate) disk_bytes: u64,
+    /// Bytes over the loopback device, of everybody on this machine.
+    pub(crate) network_bytes: u64,
+}
+
+impl Used {
+    /// By now.
+    pub(crate) fn by(pid: u32) -> Result<Used> {
+        let read = |path: String| fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"));
+        let found =
+            |what: &str, value: Option<u64>| value.ok_or_else(|| format!("/proc does not tell {what}"));
+        Ok(Used {
+            ticks: found("processor time", ticks(&read(format!("/proc/{pid}/stat"))?))?,
+            disk_bytes: found("bytes to the disk", written(&read(format!("/proc/{pid}/io"))?))?,
+            network_bytes: found("bytes of the loopback device", loopback(&read("/proc/net/dev".into())?))?,
+        })
+    }
+}
+
+/// User and system time in /proc/PID/stat: fields 14 and 15. The name, field 2, may hold anything, also parentheses.
+fn ticks(stat: &str) -> Option<u64> {
+    let rest = stat.rsplit_once(')')?.1;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+/// `write_bytes` in /proc/PID/io.
+fn written(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
+}
+
+/// Bytes received on `lo` in /proc/net/dev: what is sent there is received there.
+fn loopback(dev: &str) -> Option<u64> {
+    let line = dev.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_writes_is_understood() {
+        let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194560 100 0 0 0 700 23 0 0 20 0 9 0 12345 1000 200";
+        assert_eq!(ticks(stat), Some(723));
+        assert_eq!(written("rchar: 5\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n"), Some(8192));
+        let dev = "Inter-|   Receive\n face |bytes\n  eth0: 9 1\n    lo: 123456 78 0\n";
+        assert_eq!(loopback(dev), Some(123_456));
+        for nothing in ["", "42 (x", "lo:"] {
+            assert_eq!((ticks(nothing), written(nothing), loopback(nothing)), (None, None, None));
+        }
+    }
+
+    #[test]
+    fn this_process_uses_something() {
+        let used = Used::by(std::process::id()).expect("told");
+        assert!(
+            Used { network_bytes: 0, ..used } != Used { ticks: 1 << 60, disk_bytes: 0, network_bytes: 0 }
+        );
+    }
+}
