@@ -69,6 +69,16 @@ impl Policy {
         Consistency::of(&self.composition)
     }
 
+    /// Whether the client that works in the subtree merges it without being told to: then, or at its end.
+    pub fn merges_by_itself(&self) -> bool {
+        self.composition.mechanisms().contains(&Mechanism::VolatileApply)
+    }
+
+    /// Whether its journal is merged offline, from the object store.
+    pub fn is_merged_offline(&self) -> bool {
+        self.composition.mechanisms().contains(&Mechanism::NonvolatileApply)
+    }
+
     /// What survives.
     pub fn durability(&self) -> Durability {
         Durability::of(&self.composition)

@@ -25,6 +25,7 @@ impl Support {
             Mechanism::AppendClientJournal,
             Mechanism::GlobalPersist,
             Mechanism::VolatileApply,
+            Mechanism::NonvolatileApply,
         ],
     };
 
@@ -96,6 +97,7 @@ mod tests {
                 None,
             ),
             ("consistency: weak\ndurability: global", None),
+            ("composition: create + persist + nonvolatile_apply", None),
             ("consistency: invisible\ndurability: none\non_conflict: abort", None),
             ("durability: geo", Some("replicate")),
             ("retain: 7d", Some("`retain`")),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{Frame, MemoryPlace, Place, Shape, replay};
 use chiton_namespace::{Event, merge};
-use chiton_policy::{Consistency, Durability, Interfere, OnConflict, Policy, PolicyFile};
+use chiton_policy::{Durability, Interfere, OnConflict, Policy, PolicyFile};
 use chiton_proto::{Claim, Granted, MergeState};
 use chiton_server::{RealmStart, Server, ServerOptions, StartError};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, Refusal, SessionId};
@@ -495,7 +495,7 @@ impl Realm {
 /// Whether a journal that does not fit what others did may be merged before its client goes on: the policy merges by
 /// itself, and lets others act.
 fn may_merge_first(policy: &Policy) -> bool {
-    policy.consistency() == Consistency::Weak && policy.interfere == Interfere::Allow
+    policy.merges_by_itself() && policy.interfere == Interfere::Allow
 }
 
 /// Where a journal ends.

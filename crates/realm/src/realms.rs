@@ -185,6 +185,20 @@ impl Realms {
         self.open.read().iter().filter(|realm| !realm.is_ended()).cloned().collect()
     }
 
+    /// The decouplings whose journals in the object store are merged offline (`nonvolatile_apply`), in the order in which
+    /// they began. They can be [adopted](Realms::adopt).
+    ///
+    /// # Errors
+    /// The server does not say.
+    pub fn offline(&self) -> Result<Vec<RealmId>, RealmError> {
+        let mut found = Vec::new();
+        for info in self.calls.list()? {
+            let is_due = info.branch.is_none() && policy_of(&info.policy)?.is_merged_offline();
+            found.extend(is_due.then_some(info.claim.realm));
+        }
+        Ok(found)
+    }
+
     /// What processes before left of this file system in the state directory, without going on with it.
     ///
     /// # Errors
@@ -246,21 +260,18 @@ impl Realms {
     }
 
     /// The end of this client. What a policy says is merged by and by is merged, and its decoupling ends; what is
-    /// merged only when somebody says so, as branches are, keeps its journal for the next process, or is dropped if it has none. Returns
+    /// merged only when somebody says so, or offline, keeps its journal for the next process, or is dropped if it has none. Returns
     /// what went wrong.
     pub fn close(&self) -> Vec<RealmError> {
         let mut errors = Vec::new();
         for realm in self.list() {
             let policy = realm.policy();
-            let consistency = match realm.branch() {
-                // It waits for somebody to say.
-                Some(_) => Consistency::Invisible,
-                None => policy.consistency(),
-            };
-            let outcome = match (consistency, policy.durability()) {
-                (Consistency::Invisible, Durability::None) => realm.discard(),
-                (Consistency::Invisible, _) => realm.leave(),
-                _ => match realm.merge(&|_| {}) {
+            // A branch waits for somebody to say.
+            let is_merged = policy.merges_by_itself() && realm.branch().is_none();
+            let outcome = match (is_merged, policy.durability()) {
+                (false, Durability::None) => realm.discard(),
+                (false, _) => realm.leave(),
+                (true, _) => match realm.merge(&|_| {}) {
                     Ok(report) if !report.stopped => Ok(()),
                     Ok(_) => realm.leave(),
                     // What is not merged waits in its journal.

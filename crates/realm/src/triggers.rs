@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use chiton_policy::{Consistency, Policy};
+use chiton_policy::Policy;
 use chiton_types::Position;
 use chiton_world::SharedWorld;
 use chiton_world::thread;
@@ -48,7 +48,7 @@ impl Triggers {
             when_idle: policy.sync_when_idle,
         };
         let any = triggers.interval.is_some() || triggers.updates.is_some() || triggers.when_idle;
-        (any && policy.consistency() == Consistency::Weak).then_some(triggers)
+        (any && policy.merges_by_itself()).then_some(triggers)
     }
 
     /// Whether to merge now.

@@ -126,7 +126,7 @@ pub(crate) struct Decoupled {
 /// Options of `chiton recover`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount goes on with them by itself; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)"
+    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount goes on with them by itself; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
 )]
 pub(crate) struct Recover {
     /// The data directory or s3://BUCKET/PREFIX of the file system.
@@ -146,8 +146,12 @@ pub(crate) struct Recover {
     /// A decoupling whose journal is in the object store, by its number: from any machine. May be repeated.
     #[arg(long)]
     pub(crate) id: Vec<u32>,
+    /// Without a server: merge into the metadata store what policies with nonvolatile_apply have left in the object store
+    /// (with --id only those; with --discard drop it). Nobody may serve the file system meanwhile.
+    #[arg(long, requires = "data")]
+    pub(crate) offline: bool,
     /// Say what is there (the default).
-    #[arg(long, conflicts_with_all = ["merge", "discard", "id"])]
+    #[arg(long, conflicts_with_all = ["merge", "discard", "id", "offline"])]
     pub(crate) list: bool,
     /// Merge all of it.
     #[arg(long, conflicts_with = "discard")]

@@ -1,5 +1,5 @@
 //! What real processes survive: kills under load, restarts under open files, a torn journal, a second server, a server
-//! that is gone at the end of a mount, hostile peers, masses of sessions, disks that fail. The real program, real
+//! that is gone at the end of a mount, hostile peers, masses of sessions, disks that fail, subtrees that are worked in alone. The real program, real
 //! mounts, real signals.
 //!
 //! Needs root (mounts); says so and passes where it is not.
@@ -10,6 +10,7 @@ mod decoupled;
 mod disk;
 mod fencing;
 mod hostile;
+mod offline;
 mod peer;
 mod restart;
 mod rig;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::{Caller, Groups};
-use chiton_policy::{Consistency, OnConflict};
+use chiton_policy::OnConflict;
 use chiton_realm::{MergeProgress, MergeReport, RealmError};
 use chiton_types::{Ino, Refusal};
 use rustix::net::UCred;
@@ -112,17 +112,21 @@ fn resolution(word: Option<&str>) -> Result<Option<OnConflict>, RealmError> {
 
 fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -> Result<Done, RealmError> {
     let &End { how, force, on_conflict } = end;
-    let is_merge = match (how, slot.realm().policy().consistency()) {
-        (GiveBack::Merge, _) => true,
-        (GiveBack::Discard, _) => false,
-        (GiveBack::AsThePolicySays, Consistency::Invisible) => {
-            return Err(RealmError::new(
-                Refusal::Invalid,
-                "the policy is invisible: what was done here is merged or dropped only when somebody says which",
-                "`chiton recouple --merge` or `--discard`; `chiton diff` shows what a merge would do",
-            ));
+    let policy = slot.realm().policy();
+    let is_merge = match how {
+        GiveBack::Merge => true,
+        GiveBack::Discard => false,
+        GiveBack::AsThePolicySays if policy.merges_by_itself() => true,
+        GiveBack::AsThePolicySays => {
+            let what = match policy.is_merged_offline() {
+                true => "the policy (nonvolatile_apply) has it merged offline: chiton recover --offline",
+                false => {
+                    "the policy is invisible: what was done here is merged or dropped only when somebody says which"
+                }
+            };
+            let next = "`chiton recouple --merge` or `--discard`; `chiton diff` shows what a merge would do";
+            return Err(RealmError::new(Refusal::Invalid, what, next));
         }
-        (GiveBack::AsThePolicySays, _) => true,
     };
     let writers = slot.writers_after(if force { Duration::ZERO } else { WRITERS_PATIENCE });
     if writers > 0 && !force {

@@ -1,4 +1,8 @@
-//! `chiton recover`: the journals of subtrees whose mount died, without a new mount.
+//! `chiton recover`: the journals of subtrees whose mount died, without a new mount; and, offline, those that are merged
+//! without a server.
+//!
+//! Offline is the same merge: this process opens the file system as a server does, serves nobody, and ends with a
+//! checkpoint, so that what was merged is in the metadata store and the next server reads no journal for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +37,7 @@ pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
 }
 
 pub(crate) fn recover(args: &Recover) -> Outcome {
-    if !args.id.is_empty() && !args.merge && !args.discard {
+    if !args.id.is_empty() && !args.merge && !args.discard && !args.offline {
         return Err(Failure::failed("say what becomes of it: --merge or --discard"));
     }
     let dir = state_dir(args.state_dir.as_ref())?;
@@ -41,7 +45,7 @@ pub(crate) fn recover(args: &Recover) -> Outcome {
     let client = Arc::new(client);
     let options = RealmsOptions { state_dir: dir.clone(), client: ClientOptions::default() };
     let realms = Realms::new(client.clone(), options);
-    let ended = match args.merge || args.discard {
+    let ended = match args.merge || args.discard || args.offline {
         true => end_all(args, &realms),
         false => list(args, &realms, &dir),
     };
@@ -75,6 +79,10 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
             let client = Client::embedded(server.clone(), options).map_err(Failure::failed)?;
             Ok((client, Some(server)))
         }
+        Err(error @ StartError::Held { .. }) if args.offline => Err(Failure::new(
+            Class::Busy,
+            format!("{error}; stop it first, or recover without --offline, through it"),
+        )),
         Err(StartError::Held { .. }) => Ok((connect(&Address::Unix(target::socket(&data)?))?, None)),
         Err(error) => Err(error.into()),
     }
@@ -120,9 +128,13 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
 fn end_all(args: &Recover, realms: &Realms) -> Outcome {
     let mut first = None;
     let (mut reports, mut count) = (Vec::new(), 0);
-    let found = match args.id.is_empty() {
+    let ids = match args.offline && args.id.is_empty() {
+        true => realms.offline().map_err(|error| failure(&error))?,
+        false => args.id.iter().map(|id| RealmId(*id)).collect(),
+    };
+    let found: Vec<_> = match ids.is_empty() && !args.offline {
         true => realms.recover(),
-        false => args.id.iter().map(|id| realms.adopt(RealmId(*id))).collect(),
+        false => ids.into_iter().map(|id| realms.adopt(id)).collect(),
     };
     for recovered in found {
         let ended = recovered.and_then(|realm| end(args, &realm));
@@ -143,6 +155,9 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
     }
     match args.json {
         true => println!("{}", Value::from(reports)),
+        false if count == 0 && first.is_none() && args.offline => {
+            println!("nothing waits to be merged offline");
+        }
         false if count == 0 && first.is_none() => println!("nothing is left of this file system"),
         false => {}
     }
