@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use chiton_client::{Caller, Service, ask};
 use chiton_namespace::Need;
-use chiton_proto::{Answer, Call};
+use chiton_proto::{Answer, Call, Query};
 use chiton_proto::{
     Claim, Foreign, FoundRows, Granted, MergeState, MergeWindow, Merged, ObjectAnswer, ObjectCall,
     OnConflict, RealmAnswer, RealmCall, RealmInfo,
 };
-use chiton_types::{Ino, Name, RealmId, Refusal, ShardId};
+use chiton_types::{Ino, Kind, Name, RealmId, Refusal, ShardId};
 
 use crate::error::RealmError;
 
@@ -120,6 +120,16 @@ impl ClaimCalls {
                 Ok((inodes, names))
             }
             _ => Err(RealmError::nonsense("an answer for other inodes than were asked for")),
+        }
+    }
+
+    /// The directory that has a path below `root` for everybody, if there is one.
+    pub(crate) fn directory(&self, root: Ino, path: &str) -> Result<Option<Ino>, RealmError> {
+        let query = Query::Resolve { from: root, path: path.as_bytes().to_vec(), follow: false };
+        match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
+            Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::Dir => Ok(Some(attr.ino)),
+            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            _ => Ok(None),
         }
     }
 

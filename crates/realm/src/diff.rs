@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chiton_namespace::{Event, Over};
 use chiton_proto::{Foreign, NEEDS_MAX};
 use chiton_server::Server;
-use chiton_types::{Ino, Name};
+use chiton_types::{Ino, Kind, Name};
 use hashbrown::HashMap;
 
 use crate::calls::ClaimCalls;
@@ -18,6 +18,7 @@ type Place = (Ino, Name);
 #[derive(Default)]
 struct Life {
     made: bool,
+    is_dir: bool,
     added: Vec<Place>,
     removed: Vec<Place>,
     written: bool,
@@ -56,9 +57,10 @@ impl Lives {
     /// One event more.
     pub(crate) fn note(&mut self, event: &Event) {
         match event {
-            Event::Make { parent, name, ino, .. } => {
+            Event::Make { parent, name, ino, kind, .. } => {
                 let life = self.of(*ino);
                 life.made = true;
+                life.is_dir = *kind == Kind::Dir;
                 life.gain((*parent, name.clone()));
             }
             Event::Link { parent, name, ino, .. } | Event::Restore { parent, name, ino, .. } => {
@@ -108,36 +110,36 @@ impl Lives {
     }
 
     /// The changes, with what others did to the same.
-    pub(crate) fn diff(&self, server: &Server, calls: &ClaimCalls, events: u64) -> Result<Diff, RealmError> {
+    pub(crate) fn diff(
+        &self,
+        server: &Server,
+        calls: &ClaimCalls,
+        root: Ino,
+        events: u64,
+    ) -> Result<Diff, RealmError> {
         let mut paths = Paths { server, last_place: &self.last_place, known: HashMap::new() };
-        let mut asked: Vec<(Change, Question)> = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
         for (ino, life) in &self.by_ino {
             for (kind, place, from) in life.changes() {
                 let path = match &place {
                     Some(place) => paths.of_place(place),
                     None => paths.of_inode(*ino),
                 };
-                let from = from.map(|place| paths.of_place(&place));
-                let question = match place.filter(|_| kind != ChangeKind::Removed) {
-                    Some(place) => Question::Name(place),
-                    None => Question::Inode(*ino),
-                };
-                asked.push((Change { path, kind, from }, question));
+                let was = from.as_ref().map(|place| paths.of_place(place));
+                let name = place.filter(|_| kind != ChangeKind::Removed);
+                // Of what is new nobody else knows anything but its name.
+                let inode = (kind != ChangeKind::Created && kind != ChangeKind::Linked) || name.is_none();
+                let dir = (kind == ChangeKind::Created && life.is_dir).then_some(*ino);
+                let change = Change { path, kind, from: was };
+                rows.push(Row { change, name, inode: inode.then_some(*ino), dir, theirs: None });
             }
         }
-        asked.sort_by(|a, b| a.0.cmp(&b.0));
+        rows.sort_by(|a, b| a.change.cmp(&b.change));
+        ask_all(calls, root, &mut rows)?;
         let mut diff = Diff { events, ..Diff::default() };
-        for some in asked.chunks(NEEDS_MAX) {
-            let foreign = ask(calls, some)?;
-            for ((change, _), foreign) in some.iter().zip(foreign) {
-                diff.changes.push(change.clone());
-                let theirs = match foreign {
-                    Foreign::Same => continue,
-                    Foreign::Changed => SideVersion::Changed,
-                    Foreign::Removed => SideVersion::Removed,
-                };
-                diff.conflicts.push((change.clone(), theirs));
-            }
+        for row in rows {
+            diff.changes.push(row.change.clone());
+            diff.conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
         Ok(diff)
     }
@@ -169,27 +171,60 @@ impl Life {
     }
 }
 
-/// What the server is asked about a change.
-enum Question {
-    Inode(Ino),
-    Name(Place),
+/// A change, and what the server is asked about it.
+struct Row {
+    change: Change,
+    name: Option<Place>,
+    inode: Option<Ino>,
+    /// It is a new directory.
+    dir: Option<Ino>,
+    theirs: Option<SideVersion>,
 }
 
-fn ask(calls: &ClaimCalls, asked: &[(Change, Question)]) -> Result<Vec<Foreign>, RealmError> {
-    let (mut inodes, mut names) = (Vec::new(), Vec::new());
-    for (_, question) in asked {
-        match question {
-            Question::Inode(ino) => inodes.push(*ino),
-            Question::Name(place) => names.push(place.clone()),
+/// Asks what others did. Where both sides made a directory of one name, it is one, and what is in it is asked for in theirs.
+fn ask_all(calls: &ClaimCalls, root: Ino, rows: &mut [Row]) -> Result<(), RealmError> {
+    let mut rest: Vec<&mut Row> = rows.iter_mut().collect();
+    while !rest.is_empty() {
+        let mut twins: HashMap<Ino, Ino> = HashMap::new();
+        for some in rest.chunks_mut(NEEDS_MAX / 2) {
+            ask(calls, some)?;
+            for row in some.iter_mut() {
+                let (Some(dir), Some(SideVersion::Changed)) = (row.dir, row.theirs) else { continue };
+                if let Some(theirs) = calls.directory(root, &row.change.path)? {
+                    twins.insert(dir, theirs);
+                    row.theirs = None;
+                }
+            }
         }
+        rest.retain_mut(|row| {
+            let theirs = row.name.as_ref().and_then(|(parent, _)| twins.get(parent).copied());
+            if let (Some(theirs), Some((parent, _))) = (theirs, &mut row.name) {
+                *parent = theirs;
+            }
+            theirs.is_some()
+        });
     }
+    Ok(())
+}
+
+fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
+    let inodes = rows.iter().filter_map(|row| row.inode).collect();
+    let names = rows.iter().filter_map(|row| row.name.clone()).collect();
     let (of_inodes, of_names) = calls.check(inodes, names)?;
     let (mut of_inodes, mut of_names) = (of_inodes.into_iter(), of_names.into_iter());
-    let next = |(_, question): &(Change, Question)| match question {
-        Question::Inode(_) => of_inodes.next(),
-        Question::Name(_) => of_names.next(),
-    };
-    Ok(asked.iter().map(next).map(|foreign| foreign.unwrap_or(Foreign::Same)).collect())
+    for row in rows {
+        let of_inode = row.inode.and_then(|_| of_inodes.next());
+        let of_name = row.name.as_ref().and_then(|_| of_names.next());
+        // Ours moves what theirs changed as it is.
+        let of_inode =
+            of_inode.filter(|foreign| row.change.kind != ChangeKind::Renamed || *foreign == Foreign::Removed);
+        row.theirs = match (of_name.unwrap_or(Foreign::Same), of_inode.unwrap_or(Foreign::Same)) {
+            (Foreign::Same, Foreign::Same) => None,
+            (Foreign::Changed, _) | (Foreign::Same, Foreign::Changed) => Some(SideVersion::Changed),
+            (Foreign::Removed, _) | (Foreign::Same, Foreign::Removed) => Some(SideVersion::Removed),
+        };
+    }
+    Ok(())
 }
 
 /// Paths from the subtree's root, without a `/` before them.

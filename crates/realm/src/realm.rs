@@ -45,6 +45,8 @@ pub struct Realm {
     merged: AtomicU64,
     /// Held by those who act in it, and alone by who ends it.
     gate: RwLock<()>,
+    /// What is done about conflicts now.
+    on_conflict: Mutex<OnConflict>,
     /// Why it is not merged by itself, if so.
     trouble: Mutex<Option<String>>,
     ended: AtomicBool,
@@ -175,6 +177,7 @@ impl Realm {
             .map_err(|e| RealmError::local(format!("a client of the decoupled subtree: {e}")))?;
         Ok(Realm {
             calls,
+            on_conflict: Mutex::new(policy.on_conflict),
             policy,
             branch,
             server,
@@ -295,6 +298,9 @@ impl Realm {
     /// Why not; what was merged by then is.
     pub fn sync(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
+        if let Some(report) = self.forbidden()? {
+            return Ok(report);
+        }
         let mut state = self.merging.lock();
         self.client.sync().map_err(|refusal| {
             RealmError::refused("what was written here cannot be made durable", refusal)
@@ -348,7 +354,19 @@ impl Realm {
             OnConflict::Overwrite => merge::OnConflict::Overwrite,
             OnConflict::Abort => merge::OnConflict::Abort,
             OnConflict::KeepBoth => merge::OnConflict::KeepBoth,
-        })
+        })?;
+        *self.on_conflict.lock() = on_conflict;
+        Ok(())
+    }
+
+    /// Where conflicts are forbidden: the report of a merge that does not begin, if there are any.
+    fn forbidden(&self) -> Result<Option<MergeReport>, RealmError> {
+        let others_act = self.branch.is_some() || self.policy.interfere == Interfere::Allow;
+        if *self.on_conflict.lock() != OnConflict::Abort || !others_act {
+            return Ok(None);
+        }
+        let report = MergeReport::of_conflicts(&self.diff()?);
+        Ok(report.stopped.then_some(report))
     }
 
     /// Merges everything, and the decoupling ends. What is asked of its client meanwhile waits, and is refused with
@@ -402,7 +420,7 @@ impl Realm {
         let mut lives = Lives::default();
         let place = self.server.journal_place();
         read_events(&*place, state.merged, cut, &mut |event| lives.note(event))?;
-        lives.diff(&self.server, &self.calls, cut.0 - state.merged.0)
+        lives.diff(&self.server, &self.calls, self.root(), cut.0 - state.merged.0)
     }
 
     /// Drops what is not merged, and the decoupling ends.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use chiton_namespace::merge::Conflict;
+use chiton_namespace::merge::{Conflict, Resolution};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
@@ -82,7 +82,44 @@ pub struct MergeReport {
     pub seconds: f64,
 }
 
+impl ConflictLine {
+    /// A conflict that a comparison found.
+    fn of_change(change: &Change, theirs: SideVersion) -> ConflictLine {
+        let is_new = matches!(change.kind, ChangeKind::Created | ChangeKind::Linked);
+        let ours = match change.kind {
+            ChangeKind::Created | ChangeKind::Linked => "new",
+            ChangeKind::Written | ChangeKind::Attributes => "changed",
+            ChangeKind::Renamed => "moved",
+            ChangeKind::Removed => "removed",
+        };
+        let theirs = match theirs {
+            SideVersion::Changed if is_new => "new",
+            SideVersion::Changed => "changed",
+            SideVersion::Removed => "removed",
+        };
+        ConflictLine {
+            path: change.path.clone(),
+            base: if is_new { "absent" } else { "present" }.to_owned(),
+            ours: ours.to_owned(),
+            theirs: theirs.to_owned(),
+            resolution: Resolution::Aborted.to_string(),
+            aside: None,
+        }
+    }
+}
+
 impl MergeReport {
+    /// Of a merge that does not begin, because of what a comparison found; not stopped if that is nothing.
+    pub(crate) fn of_conflicts(diff: &Diff) -> MergeReport {
+        let lines = diff.conflicts.iter().take(LINES_MAX);
+        MergeReport {
+            conflict_count: diff.conflicts.len() as u64,
+            conflicts: lines.map(|(change, theirs)| ConflictLine::of_change(change, *theirs)).collect(),
+            stopped: !diff.conflicts.is_empty(),
+            ..MergeReport::default()
+        }
+    }
+
     pub(crate) fn note_conflicts(&mut self, conflicts: &[Conflict]) {
         self.conflict_count += conflicts.len() as u64;
         let room = LINES_MAX.saturating_sub(self.conflicts.len());

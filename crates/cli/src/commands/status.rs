@@ -153,7 +153,8 @@ fn table(status: &Value) -> String {
     flatten("", status, &mut |name, value| {
         let (group, leaf) = name.rsplit_once('.').unwrap_or(("", name));
         // Of the many kinds of operations only those that happened say something; the journals are shown above.
-        if (group == "operations" && value.as_f64() == Some(0.0)) || name == "journals" {
+        let is_nothing = value.as_f64() == Some(0.0) || value.as_array().is_some_and(Vec::is_empty);
+        if (is_nothing && (group == "operations" || value.is_array())) || name == "journals" {
             return;
         }
         groups.entry(group.to_string()).or_default().push((leaf.replace('_', " "), shown(leaf, value)));
@@ -184,6 +185,13 @@ fn shown(name: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_none_has_no_row() {
+        let status = json!({ "decoupled": [], "decouplings": 0, "operations": { "link": 0, "rename": 2 } });
+        let rows: Vec<String> = table(&status).lines().map(|line| line.trim().to_owned()).collect();
+        assert_eq!(rows, ["", "decouplings  0", "", "OPERATIONS", "rename       2"]);
+    }
 
     #[test]
     fn a_journal_says_what_is_durable_where_and_how_far_behind() {

@@ -10,6 +10,7 @@ mod decoupled;
 mod disk;
 mod fencing;
 mod hostile;
+mod interference;
 mod offline;
 mod peer;
 mod restart;

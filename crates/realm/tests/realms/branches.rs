@@ -122,6 +122,9 @@ fn what_one_branch_merged_the_next_one_meets_as_others_doing() {
             }
             OnConflict::Abort => {
                 assert_eq!(read("/tree/both"), Ok(b"by one".to_vec()));
+                // Nothing was merged, of what does not contradict either.
+                assert_eq!(read("/tree/second-new"), Err(Refusal::NotFound));
+                assert_eq!(read("/tree/gone"), Ok(b"before".to_vec()));
                 // It is still there, and merges as the policy says when it is asked again.
                 let report = two.merge(&|_| {}).expect("merged");
                 assert!(report.ended && !report.stopped, "{report}");

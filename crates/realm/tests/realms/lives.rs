@@ -117,3 +117,59 @@ fn a_difference_names_what_a_merge_would_do_and_what_others_did() {
     let report = realm.merge(&|_| {}).expect("merged");
     assert_eq!(report.conflict_count, 1, "{report}");
 }
+
+/// Both sides made directories of one name: what is in them is compared, they are not in each other's way.
+#[test]
+fn directories_of_one_name_are_one_and_what_is_in_them_is_compared() {
+    for on_conflict in ["abort", "overwrite"] {
+        let site = Site::new();
+        let (ours, others) = (site.embedded(), site.connected());
+        let policy = format!("consistency: weak\ndurability: none\non_conflict: {on_conflict}\n");
+        let realm = ours.take("/job", &policy);
+        realm.client().mkdir_all("/out/deep").expect("made");
+        realm.client().create_file("/out/deep/ours", b"ours").expect("made");
+        others.client.mkdir_all("/job/out/deep").expect("made");
+        others.client.create_file("/job/out/deep/theirs", b"theirs").expect("made");
+        assert_eq!(realm.diff().expect("told").conflicts, []);
+        let report = realm.sync(&|_| {}).expect("merged so far");
+        assert!(!report.stopped && report.conflict_count == 0, "{report}");
+
+        realm.client().mkdir_all("/out/more").expect("made");
+        realm.client().create_file("/out/more/both", b"ours").expect("made");
+        others.client.mkdir_all("/job/out/more").expect("made");
+        others.client.create_file("/job/out/more/both", b"theirs").expect("made");
+        let found = realm.diff().expect("told").conflicts;
+        let found: Vec<_> = found.iter().map(|(change, theirs)| (&change.path[..], *theirs)).collect();
+        assert_eq!(found, [("out/more/both", SideVersion::Changed)]);
+        let report = realm.merge(&|_| {}).expect("merged");
+        assert_eq!((report.stopped, report.conflict_count), (on_conflict == "abort", 1), "{report}");
+        let expected: &[u8] = if report.stopped { b"theirs" } else { b"ours" };
+        assert_eq!(others.client.read_file("/job/out/more/both"), Ok(expected.to_vec()));
+        assert_eq!(others.client.read_file("/job/out/deep/ours"), Ok(b"ours".to_vec()));
+        assert_eq!(others.client.read_file("/job/out/deep/theirs"), Ok(b"theirs".to_vec()));
+    }
+}
+
+/// What another client's journal left in the object store goes when its decoupling is ended by force.
+#[test]
+fn objects_of_a_decoupling_that_was_ended_by_force_do_not_stay() {
+    let site = Site::new();
+    let ours = site.connected();
+    let realm = ours.take("/job", crate::site::IN_STORE);
+    realm.client().create_file("/f", &[1; 100_000]).expect("made");
+    realm.client().sync().expect("durable");
+    let objects = site.objects_of_realms();
+    assert!(objects() > 0, "the journal is there");
+    realm.abandon();
+    let all = ours.realms.list();
+    assert!(all.is_empty());
+    site.end_by_force(realm.id());
+    let begun = std::time::Duration::from_secs(60);
+    let world = chiton_world::RealWorld;
+    let start = chiton_world::World::monotonic(&world);
+    while objects() > 0 {
+        assert!(chiton_world::World::monotonic(&world) - start < begun, "{} objects stay", objects());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        site.server().checkpoint().expect("a checkpoint");
+    }
+}

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_proto::Address;
+use chiton_proto::{Address, Answer, Call, Claim, RealmAnswer, RealmCall};
 use chiton_realm::{Realm, RealmError, Realms, RealmsOptions};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_types::{Attr, Ino};
+use chiton_types::{Attr, Ino, RealmId};
 use chiton_world::sync::Mutex;
 use chiton_world::{RealWorld, SharedWorld};
 use tempfile::TempDir;
@@ -53,6 +53,21 @@ impl Site {
         self.server.lock().take();
     }
 
+    /// How many objects decoupled clients have in the store.
+    pub(crate) fn objects_of_realms(&self) -> impl Fn() -> usize {
+        let dir = self.dir.path().join("data/objects/decoupled");
+        move || count_files(&dir)
+    }
+
+    /// An administrator ends a decoupling.
+    pub(crate) fn end_by_force(&self, realm: RealmId) {
+        let client = Client::embedded(self.server(), ClientOptions::default()).expect("a session");
+        let claim = Claim { realm, generation: 0 };
+        let call = Call::Realm(Box::new(RealmCall::End { claim, force: true }));
+        let ended = chiton_client::ask(&**client.service(), &client.caller(), call).expect("ended");
+        assert_eq!(ended, Answer::Realm(RealmAnswer::Ended));
+    }
+
     /// Ends the server in order, and starts it again.
     pub(crate) fn restart(&self) {
         self.server().shutdown().expect("ended");
@@ -94,6 +109,11 @@ impl Site {
     pub(crate) fn connected(&self) -> Party {
         self.party(Client::connect(&self.address(), ClientOptions::default()).expect("connected"))
     }
+}
+
+fn count_files(dir: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| if e.path().is_dir() { count_files(&e.path()) } else { 1 }).sum()
 }
 
 impl Party {

@@ -15,6 +15,7 @@ mod interference;
 mod merge;
 mod rows;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_journal::FrameHeader;
@@ -28,6 +29,7 @@ use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, Sessi
 use hashbrown::HashMap;
 use smallvec::smallvec;
 
+use merge::Answered;
 pub(super) use merge::Merging;
 
 use crate::engine::driver::shard_of;
@@ -50,6 +52,8 @@ pub(crate) struct Realms {
     writers: Vec<u64>,
     /// Identity of the file system, for what is answered.
     filesystem: u64,
+    /// What merge calls were answered last.
+    told: BTreeMap<RealmId, Answered>,
 }
 
 /// An answer, and the position that must be durable before it is given.
@@ -91,9 +95,9 @@ impl Engine {
         self.session_ids().into_iter().chain(decoupled).collect()
     }
 
-    /// Decouplings that are not over.
-    pub(crate) fn decoupled_realms(&self) -> Vec<RealmId> {
-        self.ns.decouplings().map(|d| d.id).collect()
+    /// Decouplings that are not over, and the last that began.
+    pub(crate) fn decoupled_realms(&self) -> (Vec<RealmId>, RealmId) {
+        (self.ns.decouplings().map(|d| d.id).collect(), self.ns.decoupling_last())
     }
 
     /// Whether a claim is worth something in the hands of a session.
@@ -392,6 +396,7 @@ impl Engine {
     pub(super) fn drop_decoupling(&mut self, id: RealmId) {
         let Some(writer) = self.ns.decoupling(id).map(|d| d.map.writer()) else { return };
         self.commit_own(Event::DecouplingEnded { id });
+        self.realms.told.remove(&id);
         // Its blocks that nothing names are swept as those of a dead session.
         self.commands.push(Command::DropSession(SessionId(writer), self.position));
         self.leases.decoupled(self.ns.has_decouplings());

@@ -63,9 +63,11 @@ impl Shared {
         }
     }
 
-    /// Deletes the objects of decouplings that are over. At a start: a client that ends one does so itself.
+    /// Deletes the objects of decouplings that are over: of those that were ended by force, or in a crash. (A client that
+    /// ends one does so itself.)
     pub(crate) fn sweep_realm_objects(&self) {
-        let live: Vec<RealmId> = self.engine.lock().decoupled_realms();
+        // Those that begin from here on have higher numbers.
+        let (live, latest) = self.engine.lock().decoupled_realms();
         let mut after: Option<String> = None;
         while !self.is_stopping() {
             let page = match self.objects.list("decoupled/", after.as_deref(), NAMES_MAX) {
@@ -79,7 +81,7 @@ impl Shared {
             for object in &page {
                 let mut parts = object.key.split('/').skip(1);
                 let realm = parts.next().and_then(|part| part.parse().ok()).map(RealmId);
-                if realm.is_some_and(|realm| !live.contains(&realm))
+                if realm.is_some_and(|realm| realm <= latest && !live.contains(&realm))
                     && let Err(error) = self.objects.delete(&object.key)
                 {
                     return self

@@ -384,6 +384,53 @@ fn abort_stops_at_the_first_conflict_and_blind_sees_none() {
     assert_eq!(s.getattr(f).expect("there").0.mode, Mode(0o600));
 }
 
+/// The answer was lost: who asks again is told the same, and of another piece not.
+#[test]
+fn what_contradicted_is_told_again_to_who_asks_again() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let s = session(&server);
+    let root = s.mkdir(Ino::ROOT, "job");
+    let f = s.create(root, "f");
+    let granted = s.decouple(root, 1, ALLOW);
+    let change = chiton_namespace::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
+    s.op(Op::SetAttr { ino: f, change });
+    let first = call(granted.claim, window(0, 2), 0, &[chmod(f, 0o600)], false);
+    let second = [make(root, "mine", number(&granted, 0), Kind::File)];
+    let second = call(granted.claim, window(0, 2), 1, &second, true);
+    let told = answer(s.try_realm(first.clone()));
+    assert_eq!(told.conflicts.len(), 1);
+    let again = answer(s.try_realm(first.clone()));
+    assert_eq!((again.conflicts, again.state), (told.conflicts, told.state));
+    assert_eq!(answer(s.try_realm(second.clone())).conflicts, []);
+    assert_eq!(answer(s.try_realm(second)).conflicts, []);
+    assert_eq!(answer(s.try_realm(first)).conflicts, [], "who asks for the next has heard of the one before");
+}
+
+/// What is done about conflicts can be said anew, and holds after a crash.
+#[test]
+fn what_is_done_about_conflicts_can_be_said_anew() {
+    use chiton_namespace::merge::OnConflict;
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let s = session(&server);
+    let root = s.mkdir(Ino::ROOT, "job");
+    let f = s.create(root, "f");
+    let granted = s.decouple(root, 1, &format!("{ALLOW}\non_conflict: abort"));
+    let change = chiton_namespace::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
+    s.op(Op::SetAttr { ino: f, change });
+    let merge = call(granted.claim, window(0, 1), 0, &[chmod(f, 0o600)], true);
+    assert!(answer(s.try_realm(merge.clone())).stopped);
+    let claim = Claim { generation: 9, ..granted.claim };
+    let on_conflict = OnConflict::Overwrite;
+    let stale = s.try_realm(RealmCall::Resolve { claim, on_conflict });
+    assert_eq!(stale, Err(Failure::Refused(Refusal::Stale)));
+    answer(s.try_realm(RealmCall::Resolve { claim: granted.claim, on_conflict }));
+    let merged = answer(s.try_realm(merge));
+    assert_eq!((merged.stopped, merged.conflicts[0].resolution), (false, Resolution::Together));
+    assert_eq!(s.getattr(f).expect("there").0.mode, Mode(0o600));
+}
+
 #[test]
 fn others_give_their_leases_back_before_a_merge_changes_what_they_cache() {
     use std::sync::{Arc, Mutex};

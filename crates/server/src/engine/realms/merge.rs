@@ -44,6 +44,17 @@ pub(in crate::engine) struct Merging {
     conflicts: Vec<Conflict>,
 }
 
+/// What was answered last about a window of a decoupling, for a client that did not hear it: conflicts are told once. It
+/// is in memory only.
+#[derive(Debug)]
+pub(in crate::engine) struct Answered {
+    window: MergeWindow,
+    from: u64,
+    skipped: u64,
+    lost: Vec<(u64, String)>,
+    conflicts: Vec<Conflict>,
+}
+
 /// The merge call as it was asked.
 struct Asked<'a> {
     claim: Claim,
@@ -104,12 +115,16 @@ impl Engine {
                 self.may_change(m)?;
                 self.piece(&asked, &mut under_way, state, done, m)
             }
-            None => Ok(false),
+            None => {
+                self.tell_again(&asked, &mut under_way);
+                Ok(false)
+            }
         };
         match answer {
             Ok(stopped) => {
                 let state = self.ns.decoupling(claim.realm).expect("it is claimed").state;
                 let Merging { skipped, lost, conflicts, .. } = *under_way;
+                self.remember_told(&asked, skipped, &lost, &conflicts);
                 let position = self.journalled();
                 Ok(RealmAnswer::Merged(Merged { state, position, skipped, lost, conflicts, stopped }))
             }
@@ -118,6 +133,27 @@ impl Engine {
                 Err(stop)
             }
         }
+    }
+
+    /// A call that is done already, asked again: what it found is told again.
+    fn tell_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
+        let told = self.realms.told.get(&asked.claim.realm);
+        if let Some(told) = told.filter(|told| told.window == asked.window && told.from == asked.from) {
+            merging.skipped += told.skipped;
+            merging.lost.extend_from_slice(&told.lost);
+            merging.conflicts.extend_from_slice(&told.conflicts);
+        }
+    }
+
+    fn remember_told(&mut self, asked: &Asked<'_>, skipped: u64, lost: &[(u64, String)], found: &[Conflict]) {
+        let (realm, window, from) = (asked.claim.realm, asked.window, asked.from);
+        if lost.is_empty() && found.is_empty() {
+            // What nobody may miss is not replaced by a later call's nothing, unless that is of another piece.
+            self.realms.told.retain(|id, told| *id != realm || (told.window, told.from) == (window, from));
+            return;
+        }
+        let (lost, conflicts) = (lost.to_vec(), found.to_vec());
+        self.realms.told.insert(realm, Answered { window, from, skipped, lost, conflicts });
     }
 
     /// Merges events from the `done`-th of the window on. True if a conflict stops it.
