@@ -67,7 +67,7 @@ def says(ours, paper):
     batch = {phase: mean(ours, "batchfs", "processor", phase) for phase in ("unpack", "compile", "merge")}
     most = max(posix, key=posix.get)
     return (
-        f"In a posix subtree the server's processor is busy to {posix['unpack']:.0f} % while unpacking, {posix['compile']:.0f} % compiling and {posix['remove']:.0f} % removing: most in {most}"
+        f"In a posix subtree the server's processor is busy to {posix['unpack']:.0f} % while unpacking, {posix['compile']:.0f} % compiling and {posix['remove']:.0f} % removing: the most in the phase {most}"
         f"{', as in the paper, whose untar is the costliest phase' if most == 'unpack' else '; in the paper it is untar'}. In a batchfs subtree unpacking asks {batch['unpack']:.0f} % of it "
         f"and compiling {batch['compile']:.0f} %, what there is to do comes with the merge ({batch['merge']:.0f} %); content of files goes to the server's store in both. The network is the loopback device of "
         "this machine, of which all traffic is counted. The paper prints no numbers for this figure, so it has no curve here."

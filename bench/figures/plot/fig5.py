@@ -121,10 +121,9 @@ def baseline(ours, _paper):
 def says(ours, paper):
     bytes_each = ours.point("journal", "bytes of a create").value
     merge, rpcs = mechanism(ours, "merge", None), mechanism(ours, "ramdisk", None)
-    missing = "" if seconds(ours, "nonvolatile_apply") else " nonvolatile_apply is not measured."
+    missing = "" if seconds(ours, "nonvolatile_apply") else " nonvolatile_apply is not measured here."
     return (
-        f"A create takes {human(bytes_each)} bytes of journal (paper: about 2,500). Appending is so cheap here that everything else is a larger "
-        f"multiple of it: rpcs {human(rpcs.value)} times (paper 17.9), volatile_apply {human(merge.value)} times (paper 0.93), although both are "
-        "faster than there; a merge is validated here, and durable when it is over, which the paper's is not. Local and global persist write "
+        f"A create takes {human(bytes_each)} bytes of journal (paper: about 2,500). Against appending, rpcs take {human(rpcs.value)} times as long (paper 17.9) and volatile_apply "
+        f"{human(merge.value)} times (paper 0.93): a merge is validated here, and durable when it is over, which the paper's is not. Local and global persist write "
         f"while the job goes on, so what they add is what is left to write at its end; here both stores are on one disk.{missing}"
     )
