@@ -59,10 +59,9 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{}", bound[0])?;
     out.flush()?;
-    // Whoever started it is gone when this ends, however that happened.
+    // Whoever started it wants its end, or is gone.
     io::stdin().read_to_end(&mut Vec::new())?;
-    server.abandon();
-    Ok(())
+    Ok(server.shutdown()?)
 }
 
 /// A data directory whose journal is a prefix of its object store.

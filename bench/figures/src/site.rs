@@ -76,6 +76,13 @@ impl Site {
         self.dir.path().join(name)
     }
 
+    /// The server ends in order; its file system stays until this is dropped.
+    pub(crate) fn end_server(&mut self) -> Result<()> {
+        drop(self.server.stdin.take());
+        let status = self.server.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("the server ended with {status}").into()) }
+    }
+
     /// A client, and a place for its journals.
     pub(crate) fn party(&self, name: &str) -> Result<Party> {
         let client = Arc::new(self.client()?);

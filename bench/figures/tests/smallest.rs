@@ -51,6 +51,7 @@ fn fig5() {
                     "merge",
                     "append + global_persist",
                     "merge of what is in the object store",
+                    "nonvolatile_apply",
                 ],
             ),
             ("journal", &["bytes of a create"]),

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use chiton_realm::Realm;
+use chiton_client::{Client, ClientOptions};
+use chiton_realm::{Realm, Realms, RealmsOptions};
+use chiton_server::{Server, ServerOptions};
+use chiton_world::RealWorld;
 
 use crate::load::{create, names};
 use crate::setting::timed;
@@ -16,6 +19,11 @@ use crate::{Result, Setting, Table};
 const WEAK_GLOBAL: &str = "# Decoupled, its journal in the object store, merged when the job is done.\n\
     allocated_inodes: 100000\ninterfere_policy: block\nconsistency: append_client_journal + volatile_apply\n\
     durability: global_persist\n";
+
+/// In the object store, and merged from there while no server runs.
+const OFFLINE: &str = "# Decoupled, its journal in the object store, merged by a tool while no server runs.\n\
+    allocated_inodes: 100000\ninterfere_policy: block\n\
+    composition: append_client_journal + global_persist + nonvolatile_apply\n";
 
 /// The journal of a strong subtree as objects: bytes of one, and how many are on their way at a time, as the paper set it.
 const STREAM: (usize, usize) = (4 << 20, 40);
@@ -28,6 +36,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let deltafs = setting.policy("deltafs", None)?;
     let in_memory = setting.policy("ramdisk-decoupled", None)?;
     let weak_global = setting.policy("weak-global", Some(WEAK_GLOBAL))?;
+    let nonvolatile = setting.policy("offline", Some(OFFLINE))?;
     let mut table = Table::default();
     for run in 0..setting.scale.pick(1, 4, 5) {
         let mut add = |x: &str, seconds: f64| table.add("time", x, run, seconds, "s");
@@ -42,6 +51,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
         let global = alone(setting, &weak_global, &names)?;
         add("append + global_persist", global.created);
         add("merge of what is in the object store", global.merged);
+        add("nonvolatile_apply", offline(setting, &nonvolatile, &names)?);
         let bytes = local.journal_bytes as f64 / names.len() as f64;
         table.add("journal", "bytes of a create", run, bytes, "bytes");
         table.add("count", "creates", run, names.len() as f64, "creates");
@@ -87,4 +97,39 @@ fn alone(setting: &Setting, policy: &str, names: &[String]) -> Result<Alone> {
         return Err(format!("it was not merged: {report}").into());
     }
     Ok(Alone { created, merged, journal_bytes })
+}
+
+/// Seconds in which a process that serves nobody opens the file system, merges a journal that lies in the object store, and
+/// closes it.
+fn offline(setting: &Setting, policy: &str, names: &[String]) -> Result<f64> {
+    let mut site = Site::start(setting, Shape::default())?;
+    let party = site.party("state")?;
+    let realm = party.take("/job", policy)?;
+    create(realm.client(), realm.root(), names)?;
+    realm.client().sync().map_err(refused)?;
+    let id = realm.id();
+    drop(realm);
+    if let Some(error) = party.realms.close().pop() {
+        return Err(error.to_string().into());
+    }
+    drop(party);
+    site.end_server()?;
+    let data = site.path("data");
+    let ((), seconds) = timed(|| {
+        let server = Server::start(data.as_path(), ServerOptions::default(), Arc::new(RealWorld))
+            .map_err(|e| e.to_string())?;
+        let client =
+            Arc::new(Client::embedded(server.clone(), ClientOptions::default()).map_err(|e| e.to_string())?);
+        let options = RealmsOptions { state_dir: site.path("tool"), client: ClientOptions::default() };
+        let realms = Realms::new(client.clone(), options);
+        let realm = realms.adopt(id).map_err(|e| e.to_string())?;
+        let report = realm.merge(&|_| {}).map_err(|e| e.to_string())?;
+        if !report.ended || report.lost_count > 0 {
+            return Err(format!("it was not merged: {report}").into());
+        }
+        client.sync().map_err(refused)?;
+        drop((realm, realms, client));
+        Ok(server.shutdown()?)
+    })?;
+    Ok(seconds)
 }
