@@ -21,7 +21,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let ramdisk = setting.policy("ramdisk", None)?;
     let durable = setting.policy("posix-durable", Some(DURABLE))?;
     let names = names(setting.scale.pick(50, 2_000, 100_000));
-    let few = &names[..setting.scale.pick(5, 30, 500)];
+    let few = &names[..setting.scale.pick(5, 10, 500)];
     let journal = |dispatch| Some((SEGMENT, dispatch));
     let curves: [Curve<'_>; 6] = [
         ("no journal", &ramdisk, None, &names),

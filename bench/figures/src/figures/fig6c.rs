@@ -30,9 +30,9 @@ struct Took {
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
     let scale = setting.scale;
-    let seconds = scale.pick(0.02, 6.0, 60.0);
+    let seconds = scale.pick(0.02, 5.0, 60.0);
     let intervals: &[f64] =
-        scale.pick(&[0.0, 1.0], &[0.0, 1.0, 2.0, 5.0], &[0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 25.0]);
+        scale.pick(&[0.0, 1.0], &[0.0, 1.0, 2.5], &[0.0, 1.0, 2.0, 5.0, 10.0, 15.0, 25.0]);
     let paced = Job { updates: (PACE * seconds) as usize, rounds: rounds_in(1.0 / PACE) };
     let flat_out = Job { updates: scale.pick(500, 400_000, 4_000_000), rounds: 0 };
     let flat_out_interval = scale.pick(1.0, 0.2, 1.0);
