@@ -11,7 +11,7 @@
 //! - It outlives its processes: it has a journal, and a client that dies leaves it as that journal has it.
 //! - What others do in the directory goes on, and is not seen in the branch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +132,15 @@ impl Realms {
     /// # Errors
     /// The server does not say, or the state directory cannot be read.
     pub fn branches(&self, root: Option<Ino>) -> Result<Vec<Branch>, RealmError> {
-        self.infos(root)?.into_iter().map(|info| self.with_left(info)).collect()
+        let look = |info| {
+            let mut branch = self.with_left(info)?;
+            if let (None, Some(state_dir)) = (&branch.left, branch.state_dir()) {
+                // Another user's may not be looked at.
+                branch.left = self.left_in(&state_dir, &branch.info).unwrap_or_default();
+            }
+            Ok(branch)
+        };
+        self.infos(root)?.into_iter().map(look).collect()
     }
 
     fn infos(&self, root: Option<Ino>) -> Result<Vec<RealmInfo>, RealmError> {
@@ -202,9 +210,13 @@ impl Realms {
     }
 
     fn with_left(&self, info: RealmInfo) -> Result<Branch, RealmError> {
-        let dir = Home::dir_of(&self.options.state_dir, self.global.filesystem(), info.claim.realm);
-        let left = if Home::is_at(&dir) { Some(Home::look(&dir)?) } else { None };
+        let left = self.left_in(&self.options.state_dir, &info)?;
         Ok(Branch { info, left })
+    }
+
+    fn left_in(&self, state_dir: &Path, info: &RealmInfo) -> Result<Option<Left>, RealmError> {
+        let dir = Home::dir_of(state_dir, self.global.filesystem(), info.claim.realm);
+        if Home::is_at(&dir) { Home::look(&dir).map(Some) } else { Ok(None) }
     }
 }
 

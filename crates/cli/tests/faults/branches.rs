@@ -7,19 +7,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::rig::{Mounted, Process, Scratch, chiton, until};
+use crate::rig::{Mounted, Process, Scratch, chiton, is_root, until};
 use crate::seen::{assert_same, look, plant};
 use crate::two::{Two, done, refused, text};
 
 /// A branch's mount in the foreground; `options` go to the command.
-fn mount_branch(two: &Two, name: &str, options: &[&str]) -> Mounted {
-    let scratch: &Scratch = &two.scratch;
+fn mount_branch(scratch: &Scratch, tree: &Path, name: &str) -> Mounted {
     let (dir, log) = (scratch.path(&format!("at-{name}")), scratch.path(&format!("{name}.log")));
     fs::create_dir_all(&dir).expect("a mount point");
     let before = fs::read_to_string(&log).unwrap_or_default().matches("mounted on").count();
     let mut command = chiton();
-    command.args(["branch", "mount", "--foreground"]).args(options);
-    command.arg(two.near.path("tree")).arg(name).arg(&dir);
+    command.args(["branch", "mount", "--foreground"]).arg(tree).arg(name).arg(&dir);
     let mut process = Process::start(command, log);
     process.says("mounted on", before + 1);
     Mounted { process, dir }
@@ -47,7 +45,7 @@ impl Branched {
     }
 
     fn mount(&self, name: &str) -> Mounted {
-        mount_branch(&self.two, name, &[])
+        mount_branch(&self.two.scratch, &self.tree, name)
     }
 
     fn json(&self, words: &[&str]) -> Value {
@@ -190,4 +188,88 @@ fn what_was_synced_in_a_branch_survives_a_killed_mount() {
     assert_eq!(fs::read(b.tree.join("dir/file1")).expect("merged"), b"by one");
     let gone = fs::metadata(again.path("dir")).expect_err("the mount is gone");
     assert!(matches!(gone.kind(), ErrorKind::NotFound | ErrorKind::NotConnected), "{gone}");
+}
+
+/// A mount with the server inside, which holds everything as long as it is alone.
+#[test]
+fn a_mount_with_the_server_inside_has_branches_too() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let state = text(&scratch.path("state")).to_owned();
+    let base = Mounted::embedded(&scratch, &["--state-dir", &state]);
+    let tree = base.path("tree");
+    fs::create_dir(&tree).expect("a directory");
+    plant(&tree);
+    // Written, and not handed over yet.
+    let mut writer = fs::File::create(tree.join("late")).expect("a file");
+    std::io::Write::write_all(&mut writer, b"before").expect("a write");
+    let was = look(&tree);
+    for name in ["one", "two"] {
+        done(&["branch", "create", text(&tree), name, "--state-dir", &state]);
+    }
+    std::io::Write::write_all(&mut writer, b" and after").expect("it goes on");
+    drop(writer);
+    let (one, two) = (mount_branch(&scratch, &tree, "one"), mount_branch(&scratch, &tree, "two"));
+    assert_same(&was, &look(&one.dir));
+    work(&one.dir, "one");
+    work(&tree, "base");
+    let mut expected = was.clone();
+    assert_same(&expected, &look(&two.dir));
+    two.unmount();
+    expected = look(&one.dir);
+    one.unmount();
+    done(&["branch", "delete", text(&tree), "two"]);
+    let report = done(&["branch", "merge", "--json", text(&tree), "one"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["ended"], true, "{report}");
+    let after = look(&tree);
+    assert_eq!(after[Path::new("late")].content, b"before and after");
+    assert_eq!(after[Path::new("dir/file1")].content, b"by one");
+    assert_eq!(after[Path::new("made by one")].content, expected[Path::new("made by one")].content);
+    assert!(after.contains_key(Path::new("made by base")));
+    base.unmount();
+    // Nothing of a branch stays, in the metadata store either.
+    done(&["fsck", "--content", text(&scratch.data())]);
+    assert_eq!(fs::read_dir(&state).map_or(0, Iterator::count), 0);
+}
+
+/// Several agents, each with a branch of its own, at once: from its making to its merge.
+#[test]
+fn many_branches_live_their_lives_at_once() {
+    let Some(b) = Branched::new() else { return };
+    let names: Vec<String> = (0..5).map(|n| format!("agent{n}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            let b = &b;
+            scope.spawn(move || {
+                b.create(name);
+                let mounted = b.mount(name);
+                for round in 0..20 {
+                    let dir = mounted.path(&format!("{name}/{round}"));
+                    fs::create_dir_all(&dir).expect("directories");
+                    fs::write(dir.join("result"), format!("{name} {round}")).expect("a write");
+                    fs::write(mounted.path("dir/file0"), format!("{name} {round}")).expect("a write");
+                }
+                assert!(done(&["branch", "diff", text(&b.tree), name]).contains("result"));
+                if name != "agent0" {
+                    mounted.unmount();
+                }
+                let report = b.json(&["merge", text(&b.tree), name]);
+                assert_eq!((&report["ended"], &report["lost_count"]), (&true.into(), &0.into()), "{report}");
+            });
+        }
+    });
+    for name in &names {
+        for round in 0..20 {
+            let result = b.tree.join(format!("{name}/{round}/result"));
+            assert_eq!(fs::read_to_string(result).expect("merged"), format!("{name} {round}"));
+        }
+    }
+    let last = fs::read_to_string(b.tree.join("dir/file0")).expect("one of them");
+    assert!(last.ends_with(" 19"), "{last}");
+    assert_same(&look(&b.tree), &look(&b.two.far.path("tree")));
+    assert!(b.names().is_empty() && b.two.decouplings().is_empty());
+    assert_eq!(fs::read_dir(&b.state).expect("a listing").count(), 0, "nothing stays");
 }

@@ -55,6 +55,11 @@ impl Commits {
         self.engine_wants.fetch_min(position.0, Ordering::Relaxed);
     }
 
+    /// Whether the engine waits for a position up to this one.
+    pub(crate) fn engine_waits_for(&self, upto: Position) -> bool {
+        self.engine_wants.load(Ordering::Relaxed) <= upto.0
+    }
+
     /// The engine waits for this position now, or for none.
     pub(crate) fn engine_waits_only(&self, position: Option<Position>) {
         self.engine_wants.store(position.map_or(u64::MAX, |position| position.0), Ordering::Relaxed);

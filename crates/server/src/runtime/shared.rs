@@ -312,6 +312,9 @@ impl Shared {
             if engine.run(m) != Progress::Idle {
                 self.commits.pump_bell.ring();
             }
+            if let Some(position) = engine.durable_wanted() {
+                self.commits.engine_waits(position);
+            }
         }
         self.append(&mut engine, m);
         if engine.wants_numbers() {
@@ -349,6 +352,10 @@ impl Shared {
                 engine.frames_taken();
                 self.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
                 self.note_backlog(position);
+                if self.commits.engine_waits_for(position) {
+                    // Who parked asked for a commit before these frames were there.
+                    self.journal.request_commit();
+                }
                 if self.oldest.0.load(Ordering::Relaxed) <= m.durable.0 {
                     self.oldest.0.store(position.0, Ordering::Relaxed);
                     self.oldest.1.store(m.mono.as_millis() as u64, Ordering::Relaxed);

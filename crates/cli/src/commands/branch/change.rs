@@ -1,6 +1,5 @@
 //! Making, comparing, merging and dropping branches.
 
-use std::path::Path;
 use std::time::Duration;
 
 use chiton_mount::{ControlRequest, GiveBack};
@@ -17,7 +16,7 @@ use crate::progress::Work;
 
 /// How often, and for how long, the end of a mount is waited for that was taken away.
 const LOOK: Duration = Duration::from_millis(10);
-const LOOKS: u32 = 1_000;
+const LOOKS: u32 = 200;
 
 pub(super) fn create(args: &Create) -> Outcome {
     let at = &args.at;
@@ -114,9 +113,11 @@ fn user(branch: &Branch) -> Option<&User> {
 /// Asks the mount of a branch. If the branch is over then, its end is waited for.
 fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
     let done = Place::at(tree.root.0, user.control.clone()).ask(request)?;
-    let process = format!("/proc/{}", user.pid);
+    let words = format!("/proc/{}/cmdline", user.pid);
     for _ in 0..LOOKS {
-        if done.report["ended"] != true || !Path::new(&process).exists() {
+        // One that has ended has no words, also as long as nobody has asked how.
+        let is_there = std::fs::read(&words).is_ok_and(|words| !words.is_empty());
+        if done.report["ended"] != true || !is_there {
             return Ok(done);
         }
         std::thread::sleep(LOOK);
