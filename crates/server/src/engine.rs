@@ -350,7 +350,13 @@ impl Engine {
     /// Tries requests again that have reason to hope. To be called, with what it needs, until it is idle.
     pub fn run(&mut self, m: &Moment) -> Progress {
         for _ in 0..RUN_TASKS {
-            let (task, resend) = match self.resends.pop_front() {
+            let resend = match m.health {
+                Health::Good => self.resends.pop_front(),
+                // What was answered before a crash is not lost because there is no space just now: all wait.
+                _ if !self.resends.is_empty() => return Progress::Idle,
+                _ => None,
+            };
+            let (task, resend) = match resend {
                 Some(task) => (task, true),
                 None => match self.ready.pop_front() {
                     Some(task) => (task, false),

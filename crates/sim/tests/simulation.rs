@@ -5,7 +5,7 @@ use std::time::Duration;
 use chiton_sim::canary::Canary;
 use chiton_sim::history::Action;
 use chiton_sim::keep::Keep;
-use chiton_sim::plan::{self, Fault, SHARED, Step};
+use chiton_sim::plan::{self, Fault, OWN, SHARED, Step};
 use chiton_sim::run::run;
 use chiton_sim::shrink::shrink;
 
@@ -109,4 +109,29 @@ fn nobody_believes_what_a_restarted_server_lets_others_change() {
         (Duration::from_millis(2_100), Fault::CrashServer { down: Duration::from_millis(100) }),
     ];
     assert_eq!(run(&plan, None).violations, []);
+}
+
+/// S26 on a disk that is full when the resends of a restarted server are due: they wait for space.
+#[test]
+fn what_was_answered_is_not_lost_because_the_disk_is_full_after_a_restart() {
+    let step = |ms, action| Step { pause: Duration::from_millis(ms), action };
+    let make = |ms, name: &str| step(ms, Action::Mkdir { path: format!("{OWN}/{name}") });
+    let mut plan = plan::draw(1, 1);
+    (plan.setup.session_ms, plan.setup.grace_ms) = (20_000, 3_000);
+    (plan.setup.drift_ppm, plan.setup.delay_us_max) = (vec![0; 3], 120);
+    plan.clients = vec![vec![make(100, "d0"), make(1_000, "d0/e")], vec![make(10, "d0"), make(10_000, "d1")]];
+    plan.faults = vec![
+        // Nothing of what was answered lately is durable.
+        (Duration::from_millis(112), Fault::CrashServer { down: Duration::from_millis(100) }),
+        // The server waits for the other client, and then there is no space.
+        (Duration::from_millis(150), Fault::PauseClient { client: 1, time: Duration::from_secs(12) }),
+        (Duration::from_millis(2_000), Fault::FullDisk { time: Duration::from_secs(4) }),
+    ];
+    for seed in 0..20 {
+        for whole in [false, true] {
+            plan.seed = seed;
+            plan.setup.whole = whole;
+            assert_eq!(run(&plan, None).violations, [], "seed {seed}, whole segments: {whole}");
+        }
+    }
 }
