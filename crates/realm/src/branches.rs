@@ -26,7 +26,6 @@ use crate::error::RealmError;
 use crate::home::{Home, Left, Record};
 use crate::realm::{Realm, policy_of};
 use crate::realms::Realms;
-use crate::remote::Remote;
 
 /// How often, and for how long, it is looked whether a branch is free.
 const LOOKS: u32 = 20;
@@ -202,9 +201,6 @@ impl Realms {
         // As its latest client: what any other says is refused from here on.
         let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
-        if is_global {
-            Remote { calls: calls.clone() }.remove()?;
-        }
         calls.end(false)?;
         home.map_or(Ok(()), Home::remove)
     }

@@ -23,6 +23,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RealmError;
+use crate::options::Journals;
 
 const VERSION: u32 = 1;
 /// The file that says what was granted.
@@ -155,7 +156,10 @@ impl Home {
     }
 
     /// Where the journal's segments are.
-    pub(crate) fn place(&self) -> Result<Arc<dyn Place>, RealmError> {
+    pub(crate) fn place(&self, elsewhere: Option<&Journals>) -> Result<Arc<dyn Place>, RealmError> {
+        if let Some(journals) = elsewhere {
+            return journals(&self.dir).map_err(RealmError::journal);
+        }
         Ok(Arc::new(FilePlace::open(&self.dir.join("journal")).map_err(RealmError::journal)?))
     }
 

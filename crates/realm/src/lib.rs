@@ -41,7 +41,7 @@ mod report;
 pub use branches::{BRANCH_POLICY, Branch};
 pub use error::RealmError;
 pub use home::{Left, User};
-pub use options::RealmsOptions;
+pub use options::{Journals, RealmsOptions};
 pub use realm::{Inside, Realm};
 pub use realms::Realms;
 pub use report::{

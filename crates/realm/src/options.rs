@@ -1,8 +1,10 @@
 //! What a caller chooses about decoupled subtrees.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chiton_client::ClientOptions;
+use chiton_journal::Place;
 
 /// Settings of [`crate::Realms`].
 #[derive(Clone)]
@@ -13,3 +15,9 @@ pub struct RealmsOptions {
     /// Settings of the clients in the subtrees.
     pub client: ClientOptions,
 }
+
+/// Gives the place of the journal of a decoupling, by the directory that it has in the state directory.
+///
+/// # Errors
+/// In words: it cannot be opened.
+pub type Journals = Arc<dyn Fn(&Path) -> Result<Arc<dyn Place>, String> + Send + Sync>;

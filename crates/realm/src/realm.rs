@@ -18,6 +18,7 @@ use crate::diff::Lives;
 use crate::error::RealmError;
 use crate::home::{Home, User};
 use crate::merge::Merger;
+use crate::options::Journals;
 use crate::remote::Remote;
 use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
 use crate::windows::read_events;
@@ -41,6 +42,8 @@ pub struct Realm {
     remote: Option<Remote>,
     /// How far merging is; held while something is merged.
     merging: Mutex<MergeState>,
+    /// A merge failed, and what it merged may not be durable.
+    unsettled: AtomicBool,
     /// Copy of `merging`'s position, for those who only look.
     merged: AtomicU64,
     /// Held by those who act in it, and alone by who ends it.
@@ -64,6 +67,7 @@ pub(crate) struct Opening {
     pub(crate) granted: Granted,
     pub(crate) branch: Option<Name>,
     pub(crate) home: Option<Home>,
+    pub(crate) journals: Option<Journals>,
     pub(crate) journal_at: String,
 }
 
@@ -77,13 +81,13 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 impl Realm {
     /// Starts the engine: over what the journal says, if there is one.
     pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
-        let Opening { global, options, granted, branch, home, journal_at } = opening;
+        let Opening { global, options, granted, branch, home, journals, journal_at } = opening;
         let policy = policy_of(&granted.policy)?;
         let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
         let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
         let place: Arc<dyn Place> = match (policy.durability(), &home, &remote) {
             (Durability::None, ..) => Arc::new(MemoryPlace::new(Shape::Grows)),
-            (Durability::Local, Some(home), _) => home.place()?,
+            (Durability::Local, Some(home), _) => home.place(journals.as_ref())?,
             (Durability::Global, _, Some(remote)) => Arc::new(remote.clone()),
             (level, ..) => {
                 let what =
@@ -117,6 +121,12 @@ impl Realm {
             (None, Some(home)) => home.record().used.iter().map(|n| Ino(*n)).collect(),
             (None, None) => Vec::new(),
         };
+        if granted.claim.generation > 1 {
+            // What an earlier client made and its journal has lost had numbers too, and these are never used again.
+            used.extend(
+                granted.ranges.iter().filter(|(first, end)| first < end).map(|(_, end)| Ino(end.0 - 1)),
+            );
+        }
         let base = Arc::new(ServerBase { calls: calls.clone(), blocks: blocks.clone(), durable });
         let start = |merged: Position, used: &[Ino]| {
             Server::start_realm(RealmStart {
@@ -188,6 +198,7 @@ impl Realm {
             remote,
             merged: AtomicU64::new(state.merged.0),
             merging: Mutex::new(state),
+            unsettled: AtomicBool::new(false),
             gate: RwLock::default(),
             trouble: Mutex::new(trouble),
             ended: AtomicBool::new(false),
@@ -438,9 +449,6 @@ impl Realm {
 
     /// The server is told that it is over.
     fn end(&self) -> Result<(), RealmError> {
-        if let Some(remote) = &self.remote {
-            remote.remove()?;
-        }
         self.calls.end(false)
     }
 
@@ -475,9 +483,17 @@ impl Realm {
         progress: &dyn Fn(MergeProgress),
     ) -> Result<MergeReport, RealmError> {
         self.server.wait_durable(cut).map_err(RealmError::journal)?;
+        if self.unsettled.load(Ordering::Acquire) {
+            // The last merge failed in the midst: what it has heard may be lost with the server.
+            let asked = self.calls.calls.service.commit(Position(0));
+            asked.map_err(|refusal| RealmError::refused("what was merged is not durable", refusal))?;
+            *state = self.calls.state()?;
+        }
         if state.merged >= cut {
+            self.unsettled.store(false, Ordering::Release);
             return Ok(MergeReport::default());
         }
+        self.unsettled.store(true, Ordering::Release);
         // Whoever goes on after a crash replays only what is not merged, and must not use these numbers again.
         let used = self.server.numbers().used;
         match (&self.remote, &mut *self.home.lock()) {
@@ -495,6 +511,9 @@ impl Realm {
         };
         let report = merger.run(state, cut);
         self.merged.store(state.merged.0, Ordering::Relaxed);
+        if report.is_ok() {
+            self.unsettled.store(false, Ordering::Release);
+        }
         report
     }
 

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use crate::calls::{Calls, ClaimCalls};
 use crate::error::RealmError;
 use crate::home::{Home, Left, Record};
-use crate::options::RealmsOptions;
+use crate::options::{Journals, RealmsOptions};
 use crate::realm::{Opening, Realm, policy_of};
 use crate::triggers::watch;
 
@@ -25,6 +25,8 @@ pub struct Realms {
     pub(crate) global: Arc<Client>,
     pub(crate) calls: Calls,
     pub(crate) options: RealmsOptions,
+    /// Where journals of `durability: local` are, if not in files of the state directory.
+    journals: Option<Journals>,
     open: RwLock<Vec<Arc<Realm>>>,
     /// How many are open: nothing is looked up where there are none.
     count: AtomicUsize,
@@ -35,11 +37,21 @@ pub struct Realms {
 impl Realms {
     /// None yet.
     pub fn new(global: Arc<Client>, options: RealmsOptions) -> Arc<Realms> {
+        Realms::begin(global, options, None)
+    }
+
+    /// The same, with journals of `durability: local` elsewhere than in files: on disks of a simulation.
+    pub fn with_journals(global: Arc<Client>, options: RealmsOptions, journals: Journals) -> Arc<Realms> {
+        Realms::begin(global, options, Some(journals))
+    }
+
+    fn begin(global: Arc<Client>, options: RealmsOptions, journals: Option<Journals>) -> Arc<Realms> {
         let calls = Calls { service: global.service().clone() };
         Arc::new(Realms {
             global,
             calls,
             options,
+            journals,
             open: RwLock::default(),
             count: AtomicUsize::new(0),
             places: Mutex::default(),
@@ -109,6 +121,7 @@ impl Realms {
             granted,
             branch,
             home,
+            journals: self.journals.clone(),
             journal_at: self.journal_at(),
         })?);
         if realm.branch().is_none() {

@@ -7,6 +7,7 @@
 //!
 //! Invariants:
 //! - What was put is durable when the server has answered.
+//! - The server deletes all of it when the decoupling is over.
 //! - Only who holds the latest claim can write; a journal that another goes on with is fenced besides, as in a bucket.
 
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
@@ -76,12 +77,6 @@ impl Remote {
         Ok(numbers.iter().map(|number| Ino(u64::from_le_bytes(*number))).collect())
     }
 
-    /// Nothing stays. To be called while the decoupling is there.
-    pub(crate) fn remove(&self) -> Result<(), RealmError> {
-        // The journal goes from its end: what is left of it in between is a journal still.
-        self.names("")?.iter().rev().try_for_each(|(name, _)| self.delete(name))
-    }
-
     fn key(number: u64) -> String {
         format!("{SEGMENTS}{number:016x}")
     }
@@ -95,7 +90,10 @@ impl Remote {
 fn sort(error: RealmError) -> PlaceError {
     match error.refusal() {
         Refusal::NoSpace => PlaceError::NoSpace(error.to_string()),
-        Refusal::NotConnected | Refusal::Interrupted => PlaceError::Transient(error.to_string()),
+        // What the server could not do with its store just now it may be able to do later.
+        Refusal::NotConnected | Refusal::Interrupted | Refusal::Io => {
+            PlaceError::Transient(error.to_string())
+        }
         _ => PlaceError::Failed(error.to_string()),
     }
 }

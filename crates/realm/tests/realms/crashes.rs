@@ -152,6 +152,7 @@ fn what_is_in_the_object_store_is_gone_on_with_from_another_machine() {
         let expected = tree(again.client(), "/");
         merge(&again);
         assert_eq!(tree(&later.client, "/job"), expected);
+        site.server().tidy().expect("tidied");
         let kept = site.server().objects().list("decoupled/", None, 10).expect("listed");
         assert_eq!(kept, [], "something stays of it");
     }

@@ -69,10 +69,17 @@ impl Engine {
                 }
             }
         }
+        if asked.again.is_some() && m.health != Health::Good {
+            // It was answered, or may have been: it is not given up because nothing can be written just now.
+            return Err(Stop::Wait(Wait::Room));
+        }
         self.may_change(m)?;
         if asked.slot != Slot::SERVER {
-            self.may_operate(asked.op)?;
-            // What was answered before a crash is carried out again as it was.
+            // What was answered before a crash is carried out again as it was, also where the end of a decoupling, after
+            // which it was asked for, is lost.
+            if asked.again.is_none_or(|again| again.position == Position(0)) {
+                self.may_operate(asked.op)?;
+            }
             if asked.again.is_none() {
                 self.decoupled_first(asked)?;
             }

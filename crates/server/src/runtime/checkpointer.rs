@@ -18,6 +18,7 @@ use chiton_namespace::RowChange;
 use chiton_types::{Position, Put, Take};
 
 use crate::runtime::backlog::{Backlog, Situation};
+use crate::runtime::realm_objects::Seen;
 use crate::runtime::shared::Shared;
 
 /// Rows that are encoded in one hold of the engine's lock.
@@ -33,7 +34,7 @@ impl Shared {
     /// Runs until the server stops.
     pub(crate) fn checkpointer(&self) {
         self.list_dead_writers();
-        self.sweep_realm_objects();
+        let mut realms = Seen::default();
         while !self.is_stopping() {
             self.checkpoint_bell.wait(LOOK);
             if self.is_stopping() {
@@ -52,6 +53,7 @@ impl Shared {
                 }
             }
             self.sweep_writers();
+            self.sweep_realm_objects(&mut realms);
             self.compact();
         }
     }

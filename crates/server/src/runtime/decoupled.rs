@@ -200,6 +200,7 @@ impl Shared {
     /// Fetches numbers when they run short, until the server stops.
     pub(crate) fn number_keeper(&self) {
         let Some(base) = self.base.clone() else { return };
+        let mut told = false;
         while !self.is_stopping() {
             let wanted = self.engine.lock_as_it_is().numbers_wanted();
             let Some((shard, count)) = wanted else {
@@ -207,17 +208,30 @@ impl Shared {
                 continue;
             };
             match base.grant(shard, count) {
-                Ok(ranges) => self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges))),
+                Ok(ranges) => {
+                    told = false;
+                    self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges)));
+                }
                 Err(why) => {
-                    self.note_error(&format!(
-                        "no more inode numbers for this decoupled subtree, so nothing can be created when those it \
-                         has are used up: {why}; `allocated_inodes` of the policy says how many it begins with"
-                    ));
+                    if !std::mem::replace(&mut told, true) {
+                        self.note_error(&format!(
+                            "no more inode numbers for this decoupled subtree, so nothing can be created when those \
+                             it has are used up: {why}; `allocated_inodes` of the policy says how many it begins with"
+                        ));
+                    }
                     self.with_engine(|engine, _| engine.numbers_granted(None));
-                    self.numbers_bell.wait(PAUSE);
+                    self.leave_base_alone();
                     self.with_engine(|engine, _| engine.ask_again());
                 }
             }
+        }
+    }
+
+    /// Waits a while, however often numbers are asked for meanwhile.
+    fn leave_base_alone(&self) {
+        let until = self.world.monotonic() + PAUSE;
+        while !self.is_stopping() && self.world.monotonic() < until {
+            self.numbers_bell.wait(PAUSE);
         }
     }
 }
@@ -317,4 +331,71 @@ fn path_of(ns: &Namespace, ino: Ino) -> Result<Vec<u8>, Fault> {
     }
     path.extend(ns.name_held(attr.parent, ino)?);
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use chiton_journal::{MemoryPlace, Shape};
+    use chiton_world::SeededWorld;
+
+    use super::*;
+
+    /// A server that is away.
+    #[derive(Default)]
+    struct Away(AtomicU64);
+
+    impl Base for Away {
+        fn fetch(&self, _: &[Need]) -> Result<Vec<Fetched>, String> {
+            Err("away".to_owned())
+        }
+
+        fn grant(&self, _: ShardId, _: u64) -> Result<Vec<(Ino, Ino)>, String> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Err("away".to_owned())
+        }
+
+        fn sync_blocks(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_server_that_gives_no_numbers_is_left_alone_however_many_are_wanted() {
+        let (base, world) = (Arc::new(Away::default()), Arc::new(SeededWorld::new(1)));
+        let start = RealmStart {
+            filesystem: 1,
+            journal: 2,
+            shards: 4,
+            root: Ino(9),
+            policy: Policy::default(),
+            inode_count: 1,
+            writer: SessionId(7),
+            ranges: Vec::new(),
+            used: Vec::new(),
+            merged: Position(0),
+            base: base.clone(),
+            place: Arc::new(MemoryPlace::new(Shape::Grows)),
+            options: ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() },
+            world: world.clone(),
+        };
+        let server = Server::start_realm(start).expect("started");
+        let asked = || base.0.load(Ordering::SeqCst);
+        for round in 1..=3 {
+            while asked() < round {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The clock stands still.
+            for _ in 0..200 {
+                server.shared.numbers_bell.ring();
+                std::thread::yield_now();
+            }
+            assert_eq!(asked(), round);
+            world.advance(PAUSE * 2);
+            server.shared.numbers_bell.ring();
+        }
+        server.abandon();
+    }
 }

@@ -7,10 +7,11 @@
 //! Invariants:
 //! - Only who holds the claim reads or writes there, and only what is of that decoupling.
 //! - What was put is durable when it is answered.
+//! - When a decoupling is over, durably, the server deletes its objects: whoever had it may have died before.
 
 use chiton_objects::ObjectError;
 use chiton_proto::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
-use chiton_types::{RealmId, SessionId};
+use chiton_types::{Position, RealmId, SessionId};
 
 use crate::runtime::shared::Shared;
 
@@ -63,31 +64,50 @@ impl Shared {
         }
     }
 
-    /// Deletes the objects of decouplings that are over: of those that were ended by force, or in a crash. (A client that
-    /// ends one does so itself.)
-    pub(crate) fn sweep_realm_objects(&self) {
+    /// Deletes the objects of decouplings that are over, once their end is durable. `seen` is what it saw last: when
+    /// nothing has begun or ended since, there is nothing to do.
+    pub(crate) fn sweep_realm_objects(&self, seen: &mut Seen) {
         // Those that begin from here on have higher numbers.
-        let (live, latest) = self.engine.lock().decoupled_realms();
+        let ((live, last), position) = {
+            let engine = self.engine.lock();
+            (engine.decoupled_realms(), engine.position())
+        };
+        if seen.of.as_ref() != Some(&(live.clone(), last)) {
+            *seen = Seen { of: Some((live.clone(), last)), due: Some(position) };
+        }
+        if seen.due.is_none_or(|due| due > self.journal.durable()) {
+            return;
+        }
+        let is_over = |realm: RealmId| realm <= last && !live.contains(&realm);
+        match self.delete_realm_objects(is_over) {
+            Ok(()) => seen.due = None,
+            // Tried again by and by.
+            Err(error) => self.note_error(&format!("an object of a decoupling that is over stays: {error}")),
+        }
+    }
+
+    fn delete_realm_objects(&self, is_over: impl Fn(RealmId) -> bool) -> Result<(), ObjectError> {
         let mut after: Option<String> = None;
         while !self.is_stopping() {
-            let page = match self.objects.list("decoupled/", after.as_deref(), NAMES_MAX) {
-                Ok(page) => page,
-                Err(error) => {
-                    return self.note_error(&format!("objects of decouplings cannot be listed: {error}"));
-                }
-            };
-            let Some(last) = page.last() else { return };
+            let page = self.objects.list("decoupled/", after.as_deref(), NAMES_MAX)?;
+            let Some(last) = page.last() else { break };
             after = Some(last.key.clone());
             for object in &page {
                 let mut parts = object.key.split('/').skip(1);
                 let realm = parts.next().and_then(|part| part.parse().ok()).map(RealmId);
-                if realm.is_some_and(|realm| realm <= latest && !live.contains(&realm))
-                    && let Err(error) = self.objects.delete(&object.key)
-                {
-                    return self
-                        .note_error(&format!("an object of a decoupling that is over stays: {error}"));
+                if realm.is_some_and(&is_over) {
+                    self.objects.delete(&object.key)?;
                 }
             }
         }
+        Ok(())
     }
+}
+
+/// Decouplings as they were when their objects were looked at.
+#[derive(Default)]
+pub(crate) struct Seen {
+    of: Option<(Vec<RealmId>, RealmId)>,
+    /// Objects may be there of those that were over at this position.
+    due: Option<Position>,
 }

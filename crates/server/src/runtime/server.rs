@@ -18,6 +18,7 @@ use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_s
 use crate::runtime::hold::Hold;
 use crate::runtime::listen::Door;
 use crate::runtime::options::ServerOptions;
+use crate::runtime::realm_objects::Seen;
 use crate::runtime::shared::Shared;
 use crate::runtime::startup::recover;
 use crate::runtime::stores::Stores;
@@ -220,6 +221,7 @@ impl Server {
         while self.shared.pump_once() {}
         self.shared.checkpoint_now()?;
         self.shared.sweep_writers();
+        self.shared.sweep_realm_objects(&mut Seen::default());
         Ok(())
     }
 

@@ -93,10 +93,6 @@ impl Shared {
             }
             !due
         });
-        if !writers.is_empty() {
-            // Some may have been of decouplings, which are durably over now.
-            self.sweep_realm_objects();
-        }
         // A session that wrote no block needs no look at the maps.
         writers.retain(|writer, _| {
             let any = self.objects.list(&format!("blocks/{writer:016x}/"), None, 1);
