@@ -17,11 +17,17 @@ pub enum Canary {
     BlockDropped,
     /// Blocks are not deleted, although that is said.
     GarbageKept,
+    /// What a client wants to discard of its subtree is merged.
+    DiscardMerges,
+    /// Of each piece of a merge the first event does not arrive; the server is told that it did nothing.
+    MergeLoses,
+    /// Others may do what they like in subtrees that are kept from them: whoever decouples says that he allows it.
+    BlockIgnored,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 7] = [
+    pub const ALL: [Canary; 10] = [
         Canary::FsyncSkipped,
         Canary::WindowForgets,
         Canary::LeaseNotRecalled,
@@ -29,5 +35,8 @@ impl Canary {
         Canary::FenceIgnored,
         Canary::BlockDropped,
         Canary::GarbageKept,
+        Canary::DiscardMerges,
+        Canary::MergeLoses,
+        Canary::BlockIgnored,
     ];
 }

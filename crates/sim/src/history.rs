@@ -202,6 +202,20 @@ pub enum Action {
     FsyncDir,
     /// Pushes what is buffered and makes everything durable.
     Sync,
+    /// In a subtree of one's own: what there is so far becomes everybody's.
+    MergeSoFar,
+    /// The same for everything, and the subtree is everybody's again.
+    MergeAll,
+    /// What is not merged is dropped, and the subtree is everybody's again.
+    Discard,
+    /// Reads marks in the subtree of another client, the last made first. Those that are there are answered, with their
+    /// paths; one that does not hold what it should, with inode 0.
+    Follow {
+        /// Whose subtree.
+        client: usize,
+        /// Paths of marks, as they were made; filled in when it begins.
+        marks: Vec<String>,
+    },
 }
 
 impl Action {
@@ -307,6 +321,54 @@ pub enum Happened {
     SessionLost {
         /// Who.
         client: ClientId,
+    },
+    /// What a client does from here on, it does in directories that it takes for itself.
+    WorksApart {
+        /// Who.
+        client: ClientId,
+    },
+    /// A client has taken a directory of its own for itself alone.
+    Decoupled {
+        /// Who.
+        client: ClientId,
+        /// The directory.
+        root: String,
+        /// When the directory was changed last.
+        changed: Time,
+        /// What fsync answers there survives the client's machine.
+        kept: bool,
+        /// Merged by itself, too.
+        merges: bool,
+        /// What others may not do there.
+        interfere: &'static str,
+    },
+    /// A client's claim to its subtree is void: it lost its session.
+    ClaimLost {
+        /// Who.
+        client: ClientId,
+    },
+    /// A later life of a client goes on with the subtree of an earlier one, and finds this.
+    WentOn {
+        /// Who.
+        client: ClientId,
+        /// The directory.
+        root: String,
+        /// Everything in it.
+        tree: Tree,
+    },
+    /// A client's subtree is everybody's although it did not see that: nothing is to be gone on with.
+    IsOver {
+        /// Who.
+        client: ClientId,
+        /// The directory.
+        root: String,
+    },
+    /// A merge says that something is lost, or contradicts what others did.
+    MergeTrouble {
+        /// Who.
+        client: ClientId,
+        /// In words.
+        what: String,
     },
     /// A client gave up what waited in a file to be stored.
     DataLost {

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`leases`] | leases: who is granted one, and who changes names under somebody else's |
 //! | [`log`] | files that nobody else makes: exactly once; their inode numbers; fencing |
+//! | [`realms`] | what others see of subtrees that a client took for itself |
 //! | [`own`] | what one client does in its own directory: answers, reads, the tree afterwards (crash oracle) |
 //! | [`shared`] | names and attributes that all change: linearizability, stale reads |
 
 mod leases;
 mod log;
 mod own;
+mod realms;
 mod shared;
 
 pub(crate) use own::is_of_the_outside;
@@ -25,6 +27,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
     found.extend(own::judge(history, tree));
     found.extend(leases::judge(history));
     found.extend(shared::judge(history));
+    found.extend(realms::judge(history));
     found
 }
 

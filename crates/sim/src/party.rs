@@ -178,6 +178,7 @@ pub struct LiveClient {
     pub world: Arc<PartyWorld>,
     over: AtomicBool,
     client: Mutex<Option<Arc<Client>>>,
+    dying: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl LiveClient {
@@ -192,18 +193,29 @@ impl LiveClient {
             world,
             over: AtomicBool::new(false),
             client: Mutex::new(None),
+            dying: Mutex::default(),
         })
+    }
+
+    /// Settings of this life's clients.
+    pub fn options(&self, options: &ClientOptions) -> ClientOptions {
+        ClientOptions {
+            identity: format!("client {} life {}", self.id.0, self.life),
+            user: Some((0, 0, Vec::new())),
+            world: self.world.clone(),
+            ..options.clone()
+        }
+    }
+
+    /// `body` is called at once when the machine dies.
+    pub fn when_it_dies(&self, body: impl FnOnce() + Send + 'static) {
+        self.dying.lock().push(Box::new(body));
     }
 
     /// Connects; tries until it succeeds or the life is over. To be called by a thread of its party.
     pub fn connect(&self, net: &Net, options: &ClientOptions) -> Option<Arc<Client>> {
         while !self.is_over() {
-            let options = ClientOptions {
-                identity: format!("client {} life {}", self.id.0, self.life),
-                user: Some((0, 0, Vec::new())),
-                world: self.world.clone(),
-                ..options.clone()
-            };
+            let options = self.options(options);
             match Client::connect_by(net.dialer(self.id, self.life), |_| None, options) {
                 Ok(client) => {
                     let client = Arc::new(client);
@@ -233,6 +245,8 @@ impl LiveClient {
         recorder.push(Happened::ClientCrashed { client: self.id });
         net.bury(self.id, self.life, late);
         turns().pause(self.party, false);
+        let dying = std::mem::take(&mut *self.dying.lock());
+        dying.into_iter().for_each(|body| body());
         let client = self.client.lock().take();
         if let Some(client) = client {
             turns().spawn_in(self.party, "grave", move || {

@@ -7,6 +7,7 @@ use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::history::{Action, Answer, Handle, Seen};
+use crate::plan::is_content_of_mark;
 use crate::tree::{Node, Tree};
 
 /// FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE.
@@ -163,7 +164,23 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
         }
         Action::FsyncDir => client.fsyncdir().map(|()| Answer::Done),
         Action::Sync => client.sync().map(|()| Answer::Done),
+        Action::Follow { marks, .. } => follow(client, marks),
+        Action::MergeSoFar | Action::MergeAll | Action::Discard => {
+            unreachable!("asked of a subtree, not of its client")
+        }
     }
+}
+
+fn follow(client: &Client, marks: &[String]) -> Result<Answer, Refusal> {
+    let mut found = Vec::new();
+    for path in marks.iter().rev() {
+        match client.read_file(path) {
+            Ok(bytes) => found.push((path.clone(), Ino(u64::from(is_content_of_mark(path, &bytes))))),
+            Err(Refusal::NotFound) => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Answer::Names(found))
 }
 
 fn rename(client: &Client, from: &str, to: &str, how: RenameHow) -> Result<Answer, Refusal> {

@@ -3,12 +3,16 @@
 //! Swarm: each run draws which operations and which faults it knows at all, and how often, so that rare ones also
 //! meet in great numbers (Groce et al. 2012).
 
+mod jobs;
+
 use std::time::Duration;
 
 use chiton_types::Time;
 
 use crate::history::{Action, Handle};
 use crate::random::Random;
+
+pub use jobs::{Job, MARK, Role, is_content_of_mark};
 
 /// In place of the directory that only one life of a client uses.
 pub const OWN: &str = "/own";
@@ -18,6 +22,10 @@ pub const LOG: &str = "/log";
 pub const SHARED: &str = "/shared";
 /// A file whose attributes are written and read by all.
 pub const BOARD: &str = "/board";
+/// In place of the directory in a job's subtree where others make files: `/theirs` and the number of the job's client.
+pub const THEIRS: &str = "/theirs";
+/// What the paths of such files have in them.
+pub const VISITS: &str = "/theirs/x";
 /// Things on the board.
 pub const THINGS: u64 = 3;
 /// Files that are written and read as a whole by all: `/note0` and on.
@@ -54,6 +62,8 @@ pub struct Setup {
     pub drift_ppm: Vec<i64>,
     /// Messages take at most so many microseconds.
     pub delay_us_max: u64,
+    /// Who the last clients are, if they are not like the others.
+    pub roles: Vec<Role>,
 }
 
 /// One step of a client.
@@ -167,6 +177,13 @@ pub enum Fault {
     },
 }
 
+impl Plan {
+    /// Who a client is, if he is not like most.
+    pub fn role(&self, client: usize) -> Option<&Role> {
+        self.setup.roles.get(client.checked_sub(self.clients.len() - self.setup.roles.len())?)
+    }
+}
+
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -200,7 +217,9 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     }
     let span = Duration::from_micros(pause_us * (steps / clients_count) as u64 / 2);
     let faults = draw_faults(&mut random, &mut setup, clients_count, span);
-    Plan { seed, setup, clients, faults }
+    let mut plan = Plan { seed, setup, clients, faults };
+    jobs::add(&mut plan, steps);
+    plan
 }
 
 fn draw_setup(random: &mut Random, clients: usize) -> Setup {
@@ -221,6 +240,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
         inline_bytes_max: *random.pick(&[0, 512, 4096]),
         drift_ppm: (0..=clients).map(|_| drift(random)).collect(),
         delay_us_max: *random.pick(&[120, 2_000, 20_000]),
+        roles: Vec::new(),
     }
 }
 
@@ -408,11 +428,18 @@ impl Maker {
 mod tests {
     use super::*;
 
+    fn usual(plan: &Plan) -> usize {
+        plan.clients.len() - plan.setup.roles.len()
+    }
+
     #[test]
     fn a_seed_repeats_and_seeds_differ() {
         assert_eq!(draw(1, 100), draw(1, 100));
         let shapes: std::collections::BTreeSet<_> =
-            (0..50).map(|seed| (draw(seed, 100).clients.len(), draw(seed, 100).setup.whole)).collect();
+            (0..50).map(|seed| draw(seed, 100)).map(|plan| (usual(&plan), plan.setup.whole)).collect();
         assert_eq!(shapes.len(), 8, "one to four clients, both shapes");
+        let roles = |seed| draw(seed, 100).setup.roles.len();
+        let jobs: std::collections::BTreeSet<_> = (0..50).map(roles).collect();
+        assert_eq!(jobs, [0, 2, 3].into(), "no, one or two jobs, and somebody who looks on");
     }
 }

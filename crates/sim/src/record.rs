@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{LeaseMode, Reply};
+use chiton_proto::{LeaseMode, Recall, Reply};
 use chiton_types::{Ino, SessionId};
 use chiton_world::sync::Mutex;
 
@@ -32,6 +32,8 @@ struct State {
     over: BTreeSet<SessionId>,
     /// When a lease was given back last.
     recalled: BTreeMap<(SessionId, Ino), Duration>,
+    /// When all were.
+    recalled_all: BTreeMap<SessionId, Duration>,
 }
 
 impl Recorder {
@@ -140,7 +142,9 @@ impl Recorder {
         let believers = {
             let state = self.0.lock();
             // The recall was faster than the answer: this is void.
-            let is_void = state.recalled.get(&(session, ino)).is_some_and(|at| *at >= begun);
+            let of_one = state.recalled.get(&(session, ino));
+            let mut times = of_one.into_iter().chain(state.recalled_all.get(&session));
+            let is_void = times.any(|at| *at >= begun);
             if mode == LeaseMode::None || is_void || state.over.contains(&session) {
                 return;
             }
@@ -151,6 +155,10 @@ impl Recorder {
 
     /// A client gives a lease back.
     pub fn gave_back(&self, session: SessionId, ino: Ino, keep: LeaseMode) {
+        if ino == Recall::EVERYTHING {
+            self.0.lock().recalled_all.insert(session, turns().now());
+            return self.push(Happened::LeasesVoid { session });
+        }
         self.0.lock().recalled.insert((session, ino), turns().now());
         self.push(Happened::LeaseReturned { session, ino, keep });
     }

@@ -7,8 +7,11 @@
 
 mod faults;
 mod heal;
+mod job;
 mod program;
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -17,6 +20,7 @@ use chiton_client::ClientOptions;
 use chiton_client::data::FilesOptions;
 use chiton_journal::Shape;
 use chiton_server::{FilesystemInfo, ServerOptions};
+use chiton_types::Ino;
 use chiton_world::sync::Mutex;
 use chiton_world::thread;
 use program::Program;
@@ -62,7 +66,10 @@ pub struct Outcome {
 pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     let turns = Turns::begin(plan.seed);
     let recorder = Recorder::default();
-    let cluster = Arc::new(Cluster::new(plan, canary, &recorder));
+    // Directories of jobs' clients; their journals are not in them.
+    let scratch = (!plan.setup.roles.is_empty()).then(scratch);
+    let scratch_path = scratch.as_ref().map_or_else(PathBuf::new, |dir| dir.path().to_owned());
+    let cluster = Arc::new(Cluster::new(plan, canary, &recorder, scratch_path));
     net::enter(Some(cluster.rig.net.clone()));
     let ended = Arc::new(Mutex::new(None));
     let (c, e) = (cluster.clone(), ended.clone());
@@ -89,6 +96,13 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     drop(turns);
     violations.extend(judge(&history));
     Outcome { history, lines, violations, fingerprint, simulated, turns: count }
+}
+
+/// In memory, where there is such a place.
+fn scratch() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a temporary directory")
 }
 
 fn wind_down(turns: &Running) {
@@ -125,7 +139,11 @@ struct Cluster {
     recorder: Recorder,
     info: Mutex<Option<FilesystemInfo>>,
     serving: Mutex<Serving>,
-    clients: Vec<Program>,
+    clients: Vec<Arc<Program>>,
+    canary: Option<Canary>,
+    scratch: PathBuf,
+    /// Directories whose decoupling was told to who asked for it.
+    begun: Mutex<BTreeSet<Ino>>,
     client_options: ClientOptions,
     healing: AtomicBool,
     /// Why no server starts although nothing goes wrong any more.
@@ -133,7 +151,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(plan: &Plan, canary: Option<Canary>, recorder: &Recorder) -> Cluster {
+    fn new(plan: &Plan, canary: Option<Canary>, recorder: &Recorder, scratch: PathBuf) -> Cluster {
         let setup = &plan.setup;
         let shape = if setup.whole { Shape::Whole } else { Shape::Grows };
         let net = Net::new(plan.seed, recorder.clone(), canary);
@@ -168,14 +186,17 @@ impl Cluster {
             drift_ppm: setup.drift_ppm.first().copied().unwrap_or(0),
             seed: plan.seed,
         };
-        let program = |(n, steps): (usize, &Vec<Step>)| Program {
-            id: ClientId(n as u32),
-            steps: steps.clone(),
-            next: AtomicUsize::new(0),
-            lives: AtomicU32::new(0),
-            roots: AtomicUsize::new(0),
-            live: Mutex::new(None),
-            done: AtomicBool::new(false),
+        let program = |(n, steps): (usize, &Vec<Step>)| {
+            Arc::new(Program {
+                id: ClientId(n as u32),
+                steps: steps.clone(),
+                next: AtomicUsize::new(0),
+                lives: AtomicU32::new(0),
+                roots: AtomicUsize::new(0),
+                live: Mutex::new(None),
+                done: AtomicBool::new(false),
+                apart: Mutex::default(),
+            })
         };
         Cluster {
             plan: plan.clone(),
@@ -184,6 +205,9 @@ impl Cluster {
             info: Mutex::new(None),
             serving: Mutex::default(),
             clients: plan.clients.iter().enumerate().map(program).collect(),
+            canary,
+            scratch,
+            begun: Mutex::default(),
             client_options,
             healing: AtomicBool::new(false),
             no_start: Mutex::default(),

@@ -9,6 +9,7 @@ use chiton_namespace::chunk::Chunk;
 use chiton_objects::Objects;
 use chiton_types::Take;
 
+use crate::checkers;
 use crate::disk::Disk;
 use crate::history::Violation;
 
@@ -48,4 +49,17 @@ pub fn check(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
         return Err(violation(format!("block {leaked} is named by nothing and not collected")));
     }
     Ok(())
+}
+
+/// What decoupled clients may not leave: objects of theirs, and anything that `fsck` finds.
+///
+/// # Errors
+/// The first.
+pub fn check_realms(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
+    let (_, objects, rows) = disk.remains();
+    let kept = objects.list("decoupled/", None, 1).map_err(|e| violation(e.to_string()))?;
+    if let Some(object) = kept.first() {
+        return Err(violation(format!("{} is of a decoupling that is over", object.key)));
+    }
+    if strays { Ok(()) } else { checkers::structure::check(&*rows, &*objects) }
 }

@@ -76,6 +76,21 @@ fn leases_that_are_given_back_unasked_are_noticed() {
     is_noticed(Canary::LeaseNotRecalled, 0, &["leases"]);
 }
 
+#[test]
+fn what_is_merged_instead_of_discarded_is_noticed() {
+    is_noticed(Canary::DiscardMerges, 0, &["crash oracle"]);
+}
+
+#[test]
+fn events_that_a_merge_loses_are_noticed() {
+    is_noticed(Canary::MergeLoses, 0, &["crash oracle"]);
+}
+
+#[test]
+fn others_who_act_in_a_subtree_that_is_kept_from_them_are_noticed() {
+    is_noticed(Canary::BlockIgnored, 0, &["subtrees"]);
+}
+
 /// What a failure prints repeats the shortest run that was found, not only the one that was drawn.
 #[test]
 fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {

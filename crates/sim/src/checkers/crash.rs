@@ -108,25 +108,59 @@ impl History {
     /// # Panics
     /// If an action of the history is refused by the model: whoever recorded it was told that it was carried out.
     pub fn judge(&self, begun: usize, found: &Tree) -> Result<usize, Violation> {
-        let floor = self.floor(begun);
-        let mut replay = Replay::new(&self.start);
+        self.judge_from(self.floor(begun), begun, found)
+    }
+
+    /// The same where the effects of at least `floor` entries must be there, whatever they say.
+    ///
+    /// # Errors
+    /// As [`History::judge`].
+    ///
+    /// # Panics
+    /// As [`History::judge`].
+    pub fn judge_from(&self, floor: usize, begun: usize, found: &Tree) -> Result<usize, Violation> {
+        // What is buffered seldom matters, and has many choices: first without.
+        if let Some(n) = self.walk(floor, begun, |n, replay| replay.fits_plainly(found).then_some(n)) {
+            return Ok(n);
+        }
         let mut differences = Vec::new();
-        for n in 0..=begun {
-            if n >= floor && (n == floor || self.entries[n - 1] != Entry::Durable) {
-                match replay.fits(found) {
-                    None => return Ok(n),
-                    Some(difference) => differences.push((n, difference)),
-                }
+        let fits = |n, replay: &Replay| match replay.fits(found) {
+            None => Some(n),
+            Some(difference) => {
+                differences.push((n, difference));
+                None
             }
-            if n < begun {
-                replay.step(&self.entries[n]);
-            }
+        };
+        if let Some(n) = self.walk(floor, begun, fits) {
+            return Ok(n);
         }
         let mut said = format!("the tree equals no state from entry {floor} (durable) to {begun} (begun):");
         for (n, difference) in differences {
             said.push_str(&format!("\n  after {n}: {difference}"));
         }
         Err(violation("crash oracle", said))
+    }
+
+    /// Asks about the state after each number of entries that may be there, until there is an answer.
+    fn walk<T>(
+        &self,
+        floor: usize,
+        begun: usize,
+        mut ask: impl FnMut(usize, &Replay) -> Option<T>,
+    ) -> Option<T> {
+        let mut replay = Replay::new(&self.start);
+        for n in 0..=begun {
+            if n >= floor && (n == floor || self.entries[n - 1] != Entry::Durable) {
+                let answer = ask(n, &replay);
+                if answer.is_some() {
+                    return answer;
+                }
+            }
+            if n < begun {
+                replay.step(&self.entries[n]);
+            }
+        }
+        None
     }
 }
 
@@ -161,6 +195,15 @@ impl Replay {
         }
         assert!(after.len() <= BRANCHES_MAX, "{} states that losses may have left", after.len());
         self.branches = after;
+    }
+
+    /// Whether some state fits with nothing of what is buffered.
+    fn fits_plainly(&self, found: &Tree) -> bool {
+        self.branches.iter().any(|branch| {
+            let mut closed = branch.model.clone();
+            closed.close_all();
+            difference(&closed, found).is_none()
+        })
     }
 
     /// The difference to the first state, unless some state fits.

@@ -8,7 +8,7 @@ use crate::checkers::exactly_once::{self, Deed, Fate};
 use crate::checkers::fencing::Fencing;
 use crate::checkers::inodes::Births;
 use crate::history::{Action, Answer, CallId, ClientId, Happened, History, Violation};
-use crate::plan::LOG;
+use crate::plan::{LOG, OWN, VISITS};
 use crate::tree::Tree;
 
 pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
@@ -26,7 +26,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
         match &event.what {
             Happened::Invoked { client, call, action } => {
                 if let Action::Create { path, .. } = action
-                    && let Some(token) = path.strip_prefix(LOG)
+                    && let Some(token) = token_of(path)
                 {
                     open.insert(*call, deeds.len());
                     deeds.push(Deed { by: client.0, token: token.to_owned(), fate: Fate::Untold });
@@ -79,13 +79,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
         }
     }
     if let Some(tree) = tree {
-        let there: Vec<String> = tree
-            .nodes
-            .keys()
-            .filter_map(|path| path.strip_prefix(LOG))
-            .filter(|token| !token.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let there: Vec<String> =
+            tree.nodes.keys().filter_map(|path| token_of(path)).map(str::to_owned).collect();
         note(exactly_once::check(&deeds, &there));
         let mut seen: BTreeMap<Ino, &str> = BTreeMap::new();
         for (path, node) in tree.nodes.iter().filter(|(_, node)| node.nlink == 1) {
@@ -96,4 +91,12 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// What is named by a path that only one client ever makes: in the log, or in a subtree that another has for itself.
+fn token_of(path: &str) -> Option<&str> {
+    if path.starts_with(OWN) {
+        return path.contains(VISITS).then_some(path);
+    }
+    path.strip_prefix(LOG).filter(|token| !token.is_empty())
 }

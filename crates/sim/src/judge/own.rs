@@ -1,10 +1,12 @@
 //! What one client does in a directory of its own, against the naive model: every answer, every read, and the tree
 //! at the end, or, if the client's life ended before, some prefix of it (the crash oracle).
 
+mod apart;
 mod deed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use apart::{Apart, Ending, own_part};
 use chiton_types::{Ino, Refusal, Time};
 use deed::Deed;
 
@@ -18,8 +20,65 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut lives: BTreeMap<ClientId, Life> = BTreeMap::new();
     let mut ended: Vec<Life> = Vec::new();
+    // Directories that a client has taken and lost sight of, and those that it goes on with.
+    let mut left: BTreeMap<String, Life> = BTreeMap::new();
+    let mut going: BTreeMap<ClientId, String> = BTreeMap::new();
+    let mut ends: BTreeMap<CallId, Action> = BTreeMap::new();
+    let mut apart: BTreeSet<ClientId> = BTreeSet::new();
     for event in &history.events {
         match &event.what {
+            Happened::Invoked {
+                client,
+                call,
+                action: action @ (Action::MergeSoFar | Action::MergeAll | Action::Discard),
+            } => {
+                ends.insert(*call, action.clone());
+                let life = match going.get(client) {
+                    Some(root) => left.get_mut(root),
+                    None => lives.get_mut(client),
+                };
+                if let (Some(life), Some(ending)) = (life, ending_of(action)) {
+                    life.asked_to_end(ending);
+                }
+            }
+            Happened::Returned { client, call, answer: Answer::Done } if ends.contains_key(call) => {
+                let action = ends.remove(call).expect("it is there");
+                let (again, life) = match going.get(client) {
+                    Some(root) => (true, left.get_mut(root)),
+                    None => (false, lives.get_mut(client)),
+                };
+                match (life, ending_of(&action)) {
+                    (Some(life), Some(ending)) => {
+                        // What was found when it was gone on with is what counts then.
+                        life.ended(ending, again);
+                        going.remove(client);
+                    }
+                    (Some(life), None) => life.merged_so_far(),
+                    (None, _) => {}
+                }
+            }
+            Happened::Decoupled { client, changed, kept, merges, .. } => {
+                if let Some(life) = lives.get_mut(client) {
+                    life.taken(*changed, *kept, *merges);
+                }
+            }
+            Happened::ClaimLost { client } => {
+                going.remove(client);
+                if let Some(mut life) = lives.remove(client) {
+                    life.cut_off();
+                    left.insert(life.root.clone(), life);
+                }
+            }
+            Happened::WentOn { client, root, tree } => {
+                if let Some(life) = left.get_mut(root) {
+                    found.extend(life.gone_on_with(tree).err());
+                    going.insert(*client, root.clone());
+                }
+            }
+            Happened::IsOver { client, root } => {
+                going.remove(client);
+                ended.extend(left.remove(root));
+            }
             Happened::Invoked { client, call, action } => {
                 if let Action::Mkdir { path } = action
                     && is_root(path)
@@ -38,9 +97,17 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
             Happened::ClientCrashed { client } => {
                 if let Some(mut life) = lives.remove(client) {
                     life.cut_off();
-                    ended.push(life);
+                    if life.is_taken() {
+                        left.insert(life.root.clone(), life);
+                    } else {
+                        ended.push(life);
+                    }
                 }
+                going.remove(client);
             }
+            // What a client does in what it has taken does not need its session.
+            Happened::SessionLost { client } if apart.contains(client) => {}
+            Happened::WorksApart { client } => drop(apart.insert(*client)),
             // What is under way may belong to the session that follows, and then takes effect on what is left of all
             // before: the making of a root is as good there, anything else leaves nothing to compare.
             Happened::SessionLost { client } => {
@@ -64,6 +131,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
         }
     }
     ended.extend(lives.into_values());
+    ended.extend(left.into_values());
     if let Some(tree) = tree {
         for life in &ended {
             found.extend(life.judge(tree).err());
@@ -84,6 +152,15 @@ pub(crate) fn is_of_the_outside(refusal: Refusal) -> bool {
             | Refusal::Stale
             | Refusal::Busy
     )
+}
+
+/// How an action ends a directory that was taken.
+fn ending_of(action: &Action) -> Option<Ending> {
+    match action {
+        Action::MergeAll => Some(Ending::Merged),
+        Action::Discard => Some(Ending::Discarded),
+        _ => None,
+    }
 }
 
 /// `/own<client>-<n>`: the root of a life.
@@ -112,6 +189,8 @@ struct Life {
     lost_under_way: Option<Ino>,
     /// An answer left open what took effect: from here on nothing is compared but prefixes.
     is_over: bool,
+    /// Its client has taken it for itself.
+    apart: Option<Apart>,
 }
 
 impl Life {
@@ -131,7 +210,20 @@ impl Life {
             owed: BTreeSet::new(),
             lost_under_way: None,
             is_over: false,
+            apart: None,
         }
+    }
+
+    /// Its client has it for itself from now on: its clock and its fsync count.
+    fn taken(&mut self, changed: Time, kept: bool, merges: bool) {
+        // Times of directories do not go back, though the client's clock may be behind the server's.
+        self.last_time = changed;
+        self.apart = Some(Apart::new(kept, merges, self.entries.len()));
+    }
+
+    /// Its client has it for itself.
+    fn is_taken(&self) -> bool {
+        self.apart.as_ref().is_some_and(|apart| !apart.is_ended())
     }
 
     fn within(&self, path: &str) -> Option<String> {
@@ -306,7 +398,7 @@ impl Life {
         if let Some(ino) = deed.buffers.filter(|ino| self.lost_under_way == Some(*ino)) {
             self.entries.push(Entry::Lost(ino));
         }
-        if deed.durable {
+        if deed.durable && self.apart.as_ref().is_none_or(|apart| apart.kept) {
             self.entries.push(Entry::Durable);
         }
         if let Some(handle) = deed.closes {
@@ -334,22 +426,16 @@ impl Life {
     }
 
     fn judge(&self, tree: &Tree) -> Result<(), Violation> {
-        let mut own = Tree::default();
-        for (path, node) in &tree.nodes {
-            let Some(rest) = path.strip_prefix(&self.root) else { continue };
-            if rest.is_empty() {
-                let root = crate::tree::Node { ino: Ino::ROOT, mode: 0o755, ..node.clone() };
-                own.nodes.insert("/".to_owned(), root);
-            } else if rest.starts_with('/') {
-                own.nodes.insert(rest.to_owned(), node.clone());
-            }
-        }
+        let own = own_part(tree, &self.root);
         if own.nodes.is_empty() {
             // Its making was not answered, or not durable.
             return match self.made && self.entries.floor(self.entries.len()) > 0 {
                 true => Err(violation(format!("{} is missing", self.root))),
                 false => Ok(()),
             };
+        }
+        if let Some(apart) = &self.apart {
+            return self.judge_apart(apart, &own);
         }
         self.entries
             .judge(self.entries.len(), &own)

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use chiton_client::{Dialer, RecallWire, Wire};
+use chiton_namespace::Event;
 use chiton_proto::{
-    Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, Recall, RecallDone, Reply,
-    Request, Welcome,
+    Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, RealmCall, Recall, RecallDone,
+    Reply, Request, Welcome,
 };
 use chiton_types::{Ino, Take};
 
@@ -153,10 +154,14 @@ impl Wire for ClientEnd {
         turns().mix(bytes.len() as u64);
         let conn = self.conn.clone();
         let forgets = self.net.0.canary == Some(Canary::WindowForgets);
+        let loses = self.net.0.canary == Some(Canary::MergeLoses);
         self.net.send(&self.conn, true, move || {
             let mut request = Request::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
             if forgets && request.again.is_some() {
                 request.seq = chiton_types::Seq(request.seq.0 + 1_000_000);
+            }
+            if loses {
+                lose_first(&mut request);
             }
             conn.host.push(conn.number, Work::Request(conn.clone(), request));
         });
@@ -165,6 +170,19 @@ impl Wire for ClientEnd {
 
     fn close(&self) {
         self.net.end(&self.conn);
+    }
+}
+
+/// In place of the first event of a piece of a merge comes one that does nothing.
+fn lose_first(request: &mut Request) {
+    let Call::Realm(call) = &mut request.call else { return };
+    let RealmCall::Merge { events, .. } = &mut **call else { return };
+    let mut from = Take::new(events);
+    if Event::decode(&mut from).is_ok() {
+        let rest = from.rest().to_vec();
+        events.clear();
+        Event::Noop.encode(events);
+        events.extend(rest);
     }
 }
 

@@ -54,6 +54,7 @@ impl Cluster {
                 let live = program.live.lock().take();
                 let Some(live) = live.filter(|live| !live.is_over()) else { return };
                 live.crash(&self.rig.net, &self.recorder, *late);
+                self.power_lost(*client);
                 thread::sleep(*down);
                 self.begin_client(*client);
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use chiton_world::thread;
 
+use super::job::end_forsaken;
 use super::{Cluster, HEAL, WORK, heal_violation};
 use crate::disk::Mood;
 use crate::history::{Happened, Violation};
@@ -50,14 +51,26 @@ impl Cluster {
             self.start_well()?;
             thread::sleep(Duration::from_millis(500));
         }
+        if self.is_failed() {
+            self.crash_server();
+        }
         self.start_well()?;
+        if !self.plan.setup.roles.is_empty() {
+            let begun = self.begun.lock().clone();
+            self.observe(move |client| end_forsaken(client, &begun))?;
+        }
         self.wait_quiet(deadline)?;
         let before = self.observe(read_tree)?;
         self.recorder.push(Happened::Observed { tree: before.clone() });
         self.wait_quiet(deadline)?;
+        // What lies in the stores of decouplings that are over goes by and by.
+        thread::sleep(Duration::from_secs(2));
         self.shut_down()?;
         let strays = self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::TakeOver { .. }));
         structure::check(&self.rig.disk, strays)?;
+        if !self.plan.setup.roles.is_empty() {
+            structure::check_realms(&self.rig.disk, strays)?;
+        }
         self.start_well()?;
         let after = self.observe(read_tree)?;
         self.shut_down()?;
@@ -107,8 +120,15 @@ impl Cluster {
                 let figure = status.as_ref().and_then(|status| status.get(name));
                 figure.and_then(|value| value.as_u64().or_else(|| value.as_array().map(|a| a.len() as u64)))
             };
-            let names =
-                ["orphans", "sessions", "recalls", "parked", "open_inodes", "ended_sessions_to_sweep"];
+            let names = [
+                "orphans",
+                "sessions",
+                "recalls",
+                "parked",
+                "open_inodes",
+                "ended_sessions_to_sweep",
+                "decouplings",
+            ];
             if status.is_some() && names.iter().all(|name| left(name).is_none_or(|count| count == 0)) {
                 return Ok(());
             }

@@ -10,11 +10,12 @@ use chiton_world::sync::Mutex;
 use chiton_world::thread;
 
 use super::Cluster;
+use super::job::Apart;
 use crate::history::{Action, Answer, ClientId, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
 use crate::perform::{Handles, perform};
-use crate::plan::{OWN, Step};
+use crate::plan::{OWN, Role, Step, THEIRS};
 use crate::turns::turns;
 
 /// What one client does over all its lives.
@@ -27,6 +28,8 @@ pub(super) struct Program {
     pub(super) roots: AtomicUsize,
     pub(super) live: Mutex<Option<Arc<LiveClient>>>,
     pub(super) done: AtomicBool,
+    /// Of a job.
+    pub(super) apart: Mutex<Apart>,
 }
 
 impl Cluster {
@@ -37,7 +40,10 @@ impl Cluster {
         let live = LiveClient::new(program.id, life, drift, self.plan.seed);
         *program.live.lock() = Some(live.clone());
         let cluster = self.clone();
-        turns().spawn_in(live.party, "program", move || cluster.work(n, &live));
+        turns().spawn_in(live.party, "program", move || match cluster.plan.role(n) {
+            Some(Role::Job(job)) => cluster.work_apart(n, &live, job),
+            Some(Role::Visitor) | None => cluster.work(n, &live),
+        });
     }
 
     /// What a client does in one life.
@@ -72,9 +78,9 @@ impl Cluster {
                 root = Some(path);
             }
             let action = in_root(&step.action, root.as_deref().expect("made above"));
-            if !fits(&action, &handles) {
+            let Some(action) = self.at_others(action).filter(|action| fits(action, &handles)) else {
                 continue;
-            }
+            };
             let answer = self.act(live, &client, &mut handles, &action);
             if let Answer::Refused(refusal) = answer
                 && is_of_the_outside(refusal)
@@ -101,8 +107,25 @@ impl Cluster {
         }
     }
 
+    /// The action with what others have of their own now; `None` if they have nothing.
+    fn at_others(&self, mut action: Action) -> Option<Action> {
+        match &mut action {
+            Action::Follow { client, marks } => {
+                *marks = self.clients[*client].marks();
+                (!marks.is_empty()).then_some(action)
+            }
+            Action::Create { path, .. } if path.starts_with(THEIRS) => {
+                let (client, name) = path[THEIRS.len()..].split_once('/')?;
+                let root = self.clients[client.parse::<usize>().ok()?].apart_root()?;
+                *path = format!("{root}{THEIRS}/{name}");
+                Some(action)
+            }
+            _ => Some(action),
+        }
+    }
+
     /// What a client is told of losses goes to the history.
-    fn options_of(&self, live: &Arc<LiveClient>) -> ClientOptions {
+    pub(super) fn options_of(&self, live: &Arc<LiveClient>) -> ClientOptions {
         let (recorder, live) = (self.recorder.clone(), live.clone());
         let tell_loss = TellLoss::new(move |ino, _| {
             if !live.is_over() {
@@ -135,7 +158,7 @@ impl Cluster {
 }
 
 /// The action with its own paths in `root`.
-fn in_root(action: &Action, root: &str) -> Action {
+pub(super) fn in_root(action: &Action, root: &str) -> Action {
     let mut action = action.clone();
     for path in action.paths_mut() {
         if let Some(rest) = path.strip_prefix(OWN) {
@@ -146,7 +169,7 @@ fn in_root(action: &Action, root: &str) -> Action {
 }
 
 /// Whether the handle that an action needs is open.
-fn fits(action: &Action, handles: &Handles) -> bool {
+pub(super) fn fits(action: &Action, handles: &Handles) -> bool {
     match action {
         Action::Write { handle, .. }
         | Action::PunchHole { handle, .. }

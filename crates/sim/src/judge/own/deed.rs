@@ -150,7 +150,11 @@ impl Life {
             | Action::Stat { .. }
             | Action::ReadLink { .. }
             | Action::GetXattr { .. }
-            | Action::List { .. } => Ok(None),
+            | Action::List { .. }
+            | Action::Follow { .. }
+            | Action::MergeSoFar
+            | Action::MergeAll
+            | Action::Discard => Ok(None),
         }
     }
 

@@ -1,0 +1,455 @@
+//! A client that takes subtrees for itself: works there, merges, discards, dies, and goes on with what it left.
+//!
+//! ```text
+//!   Mkdir root ─ decouple ─ steps in the subtree's own engine ─┬─ MergeSoFar …
+//!        ▲                                                     ├─ MergeAll │ Discard ─▶ the next root
+//!        └──── found, read, ended ◀─ recover │ adopt ◀─────────┴─ death, or the session is lost
+//! ```
+//!
+//! Journals of `local` are on a disk of the client's machine, which forgets what was not synced when the machine dies;
+//! of `global` each life is on another machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use chiton_client::{Client, ask};
+use chiton_journal::{Place, Shape};
+use chiton_proto::{Answer as Told, Call, RealmAnswer, RealmCall, RealmInfo};
+use chiton_realm::{Journals, Realm, RealmError, Realms, RealmsOptions};
+use chiton_types::{Ino, Refusal};
+use chiton_world::sync::Mutex;
+use chiton_world::thread;
+
+use super::Cluster;
+use super::program::{Program, fits, in_root};
+use crate::canary::Canary;
+use crate::disk::{Bay, Disk};
+use crate::history::{Action, Answer, Happened};
+use crate::judge::is_of_the_outside;
+use crate::party::LiveClient;
+use crate::perform::{Handles, perform, read_tree, seen};
+use crate::plan::{Job, MARK, OWN};
+use crate::turns::turns;
+
+const PAUSE: Duration = Duration::from_millis(300);
+/// So often it is tried to go on with a subtree before that is said to be wrong.
+const TRIES_MAX: u32 = 1_000;
+
+/// What outlives a job's client.
+#[derive(Default)]
+pub(super) struct Apart {
+    /// The subtree that is, or was last, taken.
+    root: String,
+    /// Marks in it, in order.
+    marks: Vec<String>,
+    left: Option<Left>,
+    disks: BTreeMap<PathBuf, Arc<Disk>>,
+}
+
+/// A subtree that may be decoupled still.
+#[derive(Clone)]
+struct Left {
+    root: String,
+    ino: Ino,
+    /// It was granted.
+    begun: bool,
+}
+
+/// A job at work.
+struct Desk<'a> {
+    cluster: &'a Cluster,
+    program: &'a Program,
+    live: &'a Arc<LiveClient>,
+    job: &'a Job,
+    client: Arc<Client>,
+    realms: Arc<Realms>,
+    dir: PathBuf,
+}
+
+/// A subtree that is taken.
+struct Taken {
+    root: String,
+    realm: Arc<Realm>,
+    handles: Handles,
+}
+
+impl Program {
+    /// Marks in the subtree that this client has taken last.
+    pub(super) fn marks(&self) -> Vec<String> {
+        self.apart.lock().marks.clone()
+    }
+
+    /// That subtree.
+    pub(super) fn apart_root(&self) -> Option<String> {
+        Some(self.apart.lock().root.clone()).filter(|root| !root.is_empty())
+    }
+}
+
+impl Cluster {
+    /// What a job's client does in one life.
+    pub(super) fn work_apart(&self, n: usize, live: &Arc<LiveClient>, job: &Job) {
+        let program = &self.clients[n];
+        let options = live.options(&self.options_of(live));
+        let Some(client) = live.connect(&self.rig.net, &options) else { return };
+        self.recorder.push(Happened::ClientStarted { client: program.id });
+        self.recorder.push(Happened::WorksApart { client: program.id });
+        // Of what is in the object store another machine knows nothing.
+        let machine = if job.durability == "global" { live.life } else { 0 };
+        let dir = self.scratch.join(format!("client{n}-machine{machine}"));
+        let bays: Arc<Mutex<Vec<Arc<Bay>>>> = Arc::default();
+        let journals = self.journals(n, &bays);
+        let realms_options = RealmsOptions { state_dir: dir.clone(), client: options };
+        let realms = Realms::with_journals(client.clone(), realms_options, journals);
+        let (dying, party) = (Arc::downgrade(&realms), live.party);
+        live.when_it_dies(move || {
+            bays.lock().iter().for_each(|bay| bay.cut());
+            if let Some(realms) = dying.upgrade() {
+                turns()
+                    .spawn_in(party, "grave", move || realms.list().iter().for_each(|realm| realm.abandon()));
+            }
+        });
+        let desk = Desk { cluster: self, program, live, job, client, realms, dir };
+        desk.go_on();
+        desk.work();
+        if desk.leave() {
+            drop(desk);
+            live.end();
+            program.done.store(true, SeqCst);
+        }
+    }
+
+    /// Where the journals of a client's machine are.
+    fn journals(&self, n: usize, bays: &Arc<Mutex<Vec<Arc<Bay>>>>) -> Journals {
+        let (program, bays) = (self.clients[n].clone(), bays.clone());
+        let (seed, canary) = (self.plan.seed ^ n as u64, self.canary.filter(|c| *c == Canary::FsyncSkipped));
+        Arc::new(move |dir: &Path| {
+            let mut apart = program.apart.lock();
+            let disk = apart.disks.entry(dir.to_owned());
+            let bay = disk.or_insert_with(|| Disk::new(Shape::Grows, seed, canary)).bay();
+            bays.lock().push(bay.clone());
+            Ok(bay as Arc<dyn Place>)
+        })
+    }
+
+    /// The machine of a job's client lost its power: its disks forget what was not synced.
+    pub(super) fn power_lost(&self, n: usize) {
+        self.clients[n].apart.lock().disks.values().for_each(|disk| disk.crash());
+    }
+}
+
+/// Ends, as an administrator does, what nobody knows that he has: who asked for it died before he was told.
+pub(super) fn end_forsaken(client: &Client, begun: &BTreeSet<Ino>) -> Result<(), String> {
+    let told = |error: RealmError| error.to_string();
+    for info in list(client).map_err(told)? {
+        if !begun.contains(&info.root) {
+            force_end(client, &info).map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
+fn ask_about(client: &Client, call: RealmCall) -> Result<RealmAnswer, RealmError> {
+    match ask(&**client.service(), &client.caller(), Call::Realm(Box::new(call))) {
+        Ok(Told::Realm(answer)) => Ok(answer),
+        Ok(_) => Err(RealmError::new(Refusal::Io, "no answer about realms", "")),
+        Err(refusal) => Err(RealmError::new(refusal, refusal.to_string(), "")),
+    }
+}
+
+fn list(client: &Client) -> Result<Vec<RealmInfo>, RealmError> {
+    match ask_about(client, RealmCall::List)? {
+        RealmAnswer::Realms(all) => Ok(all),
+        _ => Err(RealmError::new(Refusal::Io, "no list", "")),
+    }
+}
+
+fn force_end(client: &Client, info: &RealmInfo) -> Result<(), RealmError> {
+    ask_about(client, RealmCall::End { claim: info.claim, force: true }).map(drop)
+}
+
+impl Desk<'_> {
+    fn is_over(&self) -> bool {
+        self.live.is_over()
+    }
+
+    fn push(&self, what: Happened) {
+        if !self.is_over() {
+            self.cluster.recorder.push(what);
+        }
+    }
+
+    fn note_left(&self, left: Option<Left>) {
+        if !self.is_over() {
+            self.program.apart.lock().left = left;
+        }
+    }
+
+    /// The steps that are left.
+    fn work(&self) {
+        let mut taken: Option<Taken> = None;
+        while !self.is_over() {
+            let at = self.program.next.load(SeqCst);
+            let Some(step) = self.program.steps.get(at) else { break };
+            self.program.next.store(at + 1, SeqCst);
+            if !self.cluster.healing.load(SeqCst) {
+                thread::sleep(step.pause);
+            }
+            if taken.is_none() {
+                taken = self.take();
+            }
+            let Some(mut at_hand) = taken.take() else { continue };
+            taken = match &step.action {
+                action @ (Action::MergeAll | Action::Discard) => {
+                    self.end(at_hand, action);
+                    None
+                }
+                Action::MergeSoFar => self.so_far(at_hand),
+                action => {
+                    let action = in_root(action, &at_hand.root);
+                    match self.act(&mut at_hand, &action) {
+                        Answer::Refused(refusal) if is_of_the_outside(refusal) => {
+                            self.end(at_hand, &Action::MergeAll);
+                            None
+                        }
+                        _ => Some(at_hand),
+                    }
+                }
+            };
+        }
+        if let Some(taken) = taken {
+            self.end(taken, &Action::MergeAll);
+        }
+    }
+
+    /// The orderly end: true if it was one.
+    fn leave(&self) -> bool {
+        while !self.is_over() {
+            if self.record(&Action::Sync, || self.client.sync().map(|()| Answer::Done)) == Answer::Done {
+                return !self.is_over();
+            }
+            thread::sleep(PAUSE);
+        }
+        false
+    }
+
+    fn record(&self, action: &Action, body: impl FnOnce() -> Result<Answer, Refusal>) -> Answer {
+        let call = self.cluster.recorder.next_call();
+        self.push(Happened::Invoked { client: self.live.id, call, action: action.clone() });
+        let answer = body().unwrap_or_else(Answer::Refused);
+        self.push(Happened::Returned { client: self.live.id, call, answer: answer.clone() });
+        answer
+    }
+
+    /// An action in a subtree.
+    fn act(&self, taken: &mut Taken, action: &Action) -> Answer {
+        if !fits(action, &taken.handles) {
+            return Answer::Done;
+        }
+        let mut within = action.clone();
+        for path in within.paths_mut() {
+            *path = path.strip_prefix(&taken.root).unwrap_or(path).to_owned();
+        }
+        let answer = self.record(action, || Ok(perform(taken.realm.client(), &mut taken.handles, &within)));
+        if let (Action::Create { path, .. }, Answer::Attr(_)) = (action, &answer)
+            && path.strip_prefix(&taken.root).is_some_and(|rest| rest.starts_with(MARK))
+        {
+            self.program.apart.lock().marks.push(path.clone());
+        }
+        answer
+    }
+
+    /// A new directory, taken.
+    fn take(&self) -> Option<Taken> {
+        let number = self.program.roots.fetch_add(1, SeqCst);
+        let root = format!("{OWN}{}-{number}", self.program.id.0);
+        let make = || Ok(Answer::Attr(seen(&self.client.mkdir_all(&root)?)));
+        let Answer::Attr(made) = self.record(&Action::Mkdir { path: root.clone() }, make) else {
+            return None;
+        };
+        self.client.mkdir_all(format!("{root}/theirs")).ok()?;
+        self.note_left(Some(Left { root: root.clone(), ino: made.ino, begun: false }));
+        let mut policy = self.job.policy();
+        if self.cluster.canary == Some(Canary::BlockIgnored) {
+            policy = policy.replace("block_writes", "allow").replace("block", "allow");
+        }
+        match self.realms.decouple(&self.client.caller(), made.ino, Some(policy.as_bytes()), None) {
+            Ok(realm) => {
+                if self.is_over() {
+                    realm.abandon();
+                    return None;
+                }
+                self.note_left(Some(Left { root: root.clone(), ino: made.ino, begun: true }));
+                self.cluster.begun.lock().insert(made.ino);
+                {
+                    let mut apart = self.program.apart.lock();
+                    apart.root = root.clone();
+                    apart.marks.clear();
+                }
+                self.push(Happened::Decoupled {
+                    client: self.live.id,
+                    root: root.clone(),
+                    changed: realm.root_attr().ctime,
+                    kept: self.job.is_kept(),
+                    merges: self.job.sync_ms.is_some(),
+                    interfere: self.job.interfere,
+                });
+                Some(Taken { root, realm, handles: Handles::new() })
+            }
+            Err(error) => {
+                self.cluster.recorder.line(format!("{root} is not decoupled: {error}"));
+                self.go_on();
+                None
+            }
+        }
+    }
+
+    fn so_far(&self, taken: Taken) -> Option<Taken> {
+        match self.until_told(&Action::MergeSoFar, &taken.realm) {
+            Answer::Done => Some(taken),
+            _ => {
+                self.claim_lost(taken);
+                None
+            }
+        }
+    }
+
+    /// The end of a subtree, whatever it takes.
+    fn end(&self, mut taken: Taken, action: &Action) {
+        for handle in taken.handles.keys().copied().collect::<Vec<_>>() {
+            self.act(&mut taken, &Action::Close { handle });
+        }
+        match self.until_told(action, &taken.realm) {
+            Answer::Done => self.note_left(None),
+            _ => self.claim_lost(taken),
+        }
+    }
+
+    /// Asks until it is done, or cannot be any more.
+    fn until_told(&self, action: &Action, realm: &Realm) -> Answer {
+        self.record(action, || {
+            loop {
+                let done = match action {
+                    Action::Discard if self.cluster.canary != Some(Canary::DiscardMerges) => realm.discard(),
+                    Action::MergeSoFar => realm.sync(&|_| {}).map(|report| self.look_at(&report)),
+                    _ => realm.merge(&|_| {}).map(|report| self.look_at(&report)),
+                };
+                match done {
+                    Ok(()) => return Ok(Answer::Done),
+                    // What was left to do is this machine's matter.
+                    Err(_) if realm.is_ended() && !self.is_over() => return Ok(Answer::Done),
+                    Err(error) if self.is_over() || error.refusal() == Refusal::Stale => {
+                        return Err(Refusal::Stale);
+                    }
+                    // A journal in the object store fails when its claim is void.
+                    Err(_) if self.is_void(realm) => return Err(Refusal::Stale),
+                    Err(error) => self.cluster.recorder.line(format!("{action:?}: {error}")),
+                }
+                thread::sleep(PAUSE);
+            }
+        })
+    }
+
+    /// The decouplings that there are, of which no crash of the server makes others.
+    fn durably_listed(&self) -> Result<Vec<RealmInfo>, RealmError> {
+        let roots = |all: &[RealmInfo]| all.iter().map(|info| (info.claim, info.is_own)).collect::<Vec<_>>();
+        let before = list(&self.client)?;
+        self.client.sync().map_err(|refusal| RealmError::new(refusal, "not durable", ""))?;
+        let after = list(&self.client)?;
+        match roots(&before) == roots(&after) {
+            true => Ok(after),
+            false => Err(RealmError::new(Refusal::WouldBlock, "others come and go", "")),
+        }
+    }
+
+    /// Whether a subtree is somebody else's, or nobody's, as far as the server says.
+    fn is_void(&self, realm: &Realm) -> bool {
+        let is_ours = |info: &RealmInfo| info.claim == realm.claim() && info.is_own;
+        self.durably_listed().is_ok_and(|all| !all.iter().any(is_ours))
+    }
+
+    fn look_at(&self, report: &chiton_realm::MergeReport) {
+        if report.stopped || report.conflict_count + report.lost_count > 0 {
+            self.push(Happened::MergeTrouble { client: self.live.id, what: report.to_string() });
+        }
+    }
+
+    fn claim_lost(&self, taken: Taken) {
+        self.push(Happened::ClaimLost { client: self.live.id });
+        taken.realm.abandon();
+        drop(taken);
+        self.go_on();
+    }
+
+    /// Goes on with a subtree that an earlier life, or session, left.
+    fn go_on(&self) {
+        let Some(left) = self.program.apart.lock().left.clone() else { return };
+        let mut tries = 0;
+        while !self.is_over() {
+            match self.try_to_go_on(&left) {
+                Ok(Some(mut taken)) => {
+                    // Numbers that were given out before must not come again.
+                    let path = format!("{}/theirs/r{}", taken.root, self.live.life);
+                    self.act(&mut taken, &Action::Create { path, content: Vec::new() });
+                    let merges = (self.cluster.plan.seed + u64::from(self.live.life)).is_multiple_of(2);
+                    return self.end(taken, if merges { &Action::MergeAll } else { &Action::Discard });
+                }
+                Ok(None) => {
+                    self.push(Happened::IsOver { client: self.live.id, root: left.root });
+                    self.note_left(None);
+                    // What may lie there is of decouplings that are over.
+                    if !self.is_over() {
+                        let _ = std::fs::remove_dir_all(&self.dir);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    self.cluster.recorder.line(format!("{} is not gone on with: {error}", left.root));
+                    tries += 1;
+                    if tries == TRIES_MAX {
+                        let what = format!("{} cannot be gone on with: {error}", left.root);
+                        self.push(Happened::MergeTrouble { client: self.live.id, what });
+                        return;
+                    }
+                }
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// `None`: it is over.
+    fn try_to_go_on(&self, left: &Left) -> Result<Option<Taken>, RealmError> {
+        let found = self.durably_listed()?.into_iter().find(|info| info.root == left.ino);
+        let Some(info) = found else { return Ok(None) };
+        if !left.begun {
+            force_end(&self.client, &info)?;
+            return Ok(None);
+        }
+        let id = info.claim.realm;
+        let realm = match self.job.durability {
+            // Its session ends by itself, and it with that.
+            "none" => return Ok(None),
+            "global" => self.realms.adopt(id)?,
+            _ => {
+                let mut last = RealmError::new(Refusal::NotFound, "nothing is left on this machine", "");
+                let mut found = None;
+                for one in self.realms.recover() {
+                    match one {
+                        Ok(realm) if realm.id() == id => found = Some(realm),
+                        Ok(other) => other.abandon(),
+                        Err(error) => last = error,
+                    }
+                }
+                found.ok_or(last)?
+            }
+        };
+        let tree = read_tree(realm.client()).map_err(|why| {
+            realm.abandon();
+            RealmError::new(Refusal::Io, why, "")
+        })?;
+        self.push(Happened::WentOn { client: self.live.id, root: left.root.clone(), tree });
+        Ok(Some(Taken { root: left.root.clone(), realm, handles: Handles::new() }))
+    }
+}
