@@ -5,6 +5,7 @@ mod tree;
 mod work;
 
 mod branches;
+mod cells;
 mod crashes;
 mod files;
 mod histories;

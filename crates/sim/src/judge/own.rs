@@ -356,8 +356,9 @@ impl Life {
     }
 
     fn refused(&mut self, call: CallId, action: &Action, refusal: Refusal) -> Result<(), Violation> {
-        // The outside may always be in the way; what was done in parts may be done in part.
-        if is_of_the_outside(refusal) {
+        // The outside may always be in the way; what was done in parts may be done in part. (Blocks of a subtree whose claim is
+        // void are not taken.)
+        if is_of_the_outside(refusal) || (self.apart.is_some() && refusal == Refusal::NotPermitted) {
             self.under_way = Some((call, action.clone()));
             self.cut_off();
             return Ok(());

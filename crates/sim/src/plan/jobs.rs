@@ -57,7 +57,7 @@ impl Job {
 /// Adds jobs to some plans. What else is drawn stays as it is.
 pub(super) fn add(plan: &mut Plan, steps: usize) {
     let mut random = Random::new(plan.seed, 11);
-    if !random.chance(1, 3) {
+    if !random.chance(1, 6) {
         return;
     }
     let first = plan.clients.len();

@@ -210,7 +210,9 @@ impl Desk<'_> {
                 action => {
                     let action = in_root(action, &at_hand.root);
                     match self.act(&mut at_hand, &action) {
-                        Answer::Refused(refusal) if is_of_the_outside(refusal) => {
+                        Answer::Refused(refusal)
+                            if is_of_the_outside(refusal) || refusal == Refusal::NotPermitted =>
+                        {
                             self.end(at_hand, &Action::MergeAll);
                             None
                         }
