@@ -16,7 +16,7 @@ DECOUPLED = {"decoupled, none": "no interference", "decoupled, allow": "allow in
 
 
 def plot(ours, paper):
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), gridspec_kw={"wspace": 0.3})
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), gridspec_kw={"wspace": 0.4})
     for axis, names, title in zip(axes, (STRONG, DECOUPLED), ("strong clients", "decoupled clients")):
         base = ours.point(next(iter(names)), 1).value
         for (name, label), colour, marker in zip(names.items(), style.COLOURS, style.MARKERS):
