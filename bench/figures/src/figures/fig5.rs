@@ -29,7 +29,7 @@ const OFFLINE: &str = "# Decoupled, its journal in the object store, merged by a
 const STREAM: (usize, usize) = (4 << 20, 40);
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let names = names(setting.scale.pick(100, 20_000, 100_000));
+    let names = names(setting.scale.pick(100, 100_000, 100_000));
     let posix = setting.policy("posix", None)?;
     let ramdisk = setting.policy("ramdisk", None)?;
     let batchfs = setting.policy("batchfs", None)?;
@@ -38,7 +38,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let weak_global = setting.policy("weak-global", Some(WEAK_GLOBAL))?;
     let nonvolatile = setting.policy("offline", Some(OFFLINE))?;
     let mut table = Table::default();
-    for run in 0..setting.scale.pick(1, 4, 5) {
+    for run in 0..setting.scale.pick(1, 3, 5) {
         let mut add = |x: &str, seconds: f64| table.add("time", x, run, seconds, "s");
         add("ramdisk", strong(setting, &ramdisk, None, &names)?);
         add("posix", strong(setting, &posix, Some(STREAM), &names)?);

@@ -19,7 +19,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     };
     let (allow, block) = (decoupled("allow")?, decoupled("block")?);
     let strong = names(setting.scale.pick(60, 2_000, 100_000));
-    let alone = names(setting.scale.pick(60, 20_000, 100_000));
+    let alone = names(setting.scale.pick(60, 100_000, 100_000));
     // One in a hundred, as in the paper.
     let some = |names: &[String]| (names.len() / 100).max(1);
     let kinds = [
@@ -30,7 +30,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
         ("decoupled, block", &block, true, &alone, some(&alone)),
     ];
     let mut table = Table::default();
-    for run in 0..setting.scale.pick(1, 3, 3) {
+    for run in 0..setting.scale.runs() {
         for &clients in setting.scale.clients() {
             for (series, policy, is_decoupled, names, interfering) in kinds {
                 let work = Workload { clients, policy, decoupled: is_decoupled, names, interfering };
