@@ -364,8 +364,15 @@ impl Engine {
                 },
             };
             let ticket = task.ticket.expect("what is tried again was parked");
+            let is_merge = task.merging.is_some();
             match self.go_on(task, m) {
-                Step::Done(reply) => self.commands.push(Command::Reply(ticket, reply)),
+                Step::Done(reply) => {
+                    self.commands.push(Command::Reply(ticket, reply));
+                    if is_merge {
+                        // The last piece of one is a turn, too.
+                        return Progress::More;
+                    }
+                }
                 // What is done in turns is much for one turn.
                 Step::Parked(_) if mem::take(&mut self.turn_over) => return Progress::More,
                 Step::Parked(_) => {}

@@ -1,7 +1,7 @@
 //! What others see of subtrees that a client took for itself: nothing is refused or allowed against `interfere_policy`
 //! (S59), who sees a mark sees those before it (S60), and a merge without contradictions says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chiton_types::{Ino, Refusal};
 
@@ -31,7 +31,6 @@ struct Watch {
     looks: BTreeMap<CallId, Vec<String>>,
     /// Files that others make under way, where a subtree was taken all the time so far.
     visits: BTreeMap<CallId, (ClientId, String, &'static str)>,
-    ends: BTreeSet<CallId>,
 }
 
 impl Watch {
@@ -40,11 +39,14 @@ impl Watch {
             Happened::ServerStarted { .. } => {
                 self.alive += 1;
                 self.looks.clear();
+                self.visits.clear();
             }
             // What was merged and not durable may be gone, and be merged again.
             Happened::ServerCrashed { .. } => {
                 self.alive = self.alive.saturating_sub(1);
                 self.looks.clear();
+                // What was answered before is carried out again, whoever has the subtree by then.
+                self.visits.clear();
             }
             Happened::MergeTrouble { client, what } => {
                 return Some(format!("client {}: {what}", client.0));
@@ -88,7 +90,6 @@ impl Watch {
     }
 
     fn returned(&mut self, call: CallId, answer: &Answer) -> Option<String> {
-        self.ends.remove(&call);
         if let Some((_, path, interfere)) = self.visits.remove(&call) {
             return match (interfere, answer) {
                 ("allow", Answer::Refused(Refusal::Busy)) => {

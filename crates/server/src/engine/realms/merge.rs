@@ -442,3 +442,6 @@ fn reason(skipped: Skipped) -> String {
         Skipped::Needless | Skipped::Gone | Skipped::Theirs => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;
