@@ -254,7 +254,7 @@ impl Server {
         self.serving.lock().clear();
         {
             // Under the engine's lock: a request is answered whole or finds the server stopping.
-            let _engine = self.shared.engine.lock();
+            let _engine = self.shared.engine.lock_as_it_is();
             self.shared.stopping.store(true, Ordering::Release);
         }
         self.shared.commits.pump_bell.ring();

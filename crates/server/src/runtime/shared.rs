@@ -320,9 +320,11 @@ impl Shared {
         if engine.wants_numbers() {
             self.numbers_bell.ring();
         }
-        let is_due = engine.namespace().dirty_rows() >= self.policy.rows
-            || self.load(engine.position()).reaches(self.policy.begin_at())
-            || engine.wants_checkpoint();
+        // A decoupled client has no checkpoints.
+        let is_due = self.base.is_none()
+            && (engine.namespace().dirty_rows() >= self.policy.rows
+                || self.load(engine.position()).reaches(self.policy.begin_at())
+                || engine.wants_checkpoint());
         if is_due && !self.checkpoint.rung.swap(true, Ordering::Relaxed) {
             self.checkpoint_bell.ring();
         }
@@ -344,14 +346,18 @@ impl Shared {
         if engine.take_blocks_named() {
             self.blocks_unsynced.store(true, Ordering::SeqCst);
         }
-        self.observe(engine, Backlog { events, bytes }, m);
+        if self.base.is_none() {
+            self.observe(engine, Backlog { events, bytes }, m);
+        }
         let (frames, _) = engine.frames();
         match self.journal.append(frames, events) {
             Ok(position) => {
                 assert_eq!(position, expected, "the journal and the engine disagree about positions");
                 engine.frames_taken();
                 self.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
-                self.note_backlog(position);
+                if self.base.is_none() {
+                    self.note_backlog(position);
+                }
                 if self.commits.engine_waits_for(position) {
                     // Who parked asked for a commit before these frames were there.
                     self.journal.request_commit();
