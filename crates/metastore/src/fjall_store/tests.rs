@@ -1,3 +1,5 @@
+use std::io;
+
 use super::*;
 
 fn open(path: &Path) -> Result<FjallMetastore, StoreError> {
@@ -16,16 +18,21 @@ fn filled(path: &Path) -> FjallMetastore {
     store
 }
 
-fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, found) } else { found.push(path) }
+fn files(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files(&path, found)?;
+        } else {
+            found.push(path);
+        }
     }
+    Ok(())
 }
 
 fn journal(path: &Path) -> PathBuf {
     let mut found = Vec::new();
-    files(path, &mut found);
+    files(path, &mut found).unwrap();
     found.retain(|file| file.extension().is_some_and(|ext| ext == "jnl"));
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
@@ -39,16 +46,36 @@ fn trim_journal(path: &Path) -> (PathBuf, u64) {
     (journal, used)
 }
 
-fn copy_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
         let to = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy_tree(&entry.path(), &to);
+            copy_tree(&entry.path(), &to)?;
         } else {
-            fs::copy(entry.path(), to).unwrap();
+            fs::copy(entry.path(), to)?;
         }
+    }
+    Ok(())
+}
+
+/// A copy of an open store, which tidies up in the background: taken again until nothing changed meanwhile.
+fn copy_at_rest(from: &Path, to: &Path) {
+    let look = || {
+        let mut found = Vec::new();
+        files(from, &mut found)?;
+        found
+            .into_iter()
+            .map(|file| Ok((fs::metadata(&file)?.modified()?, file)))
+            .collect::<io::Result<Vec<_>>>()
+    };
+    loop {
+        let (before, copied) = (look(), copy_tree(from, to));
+        if copied.is_ok() && before.is_ok_and(|before| look().is_ok_and(|after| before == after)) {
+            return;
+        }
+        fs::remove_dir_all(to).unwrap();
     }
 }
 
@@ -72,7 +99,7 @@ fn a_lost_commit_is_told_never_silent() {
     let mut told = 0;
     for case in 0..24 {
         let copy = dir.path().join(format!("copy{case}"));
-        copy_tree(&whole, &copy);
+        copy_tree(&whole, &copy).unwrap();
         let file = fs::OpenOptions::new().read(true).write(true).open(copy.join(journal)).unwrap();
         let at = (used - 1) * case / 23;
         if case % 2 == 0 {
@@ -128,7 +155,7 @@ fn damaged_files_are_typed_errors() {
     drop(store);
     trim_journal(&whole);
     let mut all = Vec::new();
-    files(&whole, &mut all);
+    files(&whole, &mut all).unwrap();
     let (mut cases, mut told) = (0, 0);
     for file in all {
         let name = file.strip_prefix(&whole).unwrap();
@@ -136,7 +163,7 @@ fn damaged_files_are_typed_errors() {
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         for step in 0..6 {
             let copy = dir.path().join("copy");
-            copy_tree(&whole, &copy);
+            copy_tree(&whole, &copy).unwrap();
             let mut bytes = bytes.clone();
             match step {
                 0 => bytes.clear(),
@@ -194,7 +221,7 @@ fn ingested_and_inserted_commits_follow_each_other() {
         assert_eq!(store.scan(Bound::Unbounded, None, usize::MAX).unwrap(), rows, "commit {commit}");
         // As it is on disk now: nothing is closed first.
         let copy = dir.path().join(format!("copy{commit}"));
-        copy_tree(&whole, &copy);
+        copy_at_rest(&whole, &copy);
         let copied = FjallMetastore::open(&copy, options).unwrap();
         assert_eq!(copied.scan(Bound::Unbounded, None, usize::MAX).unwrap(), rows, "copy of {commit}");
     }
