@@ -223,8 +223,10 @@ impl Files {
             inner.sent(answer)?;
             for e in &part {
                 inner.sending.cut(e.offset..e.end());
-                if let Content::Blocks(chunks) = &mut inner.content {
-                    chunks.apply(e);
+                match &mut inner.content {
+                    Content::Blocks(chunks) => chunks.apply(e),
+                    // Asked for by a reader meanwhile, when the server did not have this yet.
+                    older => *older = Content::Unknown,
                 }
             }
         }

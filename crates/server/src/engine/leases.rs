@@ -69,6 +69,8 @@ pub(crate) struct Leases {
     frozen_until: Duration,
     /// Something is decoupled: nobody holds everything, for what is merged would have to be asked of it.
     is_decoupled: bool,
+    /// Sessions come back after a restart: nobody holds everything.
+    is_gathering: bool,
     /// Recalls to be sent.
     pub(crate) outbox: Vec<(Slot, Recall)>,
 }
@@ -91,6 +93,7 @@ impl Leases {
             contended: HashMap::new(),
             frozen_until: Duration::ZERO,
             is_decoupled: false,
+            is_gathering: false,
             outbox: Vec::new(),
         }
     }
@@ -106,11 +109,13 @@ impl Leases {
     /// As [`Leases::join`], while sessions come back after a restart: whoever is the first does not hold everything,
     /// or what the others send again would have to wait for it, out of its order.
     pub(crate) fn rejoin(&mut self, slot: Slot) {
+        self.is_gathering = true;
         self.live.insert(slot);
     }
 
     /// Who came back is back, and what they sent again is done.
     pub(crate) fn all_back(&mut self) {
+        self.is_gathering = false;
         if self.table.is_empty() {
             self.only_one();
         }
@@ -140,7 +145,7 @@ impl Leases {
 
     /// If there is one session only, it holds everything: nobody else holds anything.
     fn only_one(&mut self) {
-        if self.live.len() == 1 && self.recalls.is_empty() && !self.is_decoupled {
+        if self.live.len() == 1 && self.recalls.is_empty() && !self.is_decoupled && !self.is_gathering {
             self.table.clear();
             self.order.clear();
             self.entry_count = 0;
@@ -518,6 +523,18 @@ mod tests {
         assert_eq!(l.mode(Ino(8), A), Exclusive);
         l.leave(A);
         assert!(l.is_alone(B) && l.len() == 0);
+    }
+
+    #[test]
+    fn who_comes_back_holds_nothing_until_all_are_back() {
+        let mut l = Leases::new(100, REST);
+        l.rejoin(A);
+        l.rejoin(B);
+        l.leave(A);
+        assert!(!l.is_alone(B), "what others send again would wait for it");
+        assert!(!l.conflict(INO, C, Nothing, T));
+        l.all_back();
+        assert!(l.is_alone(B));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use chiton_objects::ObjectError;
 use chiton_proto::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
-use chiton_types::{Position, RealmId, SessionId};
+use chiton_types::{Position, RealmId, Refusal, SessionId};
 
 use crate::runtime::shared::Shared;
 
@@ -31,7 +31,13 @@ impl Shared {
         self.engine.lock().holds_claim(session, claim).map_err(Failure::Refused)?;
         let prefix = prefix(claim.realm);
         let key = format!("{prefix}{name}");
+        let is_put = matches!(what, ObjectCall::PutIfAbsent { .. });
         let answer = self.carry_out(&prefix, &key, what).map_err(|error| self.object_failure(&error))?;
+        if is_put && !self.engine.lock().decoupled_realms().0.contains(&claim.realm) {
+            // It ended meanwhile, and its objects may have been deleted before this one was there.
+            self.objects.delete(&key).map_err(|error| self.object_failure(&error))?;
+            return Err(Failure::Refused(Refusal::Stale));
+        }
         Ok(Answer::Realm(RealmAnswer::Object(answer)))
     }
 

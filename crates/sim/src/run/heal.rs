@@ -73,7 +73,13 @@ impl Cluster {
         }
         self.start_well()?;
         let after = self.observe(read_tree)?;
+        if strays && !self.plan.setup.roles.is_empty() {
+            thread::sleep(Duration::from_secs(2));
+        }
         self.shut_down()?;
+        if !self.plan.setup.roles.is_empty() {
+            structure::check_nothing_apart(&self.rig.disk)?;
+        }
         same(&before, &after)
     }
 

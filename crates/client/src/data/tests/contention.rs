@@ -9,7 +9,7 @@ use chiton_world::sync::{Condvar, Mutex};
 
 use super::{Member, Rig, caller, tiny};
 use crate::OpenFlags;
-use crate::data::{BlockError, BlockIo, DirectBlocks};
+use crate::data::{BlockError, BlockIo, DirectBlocks, FilesOptions};
 
 /// A gate before the store.
 #[derive(Default)]
@@ -185,4 +185,35 @@ fn a_reader_never_goes_back_in_time() {
 #[test]
 fn truncations_and_copies_in_opposite_directions_end() {
     copy_and_truncate(&two());
+}
+
+/// A file that is being turned from inline content into blocks is read: what the server says of it then is older than
+/// what is under way.
+#[test]
+fn what_is_read_during_a_push_is_not_believed_after_it() {
+    let rig = Rig::new();
+    let gate = Arc::new(Gate::default());
+    let io = GatedBlocks { inner: DirectBlocks::new(rig.objects.clone()), gate: gate.clone() };
+    // Nothing is stored before the push.
+    let member = rig.member_with(FilesOptions { block_bytes: 64, ..tiny() }, Arc::new(io));
+    let (_, fh) = member.create();
+    member.write(fh, 0, &[1; 20]);
+    member.files.fsync(fh, false).expect("inline");
+    let mut expected = vec![1; 20];
+    member.write(fh, 5, &[2; 30]);
+    expected.resize(35, 0);
+    expected[5..].fill(2);
+    std::thread::scope(|scope| {
+        let push = scope.spawn(|| member.files.fsync(fh, false));
+        while !gate.waiting.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        // As after a restart of the server: what was known is asked for again.
+        member.files.forget(false);
+        assert_eq!(member.all(fh), expected, "while it is under way");
+        *gate.open.lock() = true;
+        gate.changed.notify_all();
+        push.join().expect("no panic").expect("stored");
+    });
+    assert_eq!(member.all(fh), expected, "afterwards");
 }
