@@ -26,6 +26,10 @@ use crate::windows::read_events;
 /// Block numbers of one generation of a decoupling's clients: 2^40.
 const GENERATION_SHIFT: u32 = 40;
 
+/// What the status says of a journal that failed.
+const FAILED: &str = "its journal failed, so nothing can be changed any more; unmount, then mount again or run chiton \
+                      recover: what was durable is still there";
+
 /// See the module. All calls may come from many threads.
 pub struct Realm {
     calls: ClaimCalls,
@@ -241,6 +245,11 @@ impl Realm {
         &self.policy
     }
 
+    /// Whether its journal failed for good: what is durable can be recovered by a new client, what is not is lost.
+    pub fn has_failed(&self) -> bool {
+        self.server.has_failed()
+    }
+
     /// Whether it is over: merged, or discarded.
     pub fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
@@ -290,7 +299,10 @@ impl Realm {
             dirty_bytes: self.client.at_stake().0 as u64,
             inodes_granted: numbers.total,
             inodes_left: numbers.left,
-            trouble: self.trouble.lock().clone(),
+            trouble: match self.has_failed() {
+                true => Some(FAILED.to_owned()),
+                false => self.trouble.lock().clone(),
+            },
             ended: self.is_ended(),
         }
     }

@@ -23,7 +23,7 @@ use chiton_policy::Policy;
 use chiton_types::{Ino, Kind, Position, SessionId, ShardId};
 use chiton_world::SharedWorld;
 
-use crate::engine::{Engine, Moment, Settings};
+use crate::engine::{Engine, Health, Moment, Settings};
 use crate::runtime::backlog::{Backlog, ReplayRate};
 use crate::runtime::error::StartError;
 use crate::runtime::format::FilesystemInfo;
@@ -265,6 +265,11 @@ impl Server {
     /// The journal's segments.
     pub fn journal_place(&self) -> Arc<dyn Place> {
         self.shared.place.clone()
+    }
+
+    /// Whether the journal failed for good: nothing is changed any more, and what is not durable is lost.
+    pub fn has_failed(&self) -> bool {
+        self.shared.health() == Health::Failed
     }
 
     /// Of a decoupled client: whether files are in its journal that nobody has looked at since, and so not in memory.

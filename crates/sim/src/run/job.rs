@@ -347,6 +347,8 @@ impl Desk<'_> {
                     }
                     // A journal in the object store fails when its claim is void.
                     Err(_) if self.is_void(realm) => return Err(Refusal::Stale),
+                    // Nothing goes on in it; a new one finds what was durable.
+                    Err(_) if realm.has_failed() => return Err(Refusal::Stale),
                     Err(error) => self.cluster.recorder.line(format!("{action:?}: {error}")),
                 }
                 thread::sleep(PAUSE);
