@@ -11,7 +11,7 @@
 //! After a take-over the one that was replaced may still answer questions until it notices: until it is gone nothing is
 //! judged, whatever was lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::Refusal;
 
@@ -29,6 +29,8 @@ pub(super) struct Asked<'a> {
     ended: Option<(Moment, &'a Answer)>,
     /// When the client died, or lost its session, if it did.
     life_ended: Option<Moment>,
+    /// The client works in subtrees of its own: what it commits is in its own journal.
+    is_apart: bool,
 }
 
 impl<'a> Asked<'a> {
@@ -41,7 +43,7 @@ impl<'a> Asked<'a> {
 
     fn is_commit(&self) -> bool {
         let commits = matches!(self.action, Action::Sync | Action::FsyncDir | Action::Fsync { .. });
-        commits && self.ended.is_some_and(|(_, answer)| *answer == Answer::Done)
+        commits && !self.is_apart && self.ended.is_some_and(|(_, answer)| *answer == Answer::Done)
     }
 }
 
@@ -59,18 +61,28 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
     let mut calls: Vec<Asked<'_>> = Vec::new();
     let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
     let mut of_life: BTreeMap<ClientId, Vec<usize>> = BTreeMap::new();
+    let mut apart: BTreeSet<ClientId> = BTreeSet::new();
     for (at, event) in (1..).zip(&history.events) {
         match &event.what {
             Happened::Invoked { client, call, action } => {
+                let is_apart = apart.contains(client);
                 open.insert(*call, calls.len());
                 of_life.entry(*client).or_default().push(calls.len());
-                calls.push(Asked { client: *client, action, begun: at, ended: None, life_ended: None });
+                calls.push(Asked {
+                    client: *client,
+                    action,
+                    begun: at,
+                    ended: None,
+                    life_ended: None,
+                    is_apart,
+                });
             }
             Happened::Returned { call, answer, .. } => {
                 if let Some(n) = open.remove(call) {
                     calls[n].ended = Some((at, answer));
                 }
             }
+            Happened::WorksApart { client } => drop(apart.insert(*client)),
             Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
                 for n in of_life.remove(client).unwrap_or_default() {
                     calls[n].life_ended = Some(at);
