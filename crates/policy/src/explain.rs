@@ -170,7 +170,7 @@ fn notes(policy: &Policy) -> Vec<String> {
         ),
         Durability::Local | Durability::Geo => {}
     }
-    if policy.consistency() == Consistency::Invisible && policy.sync_interval.is_none() {
+    if policy.consistency() == Consistency::Invisible {
         note("Nothing is merged by itself: others see it after `chiton merge` or `chiton sync`.");
     }
     if policy.durability() != Durability::None {

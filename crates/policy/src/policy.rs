@@ -94,8 +94,8 @@ impl Policy {
         ];
         let mut set =
             |key: &str, value: Option<String>| lines.extend(value.map(|value| format!("{key}: {value}")));
-        // What a strong policy cannot have is not named there: neither would it be inherited.
-        let merges = self.consistency() != Consistency::Strong;
+        // Where nothing is merged by itself they are not named: neither are they inherited.
+        let merges = self.merges_by_itself();
         let span = |span: Option<Span>| Some(span.map_or("0s".to_owned(), |span| span.to_string()));
         set("sync_interval", span(self.sync_interval).filter(|_| merges));
         set("sync_updates", Some(self.sync_updates.unwrap_or(0).to_string()).filter(|_| merges));
@@ -137,14 +137,15 @@ impl Policy {
                 file.$key.as_ref().map_or_else(|| around.$key, |at| Some(at.value))
             };
         }
+        let merges = composition.mechanisms().contains(&Mechanism::VolatileApply);
         let policy = Policy {
             composition,
             allocated_inodes: file.allocated_inodes.as_ref().map_or(100, |at| at.value),
             interfere: given!(interfere),
             data: given!(data),
-            sync_interval: given_some!(sync_interval).filter(|span| span.ms() > 0),
-            sync_updates: given_some!(sync_updates).filter(|n| *n > 0),
-            sync_when_idle: given!(sync_when_idle),
+            sync_interval: given_some!(sync_interval).filter(|span| merges && span.ms() > 0),
+            sync_updates: given_some!(sync_updates).filter(|n| merges && *n > 0),
+            sync_when_idle: merges && given!(sync_when_idle),
             on_conflict: given!(on_conflict),
             placement: given!(placement),
             lease: given!(lease),
@@ -171,10 +172,17 @@ impl Policy {
             ("sync_when_idle", file.sync_when_idle.as_ref().filter(|at| at.value).map(|at| at.place)),
         ];
         let (key, place) = syncs.into_iter().find_map(|(key, place)| Some((key, place?)))?;
-        if self.consistency() != Consistency::Strong {
+        if self.merges_by_itself() {
             return None;
         }
-        let reason = format!("`{key}` says when a client's journal is merged, and under rpcs there is none");
+        let reason = match self.consistency() {
+            Consistency::Strong => {
+                format!("`{key}` says when a client's journal is merged, and under rpcs there is none")
+            }
+            Consistency::Weak | Consistency::Invisible => {
+                format!("`{key}` says when a running job is merged, which without volatile_apply it never is")
+            }
+        };
         let weak = compose(Consistency::Weak, self.durability().min(Durability::Global));
         Some(
             Fault::new(place, reason).or_rather(format!("composition: {}", weak.expect("a cell of Table I"))),
@@ -264,10 +272,6 @@ mod tests {
         let policies = texts.map(|text| resolve(text, &Policy::default()).expect(text));
         for policy in &policies {
             for around in &policies {
-                if policy.consistency() == Consistency::Strong && around.consistency() != Consistency::Strong
-                {
-                    continue;
-                }
                 assert_eq!(resolve(&policy.text(), around).as_ref(), Ok(policy), "{}", policy.text());
             }
             assert_eq!(resolve(&policy.text(), &Policy::default()).as_ref(), Ok(policy));
@@ -349,6 +353,10 @@ mod tests {
         check(
             "acknowledge: durable\ndurability: none",
             "line 1, column 14: `acknowledge: durable` waits for a durability that `durability: none` does not have; nearest that makes sense: acknowledge: applied",
+        );
+        check(
+            "consistency: invisible\ndurability: local\nsync_updates: 5",
+            "line 3, column 15: `sync_updates` says when a running job is merged, which without volatile_apply it never is; nearest that makes sense: composition: append_client_journal + local_persist + volatile_apply",
         );
         check(
             "sync_interval: 1s",
