@@ -227,18 +227,22 @@ fn end_anyway(limit: Duration) {
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
     let log = log_path(args.data.as_ref(), mountpoint);
-    let mut words: Vec<OsString> = vec!["mount".into(), "--announce".into()];
-    let given: Vec<OsString> = std::env::args_os().skip(2).collect();
-    // The mount point goes in by its full name, so that `chiton umount` finds the process.
-    words.extend(
-        given.into_iter().map(|w| if w == args.mountpoint.as_os_str() { mountpoint.into() } else { w }),
-    );
-    detach(&words, &log, mountpoint, args.json)
+    detach(&["mount"], (&args.mountpoint, mountpoint), &log, args.json)
 }
 
-/// Runs itself again as a mount in the background, and says so.
-pub(super) fn detach(words: &[OsString], log: &Path, mountpoint: &Path, json: bool) -> Outcome {
-    let announcement = background::detach(words, log)?;
+/// Runs itself again as a mount in the background, and says so. `command`: the words before the options;
+/// `mountpoint`: as it was given, and its full name.
+pub(super) fn detach(
+    command: &[&str],
+    (short, mountpoint): (&Path, &Path),
+    log: &Path,
+    json: bool,
+) -> Outcome {
+    let given = std::env::args_os().skip(1 + command.len()).collect();
+    let mut words: Vec<OsString> =
+        command.iter().copied().chain(["--announce"]).map(OsString::from).collect();
+    words.extend(with_full_name(given, short, mountpoint));
+    let announcement = background::detach(&words, log)?;
     if json {
         println!("{announcement}");
     } else {
@@ -246,6 +250,15 @@ pub(super) fn detach(words: &[OsString], log: &Path, mountpoint: &Path, json: bo
         println!("messages go to {}", log.display());
     }
     Ok(())
+}
+
+/// The words with the full name of the mount point, by which `chiton umount` finds the process. It is the last that is
+/// called so: a data directory, or a branch, may have the same name.
+fn with_full_name(mut words: Vec<OsString>, short: &Path, full: &Path) -> Vec<OsString> {
+    if let Some(at) = words.iter().rposition(|word| word == short.as_os_str()) {
+        words[at] = full.into();
+    }
+    words
 }
 
 /// Where a mount in the background writes its messages: beside the data, or the user's state folder.
@@ -268,4 +281,17 @@ fn close_stdout() -> Outcome {
         .map_err(|e| Failure::failed(format!("cannot open /dev/null: {e}")))?;
     rustix::stdio::dup2_stdout(null)
         .map_err(|e| Failure::failed(format!("cannot close standard output: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_mount_point_gets_its_full_name() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let full = |text: &str| with_full_name(words(text), Path::new("try1"), Path::new("/work/try1"));
+        assert_eq!(full("/mnt/tree try1 try1"), words("/mnt/tree try1 /work/try1"));
+        assert_eq!(full("try1 --data x"), words("/work/try1 --data x"));
+    }
 }

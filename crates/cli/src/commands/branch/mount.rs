@@ -1,6 +1,5 @@
 //! A branch as a file system of its own.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -46,11 +45,6 @@ pub(super) fn mount(args: &Mount) -> Outcome {
 }
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
-    let mut words: Vec<OsString> = ["branch", "mount", "--announce"].map(OsString::from).to_vec();
-    let given: Vec<OsString> = std::env::args_os().skip(3).collect();
-    // The mount point goes in by its full name, so that `chiton umount` finds the process.
-    words.extend(
-        given.into_iter().map(|w| if w == args.mountpoint.as_os_str() { mountpoint.into() } else { w }),
-    );
-    mount::detach(&words, &mount::log_path(None, mountpoint), mountpoint, args.at.json)
+    let log = mount::log_path(None, mountpoint);
+    mount::detach(&["branch", "mount"], (&args.mountpoint, mountpoint), &log, args.at.json)
 }
