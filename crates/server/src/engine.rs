@@ -20,6 +20,8 @@ mod decoupled;
 mod deferred;
 mod driver;
 mod ending;
+#[cfg(test)]
+mod formatted;
 mod granted;
 mod inodes;
 mod leases;

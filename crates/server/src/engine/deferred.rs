@@ -127,8 +127,15 @@ impl Engine {
         event.born(self.position).expect("the event makes a file")
     }
 
-    /// Brings what is deferred into memory.
+    /// Brings what is deferred into memory, if anything is.
+    #[inline]
     pub(crate) fn settle_deferred(&mut self) {
+        if self.is_deferring() {
+            self.apply_deferred();
+        }
+    }
+
+    fn apply_deferred(&mut self) {
         let deferred = std::mem::take(&mut self.deferred);
         let mut events = Take::new(&deferred.events);
         let mut position = Position(self.position.0 - deferred.count);

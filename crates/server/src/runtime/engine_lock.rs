@@ -19,9 +19,7 @@ impl EngineLock {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
         let mut engine = self.0.lock();
-        if engine.is_deferring() {
-            engine.settle_deferred();
-        }
+        engine.settle_deferred();
         engine
     }
 

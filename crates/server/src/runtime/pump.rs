@@ -37,15 +37,17 @@ impl Shared {
         let mut next_tick = Duration::ZERO;
         let mut durable_before = Position(0);
         while !self.is_stopping() {
-            if self.engine.lock_as_it_is().is_deferring() {
-                // Its only session makes files, and nobody waits for anything.
+            let mono = self.world.monotonic();
+            let is_tick = mono >= next_tick;
+            if is_tick {
+                next_tick = mono + TICK;
+                self.probe(&mut durable_before);
+            }
+            if self.is_only_deferring() {
                 self.commits.pump_bell.wait(TICK);
                 continue;
             }
-            let mono = self.world.monotonic();
-            if mono >= next_tick {
-                next_tick = mono + TICK;
-                self.probe(&mut durable_before);
+            if is_tick {
                 self.refresh_disk();
                 let wanted = self.with_engine(|engine, m| {
                     engine.tick(m);
@@ -66,6 +68,13 @@ impl Shared {
                 self.commits.pump_bell.wait(TICK);
             }
         }
+    }
+
+    /// Whether the only session makes files, and nobody waits for anything: then nothing is brought into memory for the
+    /// pump's sake.
+    fn is_only_deferring(&self) -> bool {
+        let engine = self.engine.lock_as_it_is();
+        engine.is_deferring() && !engine.is_ready() && engine.durable_wanted().is_none()
     }
 
     /// Lets the engine's queues go on a little; false if there was nothing to do.

@@ -1,14 +1,14 @@
 //! The end of a silent session, moment by moment.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
-use chiton_namespace::{Body, Make, Namespace, Op, RowSource, Rows};
+use chiton_namespace::{Body, Make, Namespace, Op};
 use chiton_proto::{Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Reply, Request};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 
+use crate::engine::formatted::Formatted;
 use crate::engine::{
     Command, Engine, Health, Moment, OwnRows, POSITION_KEY, Progress, Settings, Step, Ticket, position_value,
 };
@@ -17,21 +17,6 @@ const SESSION_MS: u32 = 30_000;
 const A: SessionId = SessionId(11);
 const B: SessionId = SessionId(12);
 const FILE: &[u8] = b"file";
-
-struct Formatted(BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl RowSource for Formatted {
-    type Error = Infallible;
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, Infallible> {
-        let range = self.0.range(start.to_vec()..end.to_vec()).take(limit);
-        Ok(range.map(|(key, value)| (key.clone(), value.clone())).collect())
-    }
-}
 
 /// An engine on a formatted store, its journal, and the time.
 struct World {
@@ -61,10 +46,7 @@ fn settings() -> Settings {
 impl World {
     /// A formatted store, and a journal of an earlier life.
     fn start(frames: Vec<u8>) -> World {
-        let mut rows = Formatted(BTreeMap::new());
-        for (key, value) in Namespace::format_rows(Time(1), 0, 0) {
-            rows.0.insert(key, value.expect("a put"));
-        }
+        let rows = Formatted::new();
         let mut own = OwnRows { marks: vec![Ino::ROOT.counter() + 1], ..OwnRows::default() };
         own.take(POSITION_KEY, &position_value(Position(0))).expect("a row");
         let m = Moment { mono: Duration::from_secs(100), now: Time(1_000), ..Moment::default() };

@@ -1,16 +1,16 @@
 //! Twenty journals at once: each has its turn, and so has everybody else.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::time::Duration;
 
-use chiton_namespace::{Event, Make, Namespace, Op, RowSource, Rows};
+use chiton_namespace::{Event, Make, Namespace, Op};
 use chiton_proto::{
     Answer, Call, Claim, MERGE_EVENTS_MAX, MergeWindow, RealmAnswer, RealmCall, Reply, Request,
 };
 use chiton_types::{Cred, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Seq, SessionId, Time};
 
 use super::PIECE_EVENTS;
+use crate::engine::formatted::Formatted;
 use crate::engine::{
     Command, Engine, Moment, OwnRows, POSITION_KEY, Progress, Settings, Step, Ticket, position_value,
 };
@@ -21,21 +21,6 @@ const OTHER: SessionId = SessionId(99);
 /// Bytes of an event and its share of a frame, at most.
 const EVENT_BYTES: usize = 200;
 
-struct Formatted(BTreeMap<Vec<u8>, Vec<u8>>);
-
-impl RowSource for Formatted {
-    type Error = Infallible;
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, Infallible> {
-        let range = self.0.range(start.to_vec()..end.to_vec()).take(limit);
-        Ok(range.map(|(key, value)| (key.clone(), value.clone())).collect())
-    }
-}
-
 struct Bench {
     engine: Engine,
     rows: Formatted,
@@ -45,8 +30,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let rows = Namespace::format_rows(Time(1), 0, 0);
-        let rows = Formatted(rows.into_iter().map(|(key, value)| (key, value.expect("a put"))).collect());
+        let rows = Formatted::new();
         let mut own = OwnRows { marks: vec![Ino::ROOT.counter() + 1], ..OwnRows::default() };
         own.take(POSITION_KEY, &position_value(Position(0))).expect("a row");
         let settings = Settings {

@@ -1,0 +1,29 @@
+//! The rows of an empty file system, for the tests of the engine.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use chiton_namespace::{Namespace, RowSource, Rows};
+use chiton_types::Time;
+
+pub(crate) struct Formatted(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Formatted {
+    pub(crate) fn new() -> Formatted {
+        let rows = Namespace::format_rows(Time(1), 0, 0);
+        Formatted(rows.into_iter().map(|(key, value)| (key, value.expect("a put"))).collect())
+    }
+}
+
+impl RowSource for Formatted {
+    type Error = Infallible;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, Infallible> {
+        let range = self.0.range(start.to_vec()..end.to_vec()).take(limit);
+        Ok(range.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+}
