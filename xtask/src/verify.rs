@@ -11,7 +11,7 @@ use crate::stopwatch::Stopwatch;
 use crate::{demo, suites};
 
 /// Of each run of all checks, so long goes to fresh seeds.
-const FRESH_SECONDS: &str = "10";
+const FRESH_SECONDS: &str = "15";
 
 #[derive(Default)]
 struct Count {

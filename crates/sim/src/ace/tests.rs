@@ -42,13 +42,17 @@ fn workloads_are_counted_shortest_first_and_each_once() {
 #[test]
 fn canaries_broken_rules_are_noticed() {
     let write = Step::Write { path: "/a/l", offset: 10_000, bytes: 20_000 };
-    let cases: [(Canary, [Step; 2], &str); 5] = [
-        // A number that is used twice, or a journal that ends before the rows: whichever crash is tried first.
-        (Canary::SegmentsNotSynced, [Step::Create("/n", 0), Step::Fsync("/a/s")], ""),
-        (Canary::ObjectsNotSynced, [write, Step::Sync], "not found"),
-        (Canary::HalfCommits, [Step::Rename("/a", "/b/e"), Step::Checkpoint], ""),
-        (Canary::CommitsForgotten, [Step::Mkdir("/b/n"), Step::Checkpoint], ""),
-        (Canary::RottenObjects, [write, Step::Sync], "checksum"),
+    let cases: [(Canary, [Step; 2], &[&str]); 5] = [
+        // A number that is used twice, or a journal that ends before the rows: whichever crash finds it first.
+        (
+            Canary::SegmentsNotSynced,
+            [Step::Create("/n", 0), Step::Fsync("/a/s")],
+            &["a second time", "the journal ends at position"],
+        ),
+        (Canary::ObjectsNotSynced, [write, Step::Sync], &["not found"]),
+        (Canary::HalfCommits, [Step::Rename("/a", "/b/e"), Step::Checkpoint], &[""]),
+        (Canary::CommitsForgotten, [Step::Mkdir("/b/n"), Step::Checkpoint], &[""]),
+        (Canary::RottenObjects, [write, Step::Sync], &["checksum"]),
     ];
     assert!(Canary::ALL.iter().all(|(_, canary)| cases.iter().any(|(case, ..)| case == canary)));
     let base = Base::new(Shape::Grows).expect("the small tree is made");
@@ -59,6 +63,9 @@ fn canaries_broken_rules_are_noticed() {
         assert!(honest.failure.is_none(), "{:?}", honest.failure);
         let failure = Workload::new(&base, &steps, Some(canary)).run().failure;
         let said = failure.unwrap_or_else(|| panic!("{canary:?} was not noticed")).what;
-        assert!(said.contains(expect), "{canary:?} is not told by {expect:?}: {said}");
+        assert!(
+            expect.iter().any(|words| said.contains(words)),
+            "{canary:?} is not told by {expect:?}: {said}"
+        );
     }
 }
