@@ -4,6 +4,7 @@
 //!   names: (directory, name) -> inode or absent, with the stamp of the directory
 //!   dirs:  directory -> stamp, searchable by all      a recall forgets the stamp, and so all names at once
 //!   attrs: inode -> attributes
+//!   whole: directories all of whose names are known (`whole.rs`)
 //! ```
 //!
 //! Invariants:
@@ -13,10 +14,11 @@
 
 use chiton_namespace::{AttrChange, Op, Outcome};
 use chiton_proto::LeaseMode;
-use chiton_types::{Attr, Ino, Name};
+use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_world::sync::Mutex;
 
 use crate::generations::Generations;
+use crate::whole::{Part, Whole};
 use crate::{Mark, Recalls};
 
 /// Names, attributes and directories.
@@ -44,20 +46,24 @@ struct Inner {
     dirs: Generations<Ino, Dir>,
     names: Generations<(Ino, Name), (u64, Option<Ino>)>,
     attrs: Generations<Ino, Attr>,
+    whole: Whole,
     stamp: u64,
 }
 
 /// Directories remembered, also where names are not.
 const DIRS_MAX: usize = 65_536;
+/// Everybody may search it.
+const SEARCH: u16 = 0o111;
 
 impl Cache {
-    /// Holds at most so many names, and as many attributes. 0: asking is as good (only directories are
+    /// Holds at most so many names, as many attributes, and notes as many names of whole directories. 0: asking is as good (only directories are
     /// remembered, for the kernel's sake).
     pub(crate) fn new(entries_max: usize) -> Cache {
         let inner = Inner {
             dirs: Generations::new(DIRS_MAX),
             names: Generations::new(entries_max),
             attrs: Generations::new(entries_max),
+            whole: Whole::new(entries_max),
             stamp: 0,
         };
         Cache { inner: Mutex::new(inner), changes: Recalls::default() }
@@ -76,8 +82,28 @@ impl Cache {
     pub(crate) fn name(&self, parent: Ino, name: &Name) -> Option<(Option<Ino>, bool)> {
         let mut inner = self.inner.lock();
         let dir = *inner.dirs.get(&parent)?;
-        let &(stamp, ino) = inner.names.get(&(parent, name.clone()))?;
-        (stamp == dir.stamp).then_some((ino, dir.open))
+        match inner.names.get(&(parent, name.clone())) {
+            Some(&(stamp, ino)) if stamp == dir.stamp => Some((ino, dir.open)),
+            _ => inner.whole.lacks(parent, name).then_some((None, dir.open)),
+        }
+    }
+
+    /// Operations are about to be asked for. [`Cache::ended`] follows when they are answered.
+    pub(crate) fn begins(&self, ops: &[Op]) {
+        let mut inner = self.inner.lock();
+        ops.iter().for_each(|op| inner.whole.begins(op));
+    }
+
+    /// They are answered, and [`Cache::changed`] knows of it.
+    pub(crate) fn ended(&self, ops: &[Op]) {
+        let mut inner = self.inner.lock();
+        ops.iter().for_each(|op| inner.whole.ended(op));
+    }
+
+    /// A part of a directory was listed, and there is a lease on it.
+    pub(crate) fn listed(&self, recalls: &Recalls, dir: Ino, part: Part<'_>) {
+        let mut inner = self.inner.lock();
+        inner.whole.listed(dir, part, |since| self.holds(recalls, since, dir));
     }
 
     /// Attributes.
@@ -96,11 +122,7 @@ impl Cache {
         if !leased || !self.holds(recalls, since, dir) {
             return;
         }
-        if inner.dirs.get(&dir).is_none_or(|known| known.open != open) {
-            inner.stamp += 1;
-            let stamp = inner.stamp;
-            inner.dirs.insert(dir, Dir { stamp, open });
-        }
+        inner.set_dir(dir, open);
     }
 
     /// An answer said what a name stands for. It counts if there is a lease on the directory.
@@ -155,6 +177,7 @@ impl Cache {
         let mut inner = self.inner.lock();
         inner.dirs.remove(&ino);
         inner.attrs.remove(&ino);
+        inner.whole.forget(ino);
     }
 
     /// All leases are void.
@@ -163,6 +186,7 @@ impl Cache {
         inner.dirs.clear();
         inner.names.clear();
         inner.attrs.clear();
+        inner.whole.clear();
     }
 }
 
@@ -215,8 +239,22 @@ impl Inner {
         for ino in &touched[first..] {
             self.attrs.remove(ino);
         }
+        if let Some(gone) = outcome.gone {
+            self.whole.forget(gone.ino);
+        }
         if let Some(attr) = learned {
+            if matches!(op, Op::Make { .. }) && attr.kind == Kind::Dir && lease > LeaseMode::None {
+                self.set_dir(attr.ino, attr.mode.0 & SEARCH == SEARCH);
+                self.whole.made(attr.ino);
+            }
             self.attrs.insert(attr.ino, attr.clone());
+        }
+    }
+
+    fn set_dir(&mut self, dir: Ino, open: bool) {
+        if self.dirs.get(&dir).is_none_or(|known| known.open != open) {
+            self.stamp += 1;
+            self.dirs.insert(dir, Dir { stamp: self.stamp, open });
         }
     }
 

@@ -21,6 +21,7 @@ use crate::embedded::Embedded;
 use crate::handler::Handler;
 use crate::observed::Observed;
 use crate::service::{Caller, Service, ask};
+use crate::whole::Part;
 use crate::{ClientOptions, ConnectError, Dialer};
 
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
@@ -355,6 +356,10 @@ impl Client {
         };
         let (recalls, cache) = (self.service.recalls(), &self.core.cache);
         cache.learn_dir(recalls, since, dir, parent_leased, parent_open);
+        if parent_leased {
+            let mut names = entries.iter().map(|entry| (&entry.name, entry.cookie));
+            cache.listed(recalls, dir, Part { since, cookie, names: &mut names, end });
+        }
         let listed = |entry: chiton_proto::DirEntry| {
             if parent_leased {
                 cache.learn_name(recalls, since, dir, &entry.name, Some(entry.ino));

@@ -74,6 +74,7 @@ mod core;
 mod generations;
 mod observed;
 mod told;
+mod whole;
 
 pub mod data;
 

@@ -50,6 +50,8 @@ fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Resul
         }
         _ => {}
     }
+    // One of which nobody hears is under way for ever: it may still be carried out.
+    core.cache.ended(ops);
 }
 
 impl Service for Observed {
@@ -58,6 +60,7 @@ impl Service for Observed {
         if ops.is_empty() {
             return self.inner.call(cred, call);
         }
+        self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());
         let answer = self.inner.call(cred, call);
         tell(&self.core, self.inner.recalls(), since, &ops, &answer);
@@ -75,6 +78,7 @@ impl Service for Observed {
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         let ops = self.ops(&call);
+        self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());
         let underway = self.inner.start(cred, call);
         if ops.is_empty() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chiton_namespace::{AttrChange, Make, Op, Outcome};
 use chiton_proto::{Answer, Call, LeaseMode};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_types::{Cred, Ino, Mode, Name, Position, Refusal, SessionId, Time};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
 use chiton_world::{RealWorld, SharedWorld};
 
 use super::fake_server::attr;
@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::embedded::Embedded;
 use crate::handler::Handler;
+use crate::whole::Part;
 use crate::{CallError, Client, ClientOptions, Lookup, Recalls, Service, Underway};
 
 const DIR: Ino = Ino(1);
@@ -107,6 +108,171 @@ fn own_changes_are_known_at_once_and_beat_answers_that_were_under_way() {
     cache.changed(&recalls, cache.since(&recalls), [(&chmod, &made(DIR.0), LeaseMode::Shared)].into_iter());
     assert!(!cache.is_open(DIR));
     assert_eq!(cache.name(DIR, &name("a")), None);
+}
+
+fn mkdir(ino: u64, mode: u16) -> (Op, Outcome) {
+    let op = Op::Make { parent: DIR, name: name("dir"), make: Make::Dir, mode: Mode(mode) };
+    let attr = Attr { kind: Kind::Dir, mode: Mode(mode), ..attr(Ino(ino)) };
+    (op, Outcome { attr: Some(attr), gone: None, time: Time(0) })
+}
+
+fn make_in(parent: Ino, s: &str) -> Op {
+    Op::Make { parent, name: name(s), make: Make::File { content: Vec::new() }, mode: Mode(0o644) }
+}
+
+/// An operation from its question to its answer.
+fn done(cache: &Cache, recalls: &Recalls, op: &Op, outcome: &Outcome, lease: LeaseMode) {
+    let ops = std::slice::from_ref(op);
+    cache.begins(ops);
+    cache.changed(recalls, cache.since(recalls), [(op, outcome, lease)].into_iter());
+    cache.ended(ops);
+}
+
+#[test]
+fn in_a_directory_that_was_made_here_every_other_name_is_absent() {
+    const NEW: Ino = Ino(50);
+    let absent = Some((None, true));
+    let (cache, recalls) = leased();
+    let (op, outcome) = mkdir(NEW.0, 0o755);
+    assert_eq!(cache.name(NEW, &name("a")), None);
+    done(&cache, &recalls, &op, &outcome, LeaseMode::Shared);
+    assert_eq!(cache.name(NEW, &name("a")), absent);
+    // From the question on: others may see it before we have the answer.
+    let a = make_in(NEW, "a");
+    cache.begins(std::slice::from_ref(&a));
+    assert_eq!(cache.name(NEW, &name("a")), None);
+    assert_eq!(cache.name(NEW, &name("b")), absent);
+    let since = cache.since(&recalls);
+    cache.changed(&recalls, since, [(&a, &made(51), LeaseMode::Exclusive)].into_iter());
+    cache.ended(&[a]);
+    assert_eq!(cache.name(NEW, &name("a")), Some((Some(Ino(51)), true)));
+    let renamed = |to: &str| Op::Rename {
+        from: DIR,
+        from_name: name("f"),
+        to: NEW,
+        to_name: name(to),
+        how: chiton_namespace::RenameHow::Replace,
+    };
+    done(&cache, &recalls, &renamed("c"), &made(52), LeaseMode::None);
+    let link = Op::Link { ino: Ino(52), parent: NEW, name: name("d") };
+    cache.begins(&[link]);
+    for (s, expect) in [("b", absent), ("c", None), ("d", None)] {
+        assert_eq!(cache.name(NEW, &name(s)), expect, "{s}");
+    }
+    // One who may not search is answered by the server, and so is everybody after the lease was given back.
+    recalls.note(NEW);
+    cache.recalled(NEW);
+    cache.learn_dir(&recalls, cache.since(&recalls), NEW, true, true);
+    assert_eq!(cache.name(NEW, &name("b")), None);
+    let (op, outcome) = mkdir(60, 0o700);
+    done(&cache, &recalls, &op, &outcome, LeaseMode::Shared);
+    assert_eq!(cache.name(Ino(60), &name("a")), Some((None, false)));
+}
+
+#[test]
+fn a_directory_is_known_wholly_only_by_an_answer_that_nothing_overtook() {
+    const NEW: Ino = Ino(50);
+    let (op, outcome) = mkdir(NEW.0, 0o755);
+    let check = |what: &str, lease, meanwhile: &dyn Fn(&Cache, &Recalls)| {
+        let (cache, recalls) = leased();
+        cache.begins(std::slice::from_ref(&op));
+        let since = cache.since(&recalls);
+        meanwhile(&cache, &recalls);
+        cache.changed(&recalls, since, [(&op, &outcome, lease)].into_iter());
+        cache.learn_dir(&recalls, cache.since(&recalls), NEW, true, true);
+        cache.name(NEW, &name("x")).map(|known| assert_eq!(known, (None, true), "{what}")).is_some()
+    };
+    let x = make_in(NEW, "x");
+    let nothing = |_: &Cache, _: &Recalls| {};
+    assert!(check("nothing", LeaseMode::Shared, &nothing));
+    assert!(!check("no lease", LeaseMode::None, &nothing));
+    assert!(!check("recalled", LeaseMode::Shared, &|cache, recalls| {
+        recalls.note(NEW);
+        cache.recalled(NEW);
+    }));
+    // Another thread has looked it up, and makes something there.
+    assert!(!check("being changed", LeaseMode::Shared, &|cache, _| cache.begins(std::slice::from_ref(&x))));
+    assert!(!check("changed", LeaseMode::Shared, &|cache, recalls| {
+        done(cache, recalls, &x, &made(51), LeaseMode::None);
+    }));
+}
+
+#[test]
+fn a_directory_that_was_listed_to_its_end_is_known_wholly() {
+    let entries = [("a", 10), ("b", 20), ("c", 30)].map(|(s, cookie)| (name(s), cookie));
+    // Listed in parts: from which cookie on, how many, the last.
+    type Parts<'a> = &'a [(u64, usize, usize, bool)];
+    let check = |what: &str, parts: Parts<'_>, between: &dyn Fn(&Cache, &Recalls), whole: bool| {
+        let (cache, recalls) = leased();
+        for (n, &(cookie, from, to, end)) in parts.iter().enumerate() {
+            if n > 0 {
+                between(&cache, &recalls);
+            }
+            let since = cache.since(&recalls);
+            let mut names = entries[from..to].iter().map(|(name, cookie)| (name, *cookie));
+            cache.listed(&recalls, DIR, Part { since, cookie, names: &mut names, end });
+        }
+        cache.learn_dir(&recalls, cache.since(&recalls), DIR, true, true);
+        let expect = |known: bool| if whole && !known { Some((None, true)) } else { None };
+        for (s, known) in [("a", true), ("b", true), ("c", true), ("x", false)] {
+            assert_eq!(cache.name(DIR, &name(s)), expect(known), "{what}: {s}");
+        }
+    };
+    let nothing = |_: &Cache, _: &Recalls| {};
+    check("at once", &[(0, 0, 3, true)], &nothing, true);
+    check("in parts", &[(0, 0, 1, false), (10, 1, 2, false), (20, 2, 3, true)], &nothing, true);
+    check("not to the end", &[(0, 0, 1, false), (10, 1, 3, false)], &nothing, false);
+    check("not from the start", &[(10, 1, 3, true)], &nothing, false);
+    check("with a gap", &[(0, 0, 1, false), (20, 2, 3, true)], &nothing, false);
+    check("twice from the start", &[(0, 0, 1, false), (0, 0, 3, true)], &nothing, true);
+    let parts: Parts<'_> = &[(0, 0, 1, false), (10, 1, 3, true)];
+    check(
+        "given back meanwhile",
+        parts,
+        &|cache, recalls| {
+            recalls.note(DIR);
+            cache.recalled(DIR);
+            cache.learn_dir(recalls, cache.since(recalls), DIR, true, true);
+        },
+        false,
+    );
+    check(
+        "changed here meanwhile",
+        parts,
+        &|cache, recalls| {
+            done(cache, recalls, &make("y"), &made(9), LeaseMode::None);
+            cache.recalled(Ino(9));
+        },
+        false,
+    );
+    check("being changed here", parts, &|cache, _| cache.begins(&[make("y")]), false);
+    check(
+        "void",
+        parts,
+        &|cache, recalls| {
+            recalls.note_all();
+            cache.clear();
+        },
+        false,
+    );
+}
+
+#[test]
+fn names_of_whole_directories_are_noted_within_a_limit() {
+    let (cache, recalls) = (Cache::new(10), Recalls::default());
+    for ino in 50..60 {
+        let (op, outcome) = mkdir(ino, 0o755);
+        done(&cache, &recalls, &op, &outcome, LeaseMode::Shared);
+        assert_eq!(cache.name(Ino(ino), &name("a")), Some((None, true)));
+    }
+    done(&cache, &recalls, &make_in(Ino(59), "b"), &made(70), LeaseMode::None);
+    for ino in 50..60 {
+        assert_eq!(cache.name(Ino(ino), &name("a")), None, "too much: all is forgotten");
+    }
+    let none = Cache::new(0);
+    let (op, outcome) = mkdir(50, 0o755);
+    done(&none, &recalls, &op, &outcome, LeaseMode::Shared);
+    assert_eq!(none.name(Ino(50), &name("a")), None, "asking is as good");
 }
 
 /// A server in this process that is treated as one far away, and counts what it is asked.
@@ -202,6 +368,31 @@ fn what_is_known_costs_no_message_until_another_changes_it() {
     there.remove("dir/none").expect("removed");
     assert_eq!(look("names went").0, Err(Refusal::NotFound));
     assert_eq!(settled("names went"), (Err(Refusal::NotFound), Err(Refusal::NotFound)));
+    // In a directory of one's own no name is asked about before it is made, until somebody else makes one.
+    let own = here.mkdir(&here.caller(), Ino::ROOT, b"own", Mode(0o755)).expect("made").attr.ino;
+    let absent = |name: &str| {
+        let before = count.asked.load(Ordering::Relaxed);
+        let found = here.lookup(&here.caller(), own, name.as_bytes()).expect("asked");
+        (matches!(found, Lookup::Absent { .. }), count.asked.load(Ordering::Relaxed) - before)
+    };
+    for name in ["one", "two"] {
+        assert_eq!(absent(name), (true, 0), "before it is made");
+        here.create_file(format!("own/{name}"), b"").expect("made");
+        assert_eq!(absent(name), (false, 0), "afterwards");
+    }
+    there.create_file("own/three", b"").expect("made");
+    assert_eq!(absent("three"), (false, 1), "somebody else came");
+    loop {
+        let (listed, end) = here.readdir(&here.caller(), own, 0, 100, false).expect("listed");
+        assert!(end && listed.len() == 3);
+        // A lease that was fought over is given again after a moment.
+        if absent("four") == (true, 0) && absent("five") == (true, 0) {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    there.create_file("own/five", b"").expect("made");
+    assert_eq!(absent("five"), (false, 1), "and came again");
     drop((here, there));
     server.shutdown().expect("shut down");
 }

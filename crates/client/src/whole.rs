@@ -1,0 +1,157 @@
+//! Directories of which all names are known: a name that is not among them is absent, without a question.
+//!
+//! ```text
+//!   made here ──────────────────────────▶ no names ─┐
+//!   listed here, from the start to the end ▶ names ─┴─▶ whole ── what is added here is noted before it is asked for
+//! ```
+//!
+//! Invariants:
+//! - What is noted of a whole directory is never less than what is there: names are noted before the operation that may
+//!   add them is sent, and stay noted when they go. So "not noted" means absent, and "noted" means: look elsewhere.
+//! - A directory does not become whole while an operation of this client that may add a name is under way in it.
+//! - Names are noted by their hashes: two names with one hash cost a question, nothing else.
+
+use chiton_namespace::Op;
+use chiton_types::{Ino, Name};
+use hashbrown::{HashMap, HashSet};
+
+use crate::cache::Since;
+
+/// Listings that are followed at once; beyond, those begun are not.
+const LISTINGS_MAX: usize = 64;
+
+/// See the module.
+pub(crate) struct Whole {
+    dirs: HashMap<Ino, HashSet<u64>>,
+    listings: HashMap<Ino, Listing>,
+    /// How many operations that may add a name are under way, by directory.
+    adding: HashMap<Ino, u32>,
+    /// Names noted, of directories and listings.
+    noted: usize,
+    noted_max: usize,
+}
+
+/// A directory that is being listed.
+struct Listing {
+    /// Before the first part.
+    since: Since,
+    /// The part that follows begins here.
+    cookie: u64,
+    names: HashSet<u64>,
+}
+
+/// A part of a listing, as it was answered.
+pub(crate) struct Part<'a> {
+    /// Before it was asked for.
+    pub(crate) since: Since,
+    /// Where it begins; 0: at the start.
+    pub(crate) cookie: u64,
+    /// Names, and where what follows each begins.
+    pub(crate) names: &'a mut dyn Iterator<Item = (&'a Name, u64)>,
+    /// Nothing follows.
+    pub(crate) end: bool,
+}
+
+impl Whole {
+    /// Notes at most about so many names.
+    pub(crate) fn new(noted_max: usize) -> Whole {
+        Whole { dirs: HashMap::new(), listings: HashMap::new(), adding: HashMap::new(), noted: 0, noted_max }
+    }
+
+    /// Whether a name is known to be absent.
+    pub(crate) fn lacks(&self, dir: Ino, name: &Name) -> bool {
+        self.dirs.get(&dir).is_some_and(|names| !names.contains(&name.hash64()))
+    }
+
+    /// An operation is about to be asked for: call [`Whole::ended`] with the same when it is over.
+    pub(crate) fn begins(&mut self, op: &Op) {
+        let Some((dir, name)) = added(op) else { return };
+        *self.adding.entry(dir).or_default() += 1;
+        if let Some(names) = self.dirs.get_mut(&dir) {
+            self.noted += usize::from(names.insert(name.hash64()));
+            self.limit();
+        }
+    }
+
+    /// It is answered, or nobody waits for its answer any more.
+    pub(crate) fn ended(&mut self, op: &Op) {
+        let Some((dir, _)) = added(op) else { return };
+        if let Some(count) = self.adding.get_mut(&dir) {
+            *count -= 1;
+            if *count == 0 {
+                self.adding.remove(&dir);
+            }
+        }
+    }
+
+    /// A directory was made here, and nothing in it: there is a lease on it.
+    pub(crate) fn made(&mut self, dir: Ino) {
+        self.learn(dir, HashSet::new());
+    }
+
+    /// A part of a directory was listed. `holds`: the lease on it was not given back since then, and nothing in it
+    /// was changed here.
+    pub(crate) fn listed(&mut self, dir: Ino, part: Part<'_>, holds: impl Fn(Since) -> bool) {
+        let before = self.listings.remove(&dir);
+        self.noted -= before.as_ref().map_or(0, |listing| listing.names.len());
+        let follows = |listing: &Listing| listing.cookie == part.cookie;
+        let mut listing = match before {
+            _ if part.cookie == 0 => Listing { since: part.since, cookie: 0, names: HashSet::new() },
+            Some(listing) if follows(&listing) => listing,
+            _ => return,
+        };
+        if self.listings.len() >= LISTINGS_MAX || !holds(listing.since) {
+            return;
+        }
+        for (name, cookie) in part.names {
+            listing.names.insert(name.hash64());
+            listing.cookie = cookie;
+        }
+        if part.end {
+            return self.learn(dir, listing.names);
+        }
+        self.noted += listing.names.len();
+        self.listings.insert(dir, listing);
+        self.limit();
+    }
+
+    fn learn(&mut self, dir: Ino, names: HashSet<u64>) {
+        if self.noted_max == 0 || self.adding.contains_key(&dir) {
+            return;
+        }
+        self.forget(dir);
+        self.noted += names.len();
+        self.dirs.insert(dir, names);
+        self.limit();
+    }
+
+    /// Each directory counts as a name, too.
+    fn limit(&mut self) {
+        if self.noted + self.dirs.len() > self.noted_max {
+            self.clear();
+        }
+    }
+
+    /// The lease on a directory goes, or the directory.
+    pub(crate) fn forget(&mut self, dir: Ino) {
+        let names = self.dirs.remove(&dir).map_or(0, |names| names.len());
+        let listed = self.listings.remove(&dir).map_or(0, |listing| listing.names.len());
+        self.noted -= names + listed;
+    }
+
+    /// All leases are void, or there is too much.
+    pub(crate) fn clear(&mut self) {
+        self.dirs.clear();
+        self.listings.clear();
+        self.noted = 0;
+    }
+}
+
+/// The name that an operation may add to a directory. (An exchange puts others behind names that are there.)
+fn added(op: &Op) -> Option<(Ino, &Name)> {
+    match op {
+        Op::Make { parent, name, .. } | Op::Link { parent, name, .. } => Some((*parent, name)),
+        Op::Rename { to, to_name, .. } => Some((*to, to_name)),
+        _ => None,
+    }
+}
