@@ -91,6 +91,8 @@ struct Open {
 struct Writer {
     acked: Acked,
     commit: u64,
+    /// The last commit became tables, and what compaction has made of them since stands beside them.
+    ingested: bool,
 }
 
 /// A metadata store in a local directory.
@@ -162,7 +164,7 @@ impl FjallMetastore {
                 let cause = format!("commit {} was acknowledged, but the rows end at {commit}", acked.last());
                 return Err(StoreError::Corrupt { path: path.clone(), cause });
             }
-            Ok((open, Writer { acked, commit }))
+            Ok((open, Writer { acked, commit, ingested: false }))
         })?;
         let ingest_rows_min = options.ingest_rows_min.max(1);
         Ok(FjallMetastore {
@@ -190,12 +192,22 @@ impl FjallMetastore {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
             open.rows.major_compact()?;
-            // The view before keeps what the compaction has replaced.
+            // The view before keeps what the compaction has replaced, and so does one that is not newer than it.
+            if let Some(commit) = open.rows.get(COMMIT_KEY)? {
+                open.rows.insert(COMMIT_KEY, commit)?;
+            }
             let view = open.database.snapshot();
             *open.view.write() = view;
-            Ok(())
+            let_go(open)?;
+            wait(open, |open| open.rows.sealed_memtable_count() > 0)
         })
     }
+}
+
+/// Deletes tables that compaction has replaced and no view shows: fjall does so only when a memtable with anything in it
+/// ends, which after an ingestion may be long.
+fn let_go(open: &Open) -> fjall::Result<()> {
+    open.rows.rotate_memtable().map(drop)
 }
 
 /// Waits while `busy`, or until the store is found to be broken.
@@ -270,21 +282,22 @@ impl Metastore for FjallMetastore {
         let mut writer = self.writer.lock();
         let Some(writer) = &mut *writer else { return Err(self.closed()) };
         let commit = writer.commit + 1;
+        let (ingests, ingested) = (rows.len() >= self.ingest_rows_min, writer.ingested);
         self.run(|open| {
             wait(open, |open| {
                 open.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX
                     || open.rows.l0_table_count() > LEVEL0_TABLES_MAX
             })?;
-            if rows.len() >= self.ingest_rows_min {
+            if ingests {
                 ingest(open, rows, commit)?
             } else {
                 insert(open, rows, commit)?
             }
             let view = open.database.snapshot();
             *open.view.write() = view;
-            Ok(())
+            if ingested && !ingests { let_go(open) } else { Ok(()) }
         })?;
-        writer.commit = commit;
+        (writer.commit, writer.ingested) = (commit, ingests);
         writer.acked.set(commit)
     }
 

@@ -226,3 +226,37 @@ fn ingested_and_inserted_commits_follow_each_other() {
         assert_eq!(copied.scan(Bound::Unbounded, None, usize::MAX).unwrap(), rows, "copy of {commit}");
     }
 }
+
+/// Tables that an ingestion made and compaction has replaced do not stay on the disk beside what replaced them, neither
+/// when the store is at rest nor until many more rows have come.
+#[test]
+fn replaced_tables_of_an_ingestion_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let tables = |path: &Path| disk_bytes(&path.join("rows/keyspaces")).unwrap();
+    for settles in [true, false] {
+        let path = dir.path().join(format!("{settles}"));
+        let options = FjallOptions { ingest_rows_min: 1_000, ..FjallOptions::default() };
+        let store = FjallMetastore::open(&path, options).unwrap();
+        for commit in 0..4u64 {
+            let mut batch = Batch::new();
+            (0..20_000u64)
+                .for_each(|n| batch.put(format!("k{:06}", n * 4 + commit), n.to_le_bytes().repeat(8)));
+            store.commit(batch).unwrap();
+        }
+        if settles {
+            store.settle().unwrap();
+        } else {
+            store.run(|open| open.rows.major_compact()).unwrap();
+            // Two: before the first, the last view still shows the tables from before.
+            for _ in 0..2 {
+                store.commit(Batch { rows: vec![(b"n".to_vec(), Some(b"1".to_vec()))] }).unwrap();
+            }
+        }
+        let bytes = tables(&path);
+        store.close().unwrap();
+        // What no version names is deleted at the next start.
+        drop(FjallMetastore::open(&path, options).unwrap());
+        let alone = tables(&path);
+        assert!(bytes < alone * 5 / 4, "settles: {settles}: {bytes} bytes, and {alone} after a new start");
+    }
+}
