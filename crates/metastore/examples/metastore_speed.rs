@@ -31,19 +31,19 @@ fn inode_key(file: u64) -> Vec<u8> {
 }
 
 fn commit_of(first: u64) -> Batch {
-    let mut batch = Batch::new();
+    let mut rows = Vec::new();
     for file in first..first + PAIRS_PER_COMMIT {
         let entry = [&((7u64 << 40) + file).to_le_bytes()[..], &[8], &file.to_le_bytes()].concat();
-        batch.put(entry_key(file), entry);
+        rows.push((entry_key(file), Some(entry)));
         // Kind and mode, owner, group, links, size, three times that differ in their last 4 bytes, position.
         let time = 1_795_000_000_000_000_000 + mix(file) % (1 << 31);
         let words = [0o100_644 << 32 | 1000, 1000 << 32 | 1, mix(file ^ 1) % 100_000, time, time, time, file];
         let mut inode: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
         inode.extend([0; 4]);
-        batch.put(inode_key(file), inode);
+        rows.push((inode_key(file), Some(inode)));
     }
-    batch.rows.sort();
-    batch
+    rows.sort();
+    rows.into_iter().collect()
 }
 
 fn timed<T>(what: &str, count: u64, run: impl FnOnce() -> T) -> T {
@@ -67,7 +67,7 @@ fn main() {
     for first in (0..pairs).step_by(PAIRS_PER_COMMIT as usize) {
         let batch = commit_of(first);
         let start = RealWorld.monotonic();
-        store.commit(batch).expect("commit");
+        store.commit(&batch).expect("commit");
         commits.push(RealWorld.monotonic() - start);
         spent += commits[commits.len() - 1];
     }
@@ -146,7 +146,7 @@ fn main() {
     for n in 0..1_000_000u64 {
         large.put([b"L".as_slice(), &n.to_be_bytes()].concat(), mix(n).to_le_bytes());
     }
-    timed("rows inserted, 1,000,000 a commit", 1_000_000, || store.commit(large).expect("commit"));
+    timed("rows inserted, 1,000,000 a commit", 1_000_000, || store.commit(&large).expect("commit"));
 }
 
 fn ms(duration: Duration) -> f64 {

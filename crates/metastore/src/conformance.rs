@@ -56,9 +56,9 @@ fn rows_come_and_go(mut subject: Subject) {
     assert_eq!(store.get(b"a"), Ok(None));
     assert_eq!(store.get(b""), Ok(None));
     assert_eq!(store.get(b"\xffcommit"), Ok(None));
-    store.commit(Batch::new()).expect("an empty batch");
-    store.commit(batch(&[("a", Some("1")), ("b", Some("")), ("c", Some("3"))])).expect("commit");
-    store.commit(batch(&[("b", None), ("none", None), ("c", Some("4"))])).expect("commit");
+    store.commit(&Batch::new()).expect("an empty batch");
+    store.commit(&batch(&[("a", Some("1")), ("b", Some("")), ("c", Some("3"))])).expect("commit");
+    store.commit(&batch(&[("b", None), ("none", None), ("c", Some("4"))])).expect("commit");
     for _ in 0..3 {
         assert_eq!(store.get(b"a"), Ok(Some(b"1".to_vec())));
         let many = store.get_many(&[b"c", b"none", b"b", b"a", b"c"]).expect("get_many");
@@ -72,7 +72,7 @@ fn rows_come_and_go(mut subject: Subject) {
         );
         store = (subject.reopen)(store);
     }
-    store.commit(batch(&[("a", None), ("b", Some("back"))])).expect("commit after reopen");
+    store.commit(&batch(&[("a", None), ("b", Some("back"))])).expect("commit after reopen");
     store = (subject.reopen)(store);
     assert_eq!(store.get_many(&[b"a", b"b"]), Ok(vec![None, Some(b"back".to_vec())]));
 }
@@ -83,8 +83,8 @@ fn scans(store: &dyn Metastore) {
             .iter()
             .map(|key| key.to_vec())
             .collect();
-    let rows = all.iter().rev().map(|key| (key.clone(), Some(key.repeat(2)))).collect();
-    store.commit(Batch { rows }).expect("commit");
+    let rows: Batch = all.iter().rev().map(|key| (key, Some(key.repeat(2)))).collect();
+    store.commit(&rows).expect("commit");
     let edges: Vec<&[u8]> =
         all.iter().map(Vec::as_slice).chain([&b""[..], b"aa", b"\xff", b"\xff\xff", b"z"]).collect();
     let starts = edges.iter().flat_map(|edge| [Included(*edge), Excluded(*edge)]).chain([Unbounded]);
@@ -113,10 +113,10 @@ fn after(start: Bound<&[u8]>, key: &[u8]) -> bool {
 
 fn equal_keys(store: &dyn Metastore) {
     store
-        .commit(batch(&[("k", Some("1")), ("a", Some("1")), ("k", Some("2")), ("a", None)]))
+        .commit(&batch(&[("k", Some("1")), ("a", Some("1")), ("k", Some("2")), ("a", None)]))
         .expect("commit");
     assert_eq!(store.get_many(&[b"k", b"a"]), Ok(vec![Some(b"2".to_vec()), None]));
-    store.commit(batch(&[("k", None), ("k", Some("3"))])).expect("commit");
+    store.commit(&batch(&[("k", None), ("k", Some("3"))])).expect("commit");
     assert_eq!(store.get(b"k"), Ok(Some(b"3".to_vec())));
 }
 
@@ -138,11 +138,11 @@ fn history(mut subject: Subject) {
                 Some(value) => model.insert(key.clone(), value.clone()),
                 None => model.remove(&key),
             };
-            batch.rows.push((key, value));
+            batch.push((&key, value.as_deref()));
         }
         batch.put("position", commit.to_le_bytes());
         model.insert(b"position".to_vec(), commit.to_le_bytes().to_vec());
-        store.commit(batch).expect("commit");
+        store.commit(&batch).expect("commit");
         if commit % 30 == 29 {
             store = (subject.reopen)(store);
         }
@@ -167,10 +167,10 @@ fn large_batch(mut subject: Subject) {
     for n in 0..ROWS {
         large.put([b"E".as_slice(), &n.to_be_bytes()].concat(), n.to_le_bytes());
     }
-    subject.store.commit(large).expect("a commit of 100,000 rows");
+    subject.store.commit(&large).expect("a commit of 100,000 rows");
     let mut half = Batch::new();
     (0..ROWS).step_by(2).for_each(|n| half.delete([b"E".as_slice(), &n.to_be_bytes()].concat()));
-    subject.store.commit(half).expect("a commit of 50,000 deletions");
+    subject.store.commit(&half).expect("a commit of 50,000 deletions");
     let store = (subject.reopen)(subject.store);
     let rows = store.scan(Unbounded, None, usize::MAX).expect("scan");
     assert_eq!(rows.len() as u32, ROWS / 2);
@@ -185,7 +185,7 @@ fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
     let commit = |store: &dyn Metastore, number: u64| {
         let mut batch = Batch::new();
         (0..ROWS).for_each(|n| batch.put(n.to_be_bytes(), number.to_le_bytes()));
-        store.commit(batch).expect("commit");
+        store.commit(&batch).expect("commit");
     };
     commit(&*store, 0);
     let writer = {
@@ -222,11 +222,11 @@ fn snapshots(store: &dyn Metastore) {
         }
         batch
     };
-    store.commit(round(0)).expect("commit");
+    store.commit(&round(0)).expect("commit");
     let view = store.snapshot().expect("a snapshot");
     for n in 1..5 {
-        store.commit(round(n)).expect("commit");
-        store.commit(batch(&[("later", Some("1"))])).expect("commit");
+        store.commit(&round(n)).expect("commit");
+        store.commit(&batch(&[("later", Some("1"))])).expect("commit");
         assert_eq!(view.get(b"row 0007"), Ok(Some(vec![0; 1000])), "after {n} more commits");
     }
     let rows = view.scan(Unbounded, None, 10_000).expect("scan");
@@ -234,21 +234,21 @@ fn snapshots(store: &dyn Metastore) {
     assert!(rows.iter().all(|(_, value)| *value == vec![0; 1000]));
     let many = view.get_many(&[b"row 0399", b"later"]).expect("get_many");
     assert_eq!(many, [Some(vec![0; 1000]), None]);
-    assert!(view.commit(batch(&[("a", Some("1"))])).is_err() || view.get(b"a") == Ok(Some(b"1".to_vec())));
+    assert!(view.commit(&batch(&[("a", Some("1"))])).is_err() || view.get(b"a") == Ok(Some(b"1".to_vec())));
     assert_eq!(store.get(b"a"), Ok(None), "what is committed to a snapshot reached the store");
     drop(view);
     assert_eq!(store.get(b"later"), Ok(Some(b"1".to_vec())));
 }
 
 fn close(store: Arc<dyn Metastore>) {
-    store.commit(batch(&[("a", Some("1"))])).expect("commit");
+    store.commit(&batch(&[("a", Some("1"))])).expect("commit");
     store.close().expect("close");
     store.close().expect("close again");
     let results = [
         store.get(b"a").map(|_| ()),
         store.get_many(&[b"a"]).map(|_| ()),
         store.scan(Unbounded, None, 1).map(|_| ()),
-        store.commit(batch(&[("a", None)])),
+        store.commit(&batch(&[("a", None)])),
         store.stats().map(|_| ()),
     ];
     for result in results {

@@ -50,8 +50,6 @@ const SEALED_MEMTABLES_MAX: usize = 2;
 /// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
 const LEVEL0_TABLES_MAX: usize = 24;
 
-type SortedRows = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
 /// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers` and `ingest_rows_min` may differ from one open to the next; the
 /// others hold from the store's creation on.
 #[derive(Clone, Copy, Debug)]
@@ -220,9 +218,9 @@ fn wait(open: &Open, busy: impl Fn(&Open) -> bool) -> fjall::Result<()> {
 }
 
 /// Through fjall's journal and memtable.
-fn insert(open: &Open, rows: SortedRows, commit: u64) -> fjall::Result<()> {
+fn insert(open: &Open, rows: &Batch, commit: u64) -> fjall::Result<()> {
     let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
-    for (key, value) in rows {
+    for (key, value) in rows.rows() {
         match value {
             Some(value) => batch.insert(&open.rows, key, value),
             None => batch.remove(&open.rows, key),
@@ -234,9 +232,9 @@ fn insert(open: &Open, rows: SortedRows, commit: u64) -> fjall::Result<()> {
 
 /// As tables of their own, past journal and memtable: they are synced, and then one new version of the tree has all of
 /// them. What fails, or is cut short by a crash, leaves files that no version names.
-fn ingest(open: &Open, rows: SortedRows, commit: u64) -> fjall::Result<()> {
+fn ingest(open: &Open, rows: &Batch, commit: u64) -> fjall::Result<()> {
     let mut tables = open.rows.start_ingestion()?;
-    for (key, value) in rows {
+    for (key, value) in rows.rows() {
         match value {
             Some(value) => tables.write(key, value)?,
             None => tables.write_tombstone(key)?,
@@ -277,21 +275,20 @@ impl Metastore for FjallMetastore {
         })
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        let rows = batch.into_sorted_rows();
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
         let Some(writer) = &mut *writer else { return Err(self.closed()) };
         let commit = writer.commit + 1;
-        let (ingests, ingested) = (rows.len() >= self.ingest_rows_min, writer.ingested);
+        let (ingests, ingested) = (batch.len() >= self.ingest_rows_min, writer.ingested);
         self.run(|open| {
             wait(open, |open| {
                 open.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX
                     || open.rows.l0_table_count() > LEVEL0_TABLES_MAX
             })?;
             if ingests {
-                ingest(open, rows, commit)?
+                ingest(open, batch, commit)?
             } else {
-                insert(open, rows, commit)?
+                insert(open, batch, commit)?
             }
             let view = open.database.snapshot();
             *open.view.write() = view;

@@ -20,7 +20,7 @@ mod slate_store;
 
 pub mod conformance;
 
-pub use batch::Batch;
+pub use batch::{Batch, Change};
 pub use error::StoreError;
 pub use fjall_store::{FjallMetastore, FjallOptions};
 pub use memory::{Fault, MemoryMetastore};

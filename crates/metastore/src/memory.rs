@@ -97,13 +97,12 @@ impl Metastore for MemoryMetastore {
         })
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        let rows = batch.into_sorted_rows();
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         self.run(|s| {
-            for (key, value) in rows {
+            for (key, value) in batch.rows() {
                 match value {
-                    Some(value) => s.rows.insert(key, value),
-                    None => s.rows.remove(&key),
+                    Some(value) => s.rows.insert(key.to_vec(), value.to_vec()),
+                    None => s.rows.remove(key),
                 };
             }
         })
@@ -134,12 +133,13 @@ mod tests {
     #[test]
     fn faults() {
         let store = MemoryMetastore::new();
-        let batch = Batch { rows: vec![(b"a".to_vec(), Some(b"1".to_vec()))] };
+        let mut batch = Batch::new();
+        batch.put("a", "1");
         store.fail_next(1, Fault::NoSpace);
-        assert!(matches!(store.commit(batch.clone()), Err(StoreError::NoSpace { .. })));
+        assert!(matches!(store.commit(&batch), Err(StoreError::NoSpace { .. })));
         assert_eq!(store.get(b"a"), Ok(None));
         store.fail_next(1, Fault::LostReply);
-        assert!(matches!(store.commit(batch), Err(StoreError::Io { .. })));
+        assert!(matches!(store.commit(&batch), Err(StoreError::Io { .. })));
         assert_eq!(store.get(b"a"), Ok(Some(b"1".to_vec())));
         store.close().unwrap();
         assert!(matches!(store.get(b"a"), Err(StoreError::Closed { .. })));

@@ -172,22 +172,21 @@ impl Metastore for SlateMetastore {
         self.view()?.scan(start, end, limit)
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        let rows = batch.into_sorted_rows();
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let _one_at_a_time = self.writer.lock();
         let open = self.opened()?;
-        if rows.is_empty() {
+        if batch.is_empty() {
             return Ok(());
         }
-        let mut batch = WriteBatch::new();
-        for (key, value) in rows {
+        let mut writes = WriteBatch::new();
+        for (key, value) in batch.rows() {
             match value {
-                Some(value) => batch.put_bytes(key.into(), value.into()),
-                None => batch.delete(key),
+                Some(value) => writes.put(key, value),
+                None => writes.delete(key),
             }
         }
         let committed = block_on(async {
-            let handle = open.db.write(batch).await?;
+            let handle = open.db.write(writes).await?;
             open.db.flush().await?;
             handle.await_durable().await?;
             open.db.snapshot()

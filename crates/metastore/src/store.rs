@@ -44,7 +44,7 @@ pub trait Metastore: Send + Sync {
 
     /// Makes all changes of the batch or, on an error, none or all: after an error the store may refuse everything
     /// until it is opened anew, which tells. Durable on return.
-    fn commit(&self, batch: Batch) -> Result<(), StoreError>;
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
 
     /// The rows as they are now, whatever is committed later. Nothing can be committed to it; what it sees takes space
     /// until it is dropped, which is to be before the store is opened anew. `Io` from what wraps a store

@@ -103,7 +103,7 @@ fn a_store_that_was_taken_over_says_so_and_changes_nothing() {
     let put = |store: &dyn Metastore, value: &str| {
         let mut batch = Batch::new();
         batch.put("k", value);
-        store.commit(batch)
+        store.commit(&batch)
     };
     let first = open_slate(&objects);
     put(&*first, "1").expect("commit");

@@ -39,11 +39,14 @@ impl Namespace {
     }
 
     /// Encodes up to about `rows_max` rows of the checkpoint, as they were when it began; true when there are no more.
+    /// What was changed meanwhile, and is in no order, comes with the last.
     pub fn checkpoint_take(&mut self, rows_max: usize, out: &mut Vec<RowChange>) -> bool {
-        out.append(self.dirt.saved());
         let end = out.len() + rows_max;
         while out.len() < end {
-            let Some(key) = self.dirt.next_saving() else { return true };
+            let Some(key) = self.dirt.next_saving() else {
+                out.append(self.dirt.saved());
+                return true;
+            };
             match key {
                 DirtyKey::Inode(ino) => out.extend(self.take_inode(ino)),
                 DirtyKey::Entry(dir, hash) => self.take_entries(dir, hash, out),

@@ -13,12 +13,15 @@
 //! - A row has the bit of a generation exactly if its key is on that generation's list and not yet encoded.
 //! - [`FRESH`] only on rows that the store does not hold.
 
+mod keys;
+
 use std::cell::Cell;
 
 use chiton_types::{BlockId, Ino};
 
 use crate::images::Images;
 use crate::namespace::RowChange;
+use keys::Keys;
 
 /// The row was looked at since the clock's hand passed last.
 pub(crate) const REFERENCED: u8 = 4;
@@ -73,21 +76,20 @@ impl DirtyKey {
 
 /// Which rows a checkpoint is to write, for sorting them without any lock on the namespace: see
 /// [`crate::Namespace::checkpoint_list`].
-pub struct CheckpointList(Vec<DirtyKey>);
+pub struct CheckpointList(Keys);
 
 impl CheckpointList {
     /// Brings the rows into the order of their keys. It is the store's, and nearly that of memory.
     pub fn sort(&mut self) {
-        // They are taken from the end.
-        self.0.sort_unstable_by_key(|key| std::cmp::Reverse(key.order()));
+        self.0 = std::mem::take(&mut self.0).sorted(DirtyKey::order);
     }
 }
 
 #[derive(Default)]
 pub(crate) struct Dirt {
     generation: u8,
-    list: Vec<DirtyKey>,
-    saving: Vec<DirtyKey>,
+    list: Keys,
+    saving: Keys,
     saved: Vec<RowChange>,
     active: bool,
     /// `saving` is being sorted elsewhere.
@@ -138,7 +140,7 @@ impl Dirt {
 
     pub(crate) fn begin(&mut self) {
         assert!(!self.active, "a checkpoint is under way already");
-        assert!(self.saving.is_empty() && self.saved.is_empty());
+        assert!(self.saving.len() == 0 && self.saved.is_empty());
         self.active = true;
         self.saving = std::mem::take(&mut self.list);
         self.generation ^= 1;
@@ -168,11 +170,11 @@ impl Dirt {
 
     pub(crate) fn done(&mut self) {
         assert!(
-            self.active && self.saving.is_empty() && self.saved.is_empty(),
+            self.active && self.saving.len() == 0 && self.saved.is_empty(),
             "the checkpoint is not finished"
         );
         self.active = false;
-        self.saving.shrink_to_fit();
+        self.saving = Keys::default();
     }
 
     pub(crate) fn active(&self) -> bool {

@@ -421,14 +421,16 @@ impl Metastore for RowStore {
         self.run(Kind::Read, |rows| rows.scan(start, end, limit))
     }
 
-    fn commit(&self, mut batch: Batch) -> Result<(), StoreError> {
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         if self.bay.disk.mood().full {
             self.is_broken.store(true, SeqCst);
             return Err(StoreError::NoSpace { path: PathBuf::new() });
         }
         if self.bay.disk.canary == Some(Canary::InodesReused) {
             // The marks below which numbers are given out stay as they were.
-            batch.rows.retain(|(key, _)| key.first() != Some(&b'R') || self.bay.disk.points() < 64);
+            let is_mark = |key: &[u8]| key.first() == Some(&b'R') && self.bay.disk.points() >= 64;
+            let left: Batch = batch.rows().filter(|(key, _)| !is_mark(key)).collect();
+            return self.run(Kind::Sync, |rows| rows.commit(&left));
         }
         self.run(Kind::Sync, |rows| rows.commit(batch))
     }

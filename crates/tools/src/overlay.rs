@@ -65,8 +65,9 @@ impl Metastore for Overlay {
         Ok(page.into_iter().take(limit).collect())
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        self.rows.write().extend(batch.rows);
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        let rows = batch.rows().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec)));
+        self.rows.write().extend(rows);
         Ok(())
     }
 
@@ -99,17 +100,17 @@ mod tests {
             for _ in 0..draw(20) {
                 batch.put(vec![b'a' + draw(20) as u8], vec![1]);
             }
-            base.commit(batch.clone()).expect("commits");
-            committed.commit(batch).expect("commits");
+            base.commit(&batch).expect("commits");
+            committed.commit(&batch).expect("commits");
             let mut change = Batch::new();
             for _ in 0..draw(20) {
                 let key = vec![b'a' + draw(20) as u8];
                 if draw(2) == 0 { change.put(key, vec![2]) } else { change.delete(key) }
             }
-            committed.commit(change.clone()).expect("commits");
+            committed.commit(&change).expect("commits");
             let overlay = Overlay::new(base.clone());
             let before = base.scan(Bound::Unbounded, None, 100).expect("scans");
-            overlay.commit(change).expect("commits");
+            overlay.commit(&change).expect("commits");
             assert_eq!(base.scan(Bound::Unbounded, None, 100).expect("scans"), before);
             let all = |store: &dyn Metastore, limit| {
                 let mut rows: Vec<Row> = Vec::new();

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 
 use chiton_bench::report::Row;
 use chiton_journal::{FrameBuilder, FrameHeader};
-use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore};
+use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
 use chiton_namespace::{Event, Namespace, Need, RowChange, RowSource, Rows};
 use chiton_types::{Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Take, Time};
 use rustix::time::{ClockId, clock_gettime};
@@ -135,7 +135,7 @@ fn stored_bytes(plan: &Plan, ns: &mut Namespace) -> Outcome<f64> {
     loop {
         let mut rows: Vec<RowChange> = Vec::new();
         let last = ns.checkpoint_take(100_000, &mut rows);
-        store.commit(Batch { rows }).map_err(Failure::failed)?;
+        store.commit(&rows.into_iter().collect()).map_err(Failure::failed)?;
         if last {
             break;
         }

@@ -13,7 +13,7 @@ fn filled(path: &Path) -> FjallMetastore {
         let mut batch = Batch::new();
         (0..100u64).for_each(|n| batch.put(format!("k{:06}", commit * 1000 + n), vec![n as u8; 100]));
         batch.put("n", commit.to_le_bytes());
-        store.commit(batch).unwrap();
+        store.commit(&batch).unwrap();
     }
     store
 }
@@ -129,7 +129,7 @@ fn a_torn_commit_is_gone_as_a_whole() {
     let mut batch = Batch::new();
     (0..1000u64).for_each(|n| batch.put(format!("torn{n:06}"), vec![n as u8; 50]));
     batch.put("n", 21u64.to_le_bytes());
-    store.commit(batch).unwrap();
+    store.commit(&batch).unwrap();
     drop(store);
     // As if the crash had come before the acknowledgement.
     fs::write(whole.join("acked"), acked).unwrap();
@@ -139,7 +139,7 @@ fn a_torn_commit_is_gone_as_a_whole() {
     assert_eq!(store.get(b"n"), Ok(Some(20u64.to_le_bytes().to_vec())));
     assert_eq!(store.scan(Bound::Included(b"torn"), Some(b"tosn"), 10), Ok(vec![]));
     assert_eq!(store.scan(Bound::Unbounded, None, usize::MAX).unwrap().len(), 2001);
-    store.commit(Batch { rows: vec![(b"n".to_vec(), Some(b"again".to_vec()))] }).unwrap();
+    store.commit(&Batch::from_iter([("n", Some("again"))])).unwrap();
     drop(store);
     assert_eq!(open(&whole).unwrap().get(b"n"), Ok(Some(b"again".to_vec())));
 }
@@ -216,7 +216,7 @@ fn ingested_and_inserted_commits_follow_each_other() {
                 batch.put(key, value);
             }
         }
-        store.commit(batch).unwrap();
+        store.commit(&batch).unwrap();
         let rows: Vec<_> = expected.clone().into_iter().collect();
         assert_eq!(store.scan(Bound::Unbounded, None, usize::MAX).unwrap(), rows, "commit {commit}");
         // As it is on disk now: nothing is closed first.
@@ -241,7 +241,7 @@ fn replaced_tables_of_an_ingestion_go() {
             let mut batch = Batch::new();
             (0..20_000u64)
                 .for_each(|n| batch.put(format!("k{:06}", n * 4 + commit), n.to_le_bytes().repeat(8)));
-            store.commit(batch).unwrap();
+            store.commit(&batch).unwrap();
         }
         if settles {
             store.settle().unwrap();
@@ -249,7 +249,7 @@ fn replaced_tables_of_an_ingestion_go() {
             store.run(|open| open.rows.major_compact()).unwrap();
             // Two: before the first, the last view still shows the tables from before.
             for _ in 0..2 {
-                store.commit(Batch { rows: vec![(b"n".to_vec(), Some(b"1".to_vec()))] }).unwrap();
+                store.commit(&Batch::from_iter([("n", Some("1"))])).unwrap();
             }
         }
         let bytes = tables(&path);

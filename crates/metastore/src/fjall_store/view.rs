@@ -40,7 +40,7 @@ impl Metastore for View {
         self.run(|| rows(&self.view, &self.rows, start, end, limit))
     }
 
-    fn commit(&self, _: Batch) -> Result<(), StoreError> {
+    fn commit(&self, _: &Batch) -> Result<(), StoreError> {
         Err(StoreError::Closed { path: self.path.clone() })
     }
 

@@ -78,7 +78,7 @@ impl Metastore for View {
         rows.map_err(|e: slatedb::Error| sorted(&self.name, &e))
     }
 
-    fn commit(&self, _: Batch) -> Result<(), StoreError> {
+    fn commit(&self, _: &Batch) -> Result<(), StoreError> {
         Err(StoreError::Closed { path: self.name.clone() })
     }
 

@@ -9,13 +9,13 @@
 //! - One atomic batch: the rows, the position, inode marks, sessions.
 //! - A batch is committed only when the journal is durable up to its position.
 //! - A batch that was taken is tried again until it is committed: what it holds is in no other.
+//! - The namespace's rows come first and in order: so all but a few need no sorting ([`Batch`]).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use chiton_metastore::{Batch, StoreError};
-use chiton_namespace::RowChange;
-use chiton_types::{Position, Put, Take};
+use chiton_types::Position;
 
 use crate::runtime::backlog::{Backlog, Situation};
 use crate::runtime::realm_objects::Seen;
@@ -99,14 +99,8 @@ impl Shared {
     }
 
     fn checkpoint(&self, pending: &mut Option<Begun>) -> Result<(), String> {
-        let (begun, rows) = match pending.take() {
-            Some(begun) => {
-                let rows = begun.rows();
-                (begun, rows)
-            }
-            None => self.take_rows(),
-        };
-        if let Err(line) = self.commit_rows(&begun, rows) {
+        let begun = pending.take().unwrap_or_else(|| self.take_rows());
+        if let Err(line) = self.commit_rows(&begun) {
             *pending = Some(begun);
             return Err(line);
         }
@@ -133,10 +127,10 @@ impl Shared {
         Ok(())
     }
 
-    fn take_rows(&self) -> (Begun, Vec<RowChange>) {
+    fn take_rows(&self) -> Begun {
         let appended_bytes = self.appended_bytes.load(Relaxed);
         let spared = *self.spared.lock();
-        let (position, mut rows, mut list) = self.with_engine(|engine, _| {
+        let (position, own, mut list) = self.with_engine(|engine, _| {
             self.checkpoint.rung.store(false, Relaxed);
             engine.write_skipped();
             engine.namespace().checkpoint_begin();
@@ -144,11 +138,17 @@ impl Shared {
         });
         list.sort();
         self.engine.lock().namespace().checkpoint_listed(list);
-        while !self.with_engine(|engine, _| engine.namespace().checkpoint_take(SLICE_ROWS, &mut rows)) {}
-        (Begun { appended_bytes, spared, ..Begun::new(position, &rows) }, rows)
+        let (mut slice, mut rows, mut is_last) = (Vec::new(), Batch::new(), false);
+        while !is_last {
+            is_last =
+                self.with_engine(|engine, _| engine.namespace().checkpoint_take(SLICE_ROWS, &mut slice));
+            rows.extend(slice.drain(..));
+        }
+        rows.extend(own);
+        Begun { position, appended_bytes, spared, rows }
     }
 
-    fn commit_rows(&self, begun: &Begun, rows: Vec<RowChange>) -> Result<(), String> {
+    fn commit_rows(&self, begun: &Begun) -> Result<(), String> {
         if self.place.is_severed() {
             return Err("the server was abandoned".to_owned());
         }
@@ -158,7 +158,7 @@ impl Shared {
             self.set_health(Err(&error));
             return Err(why(&error));
         }
-        let Err(error) = self.meta.get().commit(Batch { rows }) else { return Ok(()) };
+        let Err(error) = self.meta.get().commit(&begun.rows) else { return Ok(()) };
         self.error_count.fetch_add(1, Relaxed);
         // Whether it landed is not known; committing the same rows again does no harm.
         Err(why(&self.mend_meta(error)))
@@ -213,54 +213,11 @@ impl Shared {
 }
 
 /// A checkpoint that is not committed.
-///
-/// The store consumes a batch. What another try would need is kept as flat bytes, which costs a fraction of a copy
-/// with two allocations for each row.
 pub(crate) struct Begun {
     position: Position,
     /// Bytes that had been appended when it began.
     appended_bytes: u64,
     /// What of them is spared.
     spared: Backlog,
-    /// For each row: key, flag, value.
-    flat: Vec<u8>,
-}
-
-impl Begun {
-    fn new(position: Position, rows: &[RowChange]) -> Begun {
-        let bytes = rows.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len) + 5);
-        let mut flat = Vec::with_capacity(bytes.sum());
-        for (key, value) in rows {
-            flat.put_bytes(key);
-            flat.put_u8(u8::from(value.is_some()));
-            if let Some(value) = value {
-                flat.put_bytes(value);
-            }
-        }
-        Begun { position, appended_bytes: 0, spared: Backlog::default(), flat }
-    }
-
-    fn rows(&self) -> Vec<RowChange> {
-        let mut rows = Vec::new();
-        let mut from = Take::new(&self.flat);
-        let own = "these bytes were written by this process";
-        while !from.is_empty() {
-            let key = from.bytes().expect(own).to_vec();
-            let value = (from.u8().expect(own) != 0).then(|| from.bytes().expect(own).to_vec());
-            rows.push((key, value));
-        }
-        rows
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_kept_for_another_try() {
-        let rows =
-            vec![(b"a".to_vec(), Some(b"1".to_vec())), (b"b".to_vec(), None), (b"c".to_vec(), Some(vec![]))];
-        assert_eq!(Begun::new(Position(1), &rows).rows(), rows);
-    }
+    rows: Batch,
 }

@@ -77,7 +77,7 @@ pub(crate) fn format_stores(
         .map_err(|e| failed(e.to_string()))?;
     journal.close().map_err(|e| failed(e.to_string()))?;
     let mut batch = Batch::new();
-    batch.rows.extend(Namespace::format_rows(world.now(), options.uid, options.gid));
+    batch.extend(Namespace::format_rows(world.now(), options.uid, options.gid));
     batch.put(POSITION_KEY, position_value(Position(0)));
     batch.put(SESSION_MARK_KEY, 1u64.to_le_bytes());
     for shard in 0..options.shards {
@@ -86,7 +86,7 @@ pub(crate) fn format_stores(
         batch.put(mark_key(ShardId(shard)), first.to_le_bytes());
     }
     let meta = (stores.open_meta)().map_err(|e| failed(e.to_string()))?;
-    meta.commit(batch).map_err(|e| failed(e.to_string()))?;
+    meta.commit(&batch).map_err(|e| failed(e.to_string()))?;
     meta.close().map_err(|e| failed(e.to_string()))?;
     Ok(info)
 }

@@ -140,7 +140,7 @@ impl Offline {
     pub fn set_stored(&self, position: Position) -> Result<(), StartError> {
         let mut batch = Batch::new();
         batch.put(POSITION_KEY, position_value(position));
-        self.meta.commit(batch).map_err(|e| store_error(&e))
+        self.meta.commit(&batch).map_err(|e| store_error(&e))
     }
 
     /// The highest position that a row carries: whatever the store says, the events up to here are in it. Reads all
@@ -301,9 +301,10 @@ impl Applying<'_> {
 
     fn commit(&mut self) -> Result<(), StartError> {
         self.engine.namespace().checkpoint_begin();
-        let mut rows = self.engine.own_rows_unserved();
+        let own = self.engine.own_rows_unserved();
+        let mut rows = Vec::new();
         while !self.engine.namespace().checkpoint_take(BATCH_ROWS, &mut rows) {}
-        self.meta.commit(Batch { rows }).map_err(|e| store_error(&e))?;
+        self.meta.commit(&rows.into_iter().chain(own).collect()).map_err(|e| store_error(&e))?;
         self.engine.namespace().checkpoint_done();
         self.engine.namespace().evict(CACHE_BYTES);
         Ok(())

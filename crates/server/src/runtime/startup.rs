@@ -231,7 +231,7 @@ fn session_mark(store: &dyn Metastore) -> Result<u64, StartError> {
 pub(crate) fn reserve_sessions(store: &dyn Metastore, mark: u64) -> Result<u64, StoreError> {
     let mut batch = Batch::new();
     batch.put(SESSION_MARK_KEY, (mark + SESSION_IDS).to_le_bytes());
-    store.commit(batch)?;
+    store.commit(&batch)?;
     Ok(mark + SESSION_IDS)
 }
 

@@ -171,11 +171,11 @@ impl Shared {
                 batch.put(swept_key(*writer), []);
             }
         }
-        if batch.rows.is_empty() {
+        if batch.is_empty() {
             return Ok(());
         }
         // Only once the deletions are durable may the next start pass these writers over.
         self.objects.sync().map_err(|e| e.to_string())?;
-        self.meta.get().commit(batch).map_err(|e| self.mend_meta(e).to_string())
+        self.meta.get().commit(&batch).map_err(|e| self.mend_meta(e).to_string())
     }
 }

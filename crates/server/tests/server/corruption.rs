@@ -281,7 +281,7 @@ fn a_row_that_does_not_decode() {
             panic!("not one of the namespace's");
         }
         let put = |value: Vec<u8>| {
-            rig.meta.commit(Batch { rows: vec![(key.clone(), Some(value))] }).expect("commits");
+            rig.meta.commit(&Batch::from_iter([(key, Some(value))])).expect("commits");
         };
         put(value[..value.len() - 1].to_vec());
         let log = Log::default();
@@ -336,8 +336,7 @@ fn a_directory_with_an_entry_that_does_not_decode_is_served_but_for_that() {
         // Its name cannot be read, either.
         let nameless = [&key[..17], b"?"].concat();
         for (key, names) in [(key, files - 1), (nameless, files)] {
-            let change =
-                |value| rig.meta.commit(Batch { rows: vec![(key.clone(), value)] }).expect("commits");
+            let change = |value| rig.meta.commit(&Batch::from_iter([(&key, value)])).expect("commits");
             let before = rig.meta.get(&key).expect("reads");
             change(Some(vec![1, 2]));
             let log = Log::default();

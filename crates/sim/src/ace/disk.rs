@@ -62,7 +62,7 @@ impl Write {
             Write::PutNew { key, .. } => format!("put-if-absent {key}"),
             Write::Delete { key } => format!("delete {key}"),
             Write::SyncObjects => "sync objects".to_owned(),
-            Write::Commit(batch) => format!("commit {} rows", batch.rows.len()),
+            Write::Commit(batch) => format!("commit {} rows", batch.len()),
         }
     }
 }
@@ -156,8 +156,8 @@ impl Disk {
             | (Some(Canary::ObjectsNotSynced), Write::SyncObjects)
             | (Some(Canary::CommitsForgotten), Write::Commit(_)) => {}
             (Some(Canary::HalfCommits), Write::Commit(batch)) => {
-                let half = batch.rows[..batch.rows.len() / 2].to_vec();
-                self.carry_out(&Write::Commit(Arc::new(Batch { rows: half })));
+                let half = batch.rows().take(batch.len() / 2).collect();
+                self.carry_out(&Write::Commit(Arc::new(half)));
             }
             (Some(Canary::RottenObjects), Write::Put { key, bytes }) => {
                 let rotten = bytes.iter().enumerate().map(|(n, byte)| byte ^ u8::from(n == 7)).collect();
@@ -206,9 +206,9 @@ impl Disk {
             Write::SyncObjects => self.unsynced.clear(),
             Write::Commit(batch) => {
                 let rows = Arc::make_mut(&mut self.rows);
-                for (key, value) in &batch.rows {
+                for (key, value) in batch.rows() {
                     match value {
-                        Some(value) => drop(rows.insert(key.clone(), value.clone())),
+                        Some(value) => drop(rows.insert(key.to_vec(), value.to_vec())),
                         None => drop(rows.remove(key)),
                     }
                 }

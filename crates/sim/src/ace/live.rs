@@ -209,8 +209,8 @@ impl Metastore for LiveDisk {
         }))
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        self.write(Write::Commit(Arc::new(batch)));
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.write(Write::Commit(Arc::new(batch.clone())));
         Ok(())
     }
 

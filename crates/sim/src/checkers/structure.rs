@@ -59,8 +59,8 @@ mod tests {
         let rows = store.scan(std::ops::Bound::Unbounded, None, 100).unwrap();
         let (root, _) = rows.iter().find(|(key, _)| key[0] == b'I').expect("an inode's row");
         let mut batch = Batch::new();
-        batch.delete(root.clone());
-        store.commit(batch).unwrap();
+        batch.delete(root);
+        store.commit(&batch).unwrap();
         let said = check(&*store, &*objects).unwrap_err();
         assert!(said.what.contains("missing-root") || said.what.contains("root"), "{}", said.what);
     }

@@ -191,7 +191,7 @@ impl Metastore for Open {
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.0.scan(start, end, limit)
     }
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         self.0.commit(batch)
     }
     fn stats(&self) -> Result<StoreStats, StoreError> {

@@ -136,7 +136,7 @@ impl Metastore for Remote<'_> {
         Ok(rows)
     }
 
-    fn commit(&self, _: Batch) -> Result<(), StoreError> {
+    fn commit(&self, _: &Batch) -> Result<(), StoreError> {
         Err(StoreError::Closed { path: PathBuf::new() })
     }
 

@@ -152,9 +152,9 @@ struct Patch<'a> {
 
 impl Patch<'_> {
     fn commit(&mut self) -> Result<(), CheckError> {
-        let rows: Vec<_> = std::mem::take(&mut self.rows).into_iter().collect();
+        let rows: Batch = std::mem::take(&mut self.rows).into_iter().collect();
         if !rows.is_empty() {
-            self.store.commit(Batch { rows })?;
+            self.store.commit(&rows)?;
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ impl Metastore for Dies<'_> {
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.store.scan(start, end, limit)
     }
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let left = self.commits_left.fetch_sub(1, Ordering::Relaxed);
         if left == 0 {
             self.commits_left.store(0, Ordering::Relaxed);

@@ -78,8 +78,8 @@ impl Rig {
     /// The same, without making it anew.
     pub(crate) fn copy(&self) -> Rig {
         let (meta, objects) = (Arc::new(MemoryMetastore::new()), Arc::new(MemoryObjects::new()));
-        let rows = self.rows().into_iter().map(|(key, value)| (key, Some(value))).collect();
-        meta.commit(Batch { rows }).expect("commits");
+        let rows = self.rows().into_iter().map(|(key, value)| (key, Some(value)));
+        meta.commit(&rows.collect()).expect("commits");
         for object in self.objects.list("", None, 1_000).expect("lists") {
             let bytes = self.objects.get(&object.key, None).expect("reads");
             objects.put(&object.key, &bytes).expect("puts");
@@ -102,7 +102,7 @@ impl Rig {
     }
 
     pub(crate) fn put_raw(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.meta.commit(Batch { rows: vec![(key, value)] }).expect("commits");
+        self.meta.commit(&Batch::from_iter([(key, value)])).expect("commits");
     }
 
     pub(crate) fn delete(&self, row: &StoredRow) {

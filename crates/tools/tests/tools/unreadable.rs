@@ -45,7 +45,7 @@ impl Metastore for Damaged {
             false => Ok(page),
         }
     }
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         self.store.commit(batch)
     }
     fn stats(&self) -> Result<StoreStats, StoreError> {
