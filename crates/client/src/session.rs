@@ -169,18 +169,18 @@ impl Session {
                 if *open && let Some(attr) = &outcome.attr {
                     *self.opens.entry(attr.ino).or_default() += 1;
                 }
-                self.note(request.seq, vec![kept(again(self.boot, op, *position, outcome))]);
+                self.note(request.seq, vec![journalled(again(self.boot, op, *position, outcome))]);
             }
             (Call::Batch { ops, .. }, Ok(Answer::Batch(results))) => {
-                let mut answers: Vec<Option<Again>> =
-                    ops.iter()
-                        .zip(results)
-                        .map(|(op, result)| {
-                            result.as_ref().ok().and_then(|(position, outcome)| {
-                                kept(again(self.boot, op, *position, outcome))
-                            })
+                let mut answers: Vec<Option<Again>> = ops
+                    .iter()
+                    .zip(results)
+                    .map(|(op, result)| {
+                        result.as_ref().ok().and_then(|(position, outcome)| {
+                            journalled(again(self.boot, op, *position, outcome))
                         })
-                        .collect();
+                    })
+                    .collect();
                 answers.resize(ops.len(), None);
                 self.note(request.seq, answers);
             }
@@ -326,9 +326,9 @@ impl Session {
                 // Answered with success before, refused now: acknowledged work is lost.
                 lost |= first.is_some() && result.is_none();
                 // The first answer says where it belongs among the operations of all sessions, for ever.
-                answers.push(
-                    result.map(|(position, outcome)| first.unwrap_or(again(boot, op, *position, outcome))),
-                );
+                answers.push(result.and_then(|(position, outcome)| {
+                    first.or_else(|| journalled(again(boot, op, *position, outcome)))
+                }));
             }
             let positions = results.iter().flatten().map(|(position, _)| *position);
             kept.last = positions.max().unwrap_or(Position(0));
@@ -389,8 +389,8 @@ fn ops(call: &Call) -> &[Op] {
 }
 
 /// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
-/// promises nothing; then it is not sent again.
-fn kept(again: Again) -> Option<Again> {
+/// promises nothing, or because it changed nothing; then it is not sent again.
+fn journalled(again: Again) -> Option<Again> {
     (again.position > Position(0)).then_some(again)
 }
 

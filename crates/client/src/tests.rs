@@ -3,3 +3,4 @@
 mod caching;
 mod fake_server;
 mod resume;
+mod unchanged;

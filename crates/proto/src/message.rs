@@ -379,7 +379,8 @@ pub enum Answer {
     Done,
     /// An operation was carried out at this position.
     Op {
-        /// Position of its last event.
+        /// Position of its last event; 0: the journal holds nothing of it (it changed nothing, or its policy has it so), and
+        /// it is not to be sent again.
         position: Position,
         /// What became of it.
         outcome: Outcome,

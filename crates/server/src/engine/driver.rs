@@ -124,7 +124,10 @@ impl Engine {
             }
             self.blocks_named |= names_blocks;
         }
-        let position = self.journalled();
+        // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
+        // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
+        // somebody removed that name, would rename.
+        let position = if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.journalled() };
         if counted {
             self.use_number(offered);
         }
@@ -134,9 +137,6 @@ impl Engine {
         let mut performed = self.finish(asked, planned, position, m);
         if performed.outcome.attr.is_none() {
             performed.outcome.time = now;
-        }
-        if is_volatile {
-            performed.position = NOT_JOURNALLED;
         }
         Ok(performed)
     }

@@ -21,7 +21,9 @@ pub(crate) const WINDOW_OPS_MAX: u64 = 1 << 22;
 /// What an operation became.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// Position of its last event; 0: not carried out.
+    carried_out: bool,
+    /// Position of its last event; 0: the journal holds nothing of it, because it changed nothing, or nothing that is
+    /// journalled.
     pub(crate) position: Position,
     /// The inode it was about; 0: none.
     pub(crate) subject: Ino,
@@ -40,6 +42,7 @@ impl Done {
         open_counted: bool,
     ) -> Done {
         Done {
+            carried_out: true,
             position,
             subject: subject.unwrap_or_default(),
             gone: gone.map(|g| g.ino).unwrap_or_default(),
@@ -79,7 +82,7 @@ impl Window {
             None => Standing::Absurd,
             Some(n) if n >= WINDOW_OPS_MAX => Standing::Absurd,
             Some(n) => match self.done.get(n as usize) {
-                Some(done) if done.position > Position(0) => Standing::Done(*done),
+                Some(done) if done.carried_out => Standing::Done(*done),
                 _ => Standing::New,
             },
         }
@@ -130,8 +133,8 @@ impl Window {
         out.put_varint(self.base);
         out.put_varint(self.done.len() as u64);
         for done in &self.done {
-            out.put_varint(done.position.0);
-            if done.position > Position(0) {
+            out.put_varint(if done.carried_out { done.position.0 + 1 } else { 0 });
+            if done.carried_out {
                 out.put_varint(done.subject.0);
                 out.put_varint(done.gone.0);
                 out.put_u8(u8::from(done.gone_orphan));
@@ -145,8 +148,10 @@ impl Window {
         let n = from.count(1)?;
         let mut window = Window { base, done: VecDeque::new() };
         for _ in 0..n {
-            let mut done = Done { position: Position(from.varint()?), ..Done::default() };
-            if done.position > Position(0) {
+            let mut done = Done::default();
+            if let Some(position) = from.varint()?.checked_sub(1) {
+                done.carried_out = true;
+                done.position = Position(position);
                 done.subject = Ino(from.varint()?);
                 done.gone = Ino(from.varint()?);
                 done.gone_orphan = from.u8()? != 0;
@@ -197,6 +202,8 @@ mod tests {
     fn rows_round_trip() {
         let mut w = Window::default();
         w.settle(Seq(9));
+        // Without a trace in the journal, and known all the same.
+        w.record(Seq(10), Done::new(Position(0), Some(Ino(4)), None, false));
         w.record(
             Seq(12),
             Done::new(Position(3), Some(Ino(4)), Some(Gone { ino: Ino(4), orphan: true }), false),
@@ -207,6 +214,8 @@ mod tests {
         let back = Window::decode(&mut take).expect("decodes");
         assert!(take.is_empty());
         assert_eq!((back.base, &back.done), (w.base, &w.done));
+        assert_eq!(back.standing(Seq(9)), Standing::New);
+        assert!(matches!(back.standing(Seq(10)), Standing::Done(done) if done.position == Position(0)));
         for cut in 0..bytes.len() {
             assert!(Window::decode(&mut Take::new(&bytes[..cut])).is_err());
         }

@@ -203,6 +203,48 @@ fn a_crashed_server_gets_what_it_lost_in_its_former_order() {
     });
 }
 
+/// What changes nothing has no place among the operations: it is answered again as it was, and after a crash its client
+/// has nothing to send.
+#[test]
+fn what_changed_nothing_is_never_carried_out_later() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let mut rig = Rig::new();
+    let options = ServerOptions { grace_ms: 60_000, session_ms: 60_000, ..quiet() };
+    let server = rig.start(options.clone());
+    let address = serve(&server, tmp.path());
+    let (a, b) = (Client::new(&address), Client::new(&address));
+    let ino = b.create(Ino::ROOT, "kept");
+    b.op(Op::Link { ino, parent: Ino::ROOT, name: name("other") });
+    let onto_itself = |to: &str| Op::Rename {
+        from: Ino::ROOT,
+        from_name: name("kept"),
+        to: Ino::ROOT,
+        to_name: name(to),
+        how: chiton_namespace::RenameHow::Replace,
+    };
+    for (seq, to) in [(1, "kept"), (2, "other")] {
+        let (position, outcome) = a.numbered(seq, None, onto_itself(to)).expect("two names of one file");
+        assert_eq!((position, outcome.attr.map(|attr| attr.ino)), (Position(0), Some(ino)), "{to}");
+    }
+    b.op(unlink(Ino::ROOT, "other"));
+    // The answer was lost with the connection; now the same would rename.
+    let again = |c: &Client| {
+        let (position, _) = c.numbered(2, never_answered(), onto_itself("other")).expect("answered");
+        assert_eq!(position, Position(0));
+        assert_eq!(c.list(Ino::ROOT, false), [("kept".to_owned(), ino)]);
+    };
+    let a = a.resume(&address, 1);
+    again(&a);
+    server.checkpoint().expect("with what is known of the session");
+    rig.crash(&server);
+    let server = rig.start(options);
+    let address = serve(&server, tmp.path());
+    let (a, b) = (a.resume(&address, 1), b.resume(&address, 0));
+    b.try_call(Call::Ping).expect("back");
+    again(&a);
+    server.shutdown().expect("ends");
+}
+
 /// What is answered without attributes has a time, too: that of the directory it was in.
 #[test]
 fn what_is_carried_out_again_gets_the_time_of_the_first_time() {
