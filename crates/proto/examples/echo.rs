@@ -22,8 +22,8 @@ const BATCH: usize = 1000;
 struct Echo;
 
 impl Service for Echo {
-    fn open(&self, _: Hello, _: &Sender) -> Welcome {
-        Welcome::Accepted {
+    fn open(&self, _: Hello, _: &Sender) -> Option<Welcome> {
+        Some(Welcome::Accepted {
             session: SessionId(1),
             secret: 1,
             epoch: Epoch(1),
@@ -32,7 +32,7 @@ impl Service for Echo {
             session_ms: 60_000,
             durable: Position(0),
             objects: String::new(),
-        }
+        })
     }
 
     fn requests(&self, _: SessionId, sender: &Sender, batch: &mut Vec<Request>) {

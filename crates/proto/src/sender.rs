@@ -29,6 +29,8 @@ use crate::serve::ServeOptions;
 use crate::stream::Stream;
 use crate::transport::ConnectionLost;
 
+mod greeting;
+
 /// Output that is gathered in a batch before it is sent ahead of the batch's end.
 const GATHER_BYTES: usize = 256 << 10;
 /// An output buffer larger than this is given back once it is empty.
@@ -55,6 +57,11 @@ enum Way {
 
 /// Takes what is sent to a client to it, where there is no socket.
 pub trait Outlet: Send + Sync {
+    /// The answer to a hello that was left for later.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    fn welcome(&self, welcome: Welcome) -> Result<(), ConnectionLost>;
     /// An answer.
     ///
     /// # Errors
@@ -118,6 +125,8 @@ pub(crate) struct Input {
     /// `None` once closed, so that the descriptor does not outlive the connection while senders are kept.
     pub(crate) stream: Option<Arc<Stream>>,
     pub(crate) frames: FrameReader,
+    /// The channel of a hello that is not answered yet.
+    pub(crate) greeting: Option<Channel>,
     pub(crate) opened: Option<(chiton_types::SessionId, Channel)>,
 }
 
@@ -128,6 +137,10 @@ struct Output {
     sent: usize,
     /// Frames from before the welcome.
     early: Option<Vec<u8>>,
+    /// A hello is with the service, which has not answered it.
+    greeting: bool,
+    /// The answer, where it came later, until the home thread says it.
+    late: Option<Welcome>,
     /// The thread in whose epoll it is; connections begin at the first.
     home: usize,
     /// Where it belongs since its hello, if it is a main channel.
@@ -193,6 +206,7 @@ impl Sender {
             input: Mutex::new(Input {
                 stream: Some(stream.clone()),
                 frames: FrameReader::new(),
+                greeting: None,
                 opened: None,
             }),
             output: Mutex::new(Output {
@@ -200,6 +214,8 @@ impl Sender {
                 bytes: Vec::new(),
                 sent: 0,
                 early: Some(Vec::new()),
+                greeting: false,
+                late: None,
                 home: 0,
                 settled: None,
                 armed: EventFlags::IN,
@@ -308,16 +324,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends the welcome and what was held back for it.
-    pub(crate) fn welcome(&self, welcome: &Welcome) {
-        let mut output = self.peer().output.lock();
-        put_frame(&mut output.bytes, FrameKind::Welcome, |out| welcome.encode(out))
-            .expect("a welcome fits a frame");
-        let early = output.early.take().expect("a connection is welcomed once");
-        output.bytes.extend_from_slice(&early);
-        output.flush();
-    }
-
     /// Runs `hand_over`, during which what this thread sends to this client is gathered; then sends it. True if
     /// more requests may be handed over.
     pub(crate) fn gather(&self, requests: usize, hand_over: impl FnOnce()) -> bool {
@@ -395,23 +401,20 @@ impl Sender {
         }
     }
 
-    /// The session and channel of its hello.
-    pub(crate) fn opened(&self) -> Option<(chiton_types::SessionId, Channel)> {
-        self.peer().input.lock().opened
-    }
-
     fn congested(&self, output: &Output) -> bool {
         let options = &self.peer().options;
-        output.waiting() > options.out_bytes_max || output.in_flight >= options.in_flight_max
+        output.greeting
+            || output.waiting() > options.out_bytes_max
+            || output.in_flight >= options.in_flight_max
     }
 
-    /// What epoll is to report next. Requests in the buffer (`backlog`) are announced by no new byte: that there
-    /// is room to send wakes a thread for them.
+    /// What epoll is to report next. Requests in the buffer (`backlog`), and a late welcome, are announced by no new
+    /// byte: that there is room to send wakes a thread for them.
     fn wanted(&self, output: &Output, backlog: bool) -> EventFlags {
         let mut wanted = EventFlags::empty();
         if !self.congested(output) {
             wanted |= EventFlags::IN;
-            wanted.set(EventFlags::OUT, backlog);
+            wanted.set(EventFlags::OUT, backlog || output.late.is_some());
         }
         if output.waiting() > 0 {
             wanted |= EventFlags::OUT;

@@ -39,8 +39,9 @@ use crate::turn::{Turn, TurnEnd};
 /// long: what must wait keeps a clone of the [`Sender`] and answers later.
 pub trait Service: Send + Sync {
     /// The first message of a connection, of the right version. What is sent through `sender` before this returns goes
-    /// out after the welcome. After [`Welcome::Refused`] the connection is closed.
-    fn open(&self, hello: Hello, sender: &Sender) -> Welcome;
+    /// out after the welcome. After [`Welcome::Refused`] the connection is closed. `None`: whoever has a clone of the
+    /// sender answers later, by [`Sender::welcome`]; nothing else of the connection is looked at until then.
+    fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome>;
 
     /// Requests of a main channel, in order, all that one read brought: take them out of `batch`. Each is to be
     /// answered once, here or later.
@@ -292,7 +293,7 @@ impl Loop {
         };
         if full {
             let message = "too many connections; close some mounts or raise the server's limit".to_owned();
-            peer.welcome(&Welcome::Refused { reason: RefuseReason::Full, message });
+            peer.say(&Welcome::Refused { reason: RefuseReason::Full, message });
             self.close(&peer, &Closed::Refused);
         } else if let Err(kind) = peer.enter() {
             self.peers.lock().remove(&id);

@@ -41,7 +41,7 @@ pub(crate) enum TurnEnd {
 enum Pass {
     /// This many frames; no complete one is left.
     Done(usize),
-    /// Too much is unanswered.
+    /// Too much is unanswered, or the hello.
     Congested,
 }
 
@@ -52,7 +52,12 @@ impl Turn {
         if let Some(kind) = peer.broken() {
             return TurnEnd::Close(closed_by(kind));
         }
-        if !free {
+        if let Some(welcome) = peer.take_late() {
+            let channel = input.greeting.take().expect("a hello was left for later");
+            if let Err(why) = greet(&mut input, peer, channel, &welcome) {
+                return TurnEnd::Close(why);
+            }
+        } else if !free {
             // A client that is wholly gone takes no answers: there is nothing to wait for.
             let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
             return if gone { TurnEnd::Close(Closed::End) } else { TurnEnd::Backlog };
@@ -109,6 +114,7 @@ impl Turn {
                         more = true;
                     }
                     Ok(Next::Other) => frames += 1,
+                    Ok(Next::Later) => return Ok(Pass::Congested),
                     Ok(Next::Nothing) => {
                         more = false;
                         break;
@@ -144,6 +150,8 @@ impl Turn {
 enum Next {
     Request(Request),
     Other,
+    /// A hello that is answered later: what is behind it waits.
+    Later,
     Nothing,
 }
 
@@ -166,28 +174,40 @@ fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next,
             let version = Hello::decode_version(&Take::new(body)).map_err(|e| malformed(&e))?;
             let (channel, welcome) = if version == PROTOCOL_VERSION {
                 let hello = whole(body, Hello::decode).map_err(|e| malformed(&e))?;
+                peer.greeting();
                 (hello.channel, service.open(hello, peer))
             } else {
                 let message = format!(
                     "the server speaks version {PROTOCOL_VERSION} of the protocol, the client version {version}; \
                      install the same release on both sides"
                 );
-                (Channel::Main, Welcome::Refused { reason: RefuseReason::Version, message })
+                (Channel::Main, Some(Welcome::Refused { reason: RefuseReason::Version, message }))
             };
-            if let Welcome::Accepted { session, .. } = &welcome {
-                input.opened = Some((*session, channel));
-                if channel == Channel::Main {
-                    peer.settle();
+            match welcome {
+                Some(welcome) => greet(input, peer, channel, &welcome).map(|()| Next::Other),
+                None => {
+                    input.greeting = Some(channel);
+                    Ok(Next::Later)
                 }
             }
-            peer.welcome(&welcome);
-            if input.opened.is_some() { Ok(Next::Other) } else { Err(Closed::Refused) }
         }
         (None, _) => Err(Closed::Malformed(format!("malformed stream: begins with {kind:?}, not Hello"))),
         (Some((_, channel)), _) => {
             Err(Closed::Malformed(format!("malformed stream: {kind:?} on the {channel:?} channel")))
         }
     }
+}
+
+/// Answers the hello.
+fn greet(input: &mut Input, peer: &Sender, channel: Channel, welcome: &Welcome) -> Result<(), Closed> {
+    if let Welcome::Accepted { session, .. } = welcome {
+        input.opened = Some((*session, channel));
+        if channel == Channel::Main {
+            peer.settle();
+        }
+    }
+    peer.say(welcome);
+    if input.opened.is_some() { Ok(()) } else { Err(Closed::Refused) }
 }
 
 /// Decodes a body that must end where the message does.

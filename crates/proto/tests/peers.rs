@@ -15,7 +15,7 @@ use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Put, Seq, SessionId, Tak
 use parking_lot::{Condvar, Mutex};
 
 /// `Ping` and most else are done at once; `Commit` waits until the test lets it go; `GetBlock` gets its length in bytes;
-/// `Bye` closes the connection.
+/// `Bye` closes the connection. Who is called `later` is greeted by the test.
 #[derive(Default)]
 struct Test {
     state: Mutex<State>,
@@ -25,6 +25,7 @@ struct Test {
 #[derive(Default)]
 struct State {
     parked: VecDeque<(Sender, u64)>,
+    ungreeted: VecDeque<Sender>,
     recalls: Option<Sender>,
     recalls_done: Vec<RecallDone>,
     batches: Vec<usize>,
@@ -52,27 +53,38 @@ fn reply(id: u64, answer: Answer) -> Reply {
     Reply { id, epoch: Epoch(1), durable: Position(id), result: Ok(answer) }
 }
 
+fn accepted() -> Welcome {
+    Welcome::Accepted {
+        session: SessionId(42),
+        secret: 1,
+        epoch: Epoch(1),
+        filesystem: 1,
+        boot: 1,
+        session_ms: 60_000,
+        durable: Position(0),
+        objects: String::new(),
+    }
+}
+
+fn refusal() -> Welcome {
+    Welcome::Refused { reason: RefuseReason::NotReady, message: "come back later".to_owned() }
+}
+
 impl Service for Test {
-    fn open(&self, hello: Hello, sender: &Sender) -> Welcome {
+    fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
         if hello.identity == "nobody" {
-            let message = "come back later".to_owned();
-            return Welcome::Refused { reason: RefuseReason::NotReady, message };
+            return Some(refusal());
+        }
+        if hello.identity == "later" {
+            self.change(|state| state.ungreeted.push_back(sender.clone()));
+            return None;
         }
         if hello.channel == Channel::Recall {
             // Before the welcome, on purpose: it must come out after it.
             sender.recall(&Recall { id: 1, ino: Ino(7), keep: LeaseMode::None }).unwrap();
             self.change(|state| state.recalls = Some(sender.clone()));
         }
-        Welcome::Accepted {
-            session: SessionId(42),
-            secret: 1,
-            epoch: Epoch(1),
-            filesystem: 1,
-            boot: 1,
-            session_ms: 60_000,
-            durable: Position(0),
-            objects: String::new(),
-        }
+        Some(accepted())
     }
 
     fn requests(&self, _: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
@@ -396,16 +408,7 @@ fn a_request_in_single_bytes_is_served() {
     for byte in bytes {
         socket.write_all(&[byte]).unwrap();
     }
-    let (mut reader, mut buf) = (FrameReader::new(), [0; 4096]);
-    let mut seen = Vec::new();
-    while seen.len() < 2 {
-        let n = socket.read(&mut buf).unwrap();
-        reader.push(&buf[..n]);
-        while let Some((kind, _)) = reader.next_frame().unwrap() {
-            seen.push(kind);
-        }
-    }
-    assert_eq!(seen, [FrameKind::Welcome, FrameKind::Reply]);
+    assert_eq!(frames(&mut socket, 2), [FrameKind::Welcome, FrameKind::Reply]);
 }
 
 #[test]
@@ -415,7 +418,7 @@ fn hostile_servers_lose_their_clients() {
     let listener = UnixListener::bind(&path).unwrap();
     let address = Address::Unix(path);
     let welcome = frame(FrameKind::Welcome, |out| {
-        Test::default().open(hello(Channel::Main), &no_sender()).encode(out);
+        accepted().encode(out);
     });
     let check = |at_hello: &[u8], at_request: &[u8], expect: &str| {
         thread::scope(|scope| {
@@ -445,13 +448,54 @@ fn hostile_servers_lose_their_clients() {
     check(&welcome, b"", "closed the connection");
 }
 
-/// A sender for a service's `open` that does not use it.
-fn no_sender() -> Sender {
-    let server = Server::start(ServeOptions::default());
-    let (channel, _) =
-        RecallChannel::open(&server.address, &hello(Channel::Recall), CONNECT_TIMEOUT).unwrap();
-    channel.next().unwrap();
-    server.test.wait_until(|state| state.recalls.take())
+/// What a socket says until it was so many frames, or closes.
+fn frames(socket: &mut UnixStream, count: usize) -> Vec<FrameKind> {
+    let (mut reader, mut buf) = (FrameReader::new(), [0; 4096]);
+    let mut seen = Vec::new();
+    while seen.len() < count {
+        let n = socket.read(&mut buf).unwrap();
+        if n == 0 {
+            break;
+        }
+        reader.push(&buf[..n]);
+        while let Some((kind, _)) = reader.next_frame().unwrap() {
+            seen.push(kind);
+        }
+    }
+    seen
+}
+
+#[test]
+fn who_is_greeted_later_keeps_nobody_and_is_not_heard_before() {
+    let server = Server::start(ServeOptions { threads: 1, ..ServeOptions::default() });
+    let other = server.connect();
+    let later = || {
+        let mut socket = server.raw();
+        let hello = Hello { identity: "later".to_owned(), ..hello(Channel::Main) };
+        let hello = frame(FrameKind::Hello, |out| hello.encode(out));
+        let ping = frame(FrameKind::Request, |out| request(9, Call::Ping).encode(out));
+        socket.write_all(&[hello, ping].concat()).unwrap();
+        let sender = server.test.wait_until(|state| state.ungreeted.pop_front());
+        (socket, sender)
+    };
+    let (mut greeted, greeted_sender) = later();
+    let (mut refused, refused_sender) = later();
+    let (gone, gone_sender) = later();
+    for id in 1..100 {
+        other.call(&request(id, Call::Ping)).unwrap();
+    }
+    assert_eq!(server.test.state.lock().batches.len(), 99, "nothing of those who wait is handed over");
+    drop(gone);
+    server.test.wait_until(|state| state.closed.pop());
+    assert!(gone_sender.welcome(accepted()).is_err(), "nobody is there any more");
+    greeted_sender.welcome(accepted()).unwrap();
+    assert_eq!(frames(&mut greeted, 2), [FrameKind::Welcome, FrameKind::Reply]);
+    refused_sender.welcome(refusal()).unwrap();
+    assert_eq!(frames(&mut refused, 2), [FrameKind::Welcome], "and then the end");
+    assert_eq!(server.test.wait_until(|state| state.closed.pop()), (None, Closed::Refused));
+    drop(greeted);
+    let opened = Some((SessionId(42), Channel::Main));
+    assert_eq!(server.test.wait_until(|state| state.closed.pop()), (opened, Closed::End));
 }
 
 #[test]

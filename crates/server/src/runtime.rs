@@ -24,6 +24,7 @@ mod fatal;
 mod pump;
 mod realm_objects;
 mod requests;
+mod session_ids;
 mod shared;
 
 mod checkpointer;

@@ -92,6 +92,10 @@ struct Ends {
     /// Broken: nothing more is taken in. What is under way arrives at the server if `late`.
     broken: bool,
     late: bool,
+    /// The client's machine has died: it sends nothing more, also before the connection is known to be broken.
+    client_dead: bool,
+    /// Where the answer to the hello goes.
+    greeting: Option<Arc<Greeting>>,
     session: Option<SessionId>,
     pending: BTreeMap<u64, Promise>,
     recalls: VecDeque<Recall>,
@@ -206,13 +210,14 @@ impl Net {
 
     /// Breaks the connections of a client. `late`: what is under way to the server arrives nevertheless.
     pub fn cut_client(&self, client: ClientId, late: bool) {
-        let conns: Vec<Arc<Conn>> = {
-            let state = self.0.state.lock();
-            state.conns.values().filter(|conn| conn.client == client).cloned().collect()
-        };
-        for conn in conns {
+        for conn in self.conns_of(client) {
             self.cut(&conn, late);
         }
+    }
+
+    fn conns_of(&self, client: ClientId) -> Vec<Arc<Conn>> {
+        let state = self.0.state.lock();
+        state.conns.values().filter(|conn| conn.client == client).cloned().collect()
     }
 
     /// Whether a client reaches anybody.
@@ -233,7 +238,10 @@ impl Net {
     pub fn bury(&self, client: ClientId, life: u32, late: bool) {
         self.0.state.lock().dead.insert((client, life));
         self.0.recorder.died(client, life);
-        self.cut_client(client, late);
+        for conn in self.conns_of(client) {
+            conn.ends.lock().client_dead = true;
+            self.cut(&conn, late);
+        }
     }
 
     /// A way for one life of a client.
@@ -418,6 +426,19 @@ impl Net {
 impl Conn {
     fn sender(self: &Arc<Conn>) -> Sender {
         Sender::to(ConnId(self.number), Arc::new(Exit(self.clone())))
+    }
+
+    /// Answers the hello.
+    fn greet(&self, welcome: Welcome) {
+        let greeting = {
+            let mut ends = self.ends.lock();
+            if let Welcome::Accepted { session, .. } = &welcome {
+                ends.session = Some(*session);
+            }
+            ends.greeting.take().expect("a hello is answered once")
+        };
+        *greeting.welcome.lock() = Some(Ok(welcome));
+        greeting.here.notify_all();
     }
 }
 

@@ -44,6 +44,7 @@ impl Shared {
                 // Whoever asks next says why, if it fails again.
                 let _ = self.reopen_meta();
             }
+            self.reserve_session_ids_ahead();
             if self.is_due() || self.store_full.load(Relaxed) {
                 let before = self.checkpoint.failure.lock().clone();
                 match self.checkpoint_now() {

@@ -6,16 +6,38 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chiton_proto::{Reply, Sender};
+use chiton_proto::{ConnectionLost, Reply, Sender, Welcome};
 use chiton_types::Position;
 use chiton_world::sync::Mutex;
 
 use crate::runtime::bell::Bell;
 
+/// What a client is told when a position is durable.
+pub(crate) enum Tidings {
+    /// The answer to a commit.
+    Reply(Reply),
+    /// A session has begun.
+    Welcome(Box<Welcome>),
+}
+
+impl Tidings {
+    fn tell(self, sender: &Sender, now: Position) -> Result<(), ConnectionLost> {
+        match self {
+            Tidings::Reply(reply) => sender.send(&Reply { durable: now, ..reply }),
+            Tidings::Welcome(mut welcome) => {
+                if let Welcome::Accepted { durable, .. } = &mut *welcome {
+                    *durable = now;
+                }
+                sender.welcome(*welcome)
+            }
+        }
+    }
+}
+
 /// Those who wait.
 pub(crate) struct Commits {
     /// Answers by the position that they wait for.
-    waiting: Mutex<BTreeMap<(Position, u64), (Sender, Reply)>>,
+    waiting: Mutex<BTreeMap<(Position, u64), (Sender, Tidings)>>,
     count: AtomicU64,
     /// The position that a request in the engine waits for; `u64::MAX` if none.
     engine_wants: AtomicU64,
@@ -38,13 +60,13 @@ impl Default for Commits {
 }
 
 impl Commits {
-    pub(crate) fn wait(&self, position: Position, sender: Sender, reply: Reply) {
+    pub(crate) fn wait(&self, position: Position, sender: Sender, tidings: Tidings) {
         let n = self.count.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().insert((position, n), (sender, reply));
+        self.waiting.lock().insert((position, n), (sender, tidings));
     }
 
     /// Those that wait for a position up to `durable`.
-    pub(crate) fn due(&self, durable: Position) -> Vec<(Sender, Reply)> {
+    pub(crate) fn due(&self, durable: Position) -> Vec<(Sender, Tidings)> {
         let mut waiting = self.waiting.lock();
         let rest = waiting.split_off(&(durable.next(), 0));
         std::mem::replace(&mut *waiting, rest).into_values().collect()
@@ -72,9 +94,9 @@ impl Commits {
 
     /// Answers clients whose commits are durable.
     pub(crate) fn answer(&self, durable: Position) {
-        for (sender, reply) in self.due(durable) {
-            // A client that is gone asks again.
-            let _ = sender.send(&Reply { durable, ..reply });
+        for (sender, tidings) in self.due(durable) {
+            // A client that is gone asks again, or its session ends by its silence.
+            let _ = tidings.tell(&sender, durable);
         }
     }
 

@@ -8,6 +8,7 @@ use chiton_proto::{
 use chiton_types::SessionId;
 
 use crate::engine::Opened;
+use crate::runtime::commits::Tidings;
 use crate::runtime::shared::Shared;
 use crate::runtime::startup::EPOCH;
 
@@ -15,56 +16,39 @@ use crate::runtime::startup::EPOCH;
 pub(crate) struct Door(pub(crate) Arc<Shared>);
 
 impl Service for Door {
-    fn open(&self, hello: Hello, sender: &Sender) -> Welcome {
+    fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
         let shared = &*self.0;
         if shared.is_stopping() {
-            return refused(RefuseReason::NotReady, "the server stops; try again");
+            return Some(refused(RefuseReason::NotReady, "the server stops; try again"));
         }
         let opened = match (hello.channel, hello.resume) {
-            (Channel::Main, None) => match shared.begin_session(&hello.identity) {
-                Ok(opened) => opened,
-                Err(welcome) => return *welcome,
-            },
+            (Channel::Main, None) => return shared.begin_session(&hello, sender).err(),
             (Channel::Main, Some((session, secret))) => {
                 let count = hello.resend_count;
-                match shared.with_engine(|engine, m| engine.resume_session(session, secret, count, m)) {
-                    Ok(opened) => opened,
-                    Err(reason) => {
-                        return refused(reason, "the session is unknown or over; begin a new one");
-                    }
-                }
+                shared.with_engine(|engine, m| {
+                    let opened = engine.resume_session(session, secret, count, m);
+                    engine.note_decouples(session, hello.decouples && opened.is_ok());
+                    opened
+                })
             }
             (Channel::Recall, Some((session, secret))) => {
                 let recalls = shared.with_engine(|engine, m| engine.recalls_connected(session, secret, m));
-                let Some(recalls) = recalls else {
-                    return refused(
-                        RefuseReason::SessionGone,
-                        "the session is unknown or over; begin a new one",
-                    );
-                };
-                for recall in recalls {
+                for recall in recalls.iter().flatten() {
                     // Lost: the client connects again.
-                    let _ = sender.recall(&recall);
+                    let _ = sender.recall(recall);
                 }
-                Opened { session, secret }
+                recalls.map(|_| Opened { session, secret }).ok_or(RefuseReason::SessionGone)
             }
             (Channel::Recall, None) => {
-                return refused(RefuseReason::SessionGone, "a recall connection belongs to a session");
+                return Some(refused(RefuseReason::SessionGone, "a recall connection belongs to a session"));
             }
         };
-        if hello.channel == Channel::Main {
-            shared.with_engine(|engine, _| engine.note_decouples(opened.session, hello.decouples));
-        }
-        shared.channels.add(opened.session, hello.channel, sender);
-        Welcome::Accepted {
-            session: opened.session,
-            secret: opened.secret,
-            epoch: EPOCH,
-            filesystem: shared.info.filesystem,
-            boot: shared.boot,
-            session_ms: shared.options.belief_ms(),
-            durable: shared.journal.durable(),
-            objects: shared.objects_address.clone(),
+        match opened {
+            Ok(opened) => {
+                shared.channels.add(opened.session, hello.channel, sender);
+                Some(shared.accepted(opened))
+            }
+            Err(reason) => Some(refused(reason, "the session is unknown or over; begin a new one")),
         }
     }
 
@@ -87,24 +71,34 @@ impl Service for Door {
 }
 
 impl Shared {
-    /// A new session, durable: what it does later must find it known after a crash.
-    fn begin_session(&self, identity: &str) -> Result<Opened, Box<Welcome>> {
-        let refuse = |reason, message: &str| Box::new(refused(reason, message));
-        let session = self.new_session_id().map_err(|e| refuse(RefuseReason::NotReady, &e))?;
+    /// A new session. Its client is greeted when its beginning is durable, because what it does later must find it known
+    /// after a crash; meanwhile this thread has others to serve.
+    fn begin_session(&self, hello: &Hello, sender: &Sender) -> Result<(), Welcome> {
+        let session = self.new_session_id().map_err(|e| refused(RefuseReason::NotReady, &e))?;
         let secret = self.world.random();
         let opened = self.with_engine(|engine, m| {
-            let opened = engine.open_session(session, secret, identity, false, m);
-            opened.map(|opened| (opened, engine.position()))
+            let opened = engine.open_session(session, secret, &hello.identity, false, m)?;
+            engine.note_decouples(session, hello.decouples);
+            Ok((opened, engine.position()))
         });
         let (opened, position) = opened.map_err(|reason| {
-            refuse(reason, "the server has too many sessions; end some or raise its limit")
+            refused(reason, "the server has too many sessions; end some or raise its limit")
         })?;
-        match self.journal.wait_durable(position) {
-            Ok(()) => Ok(opened),
-            Err(error) => {
-                self.with_engine(|engine, m| engine.end_session(session, m));
-                Err(refuse(RefuseReason::NotReady, &error.to_string()))
-            }
+        self.channels.add(session, Channel::Main, sender);
+        self.tell_when_durable(position, sender, Tidings::Welcome(Box::new(self.accepted(opened))));
+        Ok(())
+    }
+
+    fn accepted(&self, opened: Opened) -> Welcome {
+        Welcome::Accepted {
+            session: opened.session,
+            secret: opened.secret,
+            epoch: EPOCH,
+            filesystem: self.info.filesystem,
+            boot: self.boot,
+            session_ms: self.options.belief_ms(),
+            durable: self.journal.durable(),
+            objects: self.objects_address.clone(),
         }
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use chiton_namespace::Need;
-use chiton_proto::{Answer, Call, Failure, RealmCall, Reply, Request, Sender};
+use chiton_proto::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
 use chiton_types::{Cred, Position, Refusal, SessionId};
 
 use crate::engine::{Engine, Health, Moment, Step, Task};
+use crate::runtime::commits::Tidings;
 use crate::runtime::deliver::Parking;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::shared::{Shared, Waiter};
@@ -213,13 +214,7 @@ impl Shared {
             (Err(failure), _) => Err(failure),
             (Ok(()), Call::Commit { .. }) => {
                 let reply = Reply { result: Ok(Answer::Done), ..empty_reply(request.id, &m) };
-                self.commits.wait(position, sender.clone(), reply);
-                self.journal.request_commit();
-                // It may have become durable before it was noted.
-                self.commits.answer(self.journal.durable());
-                if self.health() != Health::Good {
-                    self.refuse_commits();
-                }
+                self.tell_when_durable(position, sender, Tidings::Reply(reply));
                 return;
             }
             (Ok(()), call) => self.outside(session, &request.cred, call),
@@ -249,11 +244,37 @@ impl Shared {
         }
     }
 
-    /// Answers commits that cannot become durable now.
+    /// Tells a client something as soon as a position is durable. No thread waits for that.
+    pub(crate) fn tell_when_durable(&self, position: Position, sender: &Sender, tidings: Tidings) {
+        self.commits.wait(position, sender.clone(), tidings);
+        self.journal.request_commit();
+        // It may have become durable before it was noted.
+        self.commits.answer(self.journal.durable());
+        if self.health() != Health::Good {
+            self.refuse_commits();
+        }
+    }
+
+    /// Answers those who wait for what cannot become durable now.
     pub(crate) fn refuse_commits(&self) {
-        let refusal = if self.health() == Health::Failed { Refusal::Io } else { Refusal::NoSpace };
-        for (sender, reply) in self.commits.due(Position(u64::MAX - 1)) {
-            send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
+        let (refusal, why) = match self.health() {
+            Health::Failed => (Refusal::Io, "the server's journal failed"),
+            Health::Good | Health::Full => (Refusal::NoSpace, "the server's journal has no space; try again"),
+        };
+        for (sender, tidings) in self.commits.due(Position(u64::MAX - 1)) {
+            match tidings {
+                Tidings::Reply(reply) => {
+                    send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
+                }
+                Tidings::Welcome(welcome) => {
+                    if let Welcome::Accepted { session, .. } = *welcome {
+                        self.with_engine(|engine, m| engine.end_session(session, m));
+                    }
+                    let message = why.to_owned();
+                    // A client that is gone connects again.
+                    let _ = sender.welcome(Welcome::Refused { reason: RefuseReason::NotReady, message });
+                }
+            }
         }
     }
 

@@ -31,6 +31,7 @@ use crate::runtime::engine_lock::EngineLock;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
+use crate::runtime::session_ids::SessionIds;
 use crate::runtime::severable::Severable;
 use crate::runtime::stores::{Meta, Source};
 
@@ -62,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) own_session: SessionId,
     /// Blocks that it wrote.
     pub(crate) own_blocks: AtomicU64,
-    pub(crate) session_ids: Mutex<(u64, u64)>,
+    pub(crate) session_ids: SessionIds,
 
     pub(crate) waiters: Mutex<HashMap<Ticket, Waiter>>,
     pub(crate) commits: Arc<Commits>,
@@ -174,7 +175,7 @@ impl Shared {
             info: parts.info,
             own_session: parts.own_session,
             own_blocks: AtomicU64::new(0),
-            session_ids: Mutex::new(parts.session_ids),
+            session_ids: SessionIds::new(parts.session_ids.0, parts.session_ids.1),
             waiters: Mutex::new(HashMap::new()),
             commits: Arc::default(),
             channels: Channels::default(),
@@ -499,19 +500,6 @@ impl Shared {
                 parking.answer(crate::runtime::requests::stopped(0, &m));
             }
         }
-    }
-
-    /// A fresh session id, durably reserved.
-    pub(crate) fn new_session_id(&self) -> Result<SessionId, String> {
-        let mut ids = self.session_ids.lock();
-        let (next, mark) = *ids;
-        if next == mark {
-            let mark = crate::runtime::startup::reserve_sessions(&*self.meta.get(), mark)
-                .map_err(|e| self.mend_meta(e).to_string())?;
-            ids.1 = mark;
-        }
-        ids.0 = next + 1;
-        Ok(SessionId(next))
     }
 }
 

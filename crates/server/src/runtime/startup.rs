@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use chiton_journal::{Frame, Identity, Journal, Progress, ReplayError, replay};
-use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
+use chiton_metastore::{Metastore, StoreError, prefix_end};
 use chiton_namespace::{Fetched, Namespace, Need, OpenError};
 use chiton_types::{Epoch, SessionId};
 use chiton_world::SharedWorld;
@@ -16,14 +16,13 @@ use crate::runtime::backlog::{Backlog, ReplayRate};
 use crate::runtime::error::StartError;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
+use crate::runtime::session_ids;
 use crate::runtime::severable::Severable;
 use crate::runtime::shared::{Parts, Shared, install};
 use crate::runtime::stores::{Meta, Source, Stores};
 
 /// The maps' epoch, as long as a server is alone.
 pub(crate) const EPOCH: Epoch = Epoch(1);
-/// Session ids that are reserved at a time.
-const SESSION_IDS: u64 = 4096;
 const PAGE_ROWS: usize = 4096;
 /// About what a frame takes beside its payload.
 const FRAME_OVERHEAD_BYTES: usize = 16;
@@ -103,7 +102,7 @@ pub(crate) fn recover(
         let (events, seconds) = (replayed.events, spent.as_secs_f64());
         (options.log)(&format!("replayed {events} events of the journal in {seconds:.1} s"));
     }
-    let reserved_to = reserve_sessions(&*store, session_mark).map_err(|e| store_error(&e))?;
+    let reserved_to = session_ids::reserve(&*store, session_mark).map_err(|e| store_error(&e))?;
     engine.set_filesystem(info.filesystem);
     engine.begin(&m);
     let (frames, events) = engine.frames();
@@ -225,14 +224,6 @@ fn session_mark(store: &dyn Metastore) -> Result<u64, StartError> {
     let mark = row.as_deref().and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
     mark.filter(|mark| (1..u64::MAX / 2).contains(mark))
         .ok_or_else(|| StartError::Corrupt("the row of session ids is missing or not a number".to_owned()))
-}
-
-/// Reserves session ids from `mark` on, durably; returns the new mark.
-pub(crate) fn reserve_sessions(store: &dyn Metastore, mark: u64) -> Result<u64, StoreError> {
-    let mut batch = Batch::new();
-    batch.put(SESSION_MARK_KEY, (mark + SESSION_IDS).to_le_bytes());
-    store.commit(&batch)?;
-    Ok(mark + SESSION_IDS)
 }
 
 pub(crate) fn store_error(error: &StoreError) -> StartError {

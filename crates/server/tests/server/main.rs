@@ -4,6 +4,7 @@ mod recovery;
 mod rig;
 
 mod blocks;
+mod burst;
 mod corruption;
 mod decoupled;
 mod exactly_once;

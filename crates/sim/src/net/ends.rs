@@ -8,7 +8,7 @@ use chiton_proto::{
     Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, RealmCall, Recall, RecallDone,
     Reply, Request, Welcome,
 };
-use chiton_types::{Ino, Take};
+use chiton_types::{Ino, Position, Take};
 
 use super::host::Work;
 use super::{Conn, Net, Question, net};
@@ -20,6 +20,14 @@ use crate::turns::turns;
 pub(super) struct Exit(pub(super) Arc<Conn>);
 
 impl Outlet for Exit {
+    fn welcome(&self, welcome: Welcome) -> Result<(), ConnectionLost> {
+        if self.0.ends.lock().server_down {
+            return Err(ConnectionLost::new("the client is gone"));
+        }
+        self.0.greet(welcome);
+        Ok(())
+    }
+
     fn reply(&self, reply: &Reply) -> Result<(), ConnectionLost> {
         let conn = &self.0;
         let (question, session, belief) = {
@@ -33,7 +41,10 @@ impl Outlet for Exit {
         let net = net();
         let recorder = net.0.recorder.clone();
         recorder.replied(conn.host.server, conn.host.epoch, question.is_commit, reply);
-        if let (Some(session), Ok(Answer::Op { .. }), false) = (session, &reply.result, question.is_again)
+        // What has no position changed nothing.
+        if let (Some(session), Ok(Answer::Op { position, .. }), false) =
+            (session, &reply.result, question.is_again)
+            && *position > Position(0)
             && net.is_current(&conn.host)
         {
             recorder.names_changed(session, &question.changes, question.begun);
@@ -140,7 +151,7 @@ impl Wire for ClientEnd {
         let (promise, pending) = Pending::promise();
         {
             let mut ends = self.conn.ends.lock();
-            if ends.client_down {
+            if ends.client_down || ends.client_dead {
                 return Pending::ready(Err(ConnectionLost::new("the connection is closed")));
             }
             if let (Call::Bye, Some(session)) = (&request.call, ends.session) {
@@ -204,7 +215,7 @@ impl RecallWire for ClientEnd {
     fn done(&self, done: RecallDone) {
         let (recall, session) = {
             let mut ends = self.conn.ends.lock();
-            if ends.client_down {
+            if ends.client_down || ends.client_dead {
                 return;
             }
             (ends.asked.remove(&done.id), ends.session)

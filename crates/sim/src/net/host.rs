@@ -94,12 +94,10 @@ impl Host {
         match work {
             Work::Open(conn, hello, greeting) => {
                 let sender = conn.sender();
-                let welcome = self.door.open(hello, &sender);
-                if let Welcome::Accepted { session, .. } = &welcome {
-                    conn.ends.lock().session = Some(*session);
+                conn.ends.lock().greeting = Some(greeting);
+                if let Some(welcome) = self.door.open(hello, &sender) {
+                    conn.greet(welcome);
                 }
-                *greeting.welcome.lock() = Some(Ok(welcome));
-                greeting.here.notify_all();
             }
             Work::Request(conn, request) => {
                 let session = conn.ends.lock().session;
