@@ -20,7 +20,8 @@ use hashbrown::HashMap;
 use super::block_io::BlockIo;
 use super::budget::Budget;
 use super::cache::ReadCache;
-use super::file::FileState;
+use super::file::{FileState, Inner};
+use super::loss::Losses;
 use super::options::{DataMode, FilesOptions};
 use super::pool::Pool;
 use super::push::Scope;
@@ -60,8 +61,7 @@ pub struct Files {
     next_handle: AtomicU64,
     next_block: AtomicU64,
     dirty: Mutex<BTreeMap<Ino, Arc<FileState>>>,
-    /// Why a recall lost data, until a sync tells it.
-    pub(super) lost: Mutex<Option<Refusal>>,
+    pub(super) losses: Losses,
     flusher: Mutex<Option<JoinHandle>>,
 }
 
@@ -92,7 +92,7 @@ impl Files {
             handles: RwLock::default(),
             next_handle: AtomicU64::new(1),
             dirty: Mutex::default(),
-            lost: Mutex::default(),
+            losses: Losses::default(),
             flusher: Mutex::default(),
         });
         let (weak, budget) = (Arc::downgrade(&files), files.budget.clone());
@@ -149,8 +149,12 @@ impl Files {
             && (has_content || !just_made)
             && let Err(refusal) = self.truncate_file(&file, caller, true, 0)
         {
-            self.leave(&file);
+            self.leave(&file, true);
             return Err(refusal);
+        }
+        if flags.truncate {
+            // Also where there was nothing to empty.
+            self.losses.forget(ino);
         }
         let fh = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(fh, Arc::new(open));
@@ -165,10 +169,15 @@ impl Files {
     pub fn release(&self, fh: u64) -> Result<(), Refusal> {
         let open = self.handles.write().remove(&fh).ok_or(Refusal::BadHandle)?;
         let file = &open.file;
+        // What close(2) has said already. (What is said here the kernel tells nobody.)
+        let is_told = {
+            let inner = file.lock();
+            inner.is_dirty() && inner.failures > 0 && open.told.load(Ordering::Relaxed) == inner.failures
+        };
         // Also if it is not the last: two that end at once would each leave it to the other.
         let result = self.push(file, Scope::All);
         let result = self.tell(&open, result);
-        self.leave(file);
+        self.leave(file, !is_told);
         self.service.closed(file.ino);
         result
     }
@@ -187,14 +196,17 @@ impl Files {
     /// durable (S18). What another file cannot push is told to its own handles (S23).
     ///
     /// # Errors
-    /// As [`Files::flush`], and those of [`Service::commit`].
+    /// As [`Files::flush`], and those of [`Service::commit`]; else why something of the file was lost, also before this
+    /// handle was opened, if no fsync has said so.
     pub fn fsync(&self, fh: u64, _data_only: bool) -> Result<(), Refusal> {
         let open = self.handle(fh)?;
         let pushed = self.push(&open.file, Scope::All);
         // A failure is kept for those who have that file open.
         let _ = self.push_dirty(Scope::All, || true);
         let result = pushed.and_then(|()| self.service.commit(Position(0)));
-        self.tell(&open, result)
+        let told = self.tell(&open, result);
+        let lost = self.losses.take(open.file.ino);
+        told.and(lost.map_or(Ok(()), Err))
     }
 
     /// Pushes what is dirty in a file, open or not. To be called before its times, mode or owner are set: what was
@@ -220,10 +232,10 @@ impl Files {
     /// The same for whoever asks whether everything is there.
     ///
     /// # Errors
-    /// As [`Files::push_all`]; else, once, why data were lost when a lease was recalled.
+    /// As [`Files::push_all`]; else, once, why data were lost of which no close(2) told.
     pub fn sync(&self) -> Result<(), Refusal> {
         self.push_all()?;
-        self.lost.lock().take().map_or(Ok(()), Err)
+        self.losses.take_any().map_or(Ok(()), Err)
     }
 
     /// Shows size and times of a file that is being written here.
@@ -264,7 +276,7 @@ impl Files {
     }
 
     /// All leases are void: drops what is cached under them. `lost`: the session is gone and what was not answered is
-    /// lost with it; EIO at the next flush or fsync of the files concerned.
+    /// lost with it; EIO at the next flush or fsync of the files concerned, and the next sync.
     pub fn forget(&self, lost: bool) {
         let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
         for file in files {
@@ -275,8 +287,7 @@ impl Files {
             inner.attr.position = Position(0);
             if lost && (inner.is_dirty() || inner.in_flight) {
                 inner.note_failure(Refusal::Io);
-                inner.drop_dirty(&self.budget);
-                self.options.tell_loss.tell(file.ino, Refusal::Io);
+                self.give_up(file.ino, &mut inner, Refusal::Io, true);
             }
             inner.content = super::content::Content::Unknown;
             drop(inner);
@@ -368,8 +379,15 @@ impl Files {
         file
     }
 
-    /// One handle less.
-    fn leave(&self, file: &Arc<FileState>) {
+    /// Forgets everything of a file that is not with the server. `untold`: nobody who has, or had, it open knows yet.
+    pub(super) fn give_up(&self, ino: Ino, inner: &mut Inner, why: Refusal, untold: bool) {
+        inner.drop_dirty(&self.budget);
+        self.losses.note(ino, why, untold);
+        self.options.tell_loss.tell(ino, why);
+    }
+
+    /// One handle less. `untold`: nobody knows that what is dirty still could not be pushed.
+    fn leave(&self, file: &Arc<FileState>, untold: bool) {
         let mut table = self.table.lock();
         let mut inner = file.lock();
         inner.handles -= 1;
@@ -377,8 +395,8 @@ impl Files {
             return;
         }
         if inner.is_dirty() {
-            inner.drop_dirty(&self.budget);
-            self.options.tell_loss.tell(file.ino, inner.failure.unwrap_or(Refusal::Io));
+            let why = inner.failure.unwrap_or(Refusal::Io);
+            self.give_up(file.ino, &mut inner, why, untold);
         }
         // Of an empty file there is nothing to remember that a server in this process would not know as fast.
         let is_worthless = inner.size == 0 && self.service.is_embedded();

@@ -159,7 +159,7 @@ impl Files {
 
     /// Gives a lease up: pushes what is dirty, then drops what is cached beyond `keep`. To be called on a thread that
     /// holds nothing. What cannot be pushed is lost: EIO, or the store's reason, at the next flush, fsync or release of
-    /// each handle, and at the next sync.
+    /// each handle, at the next fsync of the file, and at the next sync.
     pub fn recall(&self, ino: Ino, keep: LeaseMode) {
         if !self.is_linearizable() {
             return;
@@ -180,9 +180,7 @@ impl Files {
             inner = file.lock();
             if let Err(refusal) = result {
                 inner.note_failure(refusal);
-                inner.drop_dirty(&self.budget);
-                self.options.tell_loss.tell(ino, refusal);
-                *self.lost.lock() = Some(refusal);
+                self.give_up(ino, &mut inner, refusal, true);
             }
         }
         inner.lease = inner.lease.min(keep);

@@ -1,9 +1,60 @@
 //! Who is told that written data are lost, beside the descriptors of the file (S23).
+//!
+//! Invariants:
+//! - A loss is owed to the next fsync of the file, by whatever handle: programs read what fsync says, and few what
+//!   close(2) does (a shell that redirects cannot).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use chiton_types::{Ino, Refusal};
+use chiton_world::sync::Mutex;
+
+/// Most files whose losses are remembered.
+const OWED_MAX: usize = 16_384;
+
+/// Losses that no fsync has told yet.
+#[derive(Default)]
+pub(super) struct Losses(Mutex<Owed>);
+
+#[derive(Default)]
+struct Owed {
+    by_file: BTreeMap<Ino, Refusal>,
+    /// For whoever asks about all files.
+    any: Option<Refusal>,
+}
+
+impl Losses {
+    /// What waited in a file is given up. `untold`: nobody who had it open is told.
+    pub(super) fn note(&self, ino: Ino, why: Refusal, untold: bool) {
+        let mut owed = self.0.lock();
+        owed.by_file.insert(ino, why);
+        if untold {
+            owed.any = Some(why);
+        }
+        if owed.by_file.len() > OWED_MAX
+            && let Some((_, why)) = owed.by_file.pop_first()
+        {
+            owed.any = Some(why);
+        }
+    }
+
+    /// What an fsync of the file has to say; once.
+    pub(super) fn take(&self, ino: Ino) -> Option<Refusal> {
+        self.0.lock().by_file.remove(&ino)
+    }
+
+    /// The same for all files.
+    pub(super) fn take_any(&self) -> Option<Refusal> {
+        self.0.lock().any.take()
+    }
+
+    /// The file was emptied: what was lost would be gone.
+    pub(super) fn forget(&self, ino: Ino) {
+        self.0.lock().by_file.remove(&ino);
+    }
+}
 
 /// Called with the file and the reason whenever all that waits in a file to be stored is given up. By default a line on
 /// standard error. It must not call the client: the file is locked.

@@ -65,10 +65,11 @@ impl Files {
             ..AttrChange::default()
         };
         let call = Call::Op { op: Op::SetAttr { ino, change }, open: false };
-        match ask(&*self.service, caller, call)? {
-            Answer::Op { outcome, .. } => outcome.attr.ok_or(Refusal::Io),
-            _ => Err(Refusal::Io),
+        let Answer::Op { outcome, .. } = ask(&*self.service, caller, call)? else { return Err(Refusal::Io) };
+        if size == 0 {
+            self.losses.forget(ino);
         }
+        outcome.attr.ok_or(Refusal::Io)
     }
 
     pub(super) fn truncate_file(

@@ -121,8 +121,10 @@ impl Engine {
         }
         self.end_fleeting(session);
         self.commands.push(Command::DropSession(session, self.position));
-        if let Some(recovery) = &mut self.recovery {
-            recovery.gone(session);
+        for task in self.recovery.as_mut().map(|recovery| recovery.gone(session)).unwrap_or_default() {
+            let ticket = task.ticket.expect("what is collected has a ticket");
+            let reply = self.reply(task.request.id, Err(Failure::SessionGone), m);
+            self.commands.push(Command::Reply(ticket, reply));
         }
         Some(ended.slot)
     }
@@ -199,7 +201,8 @@ impl Engine {
     /// Ends the window if there is nothing more to wait for. Sessions that did not come back end first, and for good:
     /// what they may still hold is nobody's before a crash can not bring them back.
     pub(super) fn recovery_step(&mut self, m: &Moment) {
-        let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_over(m.mono)) else {
+        let heard = |id| self.sessions.get(id).map_or(Duration::ZERO, |session| session.heard);
+        let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_over(m.mono, heard)) else {
             return;
         };
         for session in recovery.missing() {

@@ -1,12 +1,14 @@
 //! The time after a restart in which sessions come back and send their unresolved operations again.
 //!
 //! ```text
-//!   start ── sessions resume, opens are declared, resends collected ──▶ all there, or grace over
+//!   start ── sessions resume, opens are declared, resends collected ──▶ all there, or grace over (up to
+//!            three times, while a session that is back goes on sending)
 //!         ── resends carried out in the order of their former positions ──▶ new requests
 //! ```
 //!
 //! Invariants:
-//! - Nothing new is carried out before the last resend.
+//! - Nothing new is carried out before the last resend: who has not sent all that he owes by the end is forgotten, and
+//!   told so. Carried out later, what he was answered would come after what others saw without it.
 //! - Operations that were answered come first, in the order of their positions: what each caller saw still holds.
 //!   Those that never were follow, by session, in their session's order.
 
@@ -17,6 +19,9 @@ use chiton_proto::Call;
 use chiton_types::{Position, SessionId};
 
 use crate::engine::parked::Task;
+
+/// So many times the grace are those waited for who are back and send.
+const GRACES_MAX: u32 = 3;
 
 /// What a known session still owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +35,8 @@ enum Owes {
 /// State of the window.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    deadline: Duration,
+    begun: Duration,
+    grace: Duration,
     owes: BTreeMap<SessionId, Owes>,
     /// Those that are back, and do not know it yet for all that is known here: until they do, they believe what they
     /// have cached from before.
@@ -39,10 +45,14 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Waits for these sessions until `deadline`.
-    pub(crate) fn new(sessions: impl Iterator<Item = SessionId>, deadline: Duration) -> Recovery {
+    /// Waits for these sessions from `begun` on for `grace`, and longer for what those send that are back.
+    pub(crate) fn new(
+        sessions: impl Iterator<Item = SessionId>,
+        begun: Duration,
+        grace: Duration,
+    ) -> Recovery {
         let owes = sessions.map(|id| (id, Owes::Itself)).collect();
-        Recovery { deadline, owes, silent: BTreeSet::new(), collected: Vec::new() }
+        Recovery { begun, grace, owes, silent: BTreeSet::new(), collected: Vec::new() }
     }
 
     /// A session is back and will send `operations` again.
@@ -60,11 +70,11 @@ impl Recovery {
         self.silent.remove(&session);
     }
 
-    /// A session is gone for good.
-    pub(crate) fn gone(&mut self, session: SessionId) {
+    /// A session is gone for good. What it sent is to be answered.
+    pub(crate) fn gone(&mut self, session: SessionId) -> Vec<Task> {
         self.owes.remove(&session);
         self.silent.remove(&session);
-        self.collected.retain(|task| task.session != session);
+        self.collected.extract_if(.., |task| task.session == session).collect()
     }
 
     /// Keeps an operation that was sent again.
@@ -75,15 +85,22 @@ impl Recovery {
         self.collected.push(task);
     }
 
-    /// True when there is nothing more to wait for.
-    pub(crate) fn is_over(&self, mono: Duration) -> bool {
+    /// True when there is nothing more to wait for. `heard`: when a session said something last.
+    pub(crate) fn is_over(&self, mono: Duration, heard: impl Fn(SessionId) -> Duration) -> bool {
         let all_back = || self.owes.values().all(|owes| *owes == Owes::Operations(0));
-        mono >= self.deadline || (self.silent.is_empty() && all_back())
+        // Blocks that go before the operations may be many.
+        let is_sending = |(id, owes): (&SessionId, &Owes)| {
+            !matches!(owes, Owes::Itself | Owes::Operations(0)) && mono < heard(*id) + self.grace
+        };
+        let waited = mono.saturating_sub(self.begun);
+        waited >= GRACES_MAX * self.grace
+            || (waited >= self.grace && !self.owes.iter().any(is_sending))
+            || (self.silent.is_empty() && all_back())
     }
 
-    /// Sessions that did not come back.
+    /// Sessions that did not come back, or not with all that they owe.
     pub(crate) fn missing(&self) -> Vec<SessionId> {
-        self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id).collect()
+        self.owes.iter().filter(|(_, owes)| **owes != Owes::Operations(0)).map(|(id, _)| *id).collect()
     }
 
     /// The resends in the order in which they are to be carried out.
@@ -119,6 +136,10 @@ mod tests {
 
     use super::*;
 
+    fn never(_: SessionId) -> Duration {
+        Duration::ZERO
+    }
+
     fn task(session: u64, seq: u64, position: u64) -> Task {
         let again = Again { position: Position(position), ..Again::default() };
         let request = Request {
@@ -144,8 +165,9 @@ mod tests {
     #[test]
     fn resends_take_their_former_order() {
         let late = Duration::from_secs(10);
-        let mut r = Recovery::new([SessionId(1), SessionId(2), SessionId(3)].into_iter(), late);
-        assert!(!r.is_over(Duration::ZERO));
+        let mut r =
+            Recovery::new([SessionId(1), SessionId(2), SessionId(3)].into_iter(), Duration::ZERO, late);
+        assert!(!r.is_over(Duration::ZERO, never));
         r.resumed(SessionId(2), 3);
         for (session, seq, position) in [(2, 5, 0), (2, 3, 20), (2, 4, 40)] {
             r.collect(task(session, seq, position));
@@ -155,7 +177,7 @@ mod tests {
         assert_eq!(r.state(), (2, 4));
         r.collect(task(1, 8, 0));
         r.spoke(SessionId(2));
-        assert!(!r.is_over(Duration::ZERO) && r.is_over(late));
+        assert!(!r.is_over(Duration::ZERO, never) && r.is_over(late, never));
         assert_eq!(r.missing(), [SessionId(3)]);
         let order = r.finish();
         let order: Vec<_> = order.iter().map(|t| (t.session.0, t.request.seq.0)).collect();
@@ -163,27 +185,52 @@ mod tests {
     }
 
     #[test]
+    fn who_is_back_and_sends_is_waited_for_longer_and_then_forgotten() {
+        let seconds = Duration::from_secs;
+        let mut r = Recovery::new([1, 2, 3].map(SessionId).into_iter(), seconds(5), seconds(10));
+        r.resumed(SessionId(1), 2);
+        r.resumed(SessionId(2), 0);
+        r.collect(task(1, 5, 7));
+        let heard = |at| move |id: SessionId| if id == SessionId(1) { seconds(at) } else { seconds(100) };
+        assert!(!r.is_over(seconds(15), heard(6)), "of the first, one is missing");
+        assert!(r.is_over(seconds(16), heard(6)), "and it says nothing more");
+        assert!(!r.is_over(seconds(34), heard(34)), "while it does it is waited for");
+        assert!(r.is_over(seconds(35), heard(35)), "but not for ever");
+        assert_eq!(r.missing(), [SessionId(1), SessionId(3)]);
+        r.collect(task(1, 6, 8));
+        assert!(!r.is_over(seconds(14), heard(14)), "one is not back");
+        assert!(r.is_over(seconds(15), heard(15)));
+        assert_eq!(r.missing(), [SessionId(3)]);
+        r.resumed(SessionId(1), 3);
+        assert_eq!(r.gone(SessionId(1)).len(), 2, "to be told so");
+        assert!(r.is_over(seconds(15), never));
+        assert_eq!(r.finish().len(), 0, "what the forgotten sent is not carried out");
+    }
+
+    #[test]
     fn no_sessions_no_window() {
-        assert!(Recovery::new(std::iter::empty(), Duration::from_secs(9)).is_over(Duration::ZERO));
-        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::from_secs(9));
+        let nine = Duration::from_secs(9);
+        assert!(Recovery::new(std::iter::empty(), Duration::ZERO, nine).is_over(Duration::ZERO, never));
+        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::ZERO, nine);
         r.gone(SessionId(1));
-        assert!(r.is_over(Duration::ZERO));
+        assert!(r.is_over(Duration::ZERO, never));
     }
 
     #[test]
     fn who_is_back_counts_when_it_has_spoken() {
-        let mut r = Recovery::new([SessionId(1), SessionId(2)].into_iter(), Duration::from_secs(10));
+        let ten = Duration::from_secs(10);
+        let mut r = Recovery::new([SessionId(1), SessionId(2)].into_iter(), Duration::ZERO, ten);
         r.resumed(SessionId(1), 0);
         r.resumed(SessionId(2), 0);
-        assert!(!r.is_over(Duration::ZERO), "neither may know that it must not believe its cache");
+        assert!(!r.is_over(Duration::ZERO, never), "neither may know that it must not believe its cache");
         r.spoke(SessionId(1));
-        assert!(!r.is_over(Duration::ZERO));
+        assert!(!r.is_over(Duration::ZERO, never));
         r.spoke(SessionId(2));
-        assert!(r.is_over(Duration::ZERO));
+        assert!(r.is_over(Duration::ZERO, never));
         // Once more: the first connection broke.
         r.resumed(SessionId(2), 0);
-        assert!(!r.is_over(Duration::ZERO));
+        assert!(!r.is_over(Duration::ZERO, never));
         r.gone(SessionId(2));
-        assert!(r.is_over(Duration::ZERO));
+        assert!(r.is_over(Duration::ZERO, never));
     }
 }

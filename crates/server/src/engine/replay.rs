@@ -186,7 +186,7 @@ impl Engine {
         self.orphans = self.ns.orphans().into_iter().collect();
         self.leases.decoupled(self.ns.has_decouplings());
         let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
-        self.recovery = Some(Recovery::new(known, m.mono + grace));
+        self.recovery = Some(Recovery::new(known, m.mono, grace));
         self.recovery_step(m);
     }
 

@@ -29,7 +29,8 @@ pub struct ServerOptions {
     pub dirty_bytes_max: usize,
     /// A session not heard of for so long is over. A lease not given back for so long ends the session, too.
     pub session_ms: u32,
-    /// How long a restarted server waits for its sessions; at most `session_ms`.
+    /// How long a restarted server waits for its sessions, at most `session_ms`; and up to three times as long as those
+    /// that are back send what they have.
     pub grace_ms: u32,
     /// About how many leases are kept.
     pub lease_entries_max: usize,

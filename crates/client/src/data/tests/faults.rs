@@ -163,6 +163,56 @@ fn dirty_data_reach_the_server_by_themselves() {
     assert_eq!(rig.server.counts().0, writes, "nothing is sent when nothing is dirty");
 }
 
+/// S23: "That is told once more, to the next fsync of the file": by a handle that was opened afterwards, too.
+#[test]
+fn what_is_lost_at_close_is_told_to_the_next_fsync_whoever_has_the_file_open_then() {
+    let rig = Rig::new();
+    for (len, told_at_close) in [(10, true), (100, true), (100, false)] {
+        let member = rig.member(tiny());
+        let (ino, fh) = member.create();
+        member.write(fh, 0, &vec![7; len]);
+        let fail = || match len {
+            // Small ones need no store.
+            10 => rig.server.fail_next(1, Refusal::NoSpace),
+            _ => rig.objects.set_full(true),
+        };
+        if told_at_close {
+            fail();
+            assert_eq!(member.files.flush(fh), Err(Refusal::NoSpace));
+        }
+        fail();
+        assert_eq!(member.files.release(fh), Err(Refusal::NoSpace));
+        rig.objects.set_full(false);
+        // Some who have nothing to do with it, and one who only looks.
+        let (_, other) = member.create();
+        assert_eq!(member.files.fsync(other, false), Ok(()));
+        let reader = member.open(ino, OpenFlags::READ);
+        assert_eq!(member.files.flush(reader), Ok(()), "close(2) of who wrote nothing");
+        let sync = if told_at_close { Ok(()) } else { Err(Refusal::NoSpace) };
+        assert_eq!((member.files.sync(), member.files.sync()), (sync, Ok(())));
+        assert_eq!(member.files.fsync(reader, false), Err(Refusal::NoSpace));
+        assert_eq!(member.files.fsync(reader, false), Ok(()), "once");
+        let later = member.open(ino, OpenFlags::READ_WRITE);
+        assert_eq!(member.files.fsync(later, false), Ok(()), "once, for all");
+    }
+}
+
+#[test]
+fn what_was_lost_of_a_file_that_is_written_anew_is_no_error_of_the_new() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (ino, fh) = member.create();
+    rig.objects.set_full(true);
+    member.write(fh, 0, &[7; 100]);
+    assert_eq!(member.files.release(fh), Err(Refusal::NoSpace));
+    rig.objects.set_full(false);
+    let anew = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
+    let fh = member.open(ino, anew);
+    member.write(fh, 0, &[8; 100]);
+    assert_eq!(member.files.fsync(fh, false), Ok(()));
+    assert_eq!(member.all(fh), [8; 100]);
+}
+
 /// S23, of what nobody waits for: a recall that cannot store.
 #[test]
 fn what_a_recall_loses_is_told_to_every_handle_and_to_sync() {
