@@ -202,7 +202,9 @@ impl Inner {
     ) {
         let ino = outcome.attr.as_ref().map(|attr| attr.ino);
         let first = touched.len();
-        touched.extend(ino);
+        // Of what is new nobody can have asked before it was there: no other answer is doubted.
+        let is_new = matches!(op, Op::Make { .. });
+        touched.extend(ino.filter(|_| !is_new));
         touched.extend(outcome.gone.map(|gone| gone.ino));
         match op {
             Op::Make { parent, name, .. } | Op::Link { parent, name, .. } => {
@@ -234,7 +236,7 @@ impl Inner {
         }
         // The attributes afterwards are as good as an answer, unless another change was under way meanwhile.
         let learned = outcome.attr.as_ref().filter(|attr| {
-            holds(attr.ino) && (lease > LeaseMode::None || self.attrs.get(&attr.ino).is_some())
+            (lease > LeaseMode::None || (!is_new && self.attrs.get(&attr.ino).is_some())) && holds(attr.ino)
         });
         for ino in &touched[first..] {
             self.attrs.remove(ino);
@@ -243,7 +245,7 @@ impl Inner {
             self.whole.forget(gone.ino);
         }
         if let Some(attr) = learned {
-            if matches!(op, Op::Make { .. }) && attr.kind == Kind::Dir && lease > LeaseMode::None {
+            if is_new && attr.kind == Kind::Dir && lease > LeaseMode::None {
                 self.set_dir(attr.ino, attr.mode.0 & SEARCH == SEARCH);
                 self.whole.made(attr.ino);
             }

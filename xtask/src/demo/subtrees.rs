@@ -310,8 +310,8 @@ fn table(outcomes: &[Outcome], files: usize) -> String {
     row(format!("one mount, {files} files"), |o| o.policy.to_string());
     row("unpack (tar xf)".into(), |o| format!("{:.2} s", o.unpack));
     row("build (make)".into(), |o| format!("{:.2} s", o.build));
-    row("remove a part (rm -r)".into(), |o| format!("{:.2} s", o.remove));
-    row("merge".into(), |o| o.merge.map_or("-".into(), |seconds| format!("{seconds:.2} s")));
+    row("remove a part (rm -r)".into(), |o| format!("{:.3} s", o.remove));
+    row("merge".into(), |o| o.merge.map_or("-".into(), |seconds| format!("{seconds:.3} s")));
     row("all".into(), |o| format!("{:.2} s", o.unpack + o.build + o.remove + o.merge.unwrap_or(0.0)));
     row("the other client sees it".into(), |o| o.seen.clone());
     row("kill -9 of the mount left".into(), |o| o.left.clone());

@@ -29,6 +29,9 @@ pub(crate) fn run(args: &Target) -> Outcome {
     for journal in status["journals"].as_array().into_iter().flatten() {
         println!("{}", lines(journal).join("\n"));
     }
+    for line in decoupled(&status) {
+        println!("{line}");
+    }
     println!("{}", table(&status));
     Ok(())
 }
@@ -148,13 +151,37 @@ fn lines(journal: &Value) -> Vec<String> {
     lines
 }
 
+/// What is decoupled, for people.
+fn decoupled(status: &Value) -> Vec<String> {
+    let all = status["decoupled"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut lines = Vec::new();
+    if !all.is_empty() {
+        lines.extend([String::new(), "DECOUPLED (chiton decoupled says more)".to_owned()]);
+    }
+    for one in all {
+        let text = |name: &str| one[name].as_str().unwrap_or("");
+        let branch = one["branch"].as_str().map(|branch| format!(" branch {branch}")).unwrap_or_default();
+        let there = if one["attached"] == true { "" } else { ", which is gone" };
+        lines.push(format!(
+            "  {}{branch}: by {}{there}; journal at {}",
+            text("path"),
+            text("owner"),
+            text("journal_at")
+        ));
+    }
+    lines
+}
+
 fn table(status: &Value) -> String {
     let mut groups: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     flatten("", status, &mut |name, value| {
         let (group, leaf) = name.rsplit_once('.').unwrap_or(("", name));
-        // Of the many kinds of operations only those that happened say something; the journals are shown above.
+        // Of the many kinds of operations only those that happened say something; the rest is shown above.
         let is_nothing = value.as_f64() == Some(0.0) || value.as_array().is_some_and(Vec::is_empty);
-        if (is_nothing && (group == "operations" || value.is_array())) || name == "journals" {
+        if (is_nothing && (group == "operations" || value.is_array()))
+            || name == "journals"
+            || name == "decoupled"
+        {
             return;
         }
         groups.entry(group.to_string()).or_default().push((leaf.replace('_', " "), shown(leaf, value)));
@@ -185,6 +212,22 @@ fn shown(name: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_decoupled_is_a_line_each() {
+        let one = json!({ "path": "/src", "branch": "t1", "owner": "process 7", "attached": false, "journal_at": "vm:/var" });
+        let other = json!({ "path": "/job", "branch": null, "owner": "mount", "attached": true, "journal_at": "memory" });
+        let said = decoupled(&json!({ "decoupled": [one, other] }));
+        assert_eq!(
+            said[2..],
+            [
+                "  /src branch t1: by process 7, which is gone; journal at vm:/var",
+                "  /job: by mount; journal at memory"
+            ]
+        );
+        assert!(decoupled(&json!({ "decoupled": [] })).is_empty() && decoupled(&json!({})).is_empty());
+        assert_eq!(table(&json!({ "decoupled": [{ "path": "/src" }] })), "");
+    }
 
     #[test]
     fn what_is_none_has_no_row() {
