@@ -10,7 +10,7 @@
 //! - An error that cannot heal stays: every later append and wait is told of it.
 
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chiton_types::Position;
 use chiton_world::sync::{Condvar, Mutex, MutexGuard};
@@ -27,7 +27,11 @@ pub(crate) struct Tail {
     state: Mutex<State>,
     /// For the committer: there may be something to do.
     work: Condvar,
-    /// For waiters: `durable` or `trouble` changed.
+    /// There is trouble in the state.
+    in_trouble: AtomicBool,
+    /// For waiters, who are many and are woken at once: `durable` or `in_trouble` changed. Its lock is not the
+    /// state's, so that they do not queue up before those who append.
+    gate: Mutex<()>,
     news: Condvar,
     /// For appenders: there may be room.
     room: Condvar,
@@ -74,7 +78,9 @@ impl Tail {
             options,
             hooks: Hooks::default(),
             durable: AtomicU64::new(last.0),
+            in_trouble: AtomicBool::new(false),
             state: Mutex::new(state),
+            gate: Mutex::new(()),
             work: Condvar::new(),
             news: Condvar::new(),
             room: Condvar::new(),
@@ -138,18 +144,22 @@ impl Tail {
             return Ok(());
         }
         let mut state = self.state.lock();
+        if position > state.wanted {
+            state.wanted = position;
+            self.wake_committer(&state);
+        }
+        drop(state);
+        let mut gate = self.gate.lock();
         loop {
             if self.durable() >= position {
-                break Ok(());
+                return Ok(());
             }
-            if let Some(trouble) = &state.trouble {
-                break Err(trouble.clone());
+            if self.in_trouble.load(Ordering::Acquire)
+                && let Some(trouble) = &self.state.lock().trouble
+            {
+                return Err(trouble.clone());
             }
-            if position > state.wanted {
-                state.wanted = position;
-                self.wake_committer(&state);
-            }
-            self.news.wait(&mut state);
+            self.news.wait(&mut gate);
         }
     }
 
@@ -219,6 +229,7 @@ impl Tail {
         self.durable.store(durable.0, Ordering::Release);
         state.taken_bytes -= bytes;
         state.trouble = None;
+        self.in_trouble.store(false, Ordering::Release);
         if let Some(mut emptied) = emptied
             && emptied.capacity() <= self.options.segment_bytes
         {
@@ -226,9 +237,16 @@ impl Tail {
             state.spare = emptied;
         }
         drop(state);
-        self.news.notify_all();
+        self.tell_waiters();
         self.room.notify_all();
         self.hooks.on_durable(durable);
+    }
+
+    /// Whoever waits looks again.
+    fn tell_waiters(&self) {
+        // Who has looked and does not sleep yet holds the gate.
+        drop(self.gate.lock());
+        self.news.notify_all();
     }
 
     /// Reports an error to all who wait.
@@ -237,9 +255,10 @@ impl Tail {
         // The first one that cannot heal stays.
         if state.trouble.as_ref().is_none_or(JournalError::may_heal) {
             state.trouble = Some(error);
+            self.in_trouble.store(true, Ordering::Release);
         }
         drop(state);
-        self.news.notify_all();
+        self.tell_waiters();
         self.room.notify_all();
         self.poke();
     }
