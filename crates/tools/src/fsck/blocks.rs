@@ -183,7 +183,9 @@ fn check_object(
     if !run.options.content {
         return Ok(());
     }
-    match read_block(run.objects, &key, None) {
+    let read = read_block(run.objects, &key, None);
+    run.read(bytes);
+    match read {
         Ok(_) => Ok(()),
         Err(ObjectError::Corrupt { cause, .. } | ObjectError::Io { cause, .. }) => run.report(corrupt(cause)),
         Err(error) if error.is_not_found() => run.report(Problem::MissingBlock { block, ino, chunk }),

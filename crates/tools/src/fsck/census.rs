@@ -109,6 +109,7 @@ pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
     each_readable_row(store, |row| match row {
         Ok((key, value)) => {
             run.summary.rows += 1;
+            run.read((key.len() + value.len()) as u64);
             run.tell("rows", run.summary.rows, total);
             census.row(run, &key, &value)
         }

@@ -20,6 +20,7 @@ mod cursor;
 mod inodes;
 mod offline;
 mod online;
+mod pace;
 mod policies;
 mod problem;
 mod repair;
@@ -31,7 +32,10 @@ use std::path::PathBuf;
 
 use chiton_metastore::{Metastore, StoreError};
 use chiton_objects::{ObjectError, Objects};
+use chiton_world::{RealWorld, World, thread};
 use serde::Serialize;
+
+use crate::fsck::pace::Pace;
 
 pub use offline::Offline;
 pub use online::check_online;
@@ -46,6 +50,8 @@ const PATHS_MAX: u64 = 1_000;
 pub struct Options {
     /// Read every block and verify its checksums, not only that it is there and long enough.
     pub content: bool,
+    /// Most bytes to read in a second, rows and blocks together; `None`: as fast as it goes.
+    pub rate: Option<u64>,
     /// About how much memory sorting may take, in bytes.
     pub memory_bytes: usize,
     /// Where what does not fit goes meanwhile.
@@ -63,6 +69,7 @@ impl Default for Options {
         let temp_dir = std::env::temp_dir();
         Options {
             content: false,
+            rate: None,
             memory_bytes: 256 << 20,
             temp_dir,
             live: false,
@@ -204,6 +211,7 @@ pub(crate) struct Run<'a> {
     objects: &'a dyn Objects,
     options: &'a Options,
     summary: Summary,
+    pace: Option<Pace>,
     found: &'a mut dyn FnMut(Finding),
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -234,6 +242,16 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// So much was read: rests if that was too fast.
+    fn read(&mut self, bytes: u64) {
+        if let Some(pace) = &mut self.pace {
+            let rest = pace.spend(bytes, RealWorld.monotonic());
+            if !rest.is_zero() {
+                thread::sleep(rest);
+            }
+        }
+    }
+
     fn tell(&mut self, pass: &'static str, done: u64, total: u64) {
         if done.is_multiple_of(8192) {
             (self.progress)(Progress { pass, done, total: total.max(done) });
@@ -255,7 +273,8 @@ pub fn check(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, CheckError> {
     let summary = Summary::default();
-    let mut run = Run { store, objects, options, summary, found, progress };
+    let pace = options.rate.map(|rate| Pace::new(rate, RealWorld.monotonic()));
+    let mut run = Run { store, objects, options, summary, pace, found, progress };
     let census = census::take(&mut run)?;
     let (by_inode, by_block) = census.part();
     let tree = inodes::check(&mut run, by_inode)?;
