@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::file::PolicyFile;
 use crate::level::{Consistency, Durability};
 use crate::mechanism::{End, Mechanism, Role};
 use crate::policy::Policy;
+use crate::support::Support;
 use crate::survival::{Failed, Kept, survival};
 use crate::values::Acknowledge;
 
@@ -51,6 +53,8 @@ pub struct Setting {
     pub value: String,
     /// What it means.
     pub means: String,
+    /// Whether it means something under this policy.
+    pub applies: bool,
 }
 
 /// A policy explained.
@@ -70,6 +74,9 @@ pub struct Explanation {
     pub settings: Vec<Setting>,
     /// What else is to be known.
     pub notes: Vec<String>,
+    /// Why this version refuses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 impl Explanation {
@@ -89,7 +96,14 @@ impl Explanation {
             survives: survives.collect(),
             settings: settings(policy),
             notes: notes(policy),
+            refused: None,
         }
+    }
+
+    /// Explains a policy that is not set yet; also whether it can be.
+    pub fn of_file(file: &PolicyFile, policy: &Policy, support: &Support) -> Explanation {
+        let refused = support.check(file, policy).err().map(|fault| fault.to_string());
+        Explanation { refused, ..Explanation::of(policy) }
     }
 }
 
@@ -116,8 +130,29 @@ fn step(policy: &Policy, mechanism: Mechanism, before: &[Mechanism]) -> StepExpl
     }
 }
 
+/// All keys, and whether they mean something under this policy.
 fn settings(policy: &Policy) -> Vec<Setting> {
-    let set = |key, value: String, means: &str| Setting { key, value, means: means.to_owned() };
+    let is_decoupled = policy.consistency() != Consistency::Strong;
+    let is_durable = policy.durability() != Durability::None;
+    let merges = policy.merges_by_itself();
+    let never_synced =
+        policy.sync_interval.is_none() && policy.sync_updates.is_none() && !policy.sync_when_idle;
+    let set = |key, value: String, means: &str| Setting {
+        key,
+        value,
+        means: means.to_owned(),
+        applies: match key {
+            "allocated_inodes" | "interfere_policy" | "on_conflict" => is_decoupled,
+            "acknowledge" | "flush_interval" => is_durable,
+            // One client has all of a decoupled subtree to itself.
+            "lease" => !is_decoupled,
+            // That it is never merged meanwhile is said once.
+            "sync_interval" => merges && (never_synced || policy.sync_interval.is_some()),
+            "sync_updates" => merges && policy.sync_updates.is_some(),
+            "sync_when_idle" => merges && policy.sync_when_idle,
+            _ => true,
+        },
+    };
     let or_never = |span: Option<String>| span.unwrap_or_else(|| "never".to_owned());
     vec![
         set(
@@ -140,14 +175,21 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         set(
             "sync_interval",
             or_never(policy.sync_interval.map(|s| s.to_string())),
-            "a running job's changes are merged so often",
+            match never_synced {
+                true => "a running job's changes are merged when it ends, or somebody says so",
+                false => "a running job's changes are merged about so often",
+            },
         ),
         set(
             "sync_updates",
             or_never(policy.sync_updates.map(|n| n.to_string())),
-            "… and after so many changes",
+            "a running job's changes are merged when there are so many",
         ),
-        set("sync_when_idle", policy.sync_when_idle.to_string(), "… and when the client has nothing to do"),
+        set(
+            "sync_when_idle",
+            policy.sync_when_idle.to_string(),
+            "a running job's changes are merged when it has nothing to do",
+        ),
         set("on_conflict", policy.on_conflict.to_string(), policy.on_conflict.means()),
         set("lease", policy.lease.to_string(), policy.lease.means()),
         set("placement", policy.placement.to_string(), "where directories are born"),
@@ -188,6 +230,9 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {}", self.composition)?;
         writeln!(f, "  consistency {}, durability {}\n", self.consistency.name(), self.durability.name())?;
+        if let Some(why) = &self.refused {
+            writeln!(f, "  CANNOT BE SET: {why}\n")?;
+        }
         writeln!(f, "  operation")?;
         let mut waits: Option<&[&str]> = None;
         for step in &self.steps {
@@ -218,7 +263,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "     {:<20} {}", row.failed, row.answer)?;
         }
         writeln!(f, "\n  settings")?;
-        for setting in &self.settings {
+        for setting in self.settings.iter().filter(|setting| setting.applies) {
             writeln!(f, "     {:<17} {:<13} {}", setting.key, setting.value, setting.means)?;
         }
         writeln!(f)?;
@@ -251,6 +296,82 @@ mod tests {
             assert_eq!(explanation.survives.len(), 5);
             let json = serde_json::to_value(&explanation).unwrap();
             assert_eq!(json["composition"], explanation.composition);
+        }
+    }
+
+    #[test]
+    fn only_keys_that_mean_something_are_told() {
+        let decoupling = ["allocated_inodes", "interfere_policy", "on_conflict"];
+        let durable = ["acknowledge", "flush_interval"];
+        let told = |name: &str| {
+            let text = explain(name).to_string();
+            let (_, settings) = text.split_once("settings\n").unwrap();
+            let keys = settings.lines().map_while(|line| line.split_whitespace().next().map(str::to_owned));
+            keys.collect::<Vec<_>>()
+        };
+        for (name, is_decoupled, is_durable, syncs) in [
+            ("posix", false, true, false),
+            ("ramdisk", false, false, false),
+            ("batchfs", true, true, true),
+            ("deltafs", true, true, false),
+            ("ramdisk-decoupled", true, false, false),
+        ] {
+            let told = told(name);
+            assert!(
+                decoupling.iter().all(|key| told.iter().any(|k| k == key) == is_decoupled),
+                "{name}: {told:?}"
+            );
+            assert!(
+                durable.iter().all(|key| told.iter().any(|k| k == key) == is_durable),
+                "{name}: {told:?}"
+            );
+            assert_eq!(told.iter().any(|key| key == "lease"), !is_decoupled, "{name}: {told:?}");
+            assert_eq!(told.iter().any(|key| key.starts_with("sync")), syncs, "{name}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn syncs_are_told_in_sentences() {
+        let told = |text: &str| {
+            let text = format!("consistency: weak\ndurability: local\n{text}");
+            let policy = Policy::resolve(&PolicyFile::parse(&text).unwrap(), &Policy::default()).unwrap();
+            let settings = Explanation::of(&policy).settings.into_iter();
+            let syncs = settings.filter(|setting| setting.applies && setting.key.starts_with("sync"));
+            syncs
+                .map(|setting| format!("{} {} {}", setting.key, setting.value, setting.means))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(""),
+            ["sync_interval never a running job's changes are merged when it ends, or somebody says so"]
+        );
+        assert_eq!(
+            told("sync_interval: 90s\nsync_updates: 7\nsync_when_idle: true"),
+            [
+                "sync_interval 90s a running job's changes are merged about so often",
+                "sync_updates 7 a running job's changes are merged when there are so many",
+                "sync_when_idle true a running job's changes are merged when it has nothing to do",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_set_says_so_and_why() {
+        for preset in PRESETS {
+            let file = PolicyFile::parse(preset.text).unwrap();
+            let policy = Policy::resolve(&file, &Policy::default()).unwrap();
+            let explanation = Explanation::of_file(&file, &policy, &Support::LOCAL);
+            let why = match preset.name {
+                "hdfs" => Some("`data`"),
+                "calvinfs" => Some("replicate"),
+                _ => None,
+            };
+            let said = explanation.refused.as_deref();
+            assert_eq!(said.is_some(), why.is_some(), "{}: {said:?}", preset.name);
+            if let Some(why) = why {
+                let text = explanation.to_string();
+                assert!(text.contains("CANNOT BE SET") && text.contains(why), "{text}");
+            }
         }
     }
 
