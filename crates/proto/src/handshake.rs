@@ -1,4 +1,4 @@
-//! The first two messages of a connection, on the client's side.
+//! The first two messages of a connection, on the client's side; and a look whether anybody answers them.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use chiton_types::{Malformed, Take};
 
 use crate::address::Address;
 use crate::frame::{FrameKind, FrameReader, put_frame};
-use crate::message::{Hello, RefuseReason, Welcome};
+use crate::message::{Channel, Hello, PROTOCOL_VERSION, RefuseReason, Welcome};
 use crate::stream::Stream;
 
 /// Why no connection came to be.
@@ -60,7 +60,32 @@ pub(crate) struct Shaken {
 
 /// Connects and says hello; `timeout` limits the connect, and each wait for bytes of the answer.
 pub(crate) fn shake(address: &Address, hello: &Hello, timeout: Duration) -> Result<Shaken, OpenError> {
-    let stream = address.connect(timeout)?;
+    greet(address.connect(timeout)?, address, hello, timeout)
+}
+
+/// Whether a server answers at `address` within `limit`. It begins no session, and waits for no disk: the server is greeted
+/// in a way that it refuses at once.
+///
+/// # Errors
+/// Why not. [`io::ErrorKind::TimedOut`]: somebody listens and says nothing.
+pub fn knock(address: &Address, limit: Duration) -> Result<(), OpenError> {
+    // A recall channel of no session.
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        channel: Channel::Recall,
+        resume: None,
+        identity: String::new(),
+        resend_count: 0,
+        decouples: false,
+    };
+    let connecting = limit / 4;
+    match greet(address.connect(connecting)?, address, &hello, limit - connecting) {
+        Err(OpenError::Refused { reason: RefuseReason::SessionGone, .. }) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+fn greet(stream: Stream, address: &Address, hello: &Hello, timeout: Duration) -> Result<Shaken, OpenError> {
     let mut out = Vec::new();
     put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
     stream.send_all(&out)?;

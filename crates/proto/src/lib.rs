@@ -40,7 +40,7 @@ pub use address::{Address, AddressError, CONNECT_TIMEOUT};
 pub use connection::Connection;
 pub use encode::IDENTITY_BYTES_MAX;
 pub use frame::{FrameError, FrameKind, FrameReader, FrameTooLong, READ_BYTES, put_frame};
-pub use handshake::OpenError;
+pub use handshake::{OpenError, knock};
 pub use listener::Listener;
 pub use message::*;
 pub use pending::{Pending, Promise};

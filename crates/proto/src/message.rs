@@ -133,6 +133,17 @@ pub struct Again {
     pub time: Time,
 }
 
+/// What the caller of an operation was told before the server heard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Foretold {
+    /// The number of the inode that it makes: the next of those that the session was granted in its shard.
+    pub ino: Ino,
+    /// When.
+    pub time: Time,
+    /// Count the made file as open.
+    pub open: bool,
+}
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -150,6 +161,14 @@ pub enum Call {
         /// Stop at the first that is refused.
         stop_on_failure: bool,
     },
+    /// Carry out, in order, what the client has answered by itself under exclusive leases on the names of the directories
+    /// concerned; each gets a result of its own.
+    Ahead {
+        /// The operations.
+        ops: Vec<Op>,
+        /// Of each operation, what its caller was told.
+        told: Vec<Foretold>,
+    },
     /// Answer a question.
     Query(Query),
     /// Wait until this position (0: everything answered so far) is durable.
@@ -163,6 +182,14 @@ pub enum Call {
         ino: Ino,
         /// What for.
         mode: LeaseMode,
+    },
+    /// An exclusive lease on the names of a directory, and inode numbers for what is made there: the client may then make
+    /// files in it and tell the server afterwards ([`Call::Ahead`]). Not waited for: see [`Answer::Names`].
+    LeaseNames {
+        /// Directory.
+        dir: Ino,
+        /// About so many numbers, of the directory's shard.
+        numbers: u32,
     },
     /// These opens ended (each occurrence one open less).
     Closed {
@@ -391,6 +418,21 @@ pub enum Answer {
     },
     /// A result for each operation of a batch that was performed, in order.
     Batch(Vec<Result<(Position, Outcome), Failure>>),
+    /// Of each operation of [`Call::Ahead`], in order: its position (as in `Op`), and the lease that the session now has on
+    /// what it made.
+    Ahead(Vec<Result<(Position, LeaseMode), Failure>>),
+    /// To [`Call::LeaseNames`].
+    Names {
+        /// The session has the lease. Not so where others have leases on the directory or want one, or where its policy
+        /// has the server answer each operation.
+        leased: bool,
+        /// The directory's attributes.
+        attr: Attr,
+        /// Inode numbers: the first, and the first past them.
+        numbers: (Ino, Ino),
+        /// The server's clock.
+        now: Time,
+    },
     /// An inode.
     Attr {
         /// Its attributes.

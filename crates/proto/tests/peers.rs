@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use chiton_proto::*;
 use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Put, Seq, SessionId, Take};
@@ -74,6 +75,10 @@ impl Service for Test {
     fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
         if hello.identity == "nobody" {
             return Some(refusal());
+        }
+        if hello.channel == Channel::Recall && hello.identity.is_empty() {
+            let message = "a recall connection belongs to a session".to_owned();
+            return Some(Welcome::Refused { reason: RefuseReason::SessionGone, message });
         }
         if hello.identity == "later" {
             self.change(|state| state.ungreeted.push_back(sender.clone()));
@@ -398,6 +403,25 @@ fn hostile_clients_lose_their_connection_and_nobody_else_does() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Of a server that is there, of one that is stuck, and of none.
+#[test]
+fn a_knock_says_whether_somebody_answers() {
+    let server = Server::start(ServeOptions::default());
+    knock(&server.address, CONNECT_TIMEOUT).unwrap();
+    assert_eq!(server.closed(), Closed::Refused, "it leaves nothing behind");
+    let dir = tempfile::tempdir().unwrap();
+    let address = Address::Unix(dir.path().join("socket"));
+    let kind = |limit| match knock(&address, limit) {
+        Err(OpenError::Io(error)) => error.kind(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(kind(CONNECT_TIMEOUT), std::io::ErrorKind::NotFound);
+    let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
+    assert_eq!(kind(Duration::from_millis(20)), std::io::ErrorKind::TimedOut);
+    drop(listener);
+    assert_eq!(kind(CONNECT_TIMEOUT), std::io::ErrorKind::ConnectionRefused);
 }
 
 #[test]

@@ -274,8 +274,15 @@ impl MergeMap {
 
     pub(super) fn bind(&mut self, ours: Ino, theirs: Ino) {
         self.stayed.remove(&theirs);
-        self.inodes.insert(ours, theirs);
+        let before = self.inodes.insert(ours, theirs);
         self.bound.insert(theirs);
+        // As it would be after decoding: the values, no others.
+        if let Some(before) = before
+            && before != theirs
+            && !self.inodes.values().any(|bound| *bound == before)
+        {
+            self.bound.remove(&before);
+        }
     }
 
     /// Appends the encoding.
@@ -322,14 +329,22 @@ impl MergeMap {
     /// Reads a map.
     ///
     /// # Errors
-    /// If the bytes are not one; intervals and ranges must be in order.
+    /// If the bytes are not one; everything must be in order.
     pub fn decode(from: &mut Take<'_>) -> Result<MergeMap, Malformed> {
         let (root, base, writer) = (Ino(from.u64()?), Position(from.u64()?), from.u64()?);
         let on_conflict =
             OnConflict::from_u8(from.u8()?).ok_or(Malformed { expected: "what to do with conflicts" })?;
         let mut map = MergeMap::new(root, base, writer, on_conflict);
+        // As `encode` goes through maps and sets: each key once, in ascending order.
+        fn next<K: Ord + Copy>(last: Option<K>, key: K) -> Result<K, Malformed> {
+            match last {
+                Some(last) if last >= key => Err(Malformed { expected: "keys in order" }),
+                _ => Ok(key),
+            }
+        }
         for _ in 0..from.count(16)? {
-            map.bind(Ino(from.u64()?), Ino(from.u64()?));
+            let ours = next(map.inodes.last_key_value().map(|(last, _)| *last), Ino(from.u64()?))?;
+            map.bind(ours, Ino(from.u64()?));
         }
         for _ in 0..from.count(16)? {
             let (start, end) = (from.u64()?, from.u64()?);
@@ -347,16 +362,18 @@ impl MergeMap {
             map.ranges.push(InodeRange { first: Ino(first), next: Ino(next), end: Ino(end) });
         }
         for _ in 0..from.count(17)? {
-            let (ino, parent) = (Ino(from.u64()?), Ino(from.u64()?));
+            let ino = next(map.tombs.last_key_value().map(|(last, _)| *last), Ino(from.u64()?))?;
+            let parent = Ino(from.u64()?);
             map.tombs.insert(ino, (parent, crate::event::take_name(from)?));
         }
         for set in [&mut map.vouched, &mut map.stayed] {
             for _ in 0..from.count(8)? {
-                set.insert(Ino(from.u64()?));
+                set.insert(next(set.last().copied(), Ino(from.u64()?))?);
             }
         }
         for _ in 0..from.count(10)? {
-            map.born_after.insert(ShardId(from.u16()?), from.u64()?);
+            let shard = next(map.born_after.last_key_value().map(|(last, _)| *last), ShardId(from.u16()?))?;
+            map.born_after.insert(shard, from.u64()?);
         }
         Ok(map)
     }
@@ -413,6 +430,7 @@ mod tests {
     fn maps_round_trip_and_hostile_ones_are_refused() {
         let mut map = MergeMap::new(Ino(5), Position(10), 77, OnConflict::KeepBoth);
         map.grant(Ino(100), Ino(110));
+        map.bind(Ino(101), Ino(6));
         map.bind(Ino(101), Ino(7));
         map.note_own(Position(12));
         map.note_own(Position(19));
@@ -429,5 +447,12 @@ mod tests {
         for n in 0..bytes.len() {
             assert!(MergeMap::decode(&mut Take::new(&bytes[..n])).is_err(), "{n}");
         }
+        // One pair twice: two bindings of one inode.
+        let at = bytes.windows(8).position(|w| w == 101u64.to_le_bytes()).expect("the pair");
+        assert_eq!(bytes[at - 1], 1, "how many pairs follow");
+        let mut twice = bytes.clone();
+        twice[at - 1] = 2;
+        twice.splice(at..at, bytes[at..at + 16].to_vec());
+        assert_eq!(MergeMap::decode(&mut Take::new(&twice)), Err(Malformed { expected: "keys in order" }));
     }
 }

@@ -8,7 +8,7 @@
 use chiton_namespace::Outcome;
 use chiton_namespace::event::{put_extents, take_extents, take_name};
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Epoch, Ino, Position, Refusal};
+use chiton_types::{Epoch, Ino, Position, Refusal, Time};
 
 use super::op::{put_outcome, take_outcome};
 use super::realm::{put_realm_answer, take_realm_answer};
@@ -16,7 +16,7 @@ use super::{
     bad, put_attr, put_lock, put_text, take_attr, take_bool, take_flags, take_kind, take_lease, take_lock,
     take_text,
 };
-use crate::message::{Answer, BATCH_OPS_MAX, Content, DirEntry, Failure, Reply, StatFs};
+use crate::message::{Answer, BATCH_OPS_MAX, Content, DirEntry, Failure, LeaseMode, Reply, StatFs};
 
 /// Tags from here on are failures, in replies and in the results of a batch.
 const FAILURES: u8 = 128;
@@ -107,6 +107,27 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
                     Err(failure) => put_failure(out, failure),
                 }
             }
+        }
+        Answer::Ahead(results) => {
+            out.put_u8(12);
+            out.put_varint(results.len() as u64);
+            for result in results {
+                match result {
+                    Ok((position, lease)) => {
+                        out.put_u8(*lease as u8);
+                        out.put_u64(position.0);
+                    }
+                    Err(failure) => put_failure(out, failure),
+                }
+            }
+        }
+        Answer::Names { leased, attr, numbers, now } => {
+            out.put_u8(13);
+            out.put_u8(u8::from(*leased));
+            put_attr(out, attr);
+            out.put_u64(numbers.0.0);
+            out.put_u64(numbers.1.0);
+            out.put_i64(now.0);
         }
         Answer::Attr { attr, lease, parent_leased, parent_open } => {
             out.put_u8(3);
@@ -212,6 +233,13 @@ fn take_answer(tag: u8, from: &mut Take<'_>) -> Result<Answer, Malformed> {
         9 => Answer::Lease { mode: take_lease(from)?, attr: take_attr(from)? },
         10 => Answer::Lock(if take_bool(from)? { Some(take_lock(from)?) } else { None }),
         11 => Answer::Realm(take_realm_answer(from)?),
+        12 => Answer::Ahead(take_ahead_results(from)?),
+        13 => Answer::Names {
+            leased: take_bool(from)?,
+            attr: take_attr(from)?,
+            numbers: (Ino(from.u64()?), Ino(from.u64()?)),
+            now: Time(from.i64()?),
+        },
         _ => return bad("an answer"),
     })
 }
@@ -229,6 +257,26 @@ fn take_results(from: &mut Take<'_>) -> Result<Results, Malformed> {
         let tag = from.u8()?;
         results.push(if tag < FAILURES {
             Ok(take_outcome(tag, from)?)
+        } else {
+            Err(take_failure(tag, from)?)
+        });
+    }
+    Ok(results)
+}
+
+type AheadResults = Vec<Result<(Position, LeaseMode), Failure>>;
+
+fn take_ahead_results(from: &mut Take<'_>) -> Result<AheadResults, Malformed> {
+    let n = from.count(1)?;
+    if n > BATCH_OPS_MAX {
+        return bad("at most 16,384 results");
+    }
+    let mut results = Vec::with_capacity(n.min(ITEMS_AHEAD_MAX));
+    for _ in 0..n {
+        let tag = from.u8()?;
+        results.push(if tag < FAILURES {
+            let lease = take_lease(&mut Take::new(&[tag]))?;
+            Ok((Position(from.u64()?), lease))
         } else {
             Err(take_failure(tag, from)?)
         });

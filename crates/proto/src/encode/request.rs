@@ -18,13 +18,15 @@ use super::{
     LOCK_BYTES, bad, put_lock, put_text, take_bool, take_flags, take_lease, take_lock, take_text,
     take_u32_varint,
 };
-use crate::message::{Again, BATCH_OPS_MAX, Call, GROUPS_MAX, Query, Request};
+use crate::message::{Again, BATCH_OPS_MAX, Call, Foretold, GROUPS_MAX, Query, Request};
 
 const HAS_AGAIN: u8 = 1;
 const HAS_GROUPS: u8 = 2;
 
 /// Operations made room for before the first is read. More room comes as they do: a count costs nothing to claim.
 const OPS_AHEAD_MAX: usize = 1024;
+/// Bytes of what the caller of an operation was told.
+const FORETOLD_BYTES: usize = 17;
 
 impl Request {
     /// Whether the counts are within the protocol's limits; in words what is not. A request past them would
@@ -36,7 +38,7 @@ impl Request {
             return Err(format!("{} supplementary groups exceed {GROUPS_MAX}", groups.len()));
         }
         match &self.call {
-            Call::Batch { ops, .. } if ops.len() > BATCH_OPS_MAX => {
+            Call::Batch { ops, .. } | Call::Ahead { ops, .. } if ops.len() > BATCH_OPS_MAX => {
                 Err(format!("a batch of {} operations exceeds {BATCH_OPS_MAX}; split it", ops.len()))
             }
             _ => Ok(()),
@@ -130,6 +132,8 @@ fn tag(call: &Call) -> u8 {
         Call::Ping => 14,
         Call::Bye => 15,
         Call::Realm(_) => 16,
+        Call::LeaseNames { .. } => 17,
+        Call::Ahead { .. } => 18,
         Call::Query(Query::Lookup { .. }) => 32,
         Call::Query(Query::GetAttr { .. }) => 33,
         Call::Query(Query::Open { .. }) => 34,
@@ -152,6 +156,20 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
             for op in ops {
                 put_op(out, op);
             }
+        }
+        Call::Ahead { ops, told } => {
+            assert_eq!(ops.len(), told.len(), "each operation with what its caller was told");
+            out.put_varint(ops.len() as u64);
+            for (op, told) in ops.iter().zip(told) {
+                out.put_u64(told.ino.0);
+                out.put_i64(told.time.0);
+                out.put_u8(u8::from(told.open));
+                put_op(out, op);
+            }
+        }
+        Call::LeaseNames { dir, numbers } => {
+            out.put_u64(dir.0);
+            out.put_u32(*numbers);
         }
         Call::Query(query) => put_query(out, query),
         Call::Commit { upto } => out.put_u64(upto.0),
@@ -237,6 +255,8 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         14 => Call::Ping,
         15 => Call::Bye,
         16 => Call::Realm(Box::new(take_realm_call(from)?)),
+        17 => Call::LeaseNames { dir: Ino(from.u64()?), numbers: from.u32()? },
+        18 => take_ahead(from)?,
         32.. => Call::Query(take_query(tag, from)?),
         _ => return bad("a call"),
     })
@@ -256,6 +276,21 @@ fn take_ops(from: &mut Take<'_>) -> Result<Vec<Op>, Malformed> {
         ops.push(take_op(from)?);
     }
     Ok(ops)
+}
+
+fn take_ahead(from: &mut Take<'_>) -> Result<Call, Malformed> {
+    let n = from.count(FORETOLD_BYTES + OP_BYTES_MIN)?;
+    if n > BATCH_OPS_MAX {
+        return bad("at most 16,384 operations");
+    }
+    let (mut ops, mut told) = (Vec::new(), Vec::new());
+    ops.reserve(n.min(OPS_AHEAD_MAX));
+    told.reserve(n.min(OPS_AHEAD_MAX));
+    for _ in 0..n {
+        told.push(Foretold { ino: Ino(from.u64()?), time: Time(from.i64()?), open: take_bool(from)? });
+        ops.push(take_op(from)?);
+    }
+    Ok(Call::Ahead { ops, told })
 }
 
 fn put_query(out: &mut Vec<u8>, query: &Query) {

@@ -218,6 +218,12 @@ fn call() -> impl Strategy<Value = Call> {
         (op(), any::<bool>()).prop_map(|(op, open)| Call::Op { op, open }),
         (vec(op(), 0..20), any::<bool>())
             .prop_map(|(ops, stop_on_failure)| Call::Batch { ops, stop_on_failure }),
+        vec((op(), (ino(), time(), any::<bool>())), 0..20).prop_map(|each| {
+            let (ops, told): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+            let told = told.into_iter().map(|(ino, time, open)| Foretold { ino, time, open }).collect();
+            Call::Ahead { ops, told }
+        }),
+        (ino(), any::<u32>()).prop_map(|(dir, numbers)| Call::LeaseNames { dir, numbers }),
         query().prop_map(Call::Query),
         position().prop_map(|upto| Call::Commit { upto }),
         (ino(), lease()).prop_map(|(ino, mode)| Call::Lease { ino, mode }),
@@ -332,6 +338,11 @@ fn answer() -> impl Strategy<Value = Answer> {
             }
         ),
         vec(result, 0..20).prop_map(Answer::Batch),
+        vec(prop_oneof![(position(), lease()).prop_map(Ok), failure().prop_map(Err)], 0..20)
+            .prop_map(Answer::Ahead),
+        (any::<bool>(), attr(), ino(), ino(), time()).prop_map(|(leased, attr, first, end, now)| {
+            Answer::Names { leased, attr, numbers: (first, end), now }
+        }),
         (attr(), lease(), any::<(bool, bool)>()).prop_map(|(attr, lease, (parent_leased, parent_open))| {
             Answer::Attr { attr, lease, parent_leased, parent_open }
         }),
@@ -533,6 +544,8 @@ fn counts_that_lie_are_refused_before_memory_is_taken_for_them() {
         assert!(refused && n < 1024, "{what}: {n} bytes");
     };
     check("batch", true, 2);
+    check("ahead", true, 18);
+    check("results ahead", false, 12);
     check("closed", true, 6);
     check("reopen", true, 7);
     check("results", false, 2);
@@ -546,10 +559,16 @@ fn limits_are_checked_at_both_ends() {
     too_many.call =
         Call::Batch { ops: vec![Op::Reclaim { ino: Ino(1) }; BATCH_OPS_MAX + 1], stop_on_failure: false };
     assert!(too_many.check_limits().unwrap_err().contains("split it"));
+    let mut ahead = ping();
+    ahead.call = Call::Ahead {
+        ops: vec![Op::Reclaim { ino: Ino(1) }; BATCH_OPS_MAX + 1],
+        told: vec![Foretold::default(); BATCH_OPS_MAX + 1],
+    };
+    assert!(ahead.check_limits().is_err());
     let mut groups = ping();
     groups.cred.groups = Some(vec![7; GROUPS_MAX + 1].into());
     assert!(groups.check_limits().is_err());
-    for request in [too_many, groups] {
+    for request in [too_many, ahead, groups] {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         assert!(Request::decode(&mut Take::new(&bytes)).is_err());
