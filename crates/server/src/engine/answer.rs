@@ -43,6 +43,7 @@ impl Engine {
                     cred: &request.cred,
                     open: *open,
                     leases: true,
+                    told: None,
                     op,
                 };
                 let done = self.operate(&asked, m)?;
@@ -56,6 +57,10 @@ impl Engine {
                 self.when_durable(task, place, position, answer, m)
             }
             Call::Batch { .. } => self.batch(task, slot, m),
+            Call::Ahead { .. } => self.ahead(task, slot, m),
+            Call::LeaseNames { dir, numbers } => {
+                self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
+            }
             Call::Query(query) => {
                 if let Query::Open { ino, want } = query
                     && want & access::WRITE != 0
@@ -145,6 +150,7 @@ impl Engine {
                 cred,
                 open: false,
                 leases: false,
+                told: None,
                 op,
             };
             self.counters.count(counters::kind_of_op(op));

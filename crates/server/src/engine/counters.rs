@@ -4,7 +4,7 @@ use chiton_namespace::{Make, Op};
 use chiton_proto::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].
-pub(crate) const KINDS: [&str; 43] = [
+pub(crate) const KINDS: [&str; 45] = [
     "make_file",
     "make_dir",
     "make_symlink",
@@ -45,6 +45,8 @@ pub(crate) const KINDS: [&str; 43] = [
     "ping",
     "bye",
     "realm",
+    "ahead",
+    "lease_names",
     "refused",
     "fetched",
     "parked",
@@ -53,11 +55,11 @@ pub(crate) const KINDS: [&str; 43] = [
 /// Index of commits in [`KINDS`].
 pub(crate) const COMMIT: usize = 27;
 /// Index of the refused ones in [`KINDS`].
-pub(crate) const REFUSED: usize = 40;
+pub(crate) const REFUSED: usize = 42;
 /// Index of those that waited for rows.
-pub(crate) const FETCHED: usize = 41;
+pub(crate) const FETCHED: usize = 43;
 /// Index of those that waited for leases, locks, durability or room.
-pub(crate) const PARKED: usize = 42;
+pub(crate) const PARKED: usize = 44;
 
 /// Counters by kind.
 #[derive(Clone, Debug)]
@@ -142,6 +144,8 @@ pub(crate) fn kind_of_call(call: &Call) -> usize {
         Call::Ping => 37,
         Call::Bye => 38,
         Call::Realm(_) => 39,
+        Call::Ahead { .. } => 40,
+        Call::LeaseNames { .. } => 41,
     }
 }
 

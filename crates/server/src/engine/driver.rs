@@ -6,7 +6,7 @@
 
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_namespace::{Body, Context, Event, Make, Op, Outcome, Planned};
-use chiton_proto::{Again, Failure, LeaseMode};
+use chiton_proto::{Again, Failure, Foretold, LeaseMode};
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
 use smallvec::SmallVec;
 
@@ -29,6 +29,8 @@ pub(super) struct Asked<'a> {
     pub(super) open: bool,
     /// The answer can carry leases.
     pub(super) leases: bool,
+    /// What its caller was told before it was asked for.
+    pub(super) told: Option<Foretold>,
     pub(super) op: &'a Op,
 }
 
@@ -84,9 +86,10 @@ impl Engine {
                 self.decoupled_first(asked)?;
             }
         }
+        self.take_names(asked, m)?;
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
-        let now = asked.former_time().unwrap_or(m.now);
+        let now = asked.former_time().or(asked.told.map(|told| told.time)).unwrap_or(m.now);
 
         self.events.clear();
         let (opens, ns) = (&self.opens, &self.ns);
@@ -94,6 +97,11 @@ impl Engine {
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
         let planned = match asked.op {
             Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
+                let told = self.leases.any_names_conflict(m.mono);
+                if !told.is_empty() {
+                    // What is answered ahead is promised by the policy that held.
+                    return Err(Stop::Wait(Wait::Leases(told)));
+                }
                 self.plan_policy(asked, now)?
             }
             op => self.ns.plan(op, &context, &mut self.events)?,
@@ -178,17 +186,13 @@ impl Engine {
     #[inline]
     fn offer(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
         let Op::Make { parent, name, make, .. } = asked.op else { return Ok((Ino(0), false)) };
-        if let Some(again) = asked.again.filter(|again| again.ino != Ino(0)) {
-            // The number that it had before the server lost it; unless it is in use, by a defect of the client.
-            let former = self.inodes.is_former(again.ino, &self.marks_at_start)
-                && !self.ns.decouplings().any(|d| d.map.overlaps(again.ino, Ino(again.ino.0 + 1)));
-            match self.ns.attr(again.ino) {
-                Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => {
-                    return Ok((again.ino, false));
-                }
-                Err(chiton_namespace::Fault::Missing(needs)) if former => return Err(Stop::Missing(needs)),
-                _ => {}
-            }
+        if let Some(again) = asked.again.filter(|again| again.ino != Ino(0))
+            && let Some(ino) = self.offer_former(again.ino)?
+        {
+            return Ok((ino, false));
+        }
+        if let Some(told) = asked.told {
+            return Ok((self.offer_told(asked, told)?, false));
         }
         if let Some(granted) = &self.granted {
             let shard = match make {
@@ -213,6 +217,17 @@ impl Engine {
         }
     }
 
+    /// The number that an inode had before the server lost it; unless it is in use, by a defect of the client.
+    pub(super) fn offer_former(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
+        let former = self.inodes.is_former(ino, &self.marks_at_start)
+            && !self.ns.decouplings().any(|d| d.map.overlaps(ino, Ino(ino.0 + 1)));
+        match self.ns.attr(ino) {
+            Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => Ok(Some(ino)),
+            Err(chiton_namespace::Fault::Missing(needs)) if former => Err(Stop::Missing(needs)),
+            _ => Ok(None),
+        }
+    }
+
     /// The number just offered was used.
     #[inline]
     fn use_number(&mut self, ino: Ino) {
@@ -221,6 +236,19 @@ impl Engine {
         } else if let Some(counter_end) = self.inodes.take(ino.shard()) {
             self.reserve(ino.shard(), counter_end);
         }
+    }
+
+    /// Waits until nobody else has done something in the directories of the names that is not told yet: also what is refused
+    /// is refused by what is there.
+    #[inline]
+    fn take_names(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
+        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+        for dir in dirs_of(asked.op).into_iter().flatten() {
+            if self.leases.names_taken(dir, asked.slot, m.mono) {
+                busy.push(dir);
+            }
+        }
+        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
     /// Recalls the leases of others on what the planned events touch; waits if there are any.
@@ -323,6 +351,10 @@ impl Engine {
             // Nobody else knows of a new file yet.
             (Some(attr), Op::Make { .. }) if attr.kind == Kind::File => {
                 self.leases.grant(attr.ino, asked.slot, LeaseMode::Exclusive, true, m.mono)
+            }
+            (Some(attr), Op::Make { make: Make::Dir, .. }) => {
+                self.leases.born(attr.ino, asked.slot);
+                self.lease_in_passing(attr, asked.slot, m)
             }
             (Some(attr), _) => self.lease_in_passing(attr, asked.slot, m),
             (None, _) => LeaseMode::None,
@@ -428,6 +460,7 @@ impl Engine {
             cred: &Cred::ROOT,
             open: false,
             leases: false,
+            told: None,
             op,
         };
         self.counters.count(super::counters::kind_of_op(op));
@@ -450,6 +483,24 @@ impl Engine {
 }
 
 const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
+
+/// The directories of the names that an operation is about.
+fn dirs_of(op: &Op) -> [Option<Ino>; 2] {
+    match op {
+        Op::Make { parent, .. }
+        | Op::Link { parent, .. }
+        | Op::Unlink { parent, .. }
+        | Op::Rmdir { parent, .. } => [Some(*parent), None],
+        Op::Rename { from, to, .. } => [Some(*from), Some(*to).filter(|to| to != from)],
+        Op::SetAttr { .. }
+        | Op::Write { .. }
+        | Op::Clone { .. }
+        | Op::Remap { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Reclaim { .. } => [None, None],
+    }
+}
 
 /// The shard whose frame an event's is.
 pub(super) fn shard_of(event: &Event) -> ShardId {

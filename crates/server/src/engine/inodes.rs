@@ -84,6 +84,21 @@ impl Inodes {
         Some((Ino::new(shard, first), Ino::new(shard, end), mark))
     }
 
+    /// Takes numbers of a shard that may be used at once: up to `count` of them, the first and the first past them; or the
+    /// position that must be durable first.
+    pub(crate) fn take_usable(
+        &mut self,
+        shard: ShardId,
+        count: u64,
+        durable: Position,
+    ) -> Result<(Ino, Ino), Position> {
+        self.offer(shard, durable)?;
+        let c = &mut self.shards[usize::from(shard.0)];
+        let (first, end) = (c.next, c.usable_end.min(c.next.saturating_add(count)));
+        c.next = end;
+        Ok((Ino::new(shard, first), Ino::new(shard, end)))
+    }
+
     /// The mark to reserve for a shard now, if any.
     pub(crate) fn wanted(&self, shard: ShardId) -> Option<u64> {
         let c = &self.shards[usize::from(shard.0)];
@@ -131,6 +146,24 @@ mod tests {
         assert_eq!(inodes.marks().nth(1), Some((shard, mark)));
         assert_eq!(inodes.take_range(shard, 1 << 48), None);
         assert_eq!(inodes.take_range(shard, u64::MAX), None);
+    }
+
+    #[test]
+    fn what_is_taken_for_use_at_once_is_durably_reserved_and_nobody_elses() {
+        let mut inodes = Inodes::new(&[7]);
+        let shard = ShardId(0);
+        assert_eq!(inodes.take_usable(shard, 10, Position(9)), Err(Position(0)), "nothing is reserved yet");
+        let end = inodes.wanted(shard).expect("a chunk is wanted at once");
+        inodes.reserved(shard, end, Position(5));
+        assert_eq!(inodes.take_usable(shard, 10, Position(4)), Err(Position(5)));
+        let ino = |counter| Ino::new(shard, counter);
+        assert_eq!(inodes.take_usable(shard, 10, Position(5)), Ok((ino(7), ino(17))));
+        assert_eq!(inodes.offer(shard, Position(5)), Ok(ino(17)));
+        let all = inodes.take_usable(shard, u64::MAX, Position(5));
+        assert_eq!(all, Ok((ino(17), ino(7 + CHUNK_NUMBERS))), "no more than there are");
+        let end = inodes.wanted(shard).expect("the next chunk is wanted");
+        inodes.reserved(shard, end, Position(8));
+        assert_eq!(inodes.take_usable(shard, 1, Position(7)), Err(Position(8)));
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! - While somebody waits for an inode, no new lease on it is granted unasked; the recalled holder's own
 //!   requests are not held up, so it can write back what it has.
 //! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
+//! - Who holds the names of a directory exclusively was given that when asked for; nobody else holds anything on the
+//!   directory then, and who looks at it waits until the holder has told what it did there.
 //! - The only session there is holds everything without a table (`universal`). When a second one comes, the first
 //!   keeps that: an inode without an entry counts as held by it, so the worst is one recall too many.
 //!
@@ -58,6 +60,8 @@ pub(crate) struct Leases {
     rest: Duration,
     /// Grants in order, to find the oldest. Some are no longer true.
     order: VecDeque<(Ino, Slot)>,
+    /// Who may change a directory's names before it says so, beside what is in the table.
+    names: BTreeMap<Ino, Slot>,
     live: BTreeSet<Slot>,
     universal: Option<Slot>,
     recalls: BTreeMap<u64, Out>,
@@ -84,6 +88,7 @@ impl Leases {
             entries_max,
             rest,
             order: VecDeque::new(),
+            names: BTreeMap::new(),
             live: BTreeSet::new(),
             universal: None,
             recalls: BTreeMap::new(),
@@ -129,6 +134,7 @@ impl Leases {
         if self.universal == Some(slot) {
             self.universal = None;
         }
+        self.names.retain(|_, holder| *holder != slot);
         let mut freed = Vec::new();
         let gone: Vec<u64> =
             self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
@@ -182,14 +188,21 @@ impl Leases {
         let is_stronger = |holds: &[Hold]| holds.iter().any(|hold| hold.mode > than);
         let held = self.table.iter().filter(|(_, holds)| is_stronger(holds)).map(|(ino, _)| *ino);
         let mut held: Vec<Ino> = held.collect();
+        if than < LeaseMode::Exclusive {
+            held.extend(self.names.keys());
+        }
         held.sort_unstable();
+        held.dedup();
         held
     }
 
-    /// True if no other session can hold anything.
+    /// True if no other session can hold anything, and this one holds everything: it was asked to give nothing back.
     #[inline]
     pub(crate) fn is_alone(&self, slot: Slot) -> bool {
-        self.live.len() == 1 && self.universal == Some(slot)
+        self.live.len() == 1
+            && self.universal == Some(slot)
+            && self.table.is_empty()
+            && self.recalls.is_empty()
     }
 
     /// What a session holds on an inode.
@@ -210,12 +223,13 @@ impl Leases {
     fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
         let holds = self.table.get(&ino);
         let mut universal = self.universal.filter(|u| *u != slot);
+        let names = if self.names.is_empty() { None } else { self.names.get(&ino).copied() };
         for hold in holds.into_iter().flatten() {
             if universal == Some(hold.slot) {
                 universal = None;
             }
             if hold.slot != slot && hold.mode > LeaseMode::None && self.live.contains(&hold.slot) {
-                visit(hold.slot, hold.mode);
+                visit(hold.slot, if names == Some(hold.slot) { LeaseMode::Exclusive } else { hold.mode });
             }
         }
         if let Some(universal) = universal {
@@ -235,7 +249,8 @@ impl Leases {
         if holders.is_empty() {
             return false;
         }
-        if keep == LeaseMode::None {
+        // One that holds everything has not asked for this.
+        if keep == LeaseMode::None && self.table.contains_key(&ino) {
             self.contended.insert(ino, mono + self.rest);
         }
         for holder in holders {
@@ -281,8 +296,16 @@ impl Leases {
             self.give_up(slot);
             return Some(out.ino);
         }
+        if self.names.get(&out.ino) == Some(&slot) {
+            self.names.remove(&out.ino);
+        }
         let mode = self.mode(out.ino, slot).min(out.keep);
         self.set(out.ino, slot, mode);
+        if self.universal == Some(slot) && self.waiting.is_empty() {
+            // The last that it was asked for while there were others. (Who waits and cannot hold anything yet would
+            // else find it held again.)
+            self.only_one();
+        }
         Some(out.ino)
     }
 
@@ -291,6 +314,7 @@ impl Leases {
         if self.universal == Some(slot) {
             self.universal = None;
         }
+        self.names.retain(|_, holder| *holder != slot);
         let mut left = 0;
         self.table.retain(|_, holds| {
             holds.retain(|hold| hold.slot != slot);
@@ -361,8 +385,64 @@ impl Leases {
         mode
     }
 
+    /// A session has made an inode of which nobody else can have heard: the one that holds everything does not hold it.
+    #[inline]
+    pub(crate) fn born(&mut self, ino: Ino, slot: Slot) {
+        if let Some(universal) = self.universal.filter(|universal| *universal != slot) {
+            self.set(ino, universal, LeaseMode::None);
+        }
+    }
+
+    /// Gives a session the names of a directory, if nobody else holds anything on it, or wants to.
+    pub(crate) fn grant_names(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
+        let is_wanted = self.waiting.contains_key(&dir)
+            || self.out_by_ino.contains_key(&dir)
+            || self.contended.get(&dir).is_some_and(|&until| mono < until);
+        if is_wanted || self.strongest_of_others(dir, slot) > LeaseMode::None {
+            return false;
+        }
+        if self.grant(dir, slot, LeaseMode::Shared, true, mono) < LeaseMode::Shared {
+            return false;
+        }
+        if self.mode(dir, slot) < LeaseMode::Shared {
+            // One that is alone is given no entry, and may have one from before.
+            self.set(dir, slot, LeaseMode::Shared);
+        }
+        self.names.insert(dir, slot);
+        true
+    }
+
+    /// Whether the session holds the names of a directory.
+    #[inline]
+    pub(crate) fn holds_names(&self, dir: Ino, slot: Slot) -> bool {
+        self.names.get(&dir) == Some(&slot)
+    }
+
+    /// Whether `slot` must wait before it looks at a directory: another holds its names, and is asked to tell.
+    #[inline]
+    pub(crate) fn names_conflict(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
+        !self.names.is_empty()
+            && self.names.get(&dir).is_some_and(|holder| *holder != slot)
+            && self.conflict(dir, slot, LeaseMode::Shared, mono)
+    }
+
+    /// The same before it changes a name there: the other gives up all that it holds on the directory.
+    #[inline]
+    pub(crate) fn names_taken(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
+        !self.names.is_empty()
+            && self.names.get(&dir).is_some_and(|holder| *holder != slot)
+            && self.conflict(dir, slot, LeaseMode::None, mono)
+    }
+
+    /// Whether anybody holds the names of a directory: all are asked to tell what they did.
+    pub(crate) fn any_names_conflict(&mut self, mono: Duration) -> SmallVec<[Ino; 4]> {
+        let dirs: SmallVec<[Ino; 4]> = self.names.keys().copied().collect();
+        dirs.into_iter().filter(|dir| self.conflict(*dir, Slot::SERVER, LeaseMode::Shared, mono)).collect()
+    }
+
     /// The inode is gone.
     pub(crate) fn forget(&mut self, ino: Ino) {
+        self.names.remove(&ino);
         if let Some(holds) = self.table.remove(&ino) {
             self.entry_count -= holds.len();
         }
@@ -445,143 +525,4 @@ impl Leases {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use LeaseMode::{Exclusive, None as Nothing, Shared};
-
-    const INO: Ino = Ino(7);
-    const T: Duration = Duration::from_secs(1);
-    const REST: Duration = Duration::from_millis(250);
-    const A: Slot = Slot(1);
-    const B: Slot = Slot(2);
-    const C: Slot = Slot(3);
-
-    /// Three sessions, the first (with the universal lease) gone.
-    fn three() -> Leases {
-        let mut l = Leases::new(100, REST);
-        for slot in [Slot(9), A, B, C] {
-            l.join(slot);
-        }
-        l.leave(Slot(9));
-        l
-    }
-
-    #[test]
-    fn conflicts_and_what_is_recalled() {
-        // Holder A has `held`; B wants others to keep at most `keep`.
-        let check = |held, keep, expect: bool| {
-            let mut l = three();
-            assert_eq!(l.grant(INO, A, held, true, T), held);
-            assert_eq!(l.conflict(INO, B, keep, T), expect, "{held:?} {keep:?}");
-            assert_eq!(l.conflict(INO, B, keep, T), expect);
-            assert_eq!(l.outbox.len(), usize::from(expect), "asked once");
-            assert!(!l.conflict(INO, A, keep, T), "one's own lease is never in the way");
-            if expect {
-                assert_eq!(l.acknowledge(B, l.outbox[0].1.id), Option::None, "not B's to give back");
-                assert_eq!(l.acknowledge(A, l.outbox[0].1.id), Some(INO));
-                assert!(!l.conflict(INO, B, keep, T));
-                assert_eq!(l.mode(INO, A), keep);
-            }
-        };
-        check(Shared, Nothing, true);
-        check(Shared, Shared, false);
-        check(Exclusive, Shared, true);
-        check(Exclusive, Nothing, true);
-    }
-
-    #[test]
-    fn grants() {
-        let mut l = three();
-        assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
-        assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
-        assert_eq!(l.grant(INO, A, Exclusive, true, T), Shared, "B reads");
-        assert!(l.conflict(INO, A, Nothing, T));
-        l.wait(INO);
-        assert_eq!(l.grant(INO, C, Shared, false, T), Nothing, "wanted by A");
-        assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "B is to give it back");
-        assert_eq!(l.acknowledge(B, 1), Some(INO));
-        l.wait_ended(INO);
-        assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
-        assert_eq!(l.grant(INO, B, Shared, false, T + REST), Nothing, "A is alone on it");
-        assert_eq!(l.len(), 1);
-    }
-
-    #[test]
-    fn the_first_session_holds_everything_until_asked() {
-        let mut l = Leases::new(100, REST);
-        l.join(A);
-        assert!(l.is_alone(A));
-        assert_eq!(l.grant(INO, A, Shared, false, T), Exclusive);
-        l.join(B);
-        assert!(!l.is_alone(A));
-        assert_eq!(l.grant(INO, B, Shared, false, T), Nothing);
-        assert!(l.conflict(INO, B, Shared, T));
-        let id = l.outbox[0].1.id;
-        assert_eq!(l.acknowledge(A, id), Some(INO));
-        assert_eq!(l.mode(INO, A), Shared);
-        assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
-        assert_eq!(l.mode(Ino(8), A), Exclusive);
-        l.leave(A);
-        assert!(l.is_alone(B) && l.len() == 0);
-    }
-
-    #[test]
-    fn who_comes_back_holds_nothing_until_all_are_back() {
-        let mut l = Leases::new(100, REST);
-        l.rejoin(A);
-        l.rejoin(B);
-        l.leave(A);
-        assert!(!l.is_alone(B), "what others send again would wait for it");
-        assert!(!l.conflict(INO, C, Nothing, T));
-        l.all_back();
-        assert!(l.is_alone(B));
-    }
-
-    #[test]
-    fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
-        let mut l = Leases::new(100, REST);
-        l.join(A);
-        l.freeze(T);
-        assert!(l.recall_everything(T) && l.recall_everything(T));
-        assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing })]);
-        let late = T * 60;
-        assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
-        assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
-        assert!(!l.recall_everything(late) && l.held(Nothing).is_empty());
-        assert_eq!(l.grant(INO, A, Shared, true, T), Nothing, "frozen");
-        l.thaw();
-        assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
-        assert_eq!(l.held(Nothing), [INO]);
-        assert_eq!(l.held(Shared), [], "who reads only");
-        l.decoupled(true);
-        assert!(!l.is_alone(A) && l.conflict(INO, Slot::SERVER, Nothing, T));
-        assert_eq!(l.acknowledge(A, 2), Some(INO));
-        l.leave(A);
-        l.join(B);
-        assert!(!l.is_alone(B), "while something is decoupled nobody holds everything");
-        l.decoupled(false);
-        assert!(l.is_alone(B));
-    }
-
-    #[test]
-    fn too_many_leases_recall_the_oldest() {
-        let mut l = Leases::new(3, REST);
-        for slot in [Slot(9), A, B] {
-            l.join(slot);
-        }
-        l.leave(Slot(9));
-        l.join(C);
-        l.universal = Option::None;
-        for n in 0..5 {
-            l.grant(Ino(n), A, Shared, false, T);
-        }
-        l.limit(T);
-        let recalled: Vec<Ino> = l.outbox.iter().map(|(_, r)| r.ino).collect();
-        assert_eq!(recalled, [Ino(0), Ino(1)]);
-        l.limit(T);
-        assert_eq!(l.outbox.len(), 2, "two are on their way back already");
-        assert_eq!(l.overdue(T * 2, T * 2), [A]);
-        l.leave(A);
-        assert_eq!(l.recall_count(), 0);
-    }
-}
+mod tests;

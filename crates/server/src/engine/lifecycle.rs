@@ -165,7 +165,7 @@ impl Engine {
             return self.go_on(task, m);
         }
         let is_new = match &task.request.call {
-            Call::Op { .. } | Call::Batch { .. } => true,
+            Call::Op { .. } | Call::Batch { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => true,
             Call::Realm(_)
             | Call::Query(_)
             | Call::Lease { .. }

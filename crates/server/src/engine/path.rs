@@ -4,13 +4,21 @@
 
 use chiton_types::{Cred, Ino, Kind, Name, PATH_BYTES_MAX, Refusal};
 
-use crate::engine::{Engine, Stop};
+use crate::engine::sessions::Slot;
+use crate::engine::{Engine, Moment, Stop};
 
 const LINKS_MAX: usize = 40;
 
 impl Engine {
     /// The inode at the end of `path`.
-    pub(super) fn resolve(&self, from: Ino, path: &[u8], follow: bool, cred: &Cred) -> Result<Ino, Stop> {
+    pub(super) fn resolve(
+        &mut self,
+        from: Ino,
+        path: &[u8],
+        follow: bool,
+        cred: &Cred,
+        (slot, m): (Slot, &Moment),
+    ) -> Result<Ino, Stop> {
         if path.is_empty() {
             return Err(Refusal::NotFound.into());
         }
@@ -31,6 +39,7 @@ impl Engine {
                         // Whether there is such a name is not told either.
                         self.meets(at, false)?;
                     }
+                    self.see_names(at, slot, m)?;
                     let next = self.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
                     let last = todo.is_empty();
                     let kind = self.ns.attr(next)?.kind;

@@ -8,7 +8,7 @@
 use chiton_namespace::{Fault, Listing, Mapped, Need};
 use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Refusal, access};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::engine::parked::Wait;
 use crate::engine::policies::is_policy_attribute;
@@ -30,7 +30,7 @@ impl Engine {
             Query::Lookup { parent, name } => self.lookup(*parent, name, cred, slot, m),
             Query::GetAttr { ino } => {
                 let attr = self.ns.attr(*ino)?;
-                Ok(self.attr_answer(attr, slot, m))
+                self.attr_answer(attr, slot, m)
             }
             Query::Open { ino, want } => self.open(*ino, *want, cred, slot, m),
             Query::Access { ino, want } => {
@@ -48,10 +48,10 @@ impl Engine {
             Query::ListXattr { ino } => Ok(Answer::Bytes(self.ns.xattr_names(cred, *ino)?)),
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),
             Query::Resolve { from, path, follow } => {
-                let ino = self.resolve(*from, path, *follow, cred)?;
+                let ino = self.resolve(*from, path, *follow, cred, (slot, m))?;
                 self.meets(ino, false)?;
                 let attr = self.ns.attr(ino)?;
-                Ok(self.attr_answer(attr, slot, m))
+                self.attr_answer(attr, slot, m)
             }
             Query::StatFs => {
                 let (bytes_total, bytes_free) = self.disk;
@@ -60,10 +60,20 @@ impl Engine {
         }
     }
 
-    fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Answer {
+    fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        self.see_names(attr.ino, slot, m)?;
         let lease = self.lease_in_passing(&attr, slot, m);
         self.leases.limit(m.mono);
-        Answer::Attr { attr, lease, parent_leased: false, parent_open: false }
+        Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })
+    }
+
+    /// Waits until nobody else has done something in a directory that is not told yet.
+    #[inline]
+    pub(super) fn see_names(&mut self, dir: Ino, slot: Slot, m: &Moment) -> Result<(), Stop> {
+        match self.leases.names_conflict(dir, slot, m.mono) {
+            true => Err(Stop::Wait(Wait::Leases(smallvec![dir]))),
+            false => Ok(()),
+        }
     }
 
     fn lookup(
@@ -74,6 +84,7 @@ impl Engine {
         slot: Slot,
         m: &Moment,
     ) -> Result<Answer, Stop> {
+        self.see_names(parent, slot, m)?;
         let found = match self.ns.lookup(cred, parent, name)? {
             Some(ino) => Some(self.ns.attr(ino)?),
             None => None,
@@ -85,6 +96,7 @@ impl Engine {
                 if self.is_hidden(attr.ino) {
                     return Err(Refusal::Busy.into());
                 }
+                self.see_names(attr.ino, slot, m)?;
                 let lease = self.lease_in_passing(&attr, slot, m);
                 Answer::Attr { attr, lease, parent_leased, parent_open }
             }
@@ -109,8 +121,9 @@ impl Engine {
             self.ns.access(cred, ino, want)?;
         }
         self.write_back(&attr, slot, m)?;
+        let answer = self.attr_answer(attr, slot, m)?;
         self.opens.add(ino, slot);
-        Ok(self.attr_answer(attr, slot, m))
+        Ok(answer)
     }
 
     /// Waits until nobody else holds an exclusive lease on a file.
@@ -145,6 +158,7 @@ impl Engine {
         m: &Moment,
     ) -> Result<Answer, Stop> {
         self.may_read(dir, cred, slot)?;
+        self.see_names(dir, slot, m)?;
         let Listing { entries: listed, end } =
             self.ns.readdir(dir, cookie, entries_max.clamp(1, ENTRIES_MAX) as usize)?;
         let parent_open = self.everybody_may_search(dir)?;
@@ -161,6 +175,12 @@ impl Engine {
             }
             if !needs.is_empty() {
                 return Err(Stop::Missing(needs));
+            }
+            let busy = attrs.iter().map(|attr| attr.ino);
+            let busy: SmallVec<[Ino; 4]> =
+                busy.filter(|ino| self.leases.names_conflict(*ino, slot, m.mono)).collect();
+            if !busy.is_empty() {
+                return Err(Stop::Wait(Wait::Leases(busy)));
             }
         }
         let parent_leased = self.parent_leased(dir, slot, m);

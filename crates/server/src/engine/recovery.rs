@@ -10,7 +10,8 @@
 //! - Nothing new is carried out before the last resend: who has not sent all that he owes by the end is forgotten, and
 //!   told so. Carried out later, what he was answered would come after what others saw without it.
 //! - Operations that were answered come first, in the order of their positions: what each caller saw still holds.
-//!   Those that never were follow, by session, in their session's order.
+//!   What clients answered by themselves, under leases that kept all others away, follows, by session, in their session's
+//!   order; then those that never were answered, alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,8 +110,12 @@ impl Recovery {
             let again = task.request.again.unwrap_or_default();
             // What an earlier start answered took effect, there as here, before all that came later.
             let answered = (again.boot, again.position);
-            let former =
-                if again.position == Position(0) { (u64::MAX, Position(u64::MAX)) } else { answered };
+            let former = match &task.request.call {
+                _ if again.position != Position(0) => answered,
+                // Its callers were answered, and nobody else saw what they saw.
+                Call::Ahead { .. } => (u64::MAX - 1, Position(u64::MAX)),
+                _ => (u64::MAX, Position(u64::MAX)),
+            };
             (former, task.session, task.request.seq)
         });
         self.collected
@@ -124,7 +129,7 @@ impl Recovery {
 
 fn operation_count(task: &Task) -> u32 {
     match &task.request.call {
-        Call::Batch { ops, .. } => u32::try_from(ops.len()).unwrap_or(u32::MAX),
+        Call::Batch { ops, .. } | Call::Ahead { ops, .. } => u32::try_from(ops.len()).unwrap_or(u32::MAX),
         _ => 1,
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use chiton_types::{Malformed, Put, SessionId, Take};
 use hashbrown::HashMap;
 
+use crate::engine::ahead::Numbers;
 use crate::engine::window::Window;
 
 /// Longest identity text, in bytes.
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     /// When its last message came.
     pub(crate) heard: Duration,
     pub(crate) window: Window,
+    /// Inode numbers that it may use by itself.
+    pub(crate) numbers: Numbers,
     /// Requests since it began or resumed.
     pub(crate) request_count: u64,
 }
@@ -71,6 +74,7 @@ impl Sessions {
             decouples: false,
             heard,
             window: Window::default(),
+            numbers: Numbers::default(),
             request_count: 0,
         };
         let before = self.by_id.insert(id, session);

@@ -80,7 +80,7 @@ impl Engine {
         Ok(is_volatile)
     }
 
-    fn is_volatile_inode(&mut self, ino: Ino) -> Result<bool, Stop> {
+    pub(super) fn is_volatile_inode(&mut self, ino: Ino) -> Result<bool, Stop> {
         if self.volatile.orphans.contains(&ino) {
             return Ok(true);
         }

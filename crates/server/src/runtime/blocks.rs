@@ -10,7 +10,8 @@ use crate::runtime::shared::Shared;
 
 impl Shared {
     /// Stores a block of the session, or of what it has decoupled. Durable at the latest when an event that names it is, or
-    /// a commit that was asked later is answered.
+    /// a commit that was asked for after
+    /// the answer is answered.
     pub(crate) fn put_block(
         &self,
         session: SessionId,
@@ -28,6 +29,11 @@ impl Shared {
             }
             Err(error) => Err(self.object_failure(&error)),
         }
+    }
+
+    /// True if no block that was put has still to be made durable.
+    pub(crate) fn blocks_are_safe(&self) -> bool {
+        self.blocks_safe.load(SeqCst) >= self.blocks_put.load(SeqCst)
     }
 
     /// Makes all blocks durable that clients have put: after a commit they need not keep them any more.

@@ -16,7 +16,9 @@ use chiton_world::{RealWorld, World};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::error::{FormatError, StartError};
-use crate::runtime::format::{FilesystemInfo, FormatOptions, INFO_FILE, format_stores, parse_info};
+use crate::runtime::format::{
+    FilesystemInfo, FormatOptions, INFO_FILE, format_stores, info_text, parse_info,
+};
 use crate::runtime::stores::Stores;
 
 /// What an interrupted format may have left.
@@ -91,7 +93,7 @@ pub(crate) fn format_bucket(
     let explain = bucket.s3.clone();
     let stores = bucket.stores();
     let info = format_stores(&stores, options, world)?;
-    let text = serde_json::to_string_pretty(&info).expect("plain values");
+    let text = info_text(&info);
     match objects.put_if_absent(INFO_FILE, text.as_bytes()) {
         Ok(true) => Ok(info),
         Ok(false) => Err(formatted()),

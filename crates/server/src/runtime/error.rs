@@ -41,6 +41,8 @@ pub enum StartError {
     NotFormatted(DataAddress),
     /// Something else is there.
     Foreign(DataAddress, String),
+    /// What says which file system it is cannot be read.
+    Damaged(DataAddress, String),
     /// It was written by a newer version.
     Newer {
         /// Where.
@@ -74,6 +76,10 @@ impl fmt::Display for StartError {
             StartError::Foreign(data, what) => {
                 write!(f, "{data} is no file system of ours: {what}")
             }
+            StartError::Damaged(data, what) => write!(
+                f,
+                "{data}: chiton.json is damaged, or not ours: {what}; it never changes: restore it from any backup of the file system"
+            ),
             StartError::Newer { data, found, known } => write!(
                 f,
                 "{} has format version {found}, this program knows {known}: use a newer program",

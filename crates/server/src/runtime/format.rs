@@ -56,6 +56,26 @@ pub struct FilesystemInfo {
     pub created: i64,
 }
 
+/// The text of a `chiton.json`.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    info: FilesystemInfo,
+    /// Of what stands before it, as [`checksum`] has it.
+    checksum: String,
+}
+
+/// CRC32C of the values as JSON in one line, in hexadecimal.
+fn checksum(info: &FilesystemInfo) -> String {
+    format!("{:08x}", crc32c::crc32c(&serde_json::to_vec(info).expect("plain values")))
+}
+
+/// What stands in `chiton.json`.
+pub(crate) fn info_text(info: &FilesystemInfo) -> String {
+    let stored = Stored { info: info.clone(), checksum: checksum(info) };
+    serde_json::to_string_pretty(&stored).expect("plain values")
+}
+
 /// Makes a new file system in the stores. They must be empty.
 pub(crate) fn format_stores(
     stores: &Stores,
@@ -119,7 +139,7 @@ pub(crate) fn format_dir(
     let stores = Stores::local(dir, FjallOptions::default()).map_err(FormatError::Failed)?;
     let info = format_stores(&stores, options, world)?;
     let new = dir.join("chiton.json.new");
-    let text = serde_json::to_string_pretty(&info).expect("plain values");
+    let text = info_text(&info);
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
@@ -154,17 +174,21 @@ pub(crate) fn parse_info(text: &[u8], data: &DataAddress) -> Result<FilesystemIn
     struct Version {
         version: u32,
     }
-    let foreign =
-        |e: serde_json::Error| StartError::Foreign(data.clone(), format!("its {INFO_FILE} is not ours: {e}"));
-    let Version { version } = serde_json::from_slice(text).map_err(foreign)?;
+    let damaged = |what: String| StartError::Damaged(data.clone(), what);
+    let unread = |e: serde_json::Error| damaged(e.to_string());
+    let Version { version } = serde_json::from_slice(text).map_err(unread)?;
     if version > VERSION {
         return Err(StartError::Newer { data: data.clone(), found: version, known: VERSION });
     }
-    let info: FilesystemInfo = serde_json::from_slice(text).map_err(foreign)?;
-    if info.shards == 0 {
-        return Err(StartError::Foreign(data.clone(), format!("it has {} shards", info.shards)));
+    let stored: Stored = serde_json::from_slice(text).map_err(unread)?;
+    let expected = checksum(&stored.info);
+    if stored.checksum != expected {
+        return Err(damaged(format!("its checksum is {}, that of its values {expected}", stored.checksum)));
     }
-    Ok(info)
+    if stored.info.shards == 0 {
+        return Err(damaged("0 shards".to_owned()));
+    }
+    Ok(stored.info)
 }
 
 #[cfg(test)]
@@ -192,8 +216,19 @@ mod tests {
             assert!(error.contains(expect), "{error}");
         };
         check("{\"version\": 9}", "version 9");
-        check("hello", "not ours");
-        check("{\"version\": 1, \"filesystem\": 1, \"shards\": 0, \"created\": 0}", "0 shards");
+        check("hello", "damaged");
+        check(&info_text(&FilesystemInfo { shards: 0, ..info.clone() }), "0 shards");
+        // Whatever byte is another: it is not read as if it were right.
+        let text = info_text(&info);
+        for (at, byte) in text.bytes().enumerate() {
+            for other in (0..8).map(|bit| byte ^ (1 << bit)) {
+                let mut bytes = text.clone().into_bytes();
+                bytes[at] = other;
+                fs::write(dir.join(INFO_FILE), bytes).expect("written");
+                // A blank may become another blank.
+                assert!(read_info(&dir).is_err() || byte.is_ascii_whitespace(), "byte {at} as {other}");
+            }
+        }
         fs::remove_file(dir.join(INFO_FILE)).expect("removed");
         assert!(matches!(read_info(&dir), Err(StartError::Foreign(..))));
         fs::write(dir.join("thesis.tex"), "precious").expect("written");

@@ -43,23 +43,19 @@ impl Shared {
                 next_tick = mono + TICK;
                 self.probe(&mut durable_before);
             }
-            if self.is_only_deferring() {
-                self.commits.pump_bell.wait(TICK);
-                continue;
-            }
             if is_tick {
                 self.refresh_disk();
-                let wanted = self.with_engine(|engine, m| {
+                let wanted = self.unless_only_deferring(|engine, m| {
                     engine.tick(m);
                     engine.durable_wanted()
                 });
-                if let Some(position) = wanted {
+                if let Some(position) = wanted.flatten() {
                     self.commits.engine_waits(position);
                     self.journal.request_commit();
                 }
             }
             if self.commits.engine_is_due(self.journal.durable()) {
-                self.with_engine(|engine, m| {
+                self.unless_only_deferring(|engine, m| {
                     engine.durable_advanced(m);
                     self.commits.engine_waits_only(engine.durable_wanted());
                 });
@@ -70,22 +66,22 @@ impl Shared {
         }
     }
 
-    /// Whether the only session makes files, and nobody waits for anything: then nothing is brought into memory for the
-    /// pump's sake.
-    fn is_only_deferring(&self) -> bool {
-        let engine = self.engine.lock_as_it_is();
-        engine.is_deferring() && !engine.is_ready() && engine.durable_wanted().is_none()
+    /// Calls the engine, but not while the only session makes files and nobody waits for anything: then nothing is
+    /// brought into memory for the pump's sake.
+    fn unless_only_deferring<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> Option<R> {
+        self.with_engine_if(|engine| !engine.is_deferring() || engine.is_ready() || engine.durable_wanted().is_some(), f)
     }
 
     /// Lets the engine's queues go on a little; false if there was nothing to do.
     pub(crate) fn pump_once(&self) -> bool {
-        let (asked, generation) = self.with_engine(|engine, m| {
+        let turn = self.unless_only_deferring(|engine, m| {
             let asked = match engine.run(m) {
                 Progress::Idle => Asked::Orphans(free_orphans(engine, m)),
                 progress => Asked::Requests(progress),
             };
             (asked, engine.namespace().generation())
         });
+        let Some((asked, generation)) = turn else { return false };
         match asked {
             Asked::Requests(Progress::Idle) | Asked::Orphans(Progress::Idle) => false,
             Asked::Requests(Progress::More) | Asked::Orphans(Progress::More) => true,
@@ -116,18 +112,18 @@ impl Shared {
                 self.refuse_commits();
             } else {
                 // Frames for which there was no room may go now.
-                self.with_engine(|engine, _| engine.room_changed());
+                self.with_engine_as_it_is(|engine, _| engine.room_changed());
             }
         }
     }
 
     fn refresh_disk(&self) {
         let Some(path) = self.objects_address.strip_prefix("local:") else {
-            return self.engine.lock().set_disk(BUCKET_BYTES, BUCKET_BYTES);
+            return self.engine.lock_as_it_is().set_disk(BUCKET_BYTES, BUCKET_BYTES);
         };
         if let Ok(stat) = rustix::fs::statvfs(path) {
             let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-            self.engine.lock().set_disk(bytes(stat.f_blocks), bytes(stat.f_bavail));
+            self.engine.lock_as_it_is().set_disk(bytes(stat.f_blocks), bytes(stat.f_bavail));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Rows are fetched without the engine's lock, taken in with the generation that was read with the request.
-//! - No thread waits for the durability of a client's commit.
+//! - No thread waits for the durability of a client's commit, and no serving thread for the object store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use chiton_types::{Cred, Position, Refusal, SessionId};
 use crate::engine::{Engine, Health, Moment, Step, Task};
 use crate::runtime::commits::Tidings;
 use crate::runtime::deliver::Parking;
+use crate::runtime::errands::Errand;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::shared::{Shared, Waiter};
 use crate::runtime::startup::EPOCH;
@@ -208,18 +209,32 @@ impl Shared {
 
     fn serve_outside(&self, session: SessionId, sender: &Sender, request: Request) {
         let (alive, position, m) = self.touch(session, &request);
-        let is_commit = matches!(request.call, Call::Commit { .. });
-        let alive = alive.and_then(|()| if is_commit { self.sync_blocks() } else { Ok(()) });
-        let result = match (alive, request.call) {
-            (Err(failure), _) => Err(failure),
-            (Ok(()), Call::Commit { .. }) => {
-                let reply = Reply { result: Ok(Answer::Done), ..empty_reply(request.id, &m) };
-                self.tell_when_durable(position, sender, Tidings::Reply(reply));
-                return;
+        let reply = empty_reply(request.id, &m);
+        if let Err(failure) = alive {
+            return send_all(sender, vec![Reply { result: Err(failure), ..reply }]);
+        }
+        if !matches!(request.call, Call::Commit { .. }) {
+            return self.send_on_errand(sender, Errand::Call(session, Box::new(request)));
+        }
+        if self.blocks_are_safe() {
+            return self.tell_when_durable(position, sender, Tidings::Reply(reply));
+        }
+        self.send_on_errand(sender, Errand::Commit(position, reply));
+    }
+
+    /// Does it, and answers.
+    pub(crate) fn run_errand(&self, sender: &Sender, errand: Errand) {
+        match errand {
+            Errand::Commit(position, reply) => match self.sync_blocks() {
+                Ok(()) => self.tell_when_durable(position, sender, Tidings::Reply(reply)),
+                Err(failure) => send_all(sender, vec![Reply { result: Err(failure), ..reply }]),
+            },
+            Errand::Call(session, request) => {
+                let Request { id, cred, call, .. } = *request;
+                let result = self.outside(session, &cred, call);
+                send_all(sender, vec![Reply { result, ..empty_reply(id, &self.moment()) }]);
             }
-            (Ok(()), call) => self.outside(session, &request.cred, call),
-        };
-        send_all(sender, vec![Reply { result, ..empty_reply(request.id, &m) }]);
+        }
     }
 
     /// A sign of life; where a commit ends.

@@ -1,5 +1,6 @@
 //! A running server.
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +14,7 @@ use chiton_world::thread::{self, JoinHandle};
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::{Bucket, bucket_info, format_bucket};
 use crate::runtime::embed::EmbeddedSession;
+use crate::runtime::errands;
 use crate::runtime::error::{FormatError, StartError};
 use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
 use crate::runtime::hold::Hold;
@@ -127,8 +129,9 @@ impl Server {
                 }
             }));
         }
-        let bodies: [(&str, Body); 2] =
-            [("chiton-pump", Shared::pump), ("chiton-checkpoint", Shared::checkpointer)];
+        let mut bodies: Vec<(&str, Body)> =
+            vec![("chiton-pump", Shared::pump), ("chiton-checkpoint", Shared::checkpointer)];
+        bodies.extend(iter::repeat_n(("chiton-errand", Shared::errand_thread as Body), errands::THREADS));
         Server::running(shared, hold, &bodies)
     }
 
@@ -218,6 +221,8 @@ impl Server {
     /// # Errors
     /// In words.
     pub fn tidy(&self) -> Result<(), String> {
+        // Whoever takes the lock finds nothing deferred after it.
+        drop(self.shared.engine.lock());
         while self.shared.pump_once() {}
         self.shared.checkpoint_now()?;
         self.shared.sweep_writers();
@@ -260,6 +265,7 @@ impl Server {
         self.shared.commits.pump_bell.ring();
         self.shared.checkpoint_bell.ring();
         self.shared.numbers_bell.ring();
+        self.shared.errands.stop();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 self.shared.log("a thread of the server panicked");

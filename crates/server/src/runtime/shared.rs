@@ -28,6 +28,7 @@ use crate::runtime::commits::Commits;
 use crate::runtime::decoupled::Base;
 use crate::runtime::deliver::{Channels, Parking};
 use crate::runtime::engine_lock::EngineLock;
+use crate::runtime::errands::Errands;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
@@ -67,6 +68,7 @@ pub(crate) struct Shared {
 
     pub(crate) waiters: Mutex<HashMap<Ticket, Waiter>>,
     pub(crate) commits: Arc<Commits>,
+    pub(crate) errands: Errands,
     pub(crate) channels: Channels,
     pub(crate) dead_writers: Mutex<Vec<(SessionId, Position)>>,
 
@@ -178,6 +180,7 @@ impl Shared {
             session_ids: SessionIds::new(parts.session_ids.0, parts.session_ids.1),
             waiters: Mutex::new(HashMap::new()),
             commits: Arc::default(),
+            errands: Errands::default(),
             channels: Channels::default(),
             dead_writers: Mutex::new(Vec::new()),
             health: AtomicU8::new(0),
@@ -291,6 +294,20 @@ impl Shared {
     pub(crate) fn with_engine_as_it_is<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
         let _fatal = Fatal::guard();
         self.use_engine(self.engine.lock_as_it_is(), f)
+    }
+
+    /// The same as [`Shared::with_engine`] if the engine is as `wanted` says, which looks at it as it is.
+    pub(crate) fn with_engine_if<R>(
+        &self,
+        wanted: impl FnOnce(&Engine) -> bool,
+        f: impl FnOnce(&mut Engine, &Moment) -> R,
+    ) -> Option<R> {
+        let _fatal = Fatal::guard();
+        let mut engine = self.engine.lock_as_it_is();
+        wanted(&engine).then(|| {
+            engine.settle_deferred();
+            self.use_engine(engine, f)
+        })
     }
 
     #[inline]

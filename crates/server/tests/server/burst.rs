@@ -1,13 +1,15 @@
 //! Many that connect at once, or while the disk stands still, keep nobody from being served.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
+use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_proto::{
     Address, Answer, Call, Channel, Connection, Hello, PROTOCOL_VERSION, Query, ServeOptions, Welcome,
 };
 use chiton_server::{Server, ServerOptions, Stores};
-use chiton_types::{Cred, Epoch, Ino, Seq, SessionId};
+use chiton_types::{BlockId, Cred, Epoch, Ino, Seq, SessionId};
 use chiton_world::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -15,17 +17,77 @@ use crate::rig::{Asks, Rig, eventually, figure, quiet, world};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A place on a disk that can stand still: whoever syncs waits until it goes on.
-struct Disk {
-    place: Arc<MemoryPlace>,
+/// Something that can stand still: whoever needs it waits until it goes on.
+#[derive(Default)]
+struct Motion {
     still: Mutex<bool>,
     goes_on: Condvar,
 }
 
-impl Disk {
+impl Motion {
     fn stand_still(&self, still: bool) {
         *self.still.lock() = still;
         self.goes_on.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut still = self.still.lock();
+        while *still {
+            self.goes_on.wait(&mut still);
+        }
+    }
+}
+
+/// A journal's place on a disk that can stand still: whoever syncs waits.
+struct Disk {
+    place: Arc<MemoryPlace>,
+    motion: Motion,
+}
+
+/// An object store that can stand still, for all but looking how large something is.
+struct Store {
+    objects: Arc<MemoryObjects>,
+    motion: Motion,
+}
+
+impl Objects for Store {
+    fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, ObjectError> {
+        self.motion.wait();
+        self.objects.get(key, range)
+    }
+
+    fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
+        self.motion.wait();
+        self.objects.read_into(key, offset, into)
+    }
+
+    fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        self.objects.size(key)
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
+        self.motion.wait();
+        self.objects.put(key, bytes)
+    }
+
+    fn put_if_absent(&self, key: &str, bytes: &[u8]) -> Result<bool, ObjectError> {
+        self.motion.wait();
+        self.objects.put_if_absent(key, bytes)
+    }
+
+    fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        self.motion.wait();
+        self.objects.delete(key)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
+        self.motion.wait();
+        self.objects.list(prefix, after, max)
+    }
+
+    fn sync(&self) -> Result<(), ObjectError> {
+        self.motion.wait();
+        self.objects.sync()
     }
 }
 
@@ -51,11 +113,7 @@ impl Place for Disk {
     }
 
     fn sync(&self, number: u64) -> Result<(), PlaceError> {
-        let mut still = self.still.lock();
-        while *still {
-            self.goes_on.wait(&mut still);
-        }
-        drop(still);
+        self.motion.wait();
         self.place.sync(number)
     }
 
@@ -66,14 +124,18 @@ impl Place for Disk {
 
 /// A server with one thread for all its clients.
 fn start(rig: &Rig, dir: &std::path::Path) -> (Arc<Server>, Arc<Disk>, Address) {
-    let disk = Arc::new(Disk { place: rig.place.clone(), still: Mutex::new(false), goes_on: Condvar::new() });
-    let stores = Stores { place: disk.clone(), ..rig.stores() };
+    let disk = Arc::new(Disk { place: rig.place.clone(), motion: Motion::default() });
+    let (server, address) = start_with(rig, dir, Stores { place: disk.clone(), ..rig.stores() });
+    (server, disk, address)
+}
+
+fn start_with(rig: &Rig, dir: &std::path::Path, stores: Stores) -> (Arc<Server>, Address) {
     let serve = ServeOptions { threads: 1, ..ServeOptions::default() };
     let server = Server::start_with(&rig.info, stores, ServerOptions { serve, ..quiet() }, world());
     let server = server.expect("starts");
     let address = Address::Unix(dir.join("socket"));
     let address = server.serve(std::slice::from_ref(&address)).expect("listens").remove(0);
-    (server, disk, address)
+    (server, address)
 }
 
 struct Client(Connection, SessionId);
@@ -119,7 +181,7 @@ fn who_connects_while_the_disk_stands_still_keeps_nobody_from_reading() {
     let reader = Client::connect(&address);
     let made = reader.create(Ino::ROOT, "f");
     reader.commit();
-    disk.stand_still(true);
+    disk.motion.stand_still(true);
     std::thread::scope(|scope| {
         let burst: Vec<_> = (0..50).map(|_| scope.spawn(|| Client::connect(&address))).collect();
         eventually("all have said hello", || figure(&server, "/sessions") == 51);
@@ -133,7 +195,7 @@ fn who_connects_while_the_disk_stands_still_keeps_nobody_from_reading() {
             burst.iter().all(|one| !one.is_finished()),
             "nobody is greeted before its session is durable"
         );
-        disk.stand_still(false);
+        disk.motion.stand_still(false);
         let mut sessions: Vec<u64> = burst
             .into_iter()
             .map(|one| {
@@ -146,6 +208,41 @@ fn who_connects_while_the_disk_stands_still_keeps_nobody_from_reading() {
         sessions.dedup();
         assert_eq!(sessions.len(), 50);
     });
+    server.shutdown().expect("ends");
+}
+
+/// A slow object store holds up who needs it, and nobody else at the same serving thread.
+#[test]
+fn who_stores_and_reads_content_while_the_object_store_stands_still_keeps_nobody_waiting() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let rig = Rig::new();
+    let store = Arc::new(Store { objects: rig.objects.clone(), motion: Motion::default() });
+    let (server, address) = start_with(&rig, tmp.path(), Stores { objects: store.clone(), ..rig.stores() });
+    let (reader, writer) = (Client::connect(&address), Client::connect(&address));
+    let made = reader.create(Ino::ROOT, "f");
+    let block = |number| BlockId { writer: writer.1.0, number };
+    let put = |number| {
+        let bytes = chiton_objects::encode_block(&[b"block"]);
+        writer.try_call(Call::PutBlock { block: block(number), bytes }).expect("stored")
+    };
+    put(1);
+    store.motion.stand_still(true);
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| writer.commit());
+        let get = scope
+            .spawn(|| writer.try_call(Call::GetBlock { block: block(1), offset: 0, len: 5 }).expect("read"));
+        let puts: Vec<_> = (2..20).map(|number| scope.spawn(move || put(number))).collect();
+        for _ in 0..100 {
+            assert_eq!(reader.lookup(Ino::ROOT, "f").0.map(|attr| attr.ino), Some(made));
+        }
+        reader.create(Ino::ROOT, "g");
+        assert!(!commit.is_finished() && !get.is_finished() && puts.iter().all(|put| !put.is_finished()));
+        store.motion.stand_still(false);
+        commit.join().expect("the block is durable");
+        assert!(matches!(get.join().expect("read"), Answer::Bytes(bytes) if bytes == b"block"));
+        puts.into_iter().for_each(|put| drop(put.join().expect("stored")));
+    });
+    // What waits when the server stops is answered or the connection ended; it does stop.
     server.shutdown().expect("ends");
 }
 

@@ -16,8 +16,8 @@ use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client that numbers its operations and decides itself what it sends again.
-struct Client {
-    connection: Connection,
+pub(crate) struct Client {
+    pub(crate) connection: Connection,
     session: SessionId,
     secret: u64,
 }
@@ -33,7 +33,7 @@ fn hello(channel: Channel, resume: Option<(SessionId, u64)>, resend_count: u32) 
     }
 }
 
-fn serve(server: &Server, dir: &Path) -> Address {
+pub(crate) fn serve(server: &Server, dir: &Path) -> Address {
     let address = Address::Unix(dir.join("socket"));
     server.serve(std::slice::from_ref(&address)).expect("listens").remove(0)
 }
@@ -50,21 +50,32 @@ impl Client {
         Ok(Client { connection, session, secret })
     }
 
-    fn new(address: &Address) -> Client {
+    pub(crate) fn new(address: &Address) -> Client {
         Client::open(address, None, 0).expect("connects")
     }
 
     /// Comes back on a new connection.
-    fn resume(&self, address: &Address, resend_count: u32) -> Client {
+    pub(crate) fn resume(&self, address: &Address, resend_count: u32) -> Client {
         Client::open(address, Some((self.session, self.secret)), resend_count).expect("resumes")
     }
 
-    fn request(&self, seq: u64, again: Option<Again>, call: Call) -> Request {
+    pub(crate) fn request(&self, seq: u64, again: Option<Again>, call: Call) -> Request {
         let id = self.connection.next_id();
         Request { id, seq: Seq(seq), settled: Seq(0), epoch: Epoch(1), again, cred: Cred::ROOT, call }
     }
 
-    fn numbered(&self, seq: u64, again: Option<Again>, op: Op) -> Result<(Position, Outcome), Failure> {
+    /// The connection on which it can be asked for leases.
+    pub(crate) fn recalls(&self, address: &Address) -> RecallChannel {
+        let hello = hello(Channel::Recall, Some((self.session, self.secret)), 0);
+        RecallChannel::open(address, &hello, TIMEOUT).expect("connects").0
+    }
+
+    pub(crate) fn numbered(
+        &self,
+        seq: u64,
+        again: Option<Again>,
+        op: Op,
+    ) -> Result<(Position, Outcome), Failure> {
         outcome(
             self.connection.call(&self.request(seq, again, Call::Op { op, open: false })).expect("answered"),
         )
@@ -95,7 +106,7 @@ fn again((position, outcome): &(Position, Outcome)) -> Option<Again> {
     })
 }
 
-fn never_answered() -> Option<Again> {
+pub(crate) fn never_answered() -> Option<Again> {
     Some(Again::default())
 }
 
@@ -328,15 +339,11 @@ fn recalls_reach_clients_on_their_second_connection() {
     let address = serve(&server, tmp.path());
     let (holder, other) = (Client::new(&address), Client::new(&address));
     let ino = holder.create(Ino::ROOT, "f");
-    let recalls = |c: &Client| {
-        let hello = hello(Channel::Recall, Some((c.session, c.secret)), 0);
-        RecallChannel::open(&address, &hello, TIMEOUT).expect("connects").0
-    };
     let lease = |c: &Client| c.try_call(Call::Lease { ino, mode: LeaseMode::Exclusive });
     // Without a recall connection a session is given no lease.
     let Ok(Answer::Lease { mode, .. }) = lease(&other) else { panic!("no answer") };
     assert_eq!(mode, LeaseMode::None);
-    let (channel, _never_answers) = (recalls(&holder), recalls(&other));
+    let (channel, _never_answers) = (holder.recalls(&address), other.recalls(&address));
     lease(&holder).expect("granted");
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|scope| {

@@ -3,6 +3,7 @@
 mod recovery;
 mod rig;
 
+mod ahead;
 mod blocks;
 mod burst;
 mod corruption;

@@ -56,6 +56,23 @@ impl Engine {
         }
     }
 
+    /// Whether a session would be told to decouple a directory before it makes something there.
+    pub(in crate::engine) fn must_decouple(
+        &mut self,
+        dir: Ino,
+        session: SessionId,
+        cred: &Cred,
+    ) -> Result<bool, Stop> {
+        if !self.may_have_to_decouple(session) {
+            return Ok(false);
+        }
+        match self.is_decoupled(dir, &Asker { session, cred }) {
+            Ok(()) => Ok(false),
+            Err(Stop::Fail(_)) => Ok(true),
+            Err(stop) => Err(stop),
+        }
+    }
+
     fn may_have_to_decouple(&self, session: SessionId) -> bool {
         self.ns.policy_version() > 0
             && !self.is_realm()

@@ -51,6 +51,8 @@ impl Engine {
             Call::SetLock { .. }
             | Call::Op { .. }
             | Call::Batch { .. }
+            | Call::Ahead { .. }
+            | Call::LeaseNames { .. }
             | Call::Commit { .. }
             | Call::Closed { .. }
             | Call::Reopen { .. }

@@ -1,0 +1,218 @@
+//! What a client answered by itself: operations on the names of a directory that it holds exclusively, told afterwards.
+//!
+//! ```text
+//!   client: LeaseNames(dir) ─▶ the lease, numbers for inodes        (nobody else holds anything on the directory)
+//!           create a ✓ create b ✓ …  ─ Ahead[a, b, …] ─▶ planned again, in order, with the number and the time that
+//!                                                        their callers were told
+//!   other:  lookup, create … in dir ─▶ recall ─▶ what was not told yet is, then the lease is given back ─▶ the answer
+//! ```
+//!
+//! Invariants:
+//! - An operation is planned like any other: a client that promised what cannot be is refused.
+//! - A number is used that was granted to this session and that it has not used; after a restart one that was reserved
+//!   before and bears no inode. So no number is used twice.
+//! - While there is no space what was promised is not refused, one by one: the client is told so for all, and asks again.
+
+use chiton_namespace::{Make, Op};
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold};
+use chiton_types::{Cred, Ino, Kind, Refusal, Seq, SessionId, access};
+
+use crate::engine::counters::kind_of_op;
+use crate::engine::driver::Asked;
+use crate::engine::parked::{Task, Wait};
+use crate::engine::sessions::Slot;
+use crate::engine::{Engine, Health, Moment, Stop};
+
+/// Most numbers that are granted at a time.
+const NUMBERS_MAX: u32 = 16_384;
+/// Most ranges of numbers that a session may have left: the oldest are forgotten.
+const RANGES_MAX: usize = 1_024;
+
+/// Inode numbers that a session may use by itself.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers(Vec<(Ino, Ino)>);
+
+impl Numbers {
+    fn grant(&mut self, first: Ino, end: Ino) {
+        if self.0.len() >= RANGES_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((first, end));
+    }
+
+    fn has(&self, ino: Ino) -> bool {
+        self.0.iter().any(|(next, end)| (*next..*end).contains(&ino))
+    }
+
+    /// A number is used: it, and those before it in its range, cannot be used again.
+    fn take(&mut self, ino: Ino) {
+        for (next, end) in &mut self.0 {
+            if (*next..*end).contains(&ino) {
+                *next = Ino(ino.0 + 1);
+            }
+        }
+        self.0.retain(|(next, end)| next < end);
+    }
+}
+
+impl Engine {
+    /// The names of a directory for one session, with numbers, if nothing is in the way; nobody is asked to give anything
+    /// up for it.
+    pub(super) fn lease_names(
+        &mut self,
+        dir: Ino,
+        numbers: u32,
+        (session, slot): (SessionId, Slot),
+        cred: &Cred,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        let attr = self.ns.attr(dir)?;
+        if attr.kind != Kind::Dir {
+            return Err(Refusal::NotDir.into());
+        }
+        self.ns.access(cred, dir, access::WRITE | access::EXEC)?;
+        let none = (Ino(0), Ino(0));
+        if !self.may_work_ahead(dir, session, cred, m)? {
+            return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
+        }
+        let count = u64::from(numbers.clamp(1, NUMBERS_MAX));
+        // Looked at first, and taken when all is decided.
+        if let Err(position) = self.inodes.offer(dir.shard(), m.durable) {
+            return Err(Stop::Wait(Wait::Durable(position)));
+        }
+        if !self.leases.grant_names(dir, slot, m.mono) {
+            return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
+        }
+        let (first, end) =
+            self.inodes.take_usable(dir.shard(), count, m.durable).expect("there was one a moment ago");
+        if let Some(counter_end) = self.inodes.wanted(dir.shard()) {
+            self.reserve(dir.shard(), counter_end);
+        }
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.numbers.grant(first, end);
+        }
+        self.leases.limit(m.mono);
+        Ok(Answer::Names { leased: true, attr, numbers: (first, end), now: m.now })
+    }
+
+    /// Whether what a client does in a directory may be answered before the server knows of it.
+    fn may_work_ahead(
+        &mut self,
+        dir: Ino,
+        session: SessionId,
+        cred: &Cred,
+        m: &Moment,
+    ) -> Result<bool, Stop> {
+        // Who dies with the server needs no numbers.
+        let lives_on = self.sessions.get(session).is_some_and(|session| !session.volatile);
+        if !lives_on || self.is_realm() || !self.resends.is_empty() || m.health != Health::Good {
+            return Ok(false);
+        }
+        if usize::from(dir.shard().0) >= self.inodes.shard_count() {
+            return Err(Refusal::Stale.into());
+        }
+        if self.ns.attr(dir)?.nlink == 0
+            || self.root_of(dir)?.is_some()
+            || self.answers_when_durable(dir)?
+            || (self.ns.policy_version() > 0 && self.is_volatile_inode(dir)?)
+        {
+            return Ok(false);
+        }
+        Ok(!self.must_decouple(dir, session, cred)?)
+    }
+
+    /// Carries out what was promised, from where it stopped.
+    pub(super) fn ahead(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        let request = &task.request;
+        let Call::Ahead { ops, told } = &request.call else { unreachable!("called for these only") };
+        if ops.len() > BATCH_OPS_MAX {
+            return Err(Failure::Malformed(format!("a batch has at most {BATCH_OPS_MAX} operations")).into());
+        }
+        if request.seq == Seq(0) {
+            return Err(Failure::Malformed("what was promised has numbers".into()).into());
+        }
+        if request.again.is_none() {
+            // The client asks once more, and tells its callers meanwhile.
+            self.may_change(m)?;
+        }
+        while let Some(op) = ops.get(task.results.len()) {
+            let at = task.results.len();
+            let told = told[at];
+            let asked = Asked {
+                session: task.session,
+                slot,
+                seq: Seq(request.seq.0.saturating_add(at as u64)),
+                again: request.again,
+                cred: &request.cred,
+                open: told.open,
+                leases: true,
+                told: Some(told),
+                op,
+            };
+            if !matches!(op, Op::Make { make: Make::File { .. }, .. }) {
+                task.results.push(Err(Failure::Refused(Refusal::NotPermitted)));
+                continue;
+            }
+            match self.operate(&asked, m) {
+                Ok(done) => {
+                    if let Some(session) = self.sessions.get_mut(task.session) {
+                        session.numbers.take(told.ino);
+                    }
+                    self.counters.count(kind_of_op(op));
+                    task.results.push(Ok((done.position, done.outcome)));
+                }
+                // It was answered before a crash: it waits until there is space.
+                Err(Stop::Fail(Failure::Refused(Refusal::NoSpace))) => return Err(Stop::Wait(Wait::Room)),
+                Err(Stop::Fail(failure)) => task.results.push(Err(failure)),
+                Err(stop) => return Err(stop),
+            }
+        }
+        let results = std::mem::take(&mut task.results).into_iter();
+        let Call::Ahead { told, .. } = &task.request.call else { unreachable!("as above") };
+        let with_lease = |(result, told): (Result<_, Failure>, &Foretold)| {
+            result.map(|(position, _)| (position, self.leases.mode(told.ino, slot)))
+        };
+        Ok(Answer::Ahead(results.zip(told).map(with_lease).collect()))
+    }
+
+    /// The number that the caller of an operation was told, if it may be used.
+    pub(super) fn offer_told(&mut self, asked: &Asked<'_>, told: Foretold) -> Result<Ino, Stop> {
+        let Op::Make { parent, .. } = asked.op else { return Err(Refusal::NotPermitted.into()) };
+        // What comes again was told under a lease that ended with the connection.
+        let may = asked.again.is_some() || self.leases.holds_names(*parent, asked.slot);
+        if !may || parent.shard() != told.ino.shard() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if self.sessions.get(asked.session).is_some_and(|session| session.numbers.has(told.ino)) {
+            return Ok(told.ino);
+        }
+        match self.offer_former(told.ino)? {
+            Some(ino) if asked.again.is_some() => Ok(ino),
+            _ => Err(Refusal::NotPermitted.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::ShardId;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_used_once_and_in_order() {
+        let ino = |counter| Ino::new(ShardId(3), counter);
+        let mut numbers = Numbers::default();
+        numbers.grant(ino(10), ino(20));
+        numbers.grant(ino(40), ino(41));
+        assert!(numbers.has(ino(10)) && numbers.has(ino(19)) && !numbers.has(ino(20)));
+        numbers.take(ino(12));
+        assert!(!numbers.has(ino(10)) && !numbers.has(ino(12)) && numbers.has(ino(13)));
+        numbers.take(ino(40));
+        assert!(!numbers.has(ino(40)) && numbers.has(ino(13)));
+        for n in 0..2 * RANGES_MAX as u64 {
+            numbers.grant(ino(100 + n), ino(101 + n));
+        }
+        assert_eq!(numbers.0.len(), RANGES_MAX);
+    }
+}

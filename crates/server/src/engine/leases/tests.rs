@@ -1,0 +1,227 @@
+//! Leases by themselves, without an engine.
+
+use super::*;
+use LeaseMode::{Exclusive, None as Nothing, Shared};
+
+const INO: Ino = Ino(7);
+const T: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_millis(250);
+const A: Slot = Slot(1);
+const B: Slot = Slot(2);
+const C: Slot = Slot(3);
+
+/// Three sessions, the first (with the universal lease) gone.
+fn three() -> Leases {
+    let mut l = Leases::new(100, REST);
+    for slot in [Slot(9), A, B, C] {
+        l.join(slot);
+    }
+    l.leave(Slot(9));
+    l
+}
+
+#[test]
+fn conflicts_and_what_is_recalled() {
+    // Holder A has `held`; B wants others to keep at most `keep`.
+    let check = |held, keep, expect: bool| {
+        let mut l = three();
+        assert_eq!(l.grant(INO, A, held, true, T), held);
+        assert_eq!(l.conflict(INO, B, keep, T), expect, "{held:?} {keep:?}");
+        assert_eq!(l.conflict(INO, B, keep, T), expect);
+        assert_eq!(l.outbox.len(), usize::from(expect), "asked once");
+        assert!(!l.conflict(INO, A, keep, T), "one's own lease is never in the way");
+        if expect {
+            assert_eq!(l.acknowledge(B, l.outbox[0].1.id), Option::None, "not B's to give back");
+            assert_eq!(l.acknowledge(A, l.outbox[0].1.id), Some(INO));
+            assert!(!l.conflict(INO, B, keep, T));
+            assert_eq!(l.mode(INO, A), keep);
+        }
+    };
+    check(Shared, Nothing, true);
+    check(Shared, Shared, false);
+    check(Exclusive, Shared, true);
+    check(Exclusive, Nothing, true);
+}
+
+#[test]
+fn grants() {
+    let mut l = three();
+    assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
+    assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
+    assert_eq!(l.grant(INO, A, Exclusive, true, T), Shared, "B reads");
+    assert!(l.conflict(INO, A, Nothing, T));
+    l.wait(INO);
+    assert_eq!(l.grant(INO, C, Shared, false, T), Nothing, "wanted by A");
+    assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "B is to give it back");
+    assert_eq!(l.acknowledge(B, 1), Some(INO));
+    l.wait_ended(INO);
+    assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
+    assert_eq!(l.grant(INO, B, Shared, false, T + REST), Nothing, "A is alone on it");
+    assert_eq!(l.len(), 1);
+}
+
+#[test]
+fn the_first_session_holds_everything_until_asked() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    assert!(l.is_alone(A));
+    assert_eq!(l.grant(INO, A, Shared, false, T), Exclusive);
+    l.join(B);
+    assert!(!l.is_alone(A));
+    assert_eq!(l.grant(INO, B, Shared, false, T), Nothing);
+    assert!(l.conflict(INO, B, Shared, T));
+    let id = l.outbox[0].1.id;
+    assert_eq!(l.acknowledge(A, id), Some(INO));
+    assert_eq!(l.mode(INO, A), Shared);
+    assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
+    assert_eq!(l.mode(Ino(8), A), Exclusive);
+    l.leave(A);
+    assert!(l.is_alone(B) && l.len() == 0);
+}
+
+#[test]
+fn what_the_first_session_gave_back_is_not_its_own_when_the_others_go() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.join(B);
+    for ino in [INO, Ino(8)] {
+        assert!(l.conflict(ino, B, Nothing, T));
+    }
+    assert_eq!(l.acknowledge(A, 1), Some(INO));
+    l.leave(B);
+    assert!(!l.is_alone(A), "it is still asked for the other");
+    assert_eq!(l.grant(INO, A, Shared, false, T + REST), Shared, "it holds what it is given");
+    l.join(C);
+    assert!(l.conflict(INO, C, Nothing, T), "and is asked for it again");
+    l.leave(C);
+    assert_eq!(l.acknowledge(A, 2), Some(Ino(8)));
+    assert_eq!(l.acknowledge(A, 3), Some(INO));
+    assert!(l.is_alone(A) && l.len() == 0);
+    // B's recalls do not reach it yet, so that it does not count among those who hold something.
+    assert!(l.conflict(INO, B, Nothing, T));
+    l.wait(INO);
+    assert_eq!(l.acknowledge(A, 4), Some(INO));
+    assert!(!l.conflict(INO, B, Nothing, T), "it gets its turn");
+    l.wait_ended(INO);
+    l.join(C);
+    assert!(l.conflict(Ino(8), C, Nothing, T));
+}
+
+#[test]
+fn who_comes_back_holds_nothing_until_all_are_back() {
+    let mut l = Leases::new(100, REST);
+    l.rejoin(A);
+    l.rejoin(B);
+    l.leave(A);
+    assert!(!l.is_alone(B), "what others send again would wait for it");
+    assert!(!l.conflict(INO, C, Nothing, T));
+    l.all_back();
+    assert!(l.is_alone(B));
+}
+
+#[test]
+fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.freeze(T);
+    assert!(l.recall_everything(T) && l.recall_everything(T));
+    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing })]);
+    let late = T * 60;
+    assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
+    assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
+    assert!(!l.recall_everything(late) && l.held(Nothing).is_empty());
+    assert_eq!(l.grant(INO, A, Shared, true, T), Nothing, "frozen");
+    l.thaw();
+    assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
+    assert_eq!(l.held(Nothing), [INO]);
+    assert_eq!(l.held(Shared), [], "who reads only");
+    l.decoupled(true);
+    assert!(!l.is_alone(A) && l.conflict(INO, Slot::SERVER, Nothing, T));
+    assert_eq!(l.acknowledge(A, 2), Some(INO));
+    l.leave(A);
+    l.join(B);
+    assert!(!l.is_alone(B), "while something is decoupled nobody holds everything");
+    l.decoupled(false);
+    assert!(l.is_alone(B));
+}
+
+#[test]
+fn who_holds_the_names_of_a_directory_is_asked_by_whoever_looks() {
+    let mut l = three();
+    assert!(l.grant_names(INO, A, T) && l.holds_names(INO, A));
+    assert!(!l.names_conflict(INO, A, T), "one's own");
+    assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "nobody else caches names");
+    assert_eq!(l.held(Shared), [INO]);
+    assert!(l.names_conflict(INO, B, T) && l.names_conflict(INO, C, T));
+    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: INO, keep: Shared })], "asked once");
+    assert!(!l.grant_names(INO, A, T), "it is to be given back");
+    assert_eq!(l.acknowledge(A, 1), Some(INO));
+    assert!(!l.names_conflict(INO, B, T) && !l.holds_names(INO, A));
+    assert_eq!(l.mode(INO, A), Shared, "names stay cached");
+    assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
+    assert!(!l.grant_names(INO, A, T), "B looks at it");
+    assert!(l.conflict(INO, A, Nothing, T));
+    assert_eq!(l.acknowledge(B, 2), Some(INO));
+    assert!(!l.grant_names(INO, A, T), "it was fought over a moment ago");
+    assert!(l.grant_names(INO, A, T + REST));
+    assert!(!l.names_taken(INO, A, T) && !l.names_taken(Ino(8), B, T));
+    assert_eq!(l.any_names_conflict(T)[..], [INO]);
+    assert!(l.names_taken(INO, B, T), "asked for more");
+    l.leave(A);
+    assert!(l.any_names_conflict(T).is_empty());
+}
+
+#[test]
+fn what_was_just_made_is_not_held_by_the_session_that_holds_everything() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.born(INO, A);
+    assert!(l.is_alone(A), "nothing to note");
+    l.join(B);
+    l.born(INO, B);
+    assert_eq!((l.mode(INO, A), l.mode(Ino(8), A)), (Nothing, Exclusive));
+    assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
+    assert!(l.grant_names(INO, B, T) && !l.grant_names(Ino(8), B, T));
+}
+
+#[test]
+fn the_names_of_one_who_was_alone_are_asked_back_too() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.set(INO, A, Nothing);
+    assert!(l.grant_names(INO, A, T) && l.grant_names(Ino(8), A, T));
+    l.join(B);
+    for ino in [INO, Ino(8)] {
+        assert!(l.names_conflict(ino, B, T) && l.conflict(ino, B, Nothing, T));
+    }
+    l.join(C);
+    assert!(l.grant_names(Ino(9), A, T), "nobody else has asked for it");
+    l.forget(Ino(9));
+    assert!(!l.names_conflict(Ino(9), B, T));
+    assert!(l.conflict(Ino(10), B, Nothing, T));
+    let last = l.outbox.last().expect("asked").1.id;
+    assert_eq!(l.acknowledge(A, last), Some(Ino(10)));
+    assert!(l.grant_names(Ino(10), B, T), "it was held as everything else, not used");
+}
+
+#[test]
+fn too_many_leases_recall_the_oldest() {
+    let mut l = Leases::new(3, REST);
+    for slot in [Slot(9), A, B] {
+        l.join(slot);
+    }
+    l.leave(Slot(9));
+    l.join(C);
+    l.universal = Option::None;
+    for n in 0..5 {
+        l.grant(Ino(n), A, Shared, false, T);
+    }
+    l.limit(T);
+    let recalled: Vec<Ino> = l.outbox.iter().map(|(_, r)| r.ino).collect();
+    assert_eq!(recalled, [Ino(0), Ino(1)]);
+    l.limit(T);
+    assert_eq!(l.outbox.len(), 2, "two are on their way back already");
+    assert_eq!(l.overdue(T * 2, T * 2), [A]);
+    l.leave(A);
+    assert_eq!(l.recall_count(), 0);
+}

@@ -1,0 +1,129 @@
+//! What clients answered by themselves: planned like anything else, with the numbers that they were granted, and after a
+//! crash before what nobody was answered.
+
+use std::time::Duration;
+
+use crate::exactly_once::{Client, never_answered, serve};
+use crate::rig::{Asks, Rig, file, make, quiet, session, unlink};
+use chiton_namespace::{Make, Op};
+use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode};
+use chiton_types::{Attr, Ino, Position, Refusal, Time};
+
+const LATER: Time = Time(1_900_000_000_000_000_000);
+
+fn lease(c: &Client, dir: Ino) -> (bool, Attr, (Ino, Ino)) {
+    match c.try_call(Call::LeaseNames { dir, numbers: 10 }) {
+        Ok(Answer::Names { leased, attr, numbers, .. }) => (leased, attr, numbers),
+        other => panic!("{other:?}"),
+    }
+}
+
+type Results = Vec<Result<(Position, LeaseMode), Failure>>;
+
+/// Tells what was made with these numbers.
+fn tell(c: &Client, seq: u64, again: Option<Again>, made: Vec<(Op, Ino)>) -> Result<Results, Failure> {
+    let (ops, inos): (Vec<Op>, Vec<Ino>) = made.into_iter().unzip();
+    let told = inos.into_iter().map(|ino| Foretold { ino, time: LATER, open: false }).collect();
+    let request = c.request(seq, again, Call::Ahead { ops, told });
+    match c.connection.call(&request).expect("answered").result? {
+        Answer::Ahead(results) => Ok(results),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refusals(results: Result<Results, Failure>) -> Vec<Option<Refusal>> {
+    let refusal = |result: Result<_, Failure>| match result {
+        Ok(_) => None,
+        Err(Failure::Refused(refusal)) => Some(refusal),
+        other => panic!("{other:?}"),
+    };
+    results.expect("answered").into_iter().map(refusal).collect()
+}
+
+#[test]
+fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let address = serve(&server, tmp.path());
+    let c = Client::new(&address);
+    let _recalls = c.recalls(&address);
+    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
+    let n = |ino: Ino, n: u64| Ino(ino.0 + n);
+    // Without a lease nothing is taken.
+    assert_eq!(
+        refusals(tell(&c, 2, None, vec![(file(dir, "a"), n(dir, 500))])),
+        [Some(Refusal::NotPermitted)]
+    );
+    let (leased, attr, (from, end)) = lease(&c, dir);
+    assert!(leased && attr.ino == dir && end.0 - from.0 == 10);
+    let results =
+        tell(&c, 3, None, vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]).expect("told");
+    assert!(results.iter().all(|result| matches!(result, Ok((_, LeaseMode::Exclusive)))), "{results:?}");
+    let made = c.lookup(dir, "b").0.expect("there");
+    assert_eq!((made.ino, made.ctime, made.btime), (n(from, 1), LATER, LATER));
+    // A name that is there; a number that is used, passed over, another's, of another shard; not a file.
+    let wrong = vec![
+        (file(dir, "a"), n(from, 2)),
+        (file(dir, "c"), from),
+        (file(dir, "c"), end),
+        (file(dir, "c"), Ino(7)),
+        (make(dir, "c", Make::Dir), n(from, 3)),
+        (unlink(dir, "a"), n(from, 3)),
+        (file(Ino::ROOT, "c"), n(from, 3)),
+        (file(dir, "c"), n(from, 5)),
+        (file(dir, "e"), n(from, 4)),
+    ];
+    let no = Some(Refusal::NotPermitted);
+    let expect = [Some(Refusal::Exists), no, no, no, no, no, no, None, no];
+    assert_eq!(refusals(tell(&c, 5, None, wrong)), expect);
+    // Said again it is not done again.
+    let again = tell(&c, 3, never_answered(), vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]);
+    assert_eq!(again.expect("told").len(), 2);
+    assert_eq!(c.list(dir, false).len(), 3);
+    // Who dies with the server gets no names.
+    let inside = session(&server);
+    let answer = inside.try_call(Call::LeaseNames { dir, numbers: 10 });
+    assert!(matches!(answer, Ok(Answer::Names { leased: false, .. })), "{answer:?}");
+    assert_eq!(
+        c.try_call(Call::LeaseNames { dir: from, numbers: 1 }),
+        Err(Failure::Refused(Refusal::NotDir))
+    );
+    server.shutdown().expect("ends");
+}
+
+#[test]
+fn after_a_crash_what_was_promised_comes_before_what_nobody_was_answered() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let mut rig = Rig::new();
+    let mut options = quiet();
+    options.journal.flush_interval = Duration::from_secs(3600);
+    (options.grace_ms, options.session_ms) = (60_000, 60_000);
+    let server = rig.start(options.clone());
+    let address = serve(&server, tmp.path());
+    // The other's session is the older one: by sessions alone, it would come first.
+    let (other, c) = (Client::new(&address), Client::new(&address));
+    let _recalls = c.recalls(&address);
+    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
+    let (leased, _, (from, _)) = lease(&c, dir);
+    assert!(leased);
+    c.commit();
+    rig.crash(&server);
+
+    let server = rig.start(options);
+    let address = serve(&server, tmp.path());
+    std::thread::scope(|scope| {
+        // He asked for the name and waited for the lease; it was answered to somebody before.
+        let other2 = other.resume(&address, 1);
+        let asks = scope.spawn(move || other2.numbered(1, never_answered(), file(dir, "f")));
+        let c2 = c.resume(&address, 2);
+        let known =
+            c2.request(1, never_answered(), Call::Op { op: make(Ino::ROOT, "d", Make::Dir), open: false });
+        c2.connection.send(&known);
+        c2.connection.flush();
+        assert_eq!(refusals(tell(&c2, 2, never_answered(), vec![(file(dir, "f"), from)])), [None]);
+        assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Exists)));
+        assert_eq!(c2.lookup(dir, "f").0.expect("there").ino, from);
+    });
+    server.shutdown().expect("ends");
+}
