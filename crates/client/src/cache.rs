@@ -88,6 +88,16 @@ impl Cache {
         }
     }
 
+    /// True if all names of a directory are known, and this one is not among them.
+    pub(crate) fn lacks(&self, dir: Ino, name: &Name) -> bool {
+        self.inner.lock().whole.lacks(dir, name)
+    }
+
+    /// True if all names of a directory are known.
+    pub(crate) fn is_whole(&self, dir: Ino) -> bool {
+        self.inner.lock().whole.knows(dir)
+    }
+
     /// Operations are about to be asked for. [`Cache::ended`] follows when they are answered.
     pub(crate) fn begins(&self, ops: &[Op]) {
         let mut inner = self.inner.lock();

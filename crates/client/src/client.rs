@@ -111,6 +111,7 @@ impl Client {
             timeout: options.timeout,
             kept_bytes_max: options.kept_bytes_max,
             decouples: options.decouples,
+            ahead: options.ahead_after.is_some(),
         };
         let (connected, welcome) = Connected::connect(dialer, connected_options, options.world.clone())?;
         let (filesystem, objects) = match welcome {
@@ -160,10 +161,16 @@ impl Client {
         filesystem: u64,
         options: ClientOptions,
     ) -> Client {
-        let core =
-            Arc::new(Core::new(options.world.clone(), service.is_embedded(), options.cache_entries_max));
+        let core = Core::new(
+            options.world.clone(),
+            service.is_embedded(),
+            options.cache_entries_max,
+            options.ahead_after,
+        );
+        let core = Arc::new(core);
         let service: Arc<dyn Service> = Arc::new(Observed { inner: service, core: core.clone() });
         let blocks = blocks.unwrap_or_else(|| Arc::new(ServerBlocks::new(service.clone())));
+        assert!(core.service.set(Arc::downgrade(&service)).is_ok(), "the service is set once");
         let files = Files::new(service.clone(), blocks, options.world, options.files);
         assert!(core.files.set(Arc::downgrade(&files)).is_ok(), "files are set once");
         let user = options.user.map(|(uid, gid, groups)| (uid, gid, groups.into()));
@@ -477,6 +484,14 @@ impl Client {
     /// Whether there is no connection to the server now.
     pub fn is_away(&self) -> bool {
         self.service.is_away()
+    }
+
+    /// Whether the server answers now; within a few seconds, whatever this client waits for.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn knock(&self) -> Result<(), String> {
+        self.service.knock()
     }
 
     /// What would be lost if client and server died now: bytes written and not handed over, and operations that are not

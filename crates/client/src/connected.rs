@@ -11,6 +11,7 @@
 //! Invariants:
 //! - The state's lock is never held while something is sent or received.
 //! - New calls wait until what must be sent again has been answered.
+//! - A call does not overtake promises that were made before it and that it may have to do with.
 //! - A reply that came over a connection that has been replaced meanwhile is not believed: its operation was
 //!   sent again, and that answer counts.
 
@@ -20,7 +21,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use chiton_proto::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
+use chiton_namespace::Op;
+use chiton_proto::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERSION, Request, Welcome};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
 use chiton_world::SharedWorld;
 use chiton_world::sync::{Condvar, Mutex};
@@ -30,8 +32,9 @@ use crate::asked::Asked;
 use crate::handler::HandlerSlot;
 use crate::link;
 use crate::recall_pool::RecallPool;
+use crate::sending;
 use crate::service::{CallError, Interrupted, Service, Underway};
-use crate::session::Session;
+use crate::session::{Behind, Session};
 use crate::wire::{Dialer, Wire};
 use crate::{CancelToken, ConnectError, Recalls};
 
@@ -49,6 +52,8 @@ pub(crate) struct ConnectedOptions {
     pub(crate) kept_bytes_max: usize,
     /// This client decouples subtrees whose policy asks for it.
     pub(crate) decouples: bool,
+    /// It may answer operations before the server knows of them.
+    pub(crate) ahead: bool,
 }
 
 /// The service.
@@ -67,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) changed: Condvar,
     /// For the link thread: it went down, the end.
     pub(crate) wanted: Condvar,
+    /// For the thread that sends promises: there is one, the link is up, the end.
+    pub(crate) sending: Condvar,
     pub(crate) recalls: Recalls,
     pub(crate) handler: HandlerSlot,
     pub(crate) pool: RecallPool,
@@ -96,6 +103,8 @@ pub(crate) struct State {
     pub(crate) asked_since: Option<Duration>,
     /// The client ends: since when, and how long a silent server is waited for.
     pub(crate) leaving: Option<(Duration, Duration)>,
+    /// Messages of promises with which fewer leases were given than is believed.
+    pub(crate) giving_up: usize,
 }
 
 /// A numbered call, and the connection to send it over.
@@ -155,9 +164,11 @@ impl Connected {
                 arriving: None,
                 asked_since: None,
                 leaving: None,
+                giving_up: 0,
             }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
+            sending: Condvar::new(),
             recalls: Recalls::default(),
             handler: HandlerSlot::default(),
             pool: RecallPool::default(),
@@ -168,7 +179,10 @@ impl Connected {
         });
         shared.heard(sent);
         shared.pool.listen(&shared, recall);
-        let threads = link::spawn(&shared);
+        let mut threads = link::spawn(&shared);
+        if shared.options.ahead {
+            threads.push(sending::spawn(&shared));
+        }
         Ok((Connected { shared, threads }, welcome))
     }
 
@@ -187,6 +201,7 @@ impl Drop for Connected {
         // A server that is stuck must not keep us.
         let (_, session_time) = self.shared.last_heard();
         self.leave(self.shared.options.timeout.map_or(session_time, |timeout| timeout.min(session_time)));
+        self.shared.keep_promises(None);
         let farewell = {
             let state = &mut *self.shared.state.lock();
             // The server closes the recall channel at the end of the session: the link thread must not come back.
@@ -255,6 +270,7 @@ impl Shared {
         }
         self.wake(&mut state);
         self.wanted.notify_all();
+        self.sending.notify_all();
         drop(state);
         self.pool.stop();
     }
@@ -290,12 +306,21 @@ impl Shared {
 
     /// The wire and the request for a call, when the link is up.
     pub(crate) fn issue(&self, cred: &Cred, call: Call) -> Result<Issued, Refusal> {
+        let behind = Behind::of(&call);
         let mut state = self.state.lock();
+        let (session, upto) = (state.session.id, state.session.last_seq());
         loop {
             if let Some(refusal) = self.wait_is_over(&state) {
                 return Err(refusal);
             }
-            if let Some(wire) = state.up.clone() {
+            let is_behind = session == state.session.id && state.session.is_behind(behind, upto);
+            if let (true, Some(refusal), Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. }) =
+                (is_behind, state.session.stuck(), &call)
+            {
+                // What changes nothing waits: it would not find what was promised.
+                return Err(refusal);
+            }
+            if let (false, Some(wire)) = (is_behind, state.up.clone()) {
                 let session = &mut state.session;
                 let closes = match closes_go_first(&call, session.closes_waiting()) {
                     true => session.take_closes(),
@@ -385,6 +410,14 @@ impl Service for Connected {
         }
     }
 
+    fn promise(&self, cred: &Cred, op: &Op, told: Foretold) -> bool {
+        self.shared.options.ahead && self.shared.promise(cred, op, told)
+    }
+
+    fn keep_promises(&self, dir: Option<Ino>) {
+        self.shared.keep_promises(dir);
+    }
+
     fn closed(&self, ino: Ino) {
         // The link thread looks for them each second.
         self.shared.state.lock().session.closed(ino);
@@ -418,6 +451,11 @@ impl Service for Connected {
 
     fn is_away(&self) -> bool {
         self.shared.state.lock().up.is_none()
+    }
+
+    fn knock(&self) -> Result<(), String> {
+        // A recall channel of no session is refused at once, whatever else the server does.
+        self.shared.dialer.dial_recall(&hello(&self.shared.options, Channel::Recall, None)).map(drop)
     }
 
     fn unsettled(&self) -> usize {

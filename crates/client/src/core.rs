@@ -8,6 +8,7 @@ use chiton_proto::{LeaseMode, Recall};
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_world::SharedWorld;
 
+use crate::ahead::Ahead;
 use crate::cache::{Cache, Since, narrows};
 use crate::data::Files;
 use crate::handler::Handler;
@@ -37,23 +38,35 @@ pub trait Invalidator: Send + Sync {
 /// See the module.
 pub(crate) struct Core {
     pub(crate) cache: Cache,
+    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) service: OnceLock<Weak<dyn Service>>,
     pub(crate) told: Told,
     pub(crate) files: OnceLock<Weak<Files>>,
     pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
     pub(crate) world: SharedWorld,
     pub(crate) embedded: bool,
+    /// What can be answered before the server knows of it is.
+    pub(crate) works_ahead: bool,
 }
 
 impl Core {
-    pub(crate) fn new(world: SharedWorld, embedded: bool, cache_entries_max: usize) -> Core {
+    pub(crate) fn new(
+        world: SharedWorld,
+        embedded: bool,
+        cache_entries_max: usize,
+        ahead_after: Option<u32>,
+    ) -> Core {
         Core {
             // The engine is as near as a cache.
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
+            ahead: Arc::new(Ahead::new(ahead_after.unwrap_or_default())),
+            service: OnceLock::new(),
             told: Told::new(1 << 20),
             files: OnceLock::new(),
             invalidator: OnceLock::new(),
             world,
             embedded,
+            works_ahead: ahead_after.is_some() && !embedded,
         }
     }
 
@@ -121,6 +134,14 @@ impl Core {
 
     /// Operations of our own were carried out, by one call.
     pub(crate) fn changed(&self, recalls: &Recalls, since: Since, done: &[(&Op, &Outcome, LeaseMode)]) {
+        let now = self.world.monotonic();
+        for (op, outcome, _) in done {
+            let changed = match op {
+                Op::SetAttr { ino, .. } => Some(*ino),
+                _ => outcome.gone.map(|gone| gone.ino),
+            };
+            changed.map(|ino| self.ahead.end(ino, now));
+        }
         self.cache.changed(recalls, since, done.iter().copied());
         for (op, outcome, _) in done {
             if let Op::SetAttr { ino, change } = op
@@ -153,6 +174,25 @@ impl Core {
         drop(chiton_world::thread::spawn("chiton-inval", work).expect("a thread can be started"));
     }
 
+    /// Ends what is done ahead in a directory (or everywhere), and returns when the server knows of all that was. True if
+    /// the names of that directory were held.
+    fn tell_promises(&self, ino: Ino) -> bool {
+        if !self.works_ahead {
+            return false;
+        }
+        let everything = ino == Recall::EVERYTHING;
+        let mut were_held = false;
+        if everything {
+            self.ahead.clear();
+        } else {
+            were_held = self.ahead.end(ino, self.world.monotonic());
+        }
+        if let Some(service) = self.service.get().and_then(Weak::upgrade) {
+            service.keep_promises((!everything).then_some(ino));
+        }
+        were_held
+    }
+
     fn files(&self) -> Option<Arc<Files>> {
         self.files.get()?.upgrade()
     }
@@ -176,10 +216,17 @@ fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::told::Taken
 
 impl Handler for Core {
     fn recall(&self, ino: Ino, keep: LeaseMode) {
+        let held_names = self.tell_promises(ino);
+        if !(held_names && keep == LeaseMode::Shared) {
+            self.weaken(ino, keep);
+        }
+    }
+
+    fn weaken(&self, ino: Ino, keep: LeaseMode) {
         if ino == Recall::EVERYTHING {
             // What is dirty is pushed file by file; the rest is only cached.
             for ino in self.files().into_iter().flat_map(|files| files.known()) {
-                self.recall(ino, LeaseMode::None);
+                self.weaken(ino, LeaseMode::None);
             }
             return self.void(false);
         }
@@ -202,6 +249,7 @@ impl Handler for Core {
     }
 
     fn void(&self, lost: bool) {
+        self.ahead.clear();
         self.cache.clear();
         if let Some(files) = self.files() {
             files.forget(lost);

@@ -9,6 +9,8 @@ use chiton_types::Ino;
 pub(crate) trait Handler: Send + Sync {
     /// Give up the lease on `ino`, but for `keep`. It is acknowledged when this returns. May call the service.
     fn recall(&self, ino: Ino, keep: LeaseMode);
+    /// The same of a lease that was thought to be stronger than it is: nobody waits for it.
+    fn weaken(&self, ino: Ino, keep: LeaseMode);
     /// All leases are void; with `lost` also what was buffered under them. Must not call the service, which
     /// waits for this to return.
     fn void(&self, lost: bool);

@@ -69,6 +69,7 @@ mod batch;
 mod path;
 mod pending;
 
+mod ahead;
 mod cache;
 mod core;
 mod generations;
@@ -87,6 +88,7 @@ mod held_locks;
 mod kept_blocks;
 mod link;
 mod recall_pool;
+mod sending;
 mod session;
 mod wire;
 

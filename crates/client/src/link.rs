@@ -232,8 +232,16 @@ fn resume_session(
     for (at, ongoing) in pending.into_iter().enumerate() {
         let resend = &resends[at];
         let reply = ongoing.wait().map_err(|_| Lost)?;
+        if reply.result == Err(Failure::Refused(Refusal::NotConnected)) {
+            // It stops: the next is told.
+            return Err(Lost);
+        }
         replies.push((resend.request.seq, reply.result));
-        counts_are_new |= matches!(resend.request.call, Call::Op { open: true, .. });
+        counts_are_new |= match &resend.request.call {
+            Call::Op { open, .. } => *open,
+            Call::Ahead { told, .. } => told.iter().any(|told| told.open),
+            _ => false,
+        };
         let last = resends.get(at + 1).is_none_or(|next| next.of.seq != resend.of.seq);
         if last {
             resolve(shared, &resend.of, std::mem::take(&mut replies), reply.durable);
@@ -288,5 +296,6 @@ fn go_up(shared: &Shared, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Los
     }
     state.up = Some(wire);
     shared.wake(&mut state);
+    shared.sending.notify_all();
     Ok(())
 }

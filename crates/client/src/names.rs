@@ -17,8 +17,18 @@ impl Client {
         open: bool,
     ) -> Result<(Outcome, LeaseMode, Since), Refusal> {
         let since = self.since();
+        let op = match self.operate_ahead(caller, op, open) {
+            Ok(outcome) => return Ok((outcome, LeaseMode::Exclusive, since)),
+            Err(op) => op,
+        };
+        let asked = made_in(&op);
         match self.ask(caller, Call::Op { op, open })? {
-            Answer::Op { outcome, lease, .. } => Ok((outcome, lease, since)),
+            Answer::Op { outcome, lease, .. } => {
+                if let Some(dir) = asked {
+                    self.core.ahead.made_asking(dir, &outcome);
+                }
+                Ok((outcome, lease, since))
+            }
             _ => Err(Refusal::Io),
         }
     }
@@ -148,6 +158,14 @@ impl Client {
         }
         let (outcome, lease, since) = self.operate(caller, Op::SetAttr { ino, change }, false)?;
         Ok(self.entry(since, None, outcome.attr.ok_or(Refusal::Io)?, lease))
+    }
+}
+
+/// The directory in which an operation makes a file.
+fn made_in(op: &Op) -> Option<Ino> {
+    match op {
+        Op::Make { parent, make: Make::File { .. }, .. } => Some(*parent),
+        _ => None,
     }
 }
 

@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_namespace::Op;
-use chiton_proto::{Answer, Call, LeaseMode};
+use chiton_proto::{Answer, Call, Foretold, LeaseMode};
 use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
 
 use crate::Recalls;
+use crate::ahead::Overturning;
 use crate::cache::Since;
 use crate::core::Core;
 use crate::service::{CallError, Service, Underway};
@@ -56,6 +57,7 @@ fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Resul
 
 impl Service for Observed {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let _overturning = self.core.ahead.overturn(&call);
         let ops = self.ops(&call);
         if ops.is_empty() {
             return self.inner.call(cred, call);
@@ -76,7 +78,16 @@ impl Service for Observed {
         self.inner.create_ahead(cred, parent, names, mode)
     }
 
+    fn promise(&self, cred: &Cred, op: &Op, told: Foretold) -> bool {
+        self.inner.promise(cred, op, told)
+    }
+
+    fn keep_promises(&self, dir: Option<Ino>) {
+        self.inner.keep_promises(dir);
+    }
+
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        let overturning = self.core.ahead.overturn(&call);
         let ops = self.ops(&call);
         self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());
@@ -90,6 +101,7 @@ impl Service for Observed {
             core: self.core.clone(),
             since,
             ops,
+            overturning,
         })
     }
 
@@ -138,6 +150,10 @@ impl Service for Observed {
         self.inner.is_away()
     }
 
+    fn knock(&self) -> Result<(), String> {
+        self.inner.knock()
+    }
+
     fn unsettled(&self) -> usize {
         self.inner.unsettled()
     }
@@ -158,6 +174,16 @@ struct Told {
     core: Arc<Core>,
     since: Since,
     ops: Vec<Op>,
+    overturning: Option<Overturning>,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if self.underway.is_some() {
+            // It may still be carried out, at any time.
+            std::mem::forget(self.overturning.take());
+        }
+    }
 }
 
 impl Future for Told {

@@ -25,6 +25,9 @@ pub struct ClientOptions {
     /// Subtrees whose policy says that a client decouples them are decoupled before something is changed there: calls
     /// are refused with [`chiton_types::Refusal::Undecoupled`] until then.
     pub decouples: bool,
+    /// After so many files that were made in a directory one by one, the next are made before the server knows of them, in
+    /// batches, while nobody else looks at the directory. `None`: each is asked for.
+    pub ahead_after: Option<u32>,
     /// File data.
     pub files: FilesOptions,
     /// The clock.
@@ -41,6 +44,7 @@ impl Default for ClientOptions {
             user: None,
             root: Ino::ROOT,
             decouples: false,
+            ahead_after: Some(2),
             files: FilesOptions::default(),
             world: std::sync::Arc::new(RealWorld),
         }

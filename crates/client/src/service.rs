@@ -35,7 +35,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{Answer, Call};
+use chiton_namespace::Op;
+use chiton_proto::{Answer, Call, Foretold};
 use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
 
 use crate::{CancelToken, Recalls};
@@ -81,6 +82,15 @@ pub trait Service: Send + Sync {
     fn create_ahead(&self, _cred: &Cred, _parent: Ino, _names: &[&[u8]], _mode: Mode) -> Vec<Attr> {
         Vec::new()
     }
+
+    /// Keeps an operation that the caller is told is carried out, to be sent soon: `told` says how. False if it cannot be
+    /// answered before it is asked for.
+    fn promise(&self, _cred: &Cred, _op: &Op, _told: Foretold) -> bool {
+        false
+    }
+
+    /// Returns when the server knows of all that was promised about names in a directory (`None`: everywhere).
+    fn keep_promises(&self, _dir: Option<Ino>) {}
 
     /// Asks without waiting: many calls of one thread may be under way, in order.
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
@@ -131,6 +141,14 @@ pub trait Service: Send + Sync {
     /// Whether there is no connection to the server now.
     fn is_away(&self) -> bool {
         false
+    }
+
+    /// Whether the server answers now, which a connection to one that is stuck does not tell; within a few seconds.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn knock(&self) -> Result<(), String> {
+        Ok(())
     }
 
     /// Operations that were answered and are not known to be durable, or have no answer yet.

@@ -24,6 +24,11 @@ use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
 
+mod ahead;
+
+pub(crate) use ahead::{Behind, disappointed};
+use ahead::{Promises, foretold};
+
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -44,6 +49,7 @@ pub(crate) struct Session {
     opens: BTreeMap<Ino, u32>,
     locks: HeldLocks,
     closes: Vec<Ino>,
+    promises: Promises,
     pub(crate) blocks: KeptBlocks,
 }
 
@@ -89,6 +95,7 @@ impl Session {
             opens: BTreeMap::new(),
             locks: HeldLocks::default(),
             closes: Vec::new(),
+            promises: Promises::default(),
             blocks: KeptBlocks::default(),
         }
     }
@@ -114,7 +121,7 @@ impl Session {
         let request =
             Arc::new(Request { id, seq, settled, epoch: self.epoch, again: None, cred: cred.clone(), call });
         if count > 0 {
-            let bytes = call_bytes(&request.call);
+            let bytes = call_bytes(ops(&request.call));
             self.kept_bytes += bytes;
             for (at, op) in ops(&request.call).iter().enumerate() {
                 self.blocks.asked(op, Seq(request.seq.0 + at as u64));
@@ -183,6 +190,15 @@ impl Session {
                     .collect();
                 answers.resize(ops.len(), None);
                 self.note(request.seq, answers);
+            }
+            (Call::Ahead { told, .. }, result) => {
+                let results = match result {
+                    Ok(Answer::Ahead(results)) => &results[..],
+                    _ => &[],
+                };
+                let answers = self.promises_answered(told, results);
+                self.note(request.seq, answers);
+                self.kept_promises(request);
             }
             (Call::Op { .. }, _) => self.note(request.seq, vec![None]),
             (Call::Batch { ops, .. }, _) => self.note(request.seq, vec![None; ops.len()]),
@@ -253,10 +269,13 @@ impl Session {
 
     /// The request that tells of the closes so far.
     pub(crate) fn take_closes(&mut self) -> Option<Arc<Request>> {
-        if self.closes.is_empty() {
+        // What the server has not made yet it cannot close.
+        let (later, inos) =
+            std::mem::take(&mut self.closes).into_iter().partition(|ino| self.is_promised(*ino));
+        self.closes = later;
+        if Vec::is_empty(&inos) {
             return None;
         }
-        let inos = std::mem::take(&mut self.closes);
         Some(self.issue(&Cred::ROOT, Call::Closed { inos }))
     }
 
@@ -282,6 +301,7 @@ impl Session {
 
     /// The session goes on over a new connection: what must be sent again, in order, before anything new.
     pub(crate) fn resume(&mut self, boot: u64, durable: Position) -> Vec<Resend> {
+        self.promises_resent();
         let restarted = boot != self.boot;
         self.boot = boot;
         if restarted {
@@ -315,19 +335,30 @@ impl Session {
         let mut lost = false;
         let mut waited_for = false;
         let mut opened = None;
+        let mut promised = None;
         let boot = self.boot;
         if let Some(kept) = self.find(of) {
             let before = std::mem::take(&mut kept.answers);
+            promised = matches!(kept.request.call, Call::Ahead { .. }).then(|| kept.request.clone());
+            let told = match &kept.request.call {
+                Call::Ahead { told, .. } => &told[..],
+                _ => &[],
+            };
             let ops = ops(&kept.request.call);
             let mut answers = Vec::with_capacity(ops.len());
             for (at, op) in ops.iter().enumerate() {
                 let result = results.get(at).and_then(Option::as_ref);
                 let first = before.get(at).copied().flatten();
                 // Answered with success before, refused now: acknowledged work is lost.
-                lost |= first.is_some() && result.is_none();
+                lost |= (first.is_some() || !told.is_empty()) && result.is_none();
                 // The first answer says where it belongs among the operations of all sessions, for ever.
                 answers.push(result.and_then(|(position, outcome)| {
-                    first.or_else(|| journalled(again(boot, op, *position, outcome)))
+                    first.or_else(|| {
+                        journalled(match told.get(at) {
+                            Some(told) => foretold(boot, told, *position),
+                            None => again(boot, op, *position, outcome),
+                        })
+                    })
                 }));
             }
             let positions = results.iter().flatten().map(|(position, _)| *position);
@@ -343,6 +374,9 @@ impl Session {
             kept.answers = answers;
             kept.current = true;
             waited_for = std::mem::take(&mut kept.waited_for);
+        }
+        if let Some(request) = promised {
+            self.kept_promises(&request);
         }
         if let Some(ino) = opened {
             *self.opens.entry(ino).or_default() += 1;
@@ -367,7 +401,12 @@ impl Session {
     pub(crate) fn expire(&mut self, next: Session) -> Vec<Seq> {
         let waited_for =
             self.kept.iter().filter(|kept| kept.waited_for).map(|kept| kept.request.seq).collect();
-        let lost = self.lost || self.kept.iter().any(|kept| kept.answers.iter().any(Option::is_some));
+        // What is lost of it is not sent again: its caller was answered.
+        let is_lost = |kept: &Kept| {
+            kept.answers.iter().any(Option::is_some)
+                || (kept.answers.is_empty() && matches!(kept.request.call, Call::Ahead { .. }))
+        };
+        let lost = self.lost || self.kept.iter().any(is_lost);
         let opens = std::mem::take(&mut self.opens);
         let next_id = self.next_id;
         *self = Session { lost, opens, next_id, ..next };
@@ -383,7 +422,7 @@ impl Session {
 fn ops(call: &Call) -> &[Op] {
     match call {
         Call::Op { op, .. } => std::slice::from_ref(op),
-        Call::Batch { ops, .. } => ops,
+        Call::Batch { ops, .. } | Call::Ahead { ops, .. } => ops,
         _ => &[],
     }
 }
@@ -416,7 +455,14 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
         out.push(Resend { request, of: original.clone() });
     };
     if kept.answers.is_empty() {
-        push(original.seq, Again::default(), original.call.clone());
+        let call = match original.call.clone() {
+            Call::Ahead { ops, mut told } => {
+                told.iter_mut().for_each(|told| told.open = opens.contains_key(&told.ino));
+                Call::Ahead { ops, told }
+            }
+            call => call,
+        };
+        push(original.seq, Again::default(), call);
         return;
     }
     for (at, (op, answer)) in ops(&original.call).iter().zip(&kept.answers).enumerate() {
@@ -443,10 +489,9 @@ fn header(of: &Request) -> Request {
 }
 
 /// About what a kept call takes in memory.
-fn call_bytes(call: &Call) -> usize {
+fn call_bytes(ops: &[Op]) -> usize {
     const FIXED: usize = 192;
-    ops(call)
-        .iter()
+    ops.iter()
         .map(|op| {
             FIXED
                 + match op {
@@ -477,6 +522,11 @@ pub(crate) fn assemble(
         match &result {
             Ok(Answer::Op { position, outcome, .. }) => {
                 results[(seq.0 - request.seq.0) as usize] = Some((*position, outcome.clone()));
+            }
+            Ok(Answer::Ahead(each)) => {
+                for (slot, one) in results.iter_mut().zip(each) {
+                    *slot = one.as_ref().ok().map(|(position, _)| (*position, Outcome::default()));
+                }
             }
             Ok(Answer::Batch(each)) => {
                 for (slot, one) in results.iter_mut().zip(each) {

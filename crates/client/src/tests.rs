@@ -2,5 +2,6 @@
 
 mod caching;
 mod fake_server;
+mod promises;
 mod resume;
 mod unchanged;

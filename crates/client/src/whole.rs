@@ -63,6 +63,11 @@ impl Whole {
         self.dirs.get(&dir).is_some_and(|names| !names.contains(&name.hash64()))
     }
 
+    /// Whether all names of a directory are known.
+    pub(crate) fn knows(&self, dir: Ino) -> bool {
+        self.dirs.contains_key(&dir)
+    }
+
     /// An operation is about to be asked for: call [`Whole::ended`] with the same when it is over.
     pub(crate) fn begins(&mut self, op: &Op) {
         let Some((dir, name)) = added(op) else { return };

@@ -170,7 +170,8 @@ fn main() {
     let server = Server::start(&dir.join("data"), ServerOptions::default(), world()).expect("started");
     let address: Address = format!("unix:{}", dir.join("socket").display()).parse().expect("an address");
     server.serve(std::slice::from_ref(&address)).expect("listening");
-    let client = Client::connect(&address, ClientOptions::default()).expect("connected");
+    let asking = ClientOptions { ahead_after: None, ..ClientOptions::default() };
+    let client = Client::connect(&address, asking).expect("connected");
     let strong = timed("rpcs, one in flight, over a Unix socket", few.len(), || one_by_one(&client, few));
     println!("{:44} {:>12.1}", "decoupled against rpcs, one by one", alone / strong);
     drop(client);

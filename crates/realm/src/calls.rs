@@ -124,8 +124,8 @@ impl ClaimCalls {
     }
 
     /// The directory that has a path below `root` for everybody, if there is one.
-    pub(crate) fn directory(&self, root: Ino, path: &str) -> Result<Option<Ino>, RealmError> {
-        let query = Query::Resolve { from: root, path: path.as_bytes().to_vec(), follow: false };
+    pub(crate) fn directory(&self, root: Ino, path: &[u8]) -> Result<Option<Ino>, RealmError> {
+        let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
         match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
             Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::Dir => Ok(Some(attr.ino)),
             Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),

@@ -130,8 +130,8 @@ impl Lives {
                 // Of what is new nobody else knows anything but its name.
                 let inode = (kind != ChangeKind::Created && kind != ChangeKind::Linked) || name.is_none();
                 let dir = (kind == ChangeKind::Created && life.is_dir).then_some(*ino);
-                let change = Change { path, kind, from: was };
-                rows.push(Row { change, name, inode: inode.then_some(*ino), dir, theirs: None });
+                let change = Change::new(&path, kind, was.as_deref());
+                rows.push(Row { change, path, name, inode: inode.then_some(*ino), dir, theirs: None });
             }
         }
         rows.sort_by(|a, b| a.change.cmp(&b.change));
@@ -174,6 +174,7 @@ impl Life {
 /// A change, and what the server is asked about it.
 struct Row {
     change: Change,
+    path: Vec<u8>,
     name: Option<Place>,
     inode: Option<Ino>,
     /// It is a new directory.
@@ -190,7 +191,7 @@ fn ask_all(calls: &ClaimCalls, root: Ino, rows: &mut [Row]) -> Result<(), RealmE
             ask(calls, some)?;
             for row in some.iter_mut() {
                 let (Some(dir), Some(SideVersion::Changed)) = (row.dir, row.theirs) else { continue };
-                if let Some(theirs) = calls.directory(root, &row.change.path)? {
+                if let Some(theirs) = calls.directory(root, &row.path)? {
                     twins.insert(dir, theirs);
                     row.theirs = None;
                 }
@@ -231,29 +232,28 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
 struct Paths<'a> {
     server: &'a Server,
     last_place: &'a HashMap<Ino, Place>,
-    known: HashMap<Ino, String>,
+    known: HashMap<Ino, Vec<u8>>,
 }
 
 impl Paths<'_> {
-    fn of_inode(&mut self, ino: Ino) -> String {
+    fn of_inode(&mut self, ino: Ino) -> Vec<u8> {
         if let Some(path) = self.known.get(&ino) {
             return path.clone();
         }
         let path = match self.server.path_of(ino) {
-            Some(path) => String::from_utf8_lossy(path.strip_prefix(b"/").unwrap_or(&path)).into_owned(),
+            Some(path) => path.strip_prefix(b"/").unwrap_or(&path).to_vec(),
             // It is gone: where it was last.
             None => match self.last_place.get(&ino).cloned() {
                 Some(place) => self.of_place(&place),
-                None => format!("(inode {ino})"),
+                None => format!("(inode {ino})").into_bytes(),
             },
         };
         self.known.insert(ino, path.clone());
         path
     }
 
-    fn of_place(&mut self, (dir, name): &Place) -> String {
+    fn of_place(&mut self, (dir, name): &Place) -> Vec<u8> {
         let above = self.of_inode(*dir);
-        let name = String::from_utf8_lossy(name.as_bytes());
-        if above.is_empty() { name.into_owned() } else { format!("{above}/{name}") }
+        if above.is_empty() { name.as_bytes().to_vec() } else { [&above, name.as_bytes()].join(&b'/') }
     }
 }

@@ -36,6 +36,7 @@ mod windows;
 
 mod error;
 mod options;
+mod quoted;
 mod report;
 
 pub use branches::{BRANCH_POLICY, Branch};

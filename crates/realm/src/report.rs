@@ -1,11 +1,14 @@
 //! What is told about decoupled subtrees: status, progress and outcome of merges, differences. For people as tables, for
 //! programs as JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use chiton_namespace::merge::{Conflict, Resolution};
 use comfy_table::{Table, presets};
 use serde::Serialize;
+
+use crate::quoted::{if_no_text, quoted};
 
 /// How far a merge is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -21,6 +24,9 @@ pub struct MergeProgress {
 pub struct ConflictLine {
     /// Where, from the subtree's root.
     pub path: String,
+    /// The same byte by byte, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<Vec<u8>>,
     /// What there was before.
     pub base: String,
     /// What was done here.
@@ -31,6 +37,9 @@ pub struct ConflictLine {
     pub resolution: String,
     /// The name under which theirs is now, beside ours.
     pub aside: Option<String>,
+    /// The same byte by byte, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aside_bytes: Option<Vec<u8>>,
 }
 
 impl From<&Conflict> for ConflictLine {
@@ -39,11 +48,13 @@ impl From<&Conflict> for ConflictLine {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ConflictLine {
             path: text(&conflict.path),
+            path_bytes: if_no_text(&conflict.path),
             base,
             ours,
             theirs,
             resolution: conflict.resolution.to_string(),
             aside: conflict.aside.as_ref().map(|name| text(name.as_bytes())),
+            aside_bytes: conflict.aside.as_ref().and_then(|name| if_no_text(name.as_bytes())),
         }
     }
 }
@@ -99,11 +110,13 @@ impl ConflictLine {
         };
         ConflictLine {
             path: change.path.clone(),
+            path_bytes: change.path_bytes.clone(),
             base: if is_new { "absent" } else { "present" }.to_owned(),
             ours: ours.to_owned(),
             theirs: theirs.to_owned(),
             resolution: Resolution::Aborted.to_string(),
             aside: None,
+            aside_bytes: None,
         }
     }
 }
@@ -169,6 +182,11 @@ impl fmt::Display for MergeReport {
     }
 }
 
+/// A path for people.
+fn shown<'a>(text: &'a str, bytes: Option<&'a Vec<u8>>) -> Cow<'a, str> {
+    quoted(bytes.map_or(text.as_bytes(), Vec::as_slice))
+}
+
 fn plain_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
@@ -178,11 +196,12 @@ fn plain_table(header: &[&str]) -> Table {
 fn conflicts_table(conflicts: &[ConflictLine]) -> Table {
     let mut table = plain_table(&["path", "before", "ours", "theirs", "outcome"]);
     for line in conflicts {
+        let path = shown(&line.path, line.path_bytes.as_ref());
         let outcome = match &line.aside {
-            Some(aside) => format!("{} ({aside})", line.resolution),
+            Some(aside) => format!("{} ({})", line.resolution, shown(aside, line.aside_bytes.as_ref())),
             None => line.resolution.clone(),
         };
-        table.add_row([&line.path, &line.base, &line.ours, &line.theirs, &outcome]);
+        table.add_row([&*path, &line.base, &line.ours, &line.theirs, &outcome]);
     }
     table
 }
@@ -276,6 +295,25 @@ pub struct Change {
     pub kind: ChangeKind,
     /// Where it was before, of what was renamed.
     pub from: Option<String>,
+    /// The path byte by byte, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<Vec<u8>>,
+    /// Where it was before byte by byte, if that is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_bytes: Option<Vec<u8>>,
+}
+
+impl Change {
+    pub(crate) fn new(path: &[u8], kind: ChangeKind, from: Option<&[u8]>) -> Change {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Change {
+            path: text(path),
+            kind,
+            from: from.map(text),
+            path_bytes: if_no_text(path),
+            from_bytes: from.and_then(if_no_text),
+        }
+    }
 }
 
 /// What others did to what was changed here.
@@ -304,21 +342,25 @@ impl fmt::Display for Diff {
         if self.changes.is_empty() {
             return write!(f, "nothing to merge");
         }
-        let mut table = plain_table(&["change", "path", "others"]);
+        // In the order of the changes.
+        let mut conflicts = self.conflicts.iter().peekable();
         for change in &self.changes {
-            let others = self.conflicts.iter().find(|(ours, _)| ours == change).map(|(_, theirs)| theirs);
-            let path = match &change.from {
-                Some(from) => format!("{from} → {}", change.path),
-                None => change.path.clone(),
-            };
-            let others = match others {
-                None => "",
-                Some(SideVersion::Changed) => "changed it too",
-                Some(SideVersion::Removed) => "removed it",
-            };
-            table.add_row([word(change.kind).to_owned(), path, others.to_owned()]);
+            let path = shown(&change.path, change.path_bytes.as_ref());
+            write!(f, "{:<11} ", word(change.kind))?;
+            if let Some(from) = &change.from {
+                write!(f, "{} → ", shown(from, change.from_bytes.as_ref()))?;
+            }
+            writeln!(
+                f,
+                "{path}{}",
+                match conflicts.next_if(|(ours, _)| ours == change) {
+                    None => "",
+                    Some((_, SideVersion::Changed)) => "   (others changed it too)",
+                    Some((_, SideVersion::Removed)) => "   (others removed it)",
+                }
+            )?;
         }
-        write!(f, "{table}\n{} changes, {} conflicts", self.changes.len(), self.conflicts.len())
+        write!(f, "{} changes, {} conflicts", self.changes.len(), self.conflicts.len())
     }
 }
 

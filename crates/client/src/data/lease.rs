@@ -75,11 +75,12 @@ impl Files {
             inner.acquiring = false;
             file.notify();
             match answer? {
-                Answer::Lease { mode: granted, attr } if granted >= mode => {
-                    if inner.recalls == recalls {
+                Answer::Lease { mode: granted, attr } => {
+                    if granted >= mode && inner.recalls == recalls {
                         inner.grant(granted, attr);
                         return Ok(inner);
                     }
+                    // Recalled meanwhile, or not given for a moment: while somebody takes a subtree for himself nobody is.
                     drop(inner);
                     voided = PAUSE_MS_LOG2_MAX.min(voided + 1);
                     chiton_world::thread::sleep(Duration::from_micros(

@@ -21,6 +21,7 @@ fn connect(server: &FakeServer) -> Connected {
         timeout: None,
         kept_bytes_max: 1 << 20,
         decouples: false,
+        ahead: false,
     };
     Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("the fake accepts").0
 }
@@ -101,13 +102,22 @@ fn blocks_that_a_restart_lost_are_put_again_before_what_may_name_them() {
     assert_eq!(fake.blocks.keys().map(|block| block.number).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
+/// A client that keeps little.
+fn forgetful(server: &FakeServer) -> Connected {
+    let options = ConnectedOptions {
+        identity: "test".into(),
+        timeout: None,
+        kept_bytes_max: 2_000,
+        decouples: false,
+        ahead: false,
+    };
+    Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepted").0
+}
+
 #[test]
 fn blocks_that_are_kept_are_bounded_by_commits() {
     let server = FakeServer::default();
-    let options =
-        ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000, decouples: false };
-    let client =
-        Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepts").0;
+    let client = forgetful(&server);
     for number in 1..=20 {
         put(&client, number);
     }
@@ -179,6 +189,8 @@ fn closes_wait_for_company_and_opens_are_declared_again() {
 fn recalls_reach_the_handler_before_they_are_acknowledged() {
     struct Log(Mutex<Vec<(Ino, LeaseMode)>>);
     impl Handler for Log {
+        fn weaken(&self, _: Ino, _: LeaseMode) {}
+
         fn recall(&self, ino: Ino, keep: LeaseMode) {
             self.0.lock().push((ino, keep));
         }
@@ -205,10 +217,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
 #[test]
 fn memory_for_what_is_not_durable_is_bounded() {
     let server = FakeServer::default();
-    let options =
-        ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max: 2_000, decouples: false };
-    let client =
-        Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepted").0;
+    let client = forgetful(&server);
     for n in 0..100 {
         create(&client, &format!("f{n}"), false).expect("made");
         let fake = server.0.lock();

@@ -1,5 +1,6 @@
 //! Clients of a real server: in its process, over its socket, and over its death.
 
 mod agree;
+mod ahead;
 mod restarts;
 mod site;

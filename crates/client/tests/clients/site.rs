@@ -65,6 +65,11 @@ impl Site {
 
     /// A client at the other end of a socket.
     pub(crate) fn connected(&self) -> Client {
-        Client::connect(&self.address(), ClientOptions::default()).expect("connected")
+        self.connected_with(ClientOptions::default())
+    }
+
+    /// The same, of a certain kind.
+    pub(crate) fn connected_with(&self, options: ClientOptions) -> Client {
+        Client::connect(&self.address(), options).expect("connected")
     }
 }

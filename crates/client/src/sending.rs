@@ -1,0 +1,151 @@
+//! Sends promises: one message at a time, with all that was promised while the one before was under way.
+//!
+//! ```text
+//!   promise ─┐                      ┌─ promise ─ promise ─ promise ─┐
+//!            ▼                      ▼                               ▼
+//!         [ one ] ── under way ── answered ── [ those three ] ── under way ── …
+//! ```
+//!
+//! Invariants:
+//! - A lease that the server does not give with what was promised is given up here before a recall of the directory
+//!   is acknowledged: nobody else finds the file earlier.
+//! - A server that is silent is promised for no longer than [`AGE_MAX`], and not more than [`PROMISES_MAX`]: who asks
+//!   for more waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_namespace::Op;
+use chiton_proto::{Failure, Foretold, LeaseMode, Reply, Request};
+use chiton_types::{Cred, Ino};
+use chiton_world::thread::{self, JoinHandle};
+
+use crate::connected::{Shared, State};
+use crate::session::{Behind, disappointed};
+
+/// Oldest promise beside which another may be made.
+const AGE_MAX: Duration = Duration::from_secs(1);
+/// Most promises that the server has not answered.
+const PROMISES_MAX: usize = 8_192;
+/// A server that does not take promises now is asked again so often.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Starts the thread; it ends when `shared` stops.
+pub(crate) fn spawn(shared: &Arc<Shared>) -> JoinHandle {
+    let shared = shared.clone();
+    thread::spawn("chiton-ahead", move || run(&shared)).expect("a thread can be started")
+}
+
+fn run(shared: &Arc<Shared>) {
+    let mut state = shared.state.lock();
+    let mut paused = false;
+    while !state.stopping {
+        if state.session.stuck().is_some() && !std::mem::replace(&mut paused, true) {
+            shared.sending.wait_for(&mut state, AGAIN_AFTER);
+            continue;
+        }
+        paused = false;
+        let next = state.up.clone().and_then(|wire| Some((wire, state.session.next_promises()?)));
+        let Some((wire, request)) = next else {
+            shared.sending.wait(&mut state);
+            continue;
+        };
+        let generation = state.generation;
+        drop(state);
+        let sent = shared.world.monotonic();
+        let reply = wire.call(&request);
+        state = shared.state.lock();
+        match reply {
+            Ok(reply) if state.generation == generation => {
+                if reply.result == Err(Failure::SessionGone) {
+                    drop(state);
+                    shared.lost(generation);
+                } else {
+                    shared.heard(sent);
+                    let weaker = take(&mut state, &request, &reply);
+                    shared.wake(&mut state);
+                    drop(state);
+                    if !weaker.is_empty() {
+                        // What is written to these is pushed, behind promises that this thread is to send.
+                        let shared = shared.clone();
+                        let body = move || give_up(&shared, weaker);
+                        drop(thread::spawn("chiton-give-up", body).expect("a thread can be started"));
+                    }
+                }
+            }
+            // It is sent again by the link thread.
+            Ok(_) => drop(state),
+            Err(_) => {
+                drop(state);
+                shared.lost(generation);
+            }
+        }
+        state = shared.state.lock();
+    }
+}
+
+/// Takes note of a reply. Returns inodes on which there is a weaker lease than was believed; who gives leases back waits
+/// until that is seen to.
+fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, LeaseMode)> {
+    match &reply.result {
+        Err(Failure::Refused(refusal)) => {
+            state.session.put_back(request, *refusal);
+            return Vec::new();
+        }
+        Err(failure) => eprintln!("chiton: the server does not take what was answered here: {failure:?}"),
+        Ok(_) => {}
+    }
+    let weaker = reply.result.as_ref().map(|answer| disappointed(request, answer)).unwrap_or_default();
+    state.session.answered(request, reply);
+    state.giving_up += usize::from(!weaker.is_empty());
+    weaker
+}
+
+fn give_up(shared: &Arc<Shared>, weaker: Vec<(Ino, LeaseMode)>) {
+    for (ino, keep) in weaker {
+        shared.recalls.note(ino);
+        if let Some(handler) = shared.handler.get() {
+            handler.weaken(ino, keep);
+        }
+    }
+    let mut state = shared.state.lock();
+    state.giving_up -= 1;
+    shared.wake(&mut state);
+}
+
+impl Shared {
+    /// Keeps an operation that is answered here, to be sent. False if it must be asked for as always.
+    pub(crate) fn promise(&self, cred: &Cred, op: &Op, told: Foretold) -> bool {
+        let now = self.world.monotonic();
+        let mut state = self.state.lock();
+        let (count, since) = state.session.promises();
+        if state.up.is_none()
+            || state.stopping
+            || state.leaving.is_some()
+            || state.session.stuck().is_some()
+            || count >= PROMISES_MAX
+            || since.is_some_and(|since| now.saturating_sub(since) >= AGE_MAX)
+            || state.session.kept_bytes() > self.options.kept_bytes_max
+        {
+            return false;
+        }
+        state.session.promise(cred, op.clone(), told, now);
+        drop(state);
+        self.sending.notify_one();
+        true
+    }
+
+    /// Returns when the server has answered all promises about names in a directory (`None`: all there are), or the
+    /// session they were made in is over.
+    pub(crate) fn keep_promises(&self, dir: Option<Ino>) {
+        let mut state = self.state.lock();
+        let (id, upto) = (state.session.id, state.session.last_seq());
+        let behind = dir.map_or(Behind::All, Behind::Inode);
+        while !state.stopping
+            && state.session.id == id
+            && (state.session.is_behind(behind, upto) || state.giving_up > 0)
+        {
+            self.wait(&mut state);
+        }
+    }
+}

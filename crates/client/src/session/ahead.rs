@@ -1,0 +1,268 @@
+//! Promises: operations that were answered here before the server knew of them. They are numbered and kept like all
+//! others, so that whatever happens to the server they come to it in order and once.
+//!
+//! ```text
+//!   promise ─▶ kept (a message that grows) ─ next_promises ─▶ sent ─ answered ─▶ as any answered operation
+//!                    └───────────── a new connection: sent again with all that has no answer ─────────┘
+//! ```
+//!
+//! Invariants:
+//! - Messages of promises are sent one after the other: they are answered in their order.
+//! - A promise that the server refuses, or that goes with its session, is lost work: the next commit says so.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_namespace::Op;
+use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
+use chiton_types::{Cred, Ino, Position, Refusal, Seq};
+use hashbrown::{HashMap, HashSet};
+
+use super::{Kept, Session, call_bytes, journalled};
+
+/// Most promises in one message.
+const MESSAGE_PROMISES: usize = 1_000;
+
+/// Promises that the server has not answered.
+#[derive(Default)]
+pub(super) struct Promises {
+    /// First numbers of their messages, and when the first of each was made.
+    waiting: VecDeque<(Seq, Duration)>,
+    /// The last of these messages, which are to be sent.
+    unsent: VecDeque<Seq>,
+    /// Of these the one that more can be added to.
+    open: Option<Seq>,
+    /// Directories whose names they change, and how many each.
+    dirs: HashMap<Ino, usize>,
+    inodes: HashSet<Ino>,
+    count: usize,
+    /// Why the server does not take them now.
+    stuck: Option<Refusal>,
+}
+
+/// Which promises a call must not overtake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// None.
+    Nothing,
+    /// Those about an inode, or about names in it.
+    Inode(Ino),
+    /// All that were made before.
+    All,
+}
+
+impl Behind {
+    /// Of a call.
+    pub(crate) fn of(call: &Call) -> Behind {
+        match call {
+            // What changes something, and what promises something of all that was answered.
+            Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. } | Call::Realm(_) => Behind::All,
+            // What they find may be a directory with promises.
+            Call::Query(Query::Lookup { .. } | Query::Resolve { .. } | Query::ReadDir { .. }) => Behind::All,
+            Call::Query(
+                Query::GetAttr { ino }
+                | Query::Open { ino, .. }
+                | Query::Access { ino, .. }
+                | Query::ReadLink { ino }
+                | Query::GetXattr { ino, .. }
+                | Query::ListXattr { ino }
+                | Query::Map { ino, .. },
+            )
+            | Call::Lease { ino, .. } => Behind::Inode(*ino),
+            Call::SetLock { lock, .. } | Call::GetLock { lock } => Behind::Inode(lock.ino),
+            // Closes of what is promised are held back: see `Session::take_closes`.
+            Call::Closed { .. } | Call::Reopen { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => {
+                Behind::Nothing
+            }
+            Call::Query(Query::StatFs)
+            | Call::CancelLock { .. }
+            | Call::PutBlock { .. }
+            | Call::GetBlock { .. }
+            | Call::Admin { .. }
+            | Call::Ping
+            | Call::Bye => Behind::Nothing,
+        }
+    }
+}
+
+impl Session {
+    /// Keeps an operation whose caller is answered now.
+    pub(crate) fn promise(&mut self, cred: &Cred, op: Op, told: Foretold, now: Duration) {
+        if told.open {
+            *self.opens.entry(told.ino).or_default() += 1;
+        }
+        let promises = &mut self.promises;
+        if let Some(dir) = dir_of(&op) {
+            *promises.dirs.entry(dir).or_default() += 1;
+        }
+        promises.inodes.insert(told.ino);
+        promises.count += 1;
+        let is_open = self.kept.back().is_some_and(|kept| {
+            promises.open == Some(kept.request.seq)
+                && kept.count < MESSAGE_PROMISES as u64
+                && kept.request.cred == *cred
+        });
+        if !is_open {
+            self.begin_message(cred, now);
+        }
+        let kept = self.kept.back_mut().expect("there is one now");
+        let bytes = call_bytes(std::slice::from_ref(&op));
+        let request = Arc::get_mut(&mut kept.request).expect("what is not sent is nobody else's");
+        let Call::Ahead { ops, told: all } = &mut request.call else {
+            unreachable!("what waits to be sent are promises")
+        };
+        ops.push(op);
+        all.push(told);
+        kept.count += 1;
+        kept.bytes += bytes;
+        self.kept_bytes += bytes;
+        self.next_seq += 1;
+    }
+
+    fn begin_message(&mut self, cred: &Cred, now: Duration) {
+        let seq = Seq(self.next_seq);
+        let settled = self.settled();
+        let call = Call::Ahead { ops: Vec::new(), told: Vec::new() };
+        let request = Request {
+            id: self.next_id,
+            seq,
+            settled,
+            epoch: self.epoch,
+            again: None,
+            cred: cred.clone(),
+            call,
+        };
+        self.next_id += 1;
+        self.kept.push_back(Kept {
+            request: Arc::new(request),
+            count: 0,
+            bytes: 0,
+            answers: Vec::new(),
+            last: Position(0),
+            current: false,
+            waited_for: false,
+        });
+        self.promises.waiting.push_back((seq, now));
+        self.promises.unsent.push_back(seq);
+        self.promises.open = Some(seq);
+    }
+
+    /// The next message of promises to be sent. It is closed.
+    pub(crate) fn next_promises(&mut self) -> Option<Arc<Request>> {
+        let seq = self.promises.unsent.pop_front()?;
+        if self.promises.open == Some(seq) {
+            self.promises.open = None;
+        }
+        self.find(seq).map(|kept| kept.request.clone())
+    }
+
+    /// The server does not take a message of promises now: it is to be sent once more, the same.
+    pub(crate) fn put_back(&mut self, request: &Request, why: Refusal) {
+        if self.promises.waiting.iter().any(|(seq, _)| *seq == request.seq) {
+            self.promises.stuck = Some(why);
+            self.promises.unsent.push_front(request.seq);
+        }
+    }
+
+    /// Why the server does not take promises now.
+    pub(crate) fn stuck(&self) -> Option<Refusal> {
+        self.promises.stuck
+    }
+
+    /// How many promises the server has not answered, and when the oldest was made.
+    pub(crate) fn promises(&self) -> (usize, Option<Duration>) {
+        (self.promises.count, self.promises.waiting.front().map(|(_, since)| *since))
+    }
+
+    /// The last number that is used.
+    pub(crate) fn last_seq(&self) -> Seq {
+        Seq(self.next_seq - 1)
+    }
+
+    /// Whether promises with numbers up to `upto` are not answered that a call must not overtake.
+    pub(crate) fn is_behind(&self, behind: Behind, upto: Seq) -> bool {
+        let promises = &self.promises;
+        let concerns = match behind {
+            Behind::Nothing => false,
+            Behind::All => true,
+            Behind::Inode(ino) => promises.dirs.contains_key(&ino) || promises.inodes.contains(&ino),
+        };
+        concerns && promises.waiting.front().is_some_and(|(seq, _)| *seq <= upto)
+    }
+
+    /// A message of promises is answered, or answered again.
+    pub(super) fn kept_promises(&mut self, request: &Request) {
+        let promises = &mut self.promises;
+        let Some(at) = promises.waiting.iter().position(|(seq, _)| *seq == request.seq) else { return };
+        promises.waiting.remove(at);
+        promises.unsent.retain(|seq| *seq != request.seq);
+        promises.stuck = None;
+        let Call::Ahead { ops, told } = &request.call else { return };
+        for (op, told) in ops.iter().zip(told) {
+            promises.count -= 1;
+            promises.inodes.remove(&told.ino);
+            let Some(dir) = dir_of(op) else { continue };
+            if let Some(count) = promises.dirs.get_mut(&dir) {
+                *count -= 1;
+                if *count == 0 {
+                    promises.dirs.remove(&dir);
+                }
+            }
+        }
+    }
+
+    /// A new connection: what was not sent is sent again with the rest.
+    pub(super) fn promises_resent(&mut self) {
+        self.promises.unsent.clear();
+        self.promises.open = None;
+        self.promises.stuck = None;
+    }
+
+    /// Whether the making of an inode is promised, and not answered.
+    pub(super) fn is_promised(&self, ino: Ino) -> bool {
+        self.promises.inodes.contains(&ino)
+    }
+
+    /// What is kept of the results of promises. A refused one is lost.
+    pub(super) fn promises_answered(
+        &mut self,
+        told: &[Foretold],
+        results: &[Result<(Position, LeaseMode), Failure>],
+    ) -> Vec<Option<Again>> {
+        let mut answers = Vec::with_capacity(told.len());
+        for (at, told) in told.iter().enumerate() {
+            let position =
+                results.get(at).and_then(|result| result.as_ref().ok()).map(|(position, _)| *position);
+            self.lost |= position.is_none();
+            answers.push(position.and_then(|position| journalled(foretold(self.boot, told, position))));
+        }
+        answers
+    }
+}
+
+/// Where and how a promise took effect.
+pub(super) fn foretold(boot: u64, told: &Foretold, position: Position) -> Again {
+    Again { boot, position, ino: told.ino, time: told.time }
+}
+
+/// The directory whose names an operation changes.
+fn dir_of(op: &Op) -> Option<Ino> {
+    match op {
+        Op::Make { parent, .. } => Some(*parent),
+        _ => None,
+    }
+}
+
+/// Of the promises in a message that was answered: inodes on which the lease is not what the client believes to have, with
+/// what it has, and those that were refused.
+pub(crate) fn disappointed(request: &Request, answer: &Answer) -> Vec<(Ino, LeaseMode)> {
+    let (Call::Ahead { told, .. }, Answer::Ahead(results)) = (&request.call, answer) else {
+        return Vec::new();
+    };
+    let weaker = |(told, result): (&Foretold, &Result<(Position, LeaseMode), Failure>)| {
+        let lease = result.as_ref().map_or(LeaseMode::None, |(_, lease)| *lease);
+        (lease < chiton_proto::LeaseMode::Exclusive).then_some((told.ino, lease))
+    };
+    told.iter().zip(results).filter_map(weaker).collect()
+}

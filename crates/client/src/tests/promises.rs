@@ -1,0 +1,166 @@
+//! What was answered before the server knew of it, in a session: sent in order and once, told when it is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_namespace::{Make, Op, Outcome};
+use chiton_proto::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
+use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+
+use crate::session::{Behind, Session};
+
+const NOW: Duration = Duration::from_secs(5);
+const DIR: Ino = Ino(9);
+
+fn new() -> Session {
+    Session::new(SessionId(1), 7, 1, Position(0))
+}
+
+fn file(n: u64) -> Op {
+    let name = Name::try_from(format!("f{n}").as_str()).expect("a name");
+    Op::Make { parent: DIR, name, make: Make::File { content: Vec::new() }, mode: Mode(0o644) }
+}
+
+fn promise(session: &mut Session, n: u64, open: bool) {
+    let told = Foretold { ino: Ino(100 + n), time: Time(n as i64), open };
+    session.promise(&Cred::ROOT, file(n), told, NOW);
+}
+
+fn inos(call: &Call) -> Vec<u64> {
+    match call {
+        Call::Ahead { told, .. } => told.iter().map(|told| told.ino.0 - 100).collect(),
+        _ => panic!("no promises: {call:?}"),
+    }
+}
+
+fn reply(request: &Request, positions: &[Option<u64>], durable: u64) -> Reply {
+    let result = |position: &Option<u64>| {
+        let done = position.map(|position| (Position(position), LeaseMode::Exclusive));
+        done.ok_or(Failure::Refused(Refusal::Exists))
+    };
+    Reply {
+        id: request.id,
+        epoch: Epoch(1),
+        durable: Position(durable),
+        result: Ok(Answer::Ahead(positions.iter().map(result).collect())),
+    }
+}
+
+fn sent(session: &mut Session) -> Arc<Request> {
+    session.next_promises().expect("there is something to send")
+}
+
+#[test]
+fn a_message_takes_what_was_promised_until_it_is_sent_and_is_followed_by_the_next() {
+    let mut session = new();
+    (1..=2).for_each(|n| promise(&mut session, n, false));
+    let first = sent(&mut session);
+    (3..=5).for_each(|n| promise(&mut session, n, false));
+    assert_eq!((first.seq, inos(&first.call)), (Seq(1), vec![1, 2]));
+    // What is asked meanwhile has the next number, and parts what is promised before and after.
+    assert_eq!(session.issue(&Cred::ROOT, Call::Op { op: file(50), open: false }).seq, Seq(6));
+    promise(&mut session, 6, false);
+    assert_eq!(session.promises(), (6, Some(NOW)));
+    let upto = session.last_seq();
+    let behind = |session: &Session| {
+        [Behind::All, Behind::Inode(DIR), Behind::Inode(Ino(101)), Behind::Inode(Ino(8)), Behind::Nothing]
+            .map(|behind| session.is_behind(behind, upto))
+    };
+    assert_eq!(behind(&session), [true, true, true, false, false]);
+    session.answered(&first, &reply(&first, &[Some(10), Some(11)], 0));
+    assert_eq!(behind(&session), [true, true, false, false, false]);
+    assert!(!session.is_behind(Behind::All, Seq(2)), "those before are answered");
+    let (second, third) = (sent(&mut session), sent(&mut session));
+    assert_eq!((second.seq, inos(&second.call)), (Seq(3), vec![3, 4, 5]));
+    assert_eq!((third.seq, inos(&third.call)), (Seq(7), vec![6]));
+    assert!(session.next_promises().is_none());
+    // Another user's go in another message.
+    promise(&mut session, 7, false);
+    let told = Foretold { ino: Ino(108), ..Foretold::default() };
+    session.promise(&Cred::new(5, 5, &[]), file(8), told, NOW);
+    assert_eq!([sent(&mut session), sent(&mut session)].map(|request| request.cred.uid), [0, 5]);
+}
+
+#[test]
+fn what_the_server_does_not_take_now_is_sent_again_as_it_was() {
+    let mut session = new();
+    promise(&mut session, 1, false);
+    let first = sent(&mut session);
+    promise(&mut session, 2, false);
+    session.put_back(&first, Refusal::NoSpace);
+    assert_eq!(session.stuck(), Some(Refusal::NoSpace));
+    assert_eq!(sent(&mut session), first, "nothing is added to what may be carried out in part");
+    session.answered(&first, &reply(&first, &[Some(10)], 0));
+    assert_eq!((session.stuck(), inos(&sent(&mut session).call)), (None, vec![2]));
+}
+
+#[test]
+fn after_a_restart_promises_are_sent_again_with_the_rest_and_as_they_were_told() {
+    let mut session = new();
+    (1..=2).for_each(|n| promise(&mut session, n, n == 2));
+    let first = sent(&mut session);
+    session.answered(&first, &reply(&first, &[Some(10), Some(11)], 10));
+    promise(&mut session, 3, true);
+    sent(&mut session);
+    (4..=5).for_each(|n| promise(&mut session, n, true));
+    session.closed(Ino(105));
+    assert_eq!(session.resend_count(), 5);
+    let resends = session.resume(2, Position(10));
+    assert!(session.next_promises().is_none(), "all are sent again");
+    let opened = |call: &Call| match call {
+        Call::Ahead { told, .. } => told.iter().map(|told| (told.ino.0 - 100, told.open)).collect::<Vec<_>>(),
+        Call::Op { open, .. } => vec![(0, *open)],
+        _ => panic!("{call:?}"),
+    };
+    let calls: Vec<_> = resends.iter().map(|resend| opened(&resend.request.call)).collect();
+    // What was answered comes one by one; what has been closed since is not opened again.
+    assert_eq!(calls, [vec![(0, false)], vec![(0, true)], vec![(3, true)], vec![(4, true), (5, false)]]);
+    let again = resends[1].request.again.expect("sent again");
+    assert_eq!((again.position, again.ino, again.time), (Position(11), Ino(102), Time(2)));
+    let done = |positions: &[u64]| -> Vec<Option<(Position, Outcome)>> {
+        positions.iter().map(|position| Some((Position(*position), Outcome::default()))).collect()
+    };
+    assert!(session.is_behind(Behind::Inode(DIR), session.last_seq()));
+    session.resent(Seq(1), &done(&[12, 13]), Position(10));
+    session.resent(Seq(3), &done(&[14]), Position(10));
+    session.resent(Seq(4), &done(&[15, 16]), Position(16));
+    assert!(!session.is_behind(Behind::All, session.last_seq()));
+    assert_eq!((session.kept_count(), session.take_lost()), (0, false));
+}
+
+#[test]
+fn a_promise_that_cannot_be_kept_is_told_to_the_next_commit() {
+    // Refused.
+    let mut session = new();
+    (1..=2).for_each(|n| promise(&mut session, n, false));
+    let request = sent(&mut session);
+    session.answered(&request, &reply(&request, &[Some(10), None], 10));
+    assert!(session.take_lost() && !session.take_lost());
+    assert_eq!(session.kept_count(), 0);
+    // Refused when it is sent again.
+    promise(&mut session, 3, false);
+    sent(&mut session);
+    session.resume(2, Position(10));
+    session.resent(Seq(3), &[None], Position(10));
+    assert!(session.take_lost());
+    // Gone with the session.
+    promise(&mut session, 4, false);
+    let next = Session::new(SessionId(2), 7, 2, Position(10));
+    assert_eq!(session.expire(next), [], "nobody waits for the answer");
+    assert!(session.take_lost());
+    assert_eq!(session.promises(), (0, None));
+}
+
+#[test]
+fn what_is_not_made_yet_is_not_closed() {
+    let mut session = new();
+    (1..=2).for_each(|n| promise(&mut session, n, true));
+    let request = sent(&mut session);
+    promise(&mut session, 3, true);
+    [101, 103].into_iter().for_each(|ino| session.closed(Ino(ino)));
+    assert!(session.take_closes().is_none());
+    session.answered(&request, &reply(&request, &[Some(10), Some(11)], 0));
+    let closes = session.take_closes().expect("the first is made");
+    assert_eq!(closes.call, Call::Closed { inos: vec![Ino(101)] });
+    assert_eq!(session.closes_waiting(), 1);
+}

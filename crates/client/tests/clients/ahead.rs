@@ -1,0 +1,250 @@
+//! "An exclusive lease on a directory lets it create there without waiting, in batches, under strong consistency, until
+//! someone else comes": what is made ahead is there for whoever looks, in order, once, whatever happens to the server.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_types::{Ino, Mode, Refusal};
+
+use crate::site::Site;
+
+const FILES: usize = 400;
+
+/// How often the server has done something of this kind.
+fn count(client: &Client, kind: &str) -> u64 {
+    let status = client.admin("status").expect("status");
+    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    status["operations"][kind].as_u64().unwrap_or(0)
+}
+
+fn make(client: &Client, dir: &str, names: std::ops::Range<usize>) -> BTreeMap<String, Ino> {
+    let each = names.map(|n| format!("{dir}/f{n}"));
+    each.map(|path| {
+        let attr = client.create_file(&path, path.as_bytes()).expect("made");
+        (path, attr.ino)
+    })
+    .collect()
+}
+
+fn check(client: &Client, told: &BTreeMap<String, Ino>) {
+    for (path, ino) in told {
+        assert_eq!(client.stat(path).map(|attr| attr.ino), Ok(*ino), "{path}");
+        assert_eq!(client.read_file(path), Ok(path.clone().into_bytes()), "{path}");
+    }
+}
+
+#[test]
+fn files_of_one_directory_are_made_in_batches_and_there_for_whoever_looks() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    client.mkdir_all("/dir").expect("made");
+    let told = make(&client, "/dir", 0..FILES);
+    // The other looks at once: the names, their number, what is in them.
+    assert_eq!(other.list("/dir").expect("listed").len(), FILES);
+    assert_eq!(other.stat("/dir").expect("there").size, 32 * FILES as u64);
+    check(&other, &told);
+    check(&client, &told);
+    assert_eq!(count(&other, "make_file"), FILES as u64, "each once");
+    let messages = count(&other, "ahead");
+    assert!(messages > 0 && count(&other, "lease_names") > 0, "the lease was used");
+    assert_eq!(client.create_file("/dir/f7", b"").map(drop), Err(Refusal::Exists));
+    assert_eq!(other.create_file("/dir/f7", b"").map(drop), Err(Refusal::Exists));
+}
+
+#[test]
+fn who_does_not_want_it_asks_for_each_file() {
+    let site = Site::new();
+    let client = site.connected_with(ClientOptions { ahead_after: None, ..ClientOptions::default() });
+    client.mkdir_all("/dir").expect("made");
+    check(&client, &make(&client, "/dir", 0..20));
+    assert_eq!((count(&client, "ahead"), count(&client, "lease_names")), (0, 0));
+}
+
+#[test]
+fn two_that_make_files_in_one_directory_see_each_others() {
+    let site = Site::new();
+    let clients = [site.connected(), site.connected()];
+    clients[0].mkdir_all("/dir").expect("made");
+    // Of each name, one makes it.
+    let names = 0..FILES;
+    let made: Vec<usize> = thread::scope(|scope| {
+        let work = |who: usize| {
+            let (client, names) = (&clients[who], names.clone());
+            scope.spawn(move || {
+                let each = names.filter(|n| {
+                    let path = format!("/dir/f{}", if who == 0 { *n } else { FILES - 1 - n });
+                    match client.create_file(&path, path.as_bytes()) {
+                        Ok(_) => true,
+                        Err(refusal) => {
+                            assert_eq!(refusal, Refusal::Exists);
+                            // What is there is there for him, too.
+                            assert_eq!(client.read_file(&path), Ok(path.into_bytes()));
+                            false
+                        }
+                    }
+                });
+                each.count()
+            })
+        };
+        let works = [work(0), work(1)];
+        works.map(|work| work.join().expect("no panic")).into_iter().collect()
+    });
+    assert_eq!(made.iter().sum::<usize>(), FILES, "each name is made once");
+    assert_eq!(clients[1].list("/dir").expect("listed").len(), FILES);
+}
+
+#[test]
+fn what_was_answered_is_there_for_whoever_removes_or_moves_it() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    // In a directory each, since who was disturbed asks for a while.
+    for n in 0..60 {
+        let dir = format!("/dir{n}");
+        let ino = client.mkdir_all(&dir).expect("made").ino;
+        make(&client, &dir, 0..10);
+        // By handle, as a kernel asks that knows the directory: nothing else looks at it before.
+        let (caller, how) = (other.caller(), chiton_namespace::RenameHow::Replace);
+        match n % 4 {
+            0 => other.unlink(&caller, ino, b"f9").expect("there"),
+            1 => other.rename(&caller, ino, b"f9", ino, b"moved", how).expect("there"),
+            2 => {
+                let made = other.mkdir(&caller, ino, b"f9", Mode(0o755)).map(drop);
+                assert_eq!(made, Err(Refusal::Exists));
+            }
+            _ => assert_eq!(other.remove(&dir).map(drop), Err(Refusal::NotEmpty)),
+        }
+        let left = client.list(&dir).expect("listed").len();
+        assert_eq!(left, if n % 4 == 0 { 9 } else { 10 }, "{dir}");
+    }
+    assert!(count(&other, "ahead") >= 60, "the lease was used in each");
+}
+
+#[test]
+fn what_depends_on_what_was_made_comes_after_it() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    let dir = client.mkdir_all("/dir").expect("made").ino;
+    let caller = client.caller();
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
+    for n in 0..60 {
+        let name = format!("f{n}");
+        let (entry, fh) = client.create(&caller, dir, name.as_bytes(), Mode(0o640), flags).expect("made");
+        client.write(&caller, fh, 0, name.as_bytes()).expect("written");
+        client.release(fh).expect("closed");
+        let path = format!("/dir/{name}");
+        match n % 6 {
+            0 => client.rename_path(&path, format!("/dir/g{n}")).expect("moved"),
+            1 => client.remove(&path).expect("removed"),
+            2 => drop(client.link(&caller, entry.attr.ino, dir, format!("g{n}").as_bytes()).expect("linked")),
+            3 => assert_eq!(other.read_file(&path), Ok(name.clone().into_bytes())),
+            _ => {}
+        }
+    }
+    let list = |client: &Client| {
+        let listed = client.list("/dir").expect("listed").into_iter();
+        let attrs = listed.map(|entry| (entry.name, entry.entry.expect("asked for").attr));
+        attrs.collect::<Vec<_>>()
+    };
+    let listed = list(&other);
+    assert_eq!(listed.len(), 60);
+    assert_eq!(list(&client), listed);
+    // A directory that is removed takes nothing more.
+    client.mkdir_all("/dir/sub").expect("made");
+    make(&client, "/dir/sub", 0..5);
+    let sub = client.stat("/dir/sub").expect("there").ino;
+    for n in 0..5 {
+        client.remove(format!("/dir/sub/f{n}")).expect("removed");
+    }
+    client.remove("/dir/sub").expect("removed");
+    let late = client.create(&caller, sub, b"late", Mode(0o644), flags).map(drop);
+    assert!(matches!(late, Err(Refusal::NotFound | Refusal::Stale)), "{late:?}");
+}
+
+#[test]
+fn who_may_not_make_files_is_refused() {
+    let site = Site::new();
+    let client = site.connected();
+    client.mkdir_all("/dir").expect("made");
+    make(&client, "/dir", 0..10);
+    let dir = client.stat("/dir").expect("there").ino;
+    let stranger = chiton_client::Caller { uid: 12_345, gid: 12_345, groups: client.caller().groups };
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+    let mine = client.create(&stranger, dir, b"mine", Mode(0o644), flags).map(drop);
+    assert_eq!(mine, Err(Refusal::Access));
+    let open = chiton_namespace::AttrChange { mode: Some(Mode(0o777)), ..Default::default() };
+    client.set_attr_path("/dir", open).expect("opened to all");
+    for n in 0..10 {
+        let name = format!("s{n}");
+        let (entry, fh) = client.create(&stranger, dir, name.as_bytes(), Mode(0o644), flags).expect("made");
+        client.release(fh).expect("closed");
+        assert_eq!((entry.attr.uid, entry.attr.gid), (12_345, 12_345));
+    }
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_crash_of_both_and_of_the_rest_a_prefix() {
+    let site = Site::new();
+    let client = site.connected();
+    client.mkdir_all("/dir").expect("made");
+    let synced = make(&client, "/dir", 0..100);
+    client.sync().expect("durable");
+    make(&client, "/dir", 100..300);
+    client.abandon();
+    site.kill();
+    site.start();
+    let client = site.connected();
+    check(&client, &synced);
+    let left = client.list("/dir").expect("listed").len();
+    for n in 0..left {
+        assert!(client.stat(format!("/dir/f{n}")).is_ok(), "{n} of {left}: those made first are there");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
+    let site = Site::new();
+    let clients = [site.connected(), site.connected()];
+    for (who, client) in clients.iter().enumerate() {
+        client.mkdir_all(format!("/dir{who}")).expect("made");
+    }
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let told: Vec<BTreeMap<String, Ino>> = thread::scope(|scope| {
+        let work = |who: usize| {
+            let (client, stop, done) = (&clients[who], &stop, &done);
+            scope.spawn(move || {
+                let mut told = BTreeMap::new();
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    told.extend(make(client, &format!("/dir{who}"), n..n + 10));
+                    n += 10;
+                    done.fetch_add(10, Ordering::Relaxed);
+                }
+                client.sync().expect("nothing that was answered is lost");
+                told
+            })
+        };
+        let works = [work(0), work(1)];
+        for _ in 0..4 {
+            let before = done.load(Ordering::Relaxed);
+            while done.load(Ordering::Relaxed) < before + 1_000 {
+                thread::yield_now();
+            }
+            site.kill();
+            site.start();
+        }
+        stop.store(true, Ordering::Relaxed);
+        works.map(|work| work.join().expect("no panic")).into_iter().collect()
+    });
+    let looker = site.connected();
+    for (who, told) in told.iter().enumerate() {
+        check(&looker, told);
+        assert_eq!(looker.list(format!("/dir{who}")).expect("listed").len(), told.len());
+    }
+    let mut numbers: Vec<Ino> = told.iter().flat_map(|told| told.values().copied()).collect();
+    numbers.sort_unstable();
+    let all = numbers.len();
+    numbers.dedup();
+    assert_eq!(numbers.len(), all, "no number twice");
+}
