@@ -23,11 +23,15 @@ pub enum Canary {
     MergeLoses,
     /// Others may do what they like in subtrees that are kept from them: whoever decouples says that he allows it.
     BlockIgnored,
+    /// What clients have answered by themselves does not arrive, although that is said.
+    PromiseLost,
+    /// The names of a directory are given back by the network while their holder still tells what he did there.
+    PromiseLate,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 10] = [
+    pub const ALL: [Canary; 12] = [
         Canary::FsyncSkipped,
         Canary::WindowForgets,
         Canary::LeaseNotRecalled,
@@ -38,5 +42,7 @@ impl Canary {
         Canary::DiscardMerges,
         Canary::MergeLoses,
         Canary::BlockIgnored,
+        Canary::PromiseLost,
+        Canary::PromiseLate,
     ];
 }

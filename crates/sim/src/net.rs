@@ -72,6 +72,8 @@ struct State {
     next_conn: u64,
     /// Clients that reach nobody.
     isolated: BTreeSet<ClientId>,
+    /// Directories whose names were leased, if that matters.
+    names: BTreeSet<Ino>,
     /// Lives of clients that are over.
     dead: BTreeSet<(ClientId, u32)>,
 }
@@ -121,6 +123,16 @@ struct Question {
     names_of: Option<Ino>,
     /// The directories whose names it changes.
     changes: Vec<Ino>,
+    /// What the client has made by itself.
+    told: Vec<Ino>,
+}
+
+/// The directory in which an operation makes something.
+fn made_in(op: &Op) -> Option<Ino> {
+    match op {
+        Op::Make { parent, .. } => Some(*parent),
+        _ => None,
+    }
 }
 
 impl Question {
@@ -139,9 +151,19 @@ impl Question {
             {
                 vec![*from, *to]
             }
+            Call::Ahead { ops, .. } => {
+                let mut dirs: Vec<Ino> = ops.iter().filter_map(made_in).collect();
+                dirs.dedup();
+                dirs
+            }
+            _ => Vec::new(),
+        };
+        let told = match &request.call {
+            Call::Ahead { told, .. } => told.iter().map(|told| told.ino).collect(),
             _ => Vec::new(),
         };
         Question {
+            told,
             begun: turns().now(),
             is_commit: matches!(request.call, Call::Commit { .. }),
             is_again: request.again.is_some(),
@@ -161,6 +183,7 @@ impl Net {
             conns: BTreeMap::new(),
             next_conn: 1,
             isolated: BTreeSet::new(),
+            names: BTreeSet::new(),
             dead: BTreeSet::new(),
         };
         Net(Arc::new(Inner { state: Mutex::new(state), recorder, canary }))

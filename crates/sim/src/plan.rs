@@ -54,6 +54,8 @@ pub struct Setup {
     pub segment_bytes: usize,
     /// Leases kept.
     pub leases_max: usize,
+    /// Files that clients make in a directory before they make more before they ask; `None`: always ask.
+    pub ahead_after: Option<u32>,
     /// Payload of a block.
     pub block_bytes: usize,
     /// Files up to so many bytes live in their inode.
@@ -205,6 +207,8 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     let mut random = Random::new(seed, 7);
     let clients_count = random.between(1, 4) as usize;
     let mut setup = draw_setup(&mut random, clients_count);
+    // Of its own, so that seeds are what they were.
+    setup.ahead_after = *Random::new(seed, 8).pick(&[Some(0), Some(0), Some(2), None]);
     let weights: Vec<u32> =
         (0..KINDS).map(|_| if random.chance(1, 4) { 0 } else { random.between(1, 20) as u32 }).collect();
     let pause_us = *random.pick(&[2_000, 20_000, 200_000, 1_000_000]);
@@ -236,6 +240,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
         cache_bytes: *random.pick(&[16 << 10, 256 << 10, 64 << 20]),
         segment_bytes: *random.pick(&[1 << 10, 16 << 10, 1 << 20]),
         leases_max: *random.pick(&[4, 64, 1 << 20]),
+        ahead_after: None,
         block_bytes: *random.pick(&[4096, 65_536]),
         inline_bytes_max: *random.pick(&[0, 512, 4096]),
         drift_ppm: (0..=clients).map(|_| drift(random)).collect(),

@@ -177,7 +177,12 @@ impl Cluster {
             dirty_bytes_max: 1 << 20,
             ..FilesOptions::default()
         };
-        let client_options = ClientOptions { files, kept_bytes_max: 256 << 10, ..ClientOptions::default() };
+        let client_options = ClientOptions {
+            files,
+            kept_bytes_max: 256 << 10,
+            ahead_after: setup.ahead_after,
+            ..ClientOptions::default()
+        };
         let rig = ServerRig {
             disk: Disk::new(shape, plan.seed, canary),
             net,

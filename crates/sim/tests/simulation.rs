@@ -58,7 +58,7 @@ fn inode_numbers_that_are_given_twice_are_noticed() {
 
 #[test]
 fn a_fence_that_is_ignored_is_noticed() {
-    is_noticed(Canary::FenceIgnored, 264, &["fencing"]);
+    is_noticed(Canary::FenceIgnored, 443, &["fencing"]);
 }
 
 #[test]
@@ -89,6 +89,16 @@ fn events_that_a_merge_loses_are_noticed() {
 #[test]
 fn others_who_act_in_a_subtree_that_is_kept_from_them_are_noticed() {
     is_noticed(Canary::BlockIgnored, 0, &["subtrees"]);
+}
+
+#[test]
+fn promises_that_are_not_kept_are_noticed() {
+    is_noticed(Canary::PromiseLost, 0, &["one client", "exactly-once", "crash oracle"]);
+}
+
+#[test]
+fn promises_that_are_told_too_late_are_noticed() {
+    is_noticed(Canary::PromiseLate, 0, &["leases", "linearizability", "exactly-once"]);
 }
 
 /// What a failure prints repeats the shortest run that was found, not only the one that was drawn.
@@ -124,6 +134,38 @@ fn nobody_believes_what_a_restarted_server_lets_others_change() {
         (Duration::from_millis(2_100), Fault::CrashServer { down: Duration::from_millis(100) }),
     ];
     assert_eq!(run(&plan, None).violations, []);
+}
+
+/// S1 and S4 where a client makes a file before the server knows of it: whoever looks at the name, takes it or wants it, at
+/// whatever moment, finds what was answered.
+#[test]
+fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
+    let step = |ms, action| Step { pause: Duration::from_millis(ms), action };
+    let path = format!("{SHARED}/x0");
+    let create = Action::Create { path: path.clone(), content: Vec::new() };
+    let others = [
+        Action::Unlink { path: path.clone() },
+        Action::Rename { from: path.clone(), to: format!("{SHARED}/x1") },
+        Action::Stat { path: path.clone() },
+        create.clone(),
+    ];
+    let mut plan = plan::draw(1, 1);
+    plan.setup.whole = false;
+    (plan.setup.session_ms, plan.setup.grace_ms) = (20_000, 3_000);
+    (plan.setup.drift_ppm, plan.setup.delay_us_max) = (vec![0; 3], 20_000);
+    plan.setup.ahead_after = Some(0);
+    plan.faults = Vec::new();
+    for (n, other) in others.into_iter().enumerate() {
+        for ms in 0..60 {
+            plan.seed = 100 * n as u64 + ms;
+            let look = Action::Stat { path: path.clone() };
+            plan.clients = vec![
+                vec![step(1_000, create.clone())],
+                vec![step(1_000 + 3 * ms, other.clone()), step(1, look)],
+            ];
+            assert_eq!(run(&plan, None).violations, [], "{other:?} after {ms} times 3 ms");
+        }
+    }
 }
 
 /// S26 on a disk that is full when the resends of a restarted server are due: they wait for space.

@@ -42,9 +42,14 @@ impl Outlet for Exit {
         let recorder = net.0.recorder.clone();
         recorder.replied(conn.host.server, conn.host.epoch, question.is_commit, reply);
         // What has no position changed nothing.
-        if let (Some(session), Ok(Answer::Op { position, .. }), false) =
-            (session, &reply.result, question.is_again)
-            && *position > Position(0)
+        let has_changed = match &reply.result {
+            Ok(Answer::Op { position, .. }) => *position > Position(0),
+            Ok(Answer::Ahead(results)) => {
+                results.iter().flatten().any(|(position, _)| *position > Position(0))
+            }
+            _ => false,
+        };
+        if let (Some(session), true, false) = (session, has_changed, question.is_again)
             && net.is_current(&conn.host)
         {
             recorder.names_changed(session, &question.changes, question.begun);
@@ -63,7 +68,10 @@ impl Outlet for Exit {
                 && n.is_current(&c.host)
             {
                 recorder.heard(session, question.begun + belief);
-                for (ino, mode) in leases_in(&reply, question.names_of) {
+                if let Ok(Answer::Names { leased: true, attr, .. }) = &reply.result {
+                    n.0.state.lock().names.insert(attr.ino);
+                }
+                for (ino, mode) in leases_in(&reply, &question) {
                     recorder.lease_given(session, ino, mode, question.begun);
                 }
             }
@@ -85,6 +93,10 @@ impl Outlet for Exit {
             net.send(conn, true, move || c.host.push(c.number, Work::RecallDone(c.clone(), done)));
             return Ok(());
         }
+        if net.0.canary == Some(Canary::PromiseLate) && net.0.state.lock().names.contains(&recall.ino) {
+            let (c, done) = (conn.clone(), RecallDone { id: recall.id });
+            net.send(conn, true, move || c.host.push(c.number, Work::RecallDone(c.clone(), done)));
+        }
         let (c, recall) = (conn.clone(), *recall);
         net.send(conn, false, move || {
             c.ends.lock().recalls.push_back(recall);
@@ -98,9 +110,9 @@ impl Outlet for Exit {
     }
 }
 
-/// What an answer says that its session has leases on. `names_of`: the directory that was asked about.
-fn leases_in(reply: &Reply, names_of: Option<Ino>) -> Vec<(Ino, LeaseMode)> {
-    let of_names = |leased: bool| names_of.filter(|_| leased).map(|dir| (dir, LeaseMode::Shared));
+/// What an answer says that its session has leases on.
+fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
+    let of_names = |leased: bool| question.names_of.filter(|_| leased).map(|dir| (dir, LeaseMode::Shared));
     match &reply.result {
         Ok(Answer::Op { outcome, lease, .. }) => outcome.attr.iter().map(|attr| (attr.ino, *lease)).collect(),
         Ok(Answer::Attr { attr, lease, parent_leased, .. }) => {
@@ -111,6 +123,11 @@ fn leases_in(reply: &Reply, names_of: Option<Ino>) -> Vec<(Ino, LeaseMode)> {
             let attrs = entries.iter().filter_map(|entry| entry.attr.as_ref());
             attrs.map(|(attr, lease)| (attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
         }
+        Ok(Answer::Ahead(results)) => {
+            let each = question.told.iter().zip(results);
+            each.filter_map(|(ino, result)| Some((*ino, result.as_ref().ok()?.1))).collect()
+        }
+        Ok(Answer::Names { leased: true, attr, .. }) => vec![(attr.ino, LeaseMode::Exclusive)],
         Ok(Answer::Map { attr, lease, .. } | Answer::Lease { mode: lease, attr }) => vec![(attr.ino, *lease)],
         _ => Vec::new(),
     }
@@ -157,6 +174,11 @@ impl Wire for ClientEnd {
             if let (Call::Bye, Some(session)) = (&request.call, ends.session) {
                 self.net.0.recorder.session_over(session);
             }
+            if self.net.0.canary == Some(Canary::PromiseLost)
+                && let Some(reply) = said_to_be_done(request)
+            {
+                return Pending::ready(Ok(reply));
+            }
             ends.questions.insert(request.id, Question::new(request));
             ends.pending.insert(request.id, promise);
         }
@@ -182,6 +204,18 @@ impl Wire for ClientEnd {
     fn close(&self) {
         self.net.end(&self.conn);
     }
+}
+
+/// The answer to promises as if they had been kept.
+fn said_to_be_done(request: &Request) -> Option<Reply> {
+    let Call::Ahead { told, .. } = &request.call else { return None };
+    let done = told.iter().map(|_| Ok((Position(0), LeaseMode::Exclusive))).collect();
+    Some(Reply {
+        id: request.id,
+        epoch: request.epoch,
+        durable: Position(0),
+        result: Ok(Answer::Ahead(done)),
+    })
 }
 
 /// In place of the first event of a piece of a merge comes one that does nothing.

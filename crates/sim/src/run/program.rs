@@ -15,8 +15,11 @@ use crate::history::{Action, Answer, ClientId, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
 use crate::perform::{Handles, perform};
-use crate::plan::{OWN, Role, Step, THEIRS};
+use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS};
 use crate::turns::turns;
+
+/// Before each of so many steps at which a file is made where others make files, the directory is listed.
+const LOOK_FIRST: usize = 3;
 
 /// What one client does over all its lives.
 pub(super) struct Program {
@@ -81,6 +84,13 @@ impl Cluster {
             let Some(action) = self.at_others(action).filter(|action| fits(action, &handles)) else {
                 continue;
             };
+            if let Action::Create { path, .. } = &action
+                && let Some(dir) = [LOG, SHARED].into_iter().find(|dir| path.starts_with(dir))
+                && at.is_multiple_of(LOOK_FIRST)
+            {
+                // Who knows all names of a directory may make files there before he asks.
+                let _ = client.list(dir);
+            }
             let answer = self.act(live, &client, &mut handles, &action);
             if let Answer::Refused(refusal) = answer
                 && is_of_the_outside(refusal)

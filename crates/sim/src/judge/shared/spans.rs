@@ -31,13 +31,16 @@ pub(super) struct Asked<'a> {
     life_ended: Option<Moment>,
     /// The client works in subtrees of its own: what it commits is in its own journal.
     is_apart: bool,
+    /// The client answered it by itself, perhaps, and its life ended before the server knew of it for sure (S27).
+    may_be_lost: bool,
 }
 
 impl<'a> Asked<'a> {
     /// The answer, if it says what became of the call.
     pub(super) fn answered(&self) -> Option<(Moment, &'a Answer)> {
         self.ended.filter(|(_, answer)| {
-            !matches!(answer, Answer::Refused(Refusal::NotConnected | Refusal::Io | Refusal::NoSpace))
+            !self.may_be_lost
+                && !matches!(answer, Answer::Refused(Refusal::NotConnected | Refusal::Io | Refusal::NoSpace))
         })
     }
 
@@ -75,6 +78,7 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
                     ended: None,
                     life_ended: None,
                     is_apart,
+                    may_be_lost: false,
                 });
             }
             Happened::Returned { call, answer, .. } => {
@@ -84,14 +88,40 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
             }
             Happened::WorksApart { client } => drop(apart.insert(*client)),
             Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
-                for n in of_life.remove(client).unwrap_or_default() {
+                let of_life = of_life.remove(client).unwrap_or_default();
+                let mut knows = false;
+                for &n in of_life.iter().rev() {
                     calls[n].life_ended = Some(at);
+                    // What changes something, and is not a file that is made, comes to the server after all before it.
+                    knows |= calls[n].answered().is_some() && goes_to_the_server(calls[n].action);
+                    let is_made = matches!(calls[n].ended, Some((_, Answer::Attr(_))));
+                    let makes = matches!(calls[n].action, Action::Create { .. });
+                    calls[n].may_be_lost = !knows && makes && is_made;
                 }
             }
             _ => {}
         }
     }
     calls
+}
+
+/// Whether a call that is answered shows that the server knows of all that its client was answered before.
+fn goes_to_the_server(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Mkdir { .. }
+            | Action::Symlink { .. }
+            | Action::Link { .. }
+            | Action::Unlink { .. }
+            | Action::Rmdir { .. }
+            | Action::Rename { .. }
+            | Action::Exchange { .. }
+            | Action::SetXattr { .. }
+            | Action::Chmod { .. }
+            | Action::SetTimes { .. }
+            | Action::FsyncDir
+            | Action::Sync
+    )
 }
 
 /// The server that served is there no more, or replaced.
