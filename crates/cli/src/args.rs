@@ -190,6 +190,9 @@ pub(crate) struct Mount {
     /// chiton decouple is refused.
     #[arg(long)]
     pub(crate) no_decouple: bool,
+    /// Ask the server for each new file: a mount that dies then loses none that was made. Slower.
+    #[arg(long)]
+    pub(crate) no_ahead: bool,
     /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
@@ -221,10 +224,10 @@ pub(crate) struct Umount {
 /// A file system to ask.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "TARGET is a mount point, a data directory, or a server's address. Only status tells something of a data\ndirectory that nobody serves.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117"
+    after_help = "TARGET is a mount point or anything in a mount, a data directory, or a server's address. Only status tells something of a data\ndirectory that nobody serves.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117"
 )]
 pub(crate) struct Target {
-    /// A mount point, a data directory, or a server's address.
+    /// A mount point (or anything in a mount), a data directory, or a server's address.
     pub(crate) target: String,
     /// Print JSON.
     #[arg(long)]
@@ -234,7 +237,7 @@ pub(crate) struct Target {
 /// Options of `chiton fsck`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --repair --yes /srv/chiton"
+    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton"
 )]
 pub(crate) struct Fsck {
     /// A data directory, s3://BUCKET/PREFIX, or what is served: a mount point or an address.
@@ -248,6 +251,9 @@ pub(crate) struct Fsck {
     /// Read all content and verify its checksums.
     #[arg(long)]
     pub(crate) content: bool,
+    /// Read at most so many bytes a second, to leave the disk to others (default: as fast as it goes).
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) rate: Option<u64>,
     /// Memory for sorting; what does not fit goes to temporary files (TMPDIR).
     #[arg(long, default_value = "256M", value_parser = size::parse)]
     pub(crate) memory: u64,
@@ -262,7 +268,7 @@ pub(crate) struct Fsck {
     after_help = "TARGET is a mount point, a data directory (served or not), s3://BUCKET/PREFIX, or a server's address. Beside a running server each inode is told as it is when it is read. docs/formats.md has the format.\n\nExamples:\n  chiton dump /srv/chiton -o backup.chiton\n  chiton dump tcp:server:7117 | zstd > backup.chiton.zst\n  chiton dump /mnt/chiton --root /docs --no-content"
 )]
 pub(crate) struct Dump {
-    /// A mount point, a data directory, or a server's address.
+    /// A mount point (or anything in a mount), a data directory, or a server's address.
     pub(crate) target: String,
     /// A new file for the dump (default: standard output).
     #[arg(long, short)]
@@ -281,7 +287,7 @@ pub(crate) struct Dump {
     after_help = "Nothing that is there is changed: a name that is taken ends the load with the number of the line. With --resume, what is there and has the type, size and time of the dump is passed over.\n\nExamples:\n  chiton load /srv/new backup.chiton\n  zstd -d < backup.chiton.zst | chiton load tcp:server:7117 --into /restored\n  chiton load /srv/new backup.chiton --resume"
 )]
 pub(crate) struct Load {
-    /// A mount point, a data directory, or a server's address.
+    /// A mount point (or anything in a mount), a data directory, or a server's address.
     pub(crate) target: String,
     /// The dump (default: standard input).
     pub(crate) file: Option<PathBuf>,
@@ -371,6 +377,8 @@ pub(crate) enum Group {
     Mount,
     /// The library over a Unix socket.
     Socket,
+    /// Creates by lease: by library and mount, alone and beside another who makes files in the same directory.
+    Ahead,
     /// Durable creates.
     Durable,
     /// The pure engine: events a second, bytes an entry.
@@ -379,6 +387,8 @@ pub(crate) enum Group {
     Seqio,
     /// Restart with many files.
     Restart,
+    /// Decoupled creates on a mount, others while a subtree is merged, branches.
+    Subtrees,
 }
 
 /// Options of `chiton bench mdtest`.

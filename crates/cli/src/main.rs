@@ -7,6 +7,7 @@ mod commands;
 mod duration;
 mod failure;
 mod progress;
+mod reach;
 mod size;
 mod target;
 

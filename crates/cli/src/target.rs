@@ -9,6 +9,7 @@ use chiton_proto::Address;
 use chiton_server::DataAddress;
 
 use crate::failure::{Failure, Outcome};
+use crate::reach::{self, Mount, answering, mount_around};
 
 /// File in a data directory that says what it is.
 pub(crate) const FORMAT_FILE: &str = "chiton.json";
@@ -40,7 +41,7 @@ pub(crate) fn socket(data: &DataAddress) -> Outcome<PathBuf> {
 }
 
 /// A directory that only this user may enter, which is made.
-fn own_dir() -> Outcome<PathBuf> {
+pub(crate) fn own_dir() -> Outcome<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("chiton"),
@@ -78,19 +79,27 @@ pub(crate) fn control_socket(for_others: bool) -> Outcome<PathBuf> {
     Ok(dir.join(format!("mount-{}.socket", std::process::id())))
 }
 
-/// The address of the server behind `target`.
+/// The address of the server behind `target`: a mount point or anything in a mount, a data directory, an address.
 pub(crate) fn address(target: &str) -> Outcome<Address> {
     let path = Path::new(target);
-    if let Some(source) = mounted_source(path)? {
-        return from_source(&source, target);
+    let around = mount_around(path)?;
+    if let Some(mount) = around.as_ref().filter(|mount| mount.is_its_root()) {
+        return from_source(&mount.source, target);
     }
     if let Ok(data @ DataAddress::S3(_)) = target.parse() {
         return Ok(Address::Unix(socket(&data)?));
     }
+    answering(path)?;
     if path.join(FORMAT_FILE).is_file() {
         // A socket's address is absolute.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         return parse(&format!("unix:{}", path.join(SOCKET).display()));
+    }
+    if let Some(mount) = around.filter(Mount::is_ours) {
+        if !path.exists() {
+            return Err(Failure::absent(format!("{target} does not exist")));
+        }
+        return from_source(&mount.source, target);
     }
     if path.is_dir() {
         return Err(Failure::absent(format!(
@@ -102,7 +111,9 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
 
 /// A client of the server behind `target`, for a question or two.
 pub(crate) fn client(target: &str) -> Outcome<Client> {
+    answering(Path::new(target))?;
     let address = address(target)?;
+    reach::knock(&address, target)?;
     let options = ClientOptions {
         identity: format!("chiton tool, process {}", std::process::id()),
         timeout: Some(Duration::from_secs(5)),
@@ -148,76 +159,5 @@ pub(crate) fn from_source(source: &str, target: &str) -> Outcome<Address> {
             Err(e) => Err(Failure::absent(format!("{target}: {e}"))),
         },
         None => Err(Failure::absent(format!("{target} is a mount of something else ({source})"))),
-    }
-}
-
-/// The source (`chiton:…`) of the Chiton mount whose mount point is `path`; `None` if there is none.
-fn mounted_source(path: &Path) -> Outcome<Option<String>> {
-    // A dead mount answers no stat, so the path is compared as it stands too.
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let canonical = std::fs::canonicalize(path).unwrap_or_else(|_| absolute.clone());
-    Ok(mounts()?
-        .into_iter()
-        .rev()
-        .find(|(dir, _)| *dir == absolute || *dir == canonical)
-        .map(|(_, source)| source))
-}
-
-/// The mount point and the source of the mount that `path` is in, which need not be there. `None`: it is in none of FUSE.
-pub(crate) fn mount_around(path: &Path) -> Outcome<Option<(PathBuf, String)>> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut found: Option<(PathBuf, String)> = None;
-    for (dir, source) in mounts()? {
-        let is_nearer = found.as_ref().is_none_or(|(nearest, _)| dir.starts_with(nearest));
-        if path.starts_with(&dir) && is_nearer {
-            found = Some((dir, source));
-        }
-    }
-    Ok(found)
-}
-
-/// Mount points and sources of all FUSE mounts.
-fn mounts() -> Outcome<Vec<(PathBuf, String)>> {
-    let table = std::fs::read_to_string("/proc/self/mounts")
-        .map_err(|e| Failure::failed(format!("cannot read the table of mounts: {e}")))?;
-    let mut found = Vec::new();
-    for line in table.lines() {
-        let mut fields = line.split(' ').map(unescape);
-        let (Some(source), Some(dir), Some(kind)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
-        if kind.starts_with("fuse") {
-            found.push((PathBuf::from(dir), source));
-        }
-    }
-    Ok(found)
-}
-
-/// Undoes the octal escapes of the table of mounts (`\040` for a blank).
-fn unescape(field: &str) -> String {
-    let mut out = String::new();
-    let mut rest = field;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        match rest.get(at + 1..at + 4).and_then(|d| u8::from_str_radix(d, 8).ok()) {
-            Some(byte) => {
-                out.push(char::from(byte));
-                rest = &rest[at + 4..];
-            }
-            None => {
-                out.push('\\');
-                rest = &rest[at + 1..];
-            }
-        }
-    }
-    out + rest
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn escapes_of_the_mount_table_are_undone() {
-        assert_eq!(super::unescape(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
-        assert_eq!(super::unescape("/plain"), "/plain");
     }
 }

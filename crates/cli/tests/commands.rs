@@ -271,3 +271,22 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
     done(&["policy", "rm", &at("scratch")]);
     fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect("no border any more");
 }
+
+/// S29: "The root directory of a new file system belongs to who formatted it."
+#[test]
+fn a_file_system_is_whose_who_formats_it() {
+    use std::os::unix::process::CommandExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let mut format = Command::new(env!("CARGO_BIN_EXE_chiton"));
+    let mut owner = fs::metadata(dir.path()).expect("there").uid();
+    if owner == 0 {
+        owner = 65534;
+        std::os::unix::fs::chown(dir.path(), Some(owner), Some(owner)).expect("an owner");
+        format.uid(owner).gid(owner);
+    }
+    let out = format.arg("format").arg(&data).output().expect("the program runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let dump = done(&["dump", text(&data)]);
+    assert!(dump.contains(&owner.to_string()), "{dump}");
+}

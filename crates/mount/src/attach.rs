@@ -89,6 +89,14 @@ impl Attached {
     }
 }
 
+/// Whether something can be mounted at `dir`: before anything is started for it.
+///
+/// # Errors
+/// As [`crate::Mount::start`] would say it.
+pub fn check_mount_point(dir: &Path) -> Result<(), MountError> {
+    checked(dir, &MountOptions::default()).map(drop)
+}
+
 fn checked(dir: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
     let refused = |error: io::Error| match error.raw_os_error() {
         Some(libc::ENOENT) => MountError::NotFound(dir.to_owned()),

@@ -124,9 +124,9 @@ fn answer(stream: &UnixStream, router: &Router) -> io::Result<()> {
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let reply = match serde_json::from_str::<ControlRequest>(&line) {
         Ok(request) => {
-            let tell = |progress: Progress| {
+            let tell = |word: ControlReply| {
                 // Who asked may be gone; what was asked for is done all the same.
-                let _ = send(stream, &ControlReply::Progress(progress));
+                let _ = send(stream, &word);
             };
             act::carry_out(router, &peer, &request, &tell)
         }

@@ -57,7 +57,7 @@ impl fmt::Display for MountError {
             }
             MountError::Dead(dir) => write!(
                 f,
-                "the process behind the mount at {} is gone: `umount -l {}` (or `fusermount3 -uz`) first",
+                "the process behind the mount at {} is gone: `umount -l {}` (or `fusermount3 -uz`, `chiton umount --lazy`) first",
                 dir.display(),
                 dir.display()
             ),

@@ -39,8 +39,10 @@ mod mount_table;
 mod control;
 
 mod guard;
+mod open_files;
 mod proc_status;
 
+pub use attach::check_mount_point;
 pub use control::{ControlReply, ControlRequest, GiveBack, Progress, ask_control};
 pub use error::MountError;
 pub use mount::{Mount, Unmounter};

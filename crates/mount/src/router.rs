@@ -18,6 +18,7 @@
 
 mod handle;
 mod slot;
+mod writers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,11 +79,11 @@ impl Route<'_> {
     }
 
     /// The handle that the kernel is told, of a file that was opened here.
-    pub(crate) fn opened(&self, number: u64, flags: OpenFlags) -> FileHandle {
+    pub(crate) fn opened(&self, number: u64, ino: Ino, flags: OpenFlags) -> FileHandle {
         let slot = match self {
             Route::Global(_) => 0,
             Route::Realm(slot) => {
-                slot.count_open(flags);
+                slot.count_open(flags, number, ino);
                 slot.number()
             }
         };
@@ -383,7 +384,7 @@ impl Router {
         let number = route.open(&root, ino, flags).inspect_err(|refusal| {
             eprintln!("chiton: a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
         })?;
-        let there = Handle(route.opened(number, flags).0);
+        let there = Handle(route.opened(number, ino, flags).0);
         moved.insert(fh.0, there);
         drop(moved);
         // Nothing is dirty there: what was went up when the realm began, or was given back.
@@ -404,7 +405,7 @@ impl Router {
     fn close(&self, handle: Handle, at: Option<&Arc<Slot>>) -> Result<(), Refusal> {
         let Some(slot) = at else { return self.global.release(handle.number()) };
         let closed = slot.inside(|| slot.realm().client().release(handle.number()));
-        slot.count_closed(handle.flags());
+        slot.count_closed(handle.flags(), handle.number());
         closed.map(|_| ())
     }
 

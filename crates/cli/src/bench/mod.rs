@@ -3,6 +3,7 @@
 //! Baseline and Chiton take turns in each round; ratios are made within a round and their median counts, because
 //! machines are shared and noisy. Nothing here is asserted: a benchmark informs, it does not judge.
 
+mod ahead;
 mod durable;
 mod engine;
 mod mount;
@@ -10,6 +11,7 @@ mod restart;
 mod seqio;
 mod socket;
 mod subject;
+mod subtrees;
 
 use std::path::PathBuf;
 
@@ -44,13 +46,15 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 6] = [
+    let groups: [(Group, &str, Measure); 8] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
+        (Group::Ahead, "creates by lease", ahead::measure),
         (Group::Durable, "durable creates", durable::measure),
         (Group::Seqio, "one large file", seqio::measure),
         (Group::Restart, "restart", restart::measure),
+        (Group::Subtrees, "subtrees", subtrees::measure),
     ];
     let mut report = Report::default();
     let mut failed = Vec::new();

@@ -9,6 +9,7 @@
 mod change;
 mod list;
 mod mount;
+mod run;
 mod tree;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use chiton_policy::OnConflict;
 use chiton_proto::Address;
 use clap::{Args, Subcommand};
 
+pub(crate) use self::run::run_in_branch;
 use crate::commands::realm::on_conflict;
 use crate::failure::Outcome;
 

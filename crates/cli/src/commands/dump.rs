@@ -13,7 +13,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Dump, Load};
 use crate::failure::{Class, Failure, Outcome};
-use crate::target;
+use crate::{reach, target};
 
 /// Inodes between two looks at the bar.
 const TELL_EVERY: u64 = 256;
@@ -26,6 +26,7 @@ struct Access {
 
 impl Access {
     fn to(target: &str) -> Outcome<Access> {
+        reach::answering(Path::new(target))?;
         let failure = match target::client(target) {
             Ok(client) => return Ok(Access { client: Some(client), server: None }),
             Err(failure) => failure,

@@ -5,19 +5,22 @@ use std::path::Path;
 
 use crate::args::Target;
 use crate::failure::{Failure, Outcome};
-use crate::target;
+use crate::{reach, target};
 
 pub(crate) fn run(args: &Target) -> Outcome {
-    // Through a mount, what it has buffered goes first: an fsync of its root does that.
     let path = Path::new(&args.target);
-    let through_mount =
-        target::address(&args.target).is_ok() && path.is_dir() && !path.join("chiton.json").exists();
-    if through_mount {
-        let root =
-            File::open(path).map_err(|e| Failure::failed(format!("cannot open {}: {e}", args.target)))?;
-        root.sync_all().map_err(|e| Failure::failed(format!("cannot flush {}: {e}", args.target)))?;
-    }
     let client = target::client(&args.target)?;
+    // Through a mount, what it has buffered goes first: an fsync of its root does that, and one of what is named also covers
+    // the decoupled subtree that this may be in.
+    if let Some(mount) = reach::mount_around(path)?.filter(reach::Mount::is_ours)
+        && !path.join(target::FORMAT_FILE).exists()
+    {
+        for path in [&mount.dir, path] {
+            let said = path.display();
+            let file = File::open(path).map_err(|e| Failure::failed(format!("cannot open {said}: {e}")))?;
+            file.sync_all().map_err(|e| Failure::failed(format!("cannot flush {said}: {e}")))?;
+        }
+    }
     client
         .sync()
         .map_err(|r| Failure::failed(format!("the server could not make everything durable: {r}")))?;

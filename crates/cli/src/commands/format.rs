@@ -8,8 +8,14 @@ use chiton_world::{RealWorld, SharedWorld};
 use crate::args::Format;
 use crate::failure::{Failure, Outcome};
 
+/// The root directory is whose file system it is.
+pub(crate) fn options() -> FormatOptions {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    FormatOptions { uid, gid, ..FormatOptions::default() }
+}
+
 pub(crate) fn run(args: &Format) -> Outcome {
-    let options = FormatOptions { shards: args.shards, ..FormatOptions::default() };
+    let options = FormatOptions { shards: args.shards, ..options() };
     let world: SharedWorld = Arc::new(RealWorld);
     Server::format(&args.data, &options, &world).map_err(Failure::from)?;
     if args.json {

@@ -1,5 +1,6 @@
 //! `chiton fsck`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use crate::args::Fsck;
-use crate::target;
+use crate::{reach, target};
 
 /// Exit codes, after those of e2fsck.
 const CLEAN: u8 = 0;
@@ -38,7 +39,9 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         );
     }
     let bar = bar();
-    let options = Options { content: args.content, memory_bytes: memory(args), ..Options::default() };
+    let options =
+        Options { content: args.content, rate: args.rate, memory_bytes: memory(args), ..Options::default() };
+    reach::answering(Path::new(&args.target)).map_err(|failure| failure.message)?;
     if let Ok(client) = target::client(&args.target) {
         return online(args, &client, &options, &bar);
     }

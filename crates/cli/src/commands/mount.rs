@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use chiton_client::data::DataMode;
 use chiton_client::{Client, ClientOptions};
-use chiton_mount::{MountOptions, Unmounter};
+use chiton_mount::{MountError, MountOptions, Unmounter};
 use chiton_proto::Address;
 use chiton_realm::{Realms, RealmsOptions};
-use chiton_server::{DataAddress, FormatOptions, Server, StartError};
+use chiton_server::{DataAddress, Server, StartError};
 use chiton_world::{RealWorld, SharedWorld};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::{realm, serve};
+use super::{format, realm, serve};
 use crate::args::{Data, Mount};
 use crate::background;
 use crate::failure::{Class, Failure, Outcome};
-use crate::target;
+use crate::{reach, target};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     let mountpoint = found(&args.mountpoint)?;
@@ -74,11 +74,18 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     ended
 }
 
-/// The full name of a mount point.
+/// The full name of a mount point, at which something can be mounted: else nothing is begun.
 pub(super) fn found(mountpoint: &Path) -> Outcome<PathBuf> {
-    std::fs::canonicalize(mountpoint).map_err(|e| {
-        Failure::absent(format!("no mount point {}: {e}; make the directory first", mountpoint.display()))
-    })
+    let full = std::fs::canonicalize(mountpoint).map_err(|e| match e.raw_os_error() {
+        Some(errno) if errno == rustix::io::Errno::NOTCONN.raw_os_error() => {
+            Failure::from(MountError::Dead(mountpoint.to_owned()))
+        }
+        _ => {
+            Failure::absent(format!("no mount point {}: {e}; make the directory first", mountpoint.display()))
+        }
+    })?;
+    chiton_mount::check_mount_point(&full).map_err(Failure::from)?;
+    Ok(full)
 }
 
 /// Says that the mount is there: to the command that left it in the background, or to people.
@@ -101,7 +108,7 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<S
     };
     if is_empty {
         let world: SharedWorld = Arc::new(RealWorld);
-        Server::format(data, &FormatOptions::default(), &world).map_err(Failure::from)?;
+        Server::format(data, &format::options(), &world).map_err(Failure::from)?;
         eprintln!("formatted {data}");
     }
     let server = match args.announce {
@@ -126,6 +133,9 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         decouples: !args.no_decouple,
         ..ClientOptions::default()
     };
+    if args.no_ahead {
+        options.ahead_after = None;
+    }
     options.files.data = match args.content {
         Data::Linearizable => DataMode::Linearizable,
         Data::CloseToOpen => DataMode::CloseToOpen,
@@ -133,7 +143,10 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
     };
     let result = match (server, &args.server) {
         (Some(server), _) => Client::embedded(server.clone(), options),
-        (None, Some(address)) => Client::connect(address, options),
+        (None, Some(address)) => {
+            reach::knock(address, &mountpoint.display().to_string())?;
+            Client::connect(address, options)
+        }
         (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
     };
     result.map_err(Failure::absent)

@@ -1,5 +1,6 @@
 //! `chiton policy`: what subtrees ask for.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use chiton_policy::{Explanation, PRESETS, Policy, PolicyFile, Support, preset};
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::args::Target;
 use crate::failure::{Failure, Outcome};
-use crate::target;
+use crate::{reach, target};
 
 /// The attribute under which a directory's own policy is seen and set.
 const OWN: &str = "chiton.policy";
@@ -153,6 +154,7 @@ fn set(args: &Set) -> Outcome {
             text = with_key(&text, key, &value);
         }
     }
+    reach::answering(&args.path)?;
     // What is wrong is said here, with its place; the server judges again, with what is around.
     let file = PolicyFile::parse(&text).map_err(|fault| Failure::failed(format!("{name}: {fault}")))?;
     let own = Policy::resolve(&file, &Policy::default());
@@ -192,6 +194,7 @@ fn with_key(text: &str, key: &str, value: &str) -> String {
 }
 
 fn get(args: &At) -> Outcome {
+    reach::answering(&args.path)?;
     let text = match attribute(&args.path, OWN) {
         Err(Errno::NODATA) => {
             let at = args.path.display();
@@ -210,6 +213,7 @@ fn get(args: &At) -> Outcome {
 }
 
 fn remove(args: &At) -> Outcome {
+    reach::answering(&args.path)?;
     rustix::fs::removexattr(&args.path, OWN).map_err(|errno| match errno {
         Errno::NODATA => Failure::absent(format!("{} has no policy of its own", args.path.display())),
         errno => refused(&args.path, "remove the policy of", errno),
@@ -278,9 +282,12 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
             format!("files have names within and without; remove one side first:\n{links}")
         }
         Errno::PERM | Errno::ACCESS => {
-            "only root or the owner of the file system may; the owner of the directory, if it does not become weaker \
-             than what is around"
-                .to_owned()
+            let owner =
+                std::fs::metadata(path).map_or_else(|_| "?".to_owned(), |meta| meta.uid().to_string());
+            format!(
+                "root and the owner of the file system may set any policy, the owner of the directory (user {owner}) one that \
+                 is not weaker than what is around: ask one of them, or make a directory of your own and set it there"
+            )
         }
         Errno::NOTDIR => "a policy is for a directory and all below it".to_owned(),
         Errno::OPNOTSUPP => "this server does not carry it out, or this is not a mount of Chiton".to_owned(),
@@ -296,14 +303,17 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
 
 fn explain(args: &Explain) -> Outcome {
     let path = Path::new(&args.what);
+    reach::answering(path)?;
     if preset(&args.what).is_none() && (path.is_dir() || attribute(path, "chiton.policy.effective").is_ok()) {
         return explain_path(path, args.json);
     }
     let text = read_policy(&args.what)?;
-    let policy = PolicyFile::parse(&text)
-        .and_then(|file| Policy::resolve(&file, &Policy::default()))
+    let explanation = PolicyFile::parse(&text)
+        .and_then(|file| {
+            let policy = Policy::resolve(&file, &Policy::default())?;
+            Ok(Explanation::of_file(&file, &policy, &Support::LOCAL))
+        })
         .map_err(|fault| Failure::failed(format!("{}: {fault}", args.what)))?;
-    let explanation = Explanation::of(&policy);
     if args.json {
         println!("{}", serde_json::to_string(&explanation).map_err(Failure::failed)?);
     } else {
@@ -334,6 +344,7 @@ fn explain_path(path: &Path, json: bool) -> Outcome {
 /// The text of a policy: of a file if there is one of this name, else of a preset.
 pub(crate) fn read_policy(what: &str) -> Outcome<String> {
     let path = Path::new(what);
+    reach::answering(path)?;
     if !path.is_file() {
         let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
         let found = preset(what).map(|p| p.text.to_owned());

@@ -16,7 +16,7 @@ pub(crate) use self::at_mount::{Done, Place};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::decoupled;
 pub(crate) use self::recover::{recover, state_dir};
-pub(crate) use self::run::run;
+pub(crate) use self::run::{Ended, Surroundings, command, heeded, run, when_answering};
 
 /// Options of `chiton decouple`.
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ pub(crate) struct Recouple {
     after_help = "Examples:\n  chiton decoupled /mnt/chiton\n  chiton decoupled tcp:server:7117 --json"
 )]
 pub(crate) struct Decoupled {
-    /// A mount point, a data directory, or a server's address.
+    /// A mount point (or anything in a mount), a data directory, or a server's address.
     pub(crate) target: String,
     /// Print JSON.
     #[arg(long)]
@@ -167,16 +167,23 @@ pub(crate) struct Recover {
 /// Options of `chiton run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Decouples the directory, runs the command, and merges what was done if the command ends with 0; else drops it. Ends as the command ended (128 + the signal's number if one killed it).\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at"
+    after_help = "Decouples the directory, runs the command, and merges what was done if the command ends with 0; else drops it. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. The directory's own path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
 )]
 pub(crate) struct Run {
-    /// A policy file or a preset's name (default: the policy of the directory).
+    /// A policy file or a preset's name (default: the policy of the directory; of a branch: a journal on this machine).
     #[arg(long)]
     pub(crate) policy: Option<String>,
     /// A directory of a mount.
     #[arg(long)]
     pub(crate) path: PathBuf,
-    /// If the command fails, leave the directory decoupled: chiton diff, then chiton merge or discard.
+    /// Make a branch of the directory, of this name, and run the command in that.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
+    /// Where the branch's journal is kept (default: /var/lib/chiton of root, else the user's state folder).
+    #[arg(long, requires = "branch")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// If the command fails, leave what it did: chiton diff, then chiton merge or discard; of a branch chiton branch diff,
+    /// merge or delete.
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print what became of it as JSON, in the last line of standard output (default: on standard error, in words).

@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 use super::df::flatten;
 use crate::args::Target;
 use crate::failure::{Failure, Outcome};
-use crate::{duration, size, target};
+use crate::{duration, reach, size, target};
 
 pub(crate) fn run(args: &Target) -> Outcome {
+    reach::answering(Path::new(&args.target))?;
     let status = match offline(&args.target)? {
         Some(status) => status,
         None => target::admin(&target::client(&args.target)?, "status")?,

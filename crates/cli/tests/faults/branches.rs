@@ -7,21 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::rig::{Mounted, Process, Scratch, chiton, is_root, until};
+use crate::rig::{Mounted, Scratch, is_root, until};
 use crate::seen::{assert_same, look, plant};
-use crate::two::{Two, done, refused, text};
-
-/// A branch's mount in the foreground; `options` go to the command.
-fn mount_branch(scratch: &Scratch, tree: &Path, name: &str) -> Mounted {
-    let (dir, log) = (scratch.path(&format!("at-{name}")), scratch.path(&format!("{name}.log")));
-    fs::create_dir_all(&dir).expect("a mount point");
-    let before = fs::read_to_string(&log).unwrap_or_default().matches("mounted on").count();
-    let mut command = chiton();
-    command.args(["branch", "mount", "--foreground"]).arg(tree).arg(name).arg(&dir);
-    let mut process = Process::start(command, log);
-    process.says("mounted on", before + 1);
-    Mounted { process, dir }
-}
+use crate::two::{Two, done, mount_branch, refused, text};
 
 struct Branched {
     two: Two,

@@ -1,9 +1,10 @@
 //! What real processes survive: kills under load, restarts under open files, a torn journal, a second server, a server
-//! that is gone at the end of a mount, hostile peers, masses of sessions, disks that fail, subtrees that are worked in alone. The real program, real
-//! mounts, real signals.
+//! that is gone at the end of a mount, hostile peers, masses of sessions, disks that fail, subtrees that are worked in alone.
+//! The real program, real mounts, real signals.
 //!
 //! Needs root (mounts); says so and passes where it is not.
 
+mod branch_runs;
 mod branches;
 mod crash;
 mod decoupled;
@@ -11,11 +12,13 @@ mod disk;
 mod fencing;
 mod hostile;
 mod interference;
+mod newcomer;
 mod offline;
 mod peer;
 mod restart;
 mod rig;
 mod seen;
 mod sessions;
+mod silent;
 mod two;
 mod unmount;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::rig::write_checkable;
@@ -10,16 +10,16 @@ use crate::rig::write_checkable;
 /// Everything that stat(2), read(2) and listxattr(2) tell of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    mode: u32,
-    owner: (u32, u32),
-    mtime: (i64, i64),
+    pub(crate) mode: u32,
+    pub(crate) owner: (u32, u32),
+    pub(crate) mtime: (i64, i64),
     /// Of directories it is the file system's own matter.
-    size: u64,
-    links: u64,
+    pub(crate) size: u64,
+    pub(crate) links: u64,
     /// The first path of the same inode.
-    same_as: PathBuf,
+    pub(crate) same_as: PathBuf,
     pub(crate) content: Vec<u8>,
-    xattrs: BTreeMap<String, Vec<u8>>,
+    pub(crate) xattrs: BTreeMap<String, Vec<u8>>,
 }
 
 /// A tree, by path from its root.
@@ -29,7 +29,7 @@ pub(crate) fn look(root: &Path) -> BTreeMap<PathBuf, Seen> {
         let meta = fs::symlink_metadata(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let kind = meta.file_type();
         let content = match () {
-            () if kind.is_dir() => Vec::new(),
+            () if kind.is_dir() || kind.is_fifo() => Vec::new(),
             () if kind.is_symlink() => {
                 fs::read_link(&path).expect("a target").into_os_string().into_encoded_bytes()
             }
@@ -41,7 +41,7 @@ pub(crate) fn look(root: &Path) -> BTreeMap<PathBuf, Seen> {
         let name = path.strip_prefix(root).expect("below it").to_owned();
         let links = if kind.is_dir() { 0 } else { meta.nlink() };
         inodes.entry(meta.ino()).or_insert_with(Vec::new).push(name.clone());
-        let xattrs = if kind.is_symlink() { BTreeMap::new() } else { xattrs(&path) };
+        let xattrs = if kind.is_symlink() || kind.is_fifo() { BTreeMap::new() } else { xattrs(&path) };
         let one = Seen {
             mode: meta.mode(),
             owner: (meta.uid(), meta.gid()),

@@ -81,3 +81,15 @@ pub(crate) fn mount_near(scratch: &Scratch, at: &str) -> Mounted {
 pub(crate) fn libc_busy() -> i32 {
     rustix::io::Errno::BUSY.raw_os_error()
 }
+
+/// A branch's mount in the foreground.
+pub(crate) fn mount_branch(scratch: &Scratch, tree: &Path, name: &str) -> Mounted {
+    let (dir, log) = (scratch.path(&format!("at-{name}")), scratch.path(&format!("{name}.log")));
+    fs::create_dir_all(&dir).expect("a mount point");
+    let before = fs::read_to_string(&log).unwrap_or_default().matches("mounted on").count();
+    let mut command = chiton();
+    command.args(["branch", "mount", "--foreground"]).arg(tree).arg(name).arg(&dir);
+    let mut process = Process::start(command, log);
+    process.says("mounted on", before + 1);
+    Mounted { process, dir }
+}

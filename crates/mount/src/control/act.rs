@@ -1,5 +1,6 @@
 //! Carrying out what is asked.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,31 +14,56 @@ use serde_json::{Value, json};
 
 use super::message::{ControlReply, ControlRequest, GiveBack, Progress};
 use crate::caller::groups_of;
+use crate::open_files;
 use crate::router::{Router, Slot};
 
-/// The kernel tells of a closed file only after close(2) has returned: a writer that is just ending is waited for.
-const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
+/// The kernel tells of a closed file only after close(2) has returned: for files that may all be closed this is the time.
+const WRITERS_PATIENCE: Duration = Duration::from_secs(2);
 /// What a command exits with that a conflict stopped.
 const STOPPED: u8 = 5;
 
 type Done = (Value, String, u8);
+/// Text is said in pieces of about this many bytes.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Says a long text as it comes to be; what is left is the last piece.
+struct Pieces<'a> {
+    say: &'a dyn Fn(ControlReply),
+    text: String,
+}
+
+impl Write for Pieces<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.text.push_str(text);
+        if self.text.len() >= PIECE_BYTES {
+            (self.say)(ControlReply::Text(std::mem::take(&mut self.text)));
+        }
+        Ok(())
+    }
+}
 
 /// Carries out one request of `peer`.
 pub(super) fn carry_out(
     router: &Router,
     peer: &UCred,
     request: &ControlRequest,
-    tell: &dyn Fn(Progress),
+    say: &dyn Fn(ControlReply),
 ) -> ControlReply {
+    let tell: &dyn Fn(Progress) = &|progress| say(ControlReply::Progress(progress));
     let done = match request {
         ControlRequest::Decouple { ino, policy } => decouple(router, peer, Ino(*ino), policy.as_deref()),
         ControlRequest::Sync { ino } => slot(router, peer, *ino).and_then(|slot| {
             let report = slot.realm().sync(&|so_far: MergeProgress| tell(so_far.into()))?;
             done(&report, &report, if report.stopped { STOPPED } else { 0 })
         }),
-        ControlRequest::Diff { ino } => slot(router, peer, *ino).and_then(|slot| {
+        ControlRequest::Diff { ino, json } => slot(router, peer, *ino).and_then(|slot| {
             let diff = slot.realm().diff()?;
-            done(&diff, &diff, 0)
+            if *json {
+                return done(&diff, &"", 0);
+            }
+            let mut pieces = Pieces { say, text: String::new() };
+            write!(pieces, "{diff}").expect("pieces take everything");
+            Ok((Value::Null, pieces.text, 0))
         }),
         ControlRequest::GiveBack { ino, how, force, on_conflict } => {
             let end = resolution(on_conflict.as_deref()).map(|on_conflict| End {
@@ -51,6 +77,10 @@ pub(super) fn carry_out(
             })
         }
         ControlRequest::List => list(router),
+        ControlRequest::Knock => match router.global().knock() {
+            Ok(()) => Ok((Value::Null, String::new(), 0)),
+            Err(why) => Err(RealmError::new(Refusal::NotConnected, why, "")),
+        },
     };
     match done {
         Ok((report, text, exit_code)) => ControlReply::Done { report, text, exit_code },
@@ -85,12 +115,14 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
     if uid == 0 || peer.uid == rustix::process::geteuid() {
         return Ok(slot);
     }
-    match slot.realm().client().getattr(slot.realm().root(), None) {
+    let root = slot.realm().client().getattr(slot.realm().root(), None);
+    let owner = root.as_ref().map_or_else(|_| "?".to_owned(), |root| format!("user {}", root.attr.uid));
+    match root {
         Ok(root) if root.attr.uid == uid => Ok(slot),
         _ => Err(RealmError::new(
             Refusal::NotPermitted,
-            "only root, the user of the mount and the owner of the subtree may",
-            "",
+            format!("only root, the user of the mount and the owner of the subtree ({owner}) may"),
+            "ask one of them",
         )),
     }
 }
@@ -128,11 +160,21 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
             return Err(RealmError::new(Refusal::Invalid, what, next));
         }
     };
-    let writers = slot.writers_after(if force { Duration::ZERO } else { WRITERS_PATIENCE });
+    let mut whose = None;
+    let writers = slot.writers_after(if force { Duration::ZERO } else { WRITERS_PATIENCE }, |inos| {
+        let numbers: Vec<u64> = inos.iter().map(|ino| ino.0).collect();
+        whose = open_files::writer_of(&numbers);
+        whose.is_some()
+    });
     if writers > 0 && !force {
         return Err(RealmError::new(
             Refusal::Busy,
-            format!("{writers} descriptors are open for writing there"),
+            match whose {
+                Some(whose) => {
+                    format!("{writers} files are open for writing there, by {whose} and maybe others")
+                }
+                None => format!("{writers} files are open for writing there"),
+            },
             "close them (fuser -vm tells whose they are), or give it back all the same with --force",
         ));
     }

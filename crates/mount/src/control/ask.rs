@@ -4,16 +4,16 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::message::{ControlReply, ControlRequest, Progress};
+use super::message::{ControlReply, ControlRequest};
 
-/// Asks the mount whose socket is at `path`, and waits for its last word; `progress` is told on the way.
+/// Asks the mount whose socket is at `path`, and waits for its last word; `meanwhile` is told what comes before it.
 ///
 /// # Errors
 /// The mount cannot be reached, or goes away.
 pub fn ask_control(
     path: &Path,
     request: &ControlRequest,
-    progress: &mut dyn FnMut(Progress),
+    meanwhile: &mut dyn FnMut(ControlReply),
 ) -> io::Result<ControlReply> {
     let mut stream = UnixStream::connect(path)?;
     let mut line = serde_json::to_vec(request).map_err(io::Error::other)?;
@@ -21,7 +21,7 @@ pub fn ask_control(
     stream.write_all(&line)?;
     for line in BufReader::new(stream).lines() {
         match serde_json::from_str(&line?).map_err(io::Error::other)? {
-            ControlReply::Progress(so_far) => progress(so_far),
+            word @ (ControlReply::Progress(_) | ControlReply::Text(_)) => meanwhile(word),
             reply => return Ok(reply),
         }
     }

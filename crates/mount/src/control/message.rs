@@ -24,6 +24,8 @@ pub enum ControlRequest {
     Diff {
         /// Anything in the subtree.
         ino: u64,
+        /// For programs: as a report, and not as text.
+        json: bool,
     },
     /// The decoupling ends.
     GiveBack {
@@ -39,6 +41,8 @@ pub enum ControlRequest {
     },
     /// What is decoupled here.
     List,
+    /// Whether the server answers, for who cannot ask it.
+    Knock,
 }
 
 /// What becomes of what was done in a decoupled subtree.
@@ -53,12 +57,14 @@ pub enum GiveBack {
     AsThePolicySays,
 }
 
-/// What a mount answers: any number of `Progress`, then one of the others.
+/// What a mount answers: any number of `Progress` and `Text`, then one of the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply {
     /// So far.
     Progress(Progress),
+    /// A piece of what there is to say for people, which may be long.
+    Text(String),
     /// It is done.
     Done {
         /// For programs.

@@ -8,7 +8,9 @@ use chiton_client::OpenFlags;
 use chiton_realm::Realm;
 use chiton_types::{Ino, Refusal};
 use hashbrown::HashSet;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
+
+use super::writers::Writers;
 
 /// An answer that the kernel may keep.
 pub(crate) trait Told {
@@ -31,8 +33,7 @@ pub(crate) struct Slot {
     gate: RwLock<()>,
     is_over: AtomicBool,
     handles: AtomicU64,
-    writers: Mutex<u64>,
-    no_writers: Condvar,
+    writers: Writers,
     told: Mutex<HashSet<Ino>>,
     /// Files that were opened here: what the kernel has of their content is true.
     read_here: Mutex<HashSet<Ino>>,
@@ -49,8 +50,7 @@ impl Slot {
             gate: RwLock::default(),
             is_over: AtomicBool::new(false),
             handles: AtomicU64::new(0),
-            writers: Mutex::default(),
-            no_writers: Condvar::new(),
+            writers: Writers::default(),
             told: Mutex::default(),
             read_here: Mutex::default(),
             told_of_loss: AtomicBool::new(false),
@@ -96,32 +96,29 @@ impl Slot {
         result
     }
 
-    pub(super) fn count_open(&self, flags: OpenFlags) {
+    pub(super) fn count_open(&self, flags: OpenFlags, number: u64, ino: Ino) {
         self.handles.fetch_add(1, Ordering::AcqRel);
         if flags.write {
-            *self.writers.lock() += 1;
+            self.writers.add(number, ino);
         }
     }
 
-    pub(super) fn count_closed(&self, flags: OpenFlags) {
+    pub(super) fn count_closed(&self, flags: OpenFlags, number: u64) {
         if flags.write {
-            let mut writers = self.writers.lock();
-            *writers -= 1;
-            if *writers == 0 {
-                self.no_writers.notify_all();
-            }
+            self.writers.remove(number);
         }
         self.handles.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// How many files are open for writing after `patience`: the kernel tells of a closed file only after close(2) has
-    /// returned.
-    pub(crate) fn writers_after(&self, patience: Duration) -> u64 {
-        let mut writers = self.writers.lock();
-        if *writers > 0 {
-            self.no_writers.wait_while_for(&mut writers, |writers| *writers > 0, patience);
-        }
-        *writers
+    /// A descriptor of a file is closed: maybe not the last one.
+    pub(crate) fn note_flushed(&self, number: u64) {
+        self.writers.note_flushed(number);
+    }
+
+    /// How many files are open for writing; after `patience`, if they may all be closed already and no process `has_open`
+    /// one of them.
+    pub(crate) fn writers_after(&self, patience: Duration, has_open: impl FnOnce(&[Ino]) -> bool) -> usize {
+        self.writers.count_after(patience, has_open)
     }
 
     pub(crate) fn note_told(&self, ino: Ino) {

@@ -56,7 +56,7 @@ impl Shell {
             self.router.on(caller, [ino], |route| {
                 let had_content = self.had_content(route, ino);
                 let number = route.open(caller, ino, flags)?;
-                Ok((route.opened(number, flags), self.open_answer(route, flags, had_content)))
+                Ok((route.opened(number, ino, flags), self.open_answer(route, flags, had_content)))
             })
         })
     }
@@ -105,7 +105,15 @@ impl Shell {
     }
 
     pub(super) fn flush_file(&self, req: &Request, file: Open) -> Result<(), Refusal> {
-        as_caller(req, |caller| self.router.on_files(caller, [file], |route, [number]| route.flush(number)))
+        as_caller(req, |caller| {
+            self.router.on_files(caller, [file], |route, [number]| {
+                let flushed = route.flush(number);
+                if let Route::Realm(slot) = route {
+                    slot.note_flushed(number);
+                }
+                flushed
+            })
+        })
     }
 
     pub(super) fn sync_file(&self, req: &Request, file: Open, data_only: bool) -> Result<(), Refusal> {

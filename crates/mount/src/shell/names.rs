@@ -99,7 +99,8 @@ impl Shell {
             self.router.on(caller, [parent], |route| {
                 let (entry, number) = route.create(caller, parent, name, mode, flags)?;
                 let how = self.open_answer(route, flags, !self.is_shared || route.is_realm());
-                Ok((entry, route.opened(number, flags), how))
+                let fh = route.opened(number, entry.attr.ino, flags);
+                Ok((entry, fh, how))
             })
         })
     }

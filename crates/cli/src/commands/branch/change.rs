@@ -35,14 +35,11 @@ pub(super) fn create(args: &Create) -> Outcome {
 }
 
 pub(super) fn diff(args: &Diff) -> Outcome {
-    with_branch(&args.at, &args.name, "chiton branch diff", &ask_diff, &|realm| {
+    let ask = |ino| ControlRequest::Diff { ino, json: args.at.json };
+    with_branch(&args.at, &args.name, "chiton branch diff", &ask, &|realm| {
         let diff = realm.diff()?;
         done(&diff, diff.to_string(), 0)
     })
-}
-
-fn ask_diff(ino: u64) -> ControlRequest {
-    ControlRequest::Diff { ino }
 }
 
 pub(super) fn merge(args: &Merge) -> Outcome {

@@ -13,7 +13,7 @@ use chiton_types::{Ino, Name};
 use super::Where;
 use crate::commands::realm::state_dir;
 use crate::failure::{Class, Failure, Outcome};
-use crate::target;
+use crate::{reach, target};
 
 /// See the module.
 pub(super) struct Tree {
@@ -35,6 +35,7 @@ impl Tree {
             Some(address) => (address.clone(), at.path.clone(), None),
             None => of_mount(&at.path)?,
         };
+        reach::knock(&address, &said)?;
         let options = ClientOptions {
             identity: format!("{who}, process {}", std::process::id()),
             timeout: timeout.map(Duration::from_secs),
@@ -88,8 +89,9 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
         std::io::ErrorKind::NotFound => Failure::absent(format!("{said} does not exist")),
         _ => Failure::failed(format!("{said}: {e}")),
     };
+    reach::answering(path)?;
     let path = std::fs::canonicalize(path).map_err(failed)?;
-    let Some((mountpoint, source)) = target::mount_around(&path)? else {
+    let Some(reach::Mount { dir: mountpoint, source, .. }) = reach::mount_around(&path)? else {
         return Err(Failure::absent(format!("{said} is not in a mount of Chiton")));
     };
     if target::is_of_branch(&source) {

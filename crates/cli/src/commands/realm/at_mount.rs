@@ -12,6 +12,7 @@ use super::{Decouple, Discard, Merge, Recouple, Within, list};
 use crate::commands::policy::read_policy;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
+use crate::reach;
 
 /// A path of a mount that can be asked.
 pub(crate) struct Place {
@@ -35,6 +36,7 @@ impl Place {
     /// Where `path` is.
     pub(super) fn find(path: &Path) -> Outcome<Place> {
         let at = path.display();
+        reach::answering(path)?;
         let failed = |error: io::Error| match error.raw_os_error() {
             Some(errno) if errno == Errno::BUSY.raw_os_error() => Failure::new(
                 Class::Busy,
@@ -68,7 +70,11 @@ impl Place {
     /// Asks its mount; how far a merge is is shown.
     pub(crate) fn ask(&self, request: &ControlRequest) -> Outcome<Done> {
         let work = Work::counting("merging", "events");
-        let mut tell = |so_far: chiton_mount::Progress| work.count(so_far.events_done, so_far.events_total);
+        let mut tell = |word: ControlReply| match word {
+            ControlReply::Progress(so_far) => work.count(so_far.events_done, so_far.events_total),
+            ControlReply::Text(piece) => print!("{piece}"),
+            ControlReply::Done { .. } | ControlReply::Failed { .. } => {}
+        };
         let reply = ask_control(&self.socket, request, &mut tell).map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
@@ -81,7 +87,9 @@ impl Place {
         match reply {
             ControlReply::Done { report, text, exit_code } => Ok(Done { report, text, exit_code }),
             ControlReply::Failed { message, exit_code } => Err(Failure::new(Class::of(exit_code), message)),
-            ControlReply::Progress(_) => Err(Failure::failed("the mount has no last word")),
+            ControlReply::Progress(_) | ControlReply::Text(_) => {
+                Err(Failure::failed("the mount has no last word"))
+            }
         }
     }
 }
@@ -116,7 +124,7 @@ pub(crate) fn sync(args: &Within) -> Outcome {
 
 pub(crate) fn diff(args: &Within) -> Outcome {
     let place = Place::find(&args.path)?;
-    place.ask(&ControlRequest::Diff { ino: place.ino })?.show(args.json)
+    place.ask(&ControlRequest::Diff { ino: place.ino, json: args.json })?.show(args.json)
 }
 
 pub(crate) fn merge(args: &Merge) -> Outcome {

@@ -1,9 +1,11 @@
 //! What the server knows of decoupled subtrees: who has which, and ending what somebody has.
 
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use chiton_client::{Client, ask};
+use chiton_mount::ControlRequest;
 use chiton_policy::{Policy, PolicyFile};
 use chiton_proto::{Answer, Call, RealmAnswer, RealmCall, RealmInfo};
 use chiton_types::Refusal;
@@ -13,13 +15,14 @@ use serde_json::{Value, json};
 use super::at_mount::{Done, Place};
 use super::{Decoupled, Recouple};
 use crate::failure::{Class, Failure, Outcome};
-use crate::target;
+use crate::{reach, target};
 
 pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
     let client = target::client(&args.target)?;
     let all = all(&client)?;
+    let used = used(Path::new(&args.target));
     if args.json {
-        println!("{}", Value::from(all.iter().map(as_json).collect::<Vec<_>>()));
+        println!("{}", Value::from(all.iter().map(|info| as_json(info, &used)).collect::<Vec<_>>()));
         return Ok(());
     }
     if all.is_empty() {
@@ -43,12 +46,30 @@ pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
             policy.as_ref().map_or("?".to_owned(), |policy| policy.composition.to_string()),
             policy.as_ref().map_or("?".to_owned(), |policy| policy.interfere.word().to_owned()),
             chiton_tools::journal::utc(info.since),
-            format!("{} of {}", info.used, info.reserved),
+            match used.get(&info.claim.realm.0) {
+                Some((used, granted)) => format!("{used} of {granted}"),
+                None => format!("? of {}", info.reserved),
+            },
             info.journal_at.clone(),
         ]);
     }
     println!("{}", table.trim_fmt());
     Ok(())
+}
+
+/// Inode numbers used and granted, by decoupling, of those that the mount has in which `target` is: the server hears of what
+/// was made when it is merged.
+fn used(target: &Path) -> BTreeMap<u32, (u64, u64)> {
+    let is_in_mount =
+        reach::mount_around(target).is_ok_and(|mount| mount.is_some_and(|mount| mount.is_ours()));
+    let asked = is_in_mount.then(|| Place::find(target).and_then(|place| place.ask(&ControlRequest::List)));
+    let Some(Ok(Done { report, .. })) = asked else { return BTreeMap::new() };
+    let read = |one: &Value| {
+        let number = |name: &str| one[name].as_u64();
+        let (granted, left) = (number("inodes_granted")?, number("inodes_left")?);
+        Some((number("realm")? as u32, (granted.saturating_sub(left), granted)))
+    };
+    report.as_array().into_iter().flatten().filter_map(read).collect()
 }
 
 /// All decouplings of the file system.
@@ -82,7 +103,7 @@ fn policy(info: &RealmInfo) -> Option<Policy> {
     Policy::resolve(&file, &Policy::default()).ok()
 }
 
-fn as_json(info: &RealmInfo) -> Value {
+fn as_json(info: &RealmInfo, used: &BTreeMap<u32, (u64, u64)>) -> Value {
     let policy = policy(info);
     json!({
         "realm": info.claim.realm.0,
@@ -99,7 +120,7 @@ fn as_json(info: &RealmInfo) -> Value {
         "base": info.base.0,
         "merged": info.state.merged.0,
         "inodes_reserved": info.reserved,
-        "inodes_used": info.used,
+        "inodes_used": used.get(&info.claim.realm.0).map(|(used, _)| used),
     })
 }
 
@@ -114,7 +135,7 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
             (client, info)
         }
         None => {
-            let Some((mountpoint, _)) = target::mount_around(&args.path)? else {
+            let Some(mountpoint) = reach::mount_around(&args.path)?.map(|mount| mount.dir) else {
                 return Err(Failure::absent(format!("{} is not in a mount of Chiton", args.path.display())));
             };
             let client = target::client(&mountpoint.display().to_string())?;
@@ -129,15 +150,15 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
             (client, info)
         }
     };
+    // The mount that has it ends it better: it knows what it has. If it is gone, it cannot be asked.
+    if args.id.is_none() && Place::find(&args.path).is_ok_and(|place| place.has(info.claim.realm.0)) {
+        return Ok(None);
+    }
     if args.merge {
         return Err(Failure::new(
             Class::Failed,
             "what another client did is in its journal: only that client, or chiton recover where the journal is, merges it",
         ));
-    }
-    // The mount that has it ends it better: it knows what it has. If it is gone, it cannot be asked.
-    if args.id.is_none() && Place::find(&args.path).is_ok_and(|place| place.has(info.claim.realm.0)) {
-        return Ok(None);
     }
     match call(&client, RealmCall::End { claim: info.claim, force: true }) {
         Ok(RealmAnswer::Ended) => {}

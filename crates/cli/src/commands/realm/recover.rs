@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::Recover;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
-use crate::target;
+use crate::{reach, target};
 
 /// Where journals of decoupled subtrees are, unless somebody says otherwise: of root /var/lib/chiton, of others in their
 /// state folder.
@@ -66,6 +66,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
         ..ClientOptions::default()
     };
     let connect = |address: &Address| {
+        reach::knock(address, &address.to_string())?;
         Client::connect(address, options.clone())
             .map_err(|e| Failure::absent(format!("no server answers at {address}: {e}")))
     };

@@ -4,10 +4,15 @@
 //!   decouple ─▶ command ─┬─ 0 ──▶ merge
 //!                        └─ else ▶ discard (or leave it, with --keep)
 //! ```
+//!
+//! With `--branch` it is a branch (`commands/branch/run.rs`) instead of the subtree itself.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
+use std::time::Duration;
 
 use chiton_mount::{ControlRequest, GiveBack};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,14 +21,27 @@ use signal_hook::iterator::Signals;
 
 use super::Run;
 use super::at_mount::{Done, Place};
+use crate::commands::branch;
 use crate::commands::policy::read_policy;
 use crate::failure::{Failure, Outcome};
+use crate::reach;
 
 /// What a shell adds to the number of a signal that ended a command.
 const SIGNALLED: u8 = 128;
+/// What a shell ends with if there is no such command, and if there is one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_RUN: u8 = 126;
+/// How often it is looked whether a server is back.
+const LOOK: Duration = Duration::from_millis(200);
+/// The variable that tells a command where its branch is mounted.
+const BRANCH: &str = "CHITON_BRANCH";
 
 pub(crate) fn run(args: &Run) -> ExitCode {
-    match decoupled(args) {
+    let ended = match &args.branch {
+        Some(name) => branch::run_in_branch(args, name),
+        None => decoupled(args),
+    };
+    match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             eprintln!("chiton: {failure}");
@@ -32,56 +50,110 @@ pub(crate) fn run(args: &Run) -> ExitCode {
     }
 }
 
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// As a shell says it.
+    pub(crate) code: u8,
+    /// It did not begin; why, in words.
+    pub(crate) not_run: Option<String>,
+}
+
 fn decoupled(args: &Run) -> Outcome<u8> {
     let policy = args.policy.as_deref().map(read_policy).transpose()?;
     let place = Place::find(&args.path)?;
-    // From here on a signal does not end this process: somebody has to give the subtree back.
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
-        .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
+    let signals = heeded()?;
     place.ask(&ControlRequest::Decouple { ino: place.ino, policy })?;
-    let ended = command(args, signals);
-    let code = match &ended {
-        Ok(status) => code(*status),
-        Err(_) => SIGNALLED - 1,
-    };
-    let at = args.path.display();
-    if code != 0 && args.keep {
+    let ended = command(args, signals, None);
+    let (code, at) = (ended.as_ref().map_or(NOT_RUN, |ended| ended.code), args.path.display());
+    if code != 0 && args.keep && ended.as_ref().is_ok_and(|ended| ended.not_run.is_none()) {
         eprintln!(
             "chiton: the command failed ({code}); {at} is still decoupled: chiton diff {at}, then chiton merge or chiton discard"
         );
-        return ended.map(|_| code);
+        return Ok(code);
     }
     let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
     // What the command left running may still write; what failed is dropped all the same.
     let request =
         ControlRequest::GiveBack { ino: place.ino, how, force: how == GiveBack::Discard, on_conflict: None };
-    let done = place.ask(&request).map_err(|failure| {
+    let done = when_answering(&|| reach::answering(&args.path)).and_then(|()| place.ask(&request));
+    let done = done.map_err(|failure| {
         let message = format!("{failure}\nthe command ended with {code}; {at} is still decoupled: chiton merge {at}, or chiton discard {at}");
         Failure::new(failure.class, message)
     })?;
-    ended?;
-    tell(args, &done, code)?;
-    Ok(code)
+    ended?.tell(args, &done, &format!("{at} is still decoupled"))
 }
 
-fn tell(args: &Run, done: &Done, code: u8) -> Outcome {
-    if args.json {
-        return done.show(true);
-    }
-    eprintln!("chiton: {}", done.text.trim_end());
-    // Printed already; a conflict that stopped the merge still is a failure.
-    match (done.exit_code, code) {
-        (0, _) => Ok(()),
-        _ => Err(Failure::conflict(format!("{} is still decoupled", args.path.display()))),
+impl Ended {
+    /// Says what became of it; the code to end with. `left`: what is the case if a conflict stopped the merge.
+    pub(crate) fn tell(self, args: &Run, done: &Done, left: &str) -> Outcome<u8> {
+        if let Some(why) = self.not_run {
+            eprintln!("chiton: {why}");
+            return Ok(self.code);
+        }
+        if args.json {
+            done.show(true)?;
+            return Ok(self.code);
+        }
+        eprintln!("chiton: {}", done.text.trim_end());
+        // Printed already; a conflict that stopped the merge still is a failure.
+        match done.exit_code {
+            0 => Ok(self.code),
+            _ => Err(Failure::conflict(left)),
+        }
     }
 }
 
-fn command(args: &Run, mut signals: Signals) -> Outcome<ExitStatus> {
+/// Waits for a server that is away when the command has ended: one that restarts is back soon. A signal ends the wait.
+///
+/// # Errors
+/// A signal came; how the server is.
+pub(crate) fn when_answering(answers: &dyn Fn() -> Outcome) -> Outcome {
+    let Err(failure) = answers() else { return Ok(()) };
+    eprintln!(
+        "chiton: {failure}\nchiton: the command has ended; its end is carried out when the server is back (Ctrl-C: not)"
+    );
+    let mut signals = heeded()?;
+    loop {
+        thread::sleep(LOOK);
+        if signals.pending().next().is_some() {
+            return Err(failure);
+        }
+        if answers().is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+/// From here on a signal does not end this process: somebody has to give back what was taken.
+pub(crate) fn heeded() -> Outcome<Signals> {
+    Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
+        .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))
+}
+
+/// The branch in which a command works.
+pub(crate) struct Surroundings {
+    /// Where it is mounted.
+    pub(crate) branch: PathBuf,
+    /// Where the command begins.
+    pub(crate) dir: PathBuf,
+}
+
+/// Runs the command to its end. Signals go on to it.
+pub(crate) fn command(args: &Run, mut signals: Signals, at: Option<&Surroundings>) -> Outcome<Ended> {
     let program = &args.command[0];
-    let mut child = Command::new(program)
-        .args(&args.command[1..])
-        .spawn()
-        .map_err(|e| Failure::failed(format!("cannot run {}: {e}", program.display())))?;
+    let mut command = Command::new(program);
+    command.args(&args.command[1..]);
+    if let Some(at) = at {
+        command.current_dir(&at.dir).env(BRANCH, &at.branch).env("PWD", &at.dir);
+    }
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(e) => {
+            let code = if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
+            return Ok(Ended { code, not_run: Some(format!("cannot run {}: {e}", program.display())) });
+        }
+    };
     let pid = Pid::from_child(&child);
     let handle = signals.handle();
     let forwarding = thread::spawn(move || {
@@ -101,7 +173,7 @@ fn command(args: &Run, mut signals: Signals) -> Outcome<ExitStatus> {
     handle.close();
     // It does not panic.
     let _ = forwarding.join();
-    status
+    Ok(Ended { code: code(status?), not_run: None })
 }
 
 /// Whether this process is what the terminal talks to.

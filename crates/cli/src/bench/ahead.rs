@@ -1,0 +1,161 @@
+//! Files made under an exclusive lease on the names of their directory, beside files that the server is asked for; and
+//! what another one who makes files there costs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chiton_bench::mdtest::{self, MdtestOptions};
+use chiton_bench::report::Row;
+use chiton_client::Client;
+use chiton_mount::{Mount, MountOptions};
+use chiton_types::{Ino, Kind, Mode};
+
+use super::Plan;
+use super::subject::{Subject, make_dir, name, timed, unmount};
+use crate::failure::{Failure, Outcome};
+
+const FILES: u64 = 100_000;
+const MOUNTED: u64 = 20_000;
+/// Directories that the other one comes to.
+const VISITS: u64 = 100;
+const BOUND: &str = "CPU: the engine's work a create";
+
+pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
+    let mut rows = singly(plan)?;
+    rows.extend(interference(plan)?);
+    rows.push(mounted(plan)?);
+    Ok(rows)
+}
+
+/// One at a time, and until the server has all of them.
+fn singly(plan: &Plan) -> Outcome<Vec<Row>> {
+    let files = FILES / plan.divisor;
+    let (mut asking, mut answered, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        let subject = Subject::start(plan, &format!("ahead-data-{round}"))?;
+        let client = subject.over_socket()?;
+        let dir = directory(&client, "/asked")?;
+        asking.push(files as f64 / timed(|| fill(&client, dir, 0..files))?.1);
+        drop(client);
+        let client = subject.beside(Some(2))?;
+        let dir = directory(&client, "/ahead")?;
+        let ((), seconds) = timed(|| fill(&client, dir, 0..files))?;
+        // What comes now has the server know of all.
+        let ((), rest) = timed(|| client.list("/asked").map(drop).map_err(Failure::failed))?;
+        answered.push(files as f64 / seconds);
+        told.push(files as f64 / (seconds + rest));
+        drop(client);
+        subject.end()?;
+    }
+    let row = |what: &str, ours: &[f64]| {
+        Row::new(&format!("{files} creates one at a time, by lease{what} / asked"), "ops/s", &asking, ours)
+            .with_bound(BOUND)
+    };
+    Ok(vec![row("", &answered), row(", until the server has them", &told)])
+}
+
+/// A client that fills a directory while another makes files there, too; and how long that one waits for the lease.
+fn interference(plan: &Plan) -> Outcome<Vec<Row>> {
+    let files = FILES / plan.divisor;
+    let (mut alone, mut disturbed, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut usual, mut waits) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        let subject = Subject::start(plan, &format!("interference-data-{round}"))?;
+        let other = subject.over_socket()?;
+        let client = subject.beside(Some(2))?;
+        let dir = directory(&client, "/alone")?;
+        alone.push(files as f64 / timed(|| fill(&client, dir, 0..files))?.1);
+        let dir = directory(&client, "/disturbed")?;
+        disturbed.push(beside(&other, dir, || Ok(files as f64 / timed(|| fill(&client, dir, 0..files))?.1))?);
+        let asking = subject.beside(None)?;
+        let dir = directory(&asking, "/both-ask")?;
+        asked.push(beside(&other, dir, || Ok(files as f64 / timed(|| fill(&asking, dir, 0..files))?.1))?);
+        let own = directory(&other, "/own")?;
+        fill(&other, own, 0..VISITS)?;
+        usual.push(1e6 * timed(|| fill(&other, own, VISITS..2 * VISITS))?.1 / VISITS as f64);
+        let mut waited = 0.0;
+        for visit in 0..VISITS {
+            let dir = directory(&client, &format!("/visited{visit}"))?;
+            fill(&client, dir, 0..20)?;
+            waited += timed(|| make(&other, dir, u64::MAX))?.1;
+        }
+        waits.push(1e6 * waited / VISITS as f64);
+        drop((asking, client, other));
+        subject.end()?;
+    }
+    Ok(vec![
+        Row::new("creates by lease while another one creates there / alone", "ops/s", &alone, &disturbed),
+        Row::new("the same / both ask for each", "ops/s", &asked, &disturbed),
+        Row::new("the other one's first create, by recall / in a directory of its own", "us", &usual, &waits),
+    ])
+}
+
+/// Runs `work` while `other` makes files in the directory, one after the other.
+fn beside<T>(other: &Client, dir: Ino, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let disturb = scope.spawn(|| {
+            let mut n = 1 << 40;
+            while !over.load(Ordering::Relaxed) {
+                make(other, dir, n)?;
+                n += 1;
+            }
+            Ok(())
+        });
+        let result = work();
+        over.store(true, Ordering::Relaxed);
+        let disturbed: Outcome = disturb.join().expect("the other one does not panic");
+        disturbed.and(result)
+    })
+}
+
+/// Through a mount of a server behind a socket.
+fn mounted(plan: &Plan) -> Outcome<Row> {
+    let (mut asked, mut ahead) = (Vec::new(), Vec::new());
+    let subject = Subject::start(plan, "ahead-mount-data")?;
+    let asking = mount_of(subject.over_socket()?, &plan.dir.join("asking"))?;
+    for _ in 0..plan.rounds {
+        asked.push(creates(asking.dir(), MOUNTED / plan.divisor)?);
+    }
+    unmount(asking)?;
+    let working_ahead = mount_of(subject.beside(Some(2))?, &plan.dir.join("by-lease"))?;
+    for _ in 0..plan.rounds {
+        ahead.push(creates(working_ahead.dir(), MOUNTED / plan.divisor)?);
+    }
+    unmount(working_ahead)?;
+    subject.end()?;
+    Ok(Row::new(
+        "mounted creates over a socket, one directory, 1 proc, by lease / asked",
+        "ops/s",
+        &asked,
+        &ahead,
+    )
+    .with_bound("CPU: FUSE crossings"))
+}
+
+fn mount_of(client: Client, dir: &Path) -> Outcome<Mount> {
+    make_dir(dir)?;
+    Mount::start(Arc::new(client), dir, MountOptions::default()).map_err(Failure::from)
+}
+
+fn creates(dir: &Path, files: u64) -> Outcome<f64> {
+    let options =
+        MdtestOptions { dir: dir.to_path_buf(), processes: 1, files_per_process: files, unique_dirs: false };
+    let phases =
+        mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
+    Ok(phases.iter().find(|phase| phase.name == "create").map_or(0.0, |phase| phase.ops_per_second()))
+}
+
+fn directory(client: &Client, dir: &str) -> Outcome<Ino> {
+    client.mkdir_all(dir).map(|attr| attr.ino).map_err(|r| Failure::failed(format!("mkdir {dir}: {r}")))
+}
+
+fn fill(client: &Client, dir: Ino, files: std::ops::Range<u64>) -> Outcome {
+    files.into_iter().try_for_each(|n| make(client, dir, n))
+}
+
+fn make(client: &Client, dir: Ino, n: u64) -> Outcome {
+    let made = client.mknod(&client.caller(), dir, &name(n), Kind::File, Mode(0o644), 0);
+    made.map(drop).map_err(Failure::failed)
+}

@@ -1,0 +1,188 @@
+//! Subtrees with semantics of their own, as a user has them: the program itself, its mounts and commands.
+//!
+//! ```text
+//!   mount ─ policy set job batchfs ─ creates in job ─ merge ─ branches of the merged tree
+//!                                                      └ meanwhile: creates elsewhere, one at a time, each timed
+//! ```
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use chiton_bench::mdtest::{self, MdtestOptions, Phase};
+use chiton_bench::report::Row;
+use chiton_bench::trivial_mount::TrivialMount;
+use chiton_world::{RealWorld, World};
+
+use super::Plan;
+use super::subject::{make_dir, timed};
+use crate::failure::{Failure, Outcome};
+
+/// Files of mdtest.
+const FILES: u64 = 20_000;
+/// Files that are made decoupled, and merged.
+const MERGED: u64 = 200_000;
+/// Files of a directory among them.
+const DIR_FILES: u64 = 1_000;
+/// How long the creates elsewhere are timed while nothing else happens.
+const IDLE: Duration = Duration::from_secs(2);
+/// What `chiton branch create` may take, at most.
+const BRANCH_SECONDS: f64 = 0.01;
+
+pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
+    let (files, merged) = (FILES / plan.divisor, MERGED / plan.divisor);
+    let (mut floors, mut creates) = (Vec::new(), Vec::new());
+    let (mut idle, mut merging) = (Vec::new(), Vec::new());
+    let mut branches = Vec::new();
+    let floor_dir = plan.dir.join("subtree-floor");
+    make_dir(&floor_dir)?;
+    let floor = TrivialMount::spawn(&floor_dir).map_err(Failure::failed)?;
+    for round in 0..plan.rounds {
+        let mount = Mounted::start(&plan.dir, round)?;
+        let (job, elsewhere) = (mount.dir.join("job"), mount.dir.join("elsewhere"));
+        make_dir(&job)?;
+        make_dir(&elsewhere)?;
+        mount.chiton(&["policy", "set"], &job, &["batchfs"])?;
+        floors.push(created(floor.dir(), files)?);
+        creates.push(created(&job, files)?);
+        fill(&job, merged)?;
+        let (before, during) = creates_elsewhere(&elsewhere, || mount.chiton(&["merge"], &job, &[]))?;
+        idle.push(1.0 / p99(before).as_secs_f64());
+        merging.push(1.0 / p99(during).as_secs_f64());
+        // A branch is durable when it is made; not the merge's writing is to be measured.
+        mount.chiton(&["flush"], &mount.dir, &[])?;
+        for n in 0..5 {
+            let name = format!("branch{n}");
+            let ((), seconds) = timed(|| mount.chiton(&["branch", "create"], &job, &[&name]))?;
+            branches.push(1.0 / seconds);
+        }
+        mount.end()?;
+    }
+    floor.unmount().map_err(Failure::failed)?;
+    let most = vec![1.0 / BRANCH_SECONDS; branches.len()];
+    Ok(vec![
+        Row::new(
+            "mounted creates in a decoupled subtree (batchfs), 1 proc / trivial FUSE",
+            "ops/s",
+            &floors,
+            &creates,
+        )
+        .with_target(0.9)
+        .with_bound("CPU: FUSE crossings"),
+        Row::new(
+            "creates elsewhere, 99th of 100: while a subtree is merged / idle (1/s)",
+            "1/s",
+            &idle,
+            &merging,
+        )
+        .with_target(1.0 / 3.0)
+        .with_bound("CPU: merge, server and these creates on the same processors"),
+        Row::new(
+            &format!("branch create, a tree of {merged} files, with the command's start / 10 ms"),
+            "1/s",
+            &most,
+            &branches,
+        )
+        .with_target(1.0)
+        .with_bound("the start of a process, two fsyncs"),
+    ])
+}
+
+/// Creates a second by one process in a directory.
+fn created(dir: &Path, files: u64) -> Outcome<f64> {
+    let options =
+        MdtestOptions { dir: dir.to_path_buf(), processes: 1, files_per_process: files, unique_dirs: false };
+    let phases =
+        mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
+    Ok(phases.iter().find(|p| p.name == "create").map_or(0.0, Phase::ops_per_second))
+}
+
+/// Makes empty files in directories of moderate size.
+fn fill(dir: &Path, files: u64) -> Outcome {
+    for n in 0..files {
+        let below = dir.join(format!("d{}", n / DIR_FILES));
+        if n % DIR_FILES == 0 {
+            make_dir(&below)?;
+        }
+        let path = below.join(format!("f{n}"));
+        File::create(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+    }
+    Ok(())
+}
+
+/// How long creates took, one at a time, while nothing else happened and while `work` was done.
+fn creates_elsewhere(dir: &Path, work: impl FnOnce() -> Outcome) -> Outcome<(Vec<Duration>, Vec<Duration>)> {
+    let before = timed_creates(dir, "idle", |since| since < IDLE)?;
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let during = scope.spawn(|| timed_creates(dir, "busy", |_| !is_done.load(Ordering::Acquire)));
+        let worked = work();
+        is_done.store(true, Ordering::Release);
+        let during = during.join().map_err(|_| Failure::failed("a creating thread panicked"))??;
+        worked.map(|()| (before, during))
+    })
+}
+
+fn timed_creates(dir: &Path, prefix: &str, goes_on: impl Fn(Duration) -> bool) -> Outcome<Vec<Duration>> {
+    let begun = RealWorld.monotonic();
+    let mut took = Vec::new();
+    let mut last = begun;
+    while goes_on(last - begun) || took.is_empty() {
+        let path = dir.join(format!("{prefix}.{}", took.len()));
+        File::create(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+        let now = RealWorld.monotonic();
+        took.push(now - last);
+        last = now;
+    }
+    Ok(took)
+}
+
+/// What 99 of 100 are not above.
+fn p99(mut took: Vec<Duration>) -> Duration {
+    took.sort_unstable();
+    took[(took.len() - 1) * 99 / 100]
+}
+
+/// A mount of the program itself.
+struct Mounted {
+    program: PathBuf,
+    dir: PathBuf,
+    state: PathBuf,
+}
+
+impl Mounted {
+    fn start(plan_dir: &Path, round: usize) -> Outcome<Mounted> {
+        let program = std::env::current_exe().map_err(|e| Failure::failed(format!("this program: {e}")))?;
+        let (dir, state) = (plan_dir.join("subtrees"), plan_dir.join("subtrees-state"));
+        make_dir(&dir)?;
+        let mounted = Mounted { program, dir, state };
+        let data = plan_dir.join(format!("subtrees-data-{round}")).display().to_string();
+        mounted.chiton(&["mount", "--data", &data], &mounted.dir, &[])?;
+        Ok(mounted)
+    }
+
+    /// Runs a command that takes a path, with the state directory of this mount.
+    fn chiton(&self, words: &[&str], path: &Path, more: &[&str]) -> Outcome {
+        let mut command = Command::new(&self.program);
+        command.args(words).arg(path).args(more).stdin(Stdio::null());
+        if ["mount", "branch"].contains(&words[0]) {
+            command.arg("--state-dir").arg(&self.state);
+        }
+        let output = command.output().map_err(|e| Failure::failed(format!("{}: {e}", words[0])))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Failure::failed(format!(
+                "chiton {}: {}",
+                words.join(" "),
+                String::from_utf8_lossy(&output.stderr).trim()
+            ))),
+        }
+    }
+
+    fn end(self) -> Outcome {
+        self.chiton(&["umount"], &self.dir, &[])
+    }
+}

@@ -1,0 +1,144 @@
+//! `chiton run --branch`: a job in a branch of its own.
+//!
+//! ```text
+//!   create ─ mount, in this process ─▶ command ─┬─ 0 ──▶ merge
+//!                                               └─ else ▶ delete (or leave it, with --keep)
+//! ```
+//!
+//! The command begins in the branch: where the user is, if that is in the directory, else at its root.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use chiton_mount::{ControlRequest, GiveBack, Mount, MountOptions};
+use chiton_realm::{Realm, User};
+
+use super::Where;
+use super::tree::{Tree, failure, name};
+use crate::commands::policy::read_policy;
+use crate::commands::realm::{Ended, Place, Run, Surroundings, command, heeded, when_answering};
+use crate::failure::{Failure, Outcome};
+use crate::{reach, target};
+
+/// How long who is left of the command is waited for when the branch is over.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// See the module. The code to end with.
+pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
+    let name = name(named)?;
+    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let at =
+        Where { path: args.path.clone(), server: None, state_dir: args.state_dir.clone(), json: args.json };
+    let who = format!("chiton run, branch {named} of {}", args.path.display());
+    let tree = Tree::find(&at, &who, None)?;
+    let dir = std::fs::canonicalize(&args.path)
+        .map_err(|e| Failure::failed(format!("{}: {e}", args.path.display())))?;
+    let signals = heeded()?;
+    let policy = policy.as_deref().map(str::as_bytes);
+    let made = tree.realms.create_branch(&tree.client.caller(), tree.root, &name, policy);
+    made.map_err(failure)?;
+    let job = match Job::begin(&tree, named, &dir) {
+        Ok(job) => job,
+        Err(failure) => {
+            // Nothing was done in it. If this fails, too, it is in the list.
+            let _ = tree.realms.delete_branch(tree.root, &name, true);
+            return Err(failure);
+        }
+    };
+    let ended = command(args, signals, Some(&job.place(&dir)));
+    let outcome = job.end(args, &tree, ended);
+    job.leave();
+    outcome.and_then(|code| tree.close().map(|()| code))
+}
+
+/// The mount in which the command works.
+struct Job {
+    mount: Mount,
+    branch: Arc<Realm>,
+    dir: PathBuf,
+    control: PathBuf,
+    /// Branch and directory, for people.
+    said: (String, String),
+}
+
+impl Job {
+    fn begin(tree: &Tree, named: &str, over: &Path) -> Outcome<Job> {
+        let name = name(named)?;
+        let branch = tree.realms.open_branch(tree.root, &name).map_err(failure)?;
+        let dir = target::own_dir()?.join(format!("run-{}", std::process::id()));
+        let control = target::control_socket(rustix::process::geteuid().is_root())?;
+        let options = MountOptions {
+            fs_name: target::source_of_branch(&tree.address, named),
+            control: Some(control.clone()),
+            ..MountOptions::default()
+        };
+        std::fs::create_dir(&dir)
+            .map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))?;
+        let begin = || {
+            let (client, realms) = (tree.client.clone(), tree.realms.clone());
+            let mount = Mount::start_branch(client, realms, &branch, &dir, options).map_err(Failure::from)?;
+            let user = User { pid: std::process::id(), mountpoint: dir.clone(), control: control.clone() };
+            branch.note_user(&user).map_err(failure)?;
+            Ok(mount)
+        };
+        let said = (named.to_owned(), over.display().to_string());
+        match begin() {
+            Ok(mount) => Ok(Job { mount, branch, dir, control, said }),
+            Err(failure) => {
+                let _ = std::fs::remove_dir(&dir);
+                // Else it would be in use.
+                tree.realms.close();
+                Err(failure)
+            }
+        }
+    }
+
+    /// Where the command begins.
+    fn place(&self, over: &Path) -> Surroundings {
+        let here = std::env::current_dir().unwrap_or_default();
+        let within = here.strip_prefix(over).unwrap_or(Path::new(""));
+        Surroundings { branch: self.dir.clone(), dir: self.dir.join(within) }
+    }
+
+    /// Merges, drops or leaves what was done.
+    fn end(&self, args: &Run, tree: &Tree, ended: Outcome<Ended>) -> Outcome<u8> {
+        let (branch, dir) = &self.said;
+        let next = format!(
+            "branch {branch} of {dir} is left: chiton branch diff {dir} {branch}, then chiton branch merge or chiton branch delete"
+        );
+        let was_run = ended.as_ref().is_ok_and(|ended| ended.not_run.is_none());
+        let code = ended.as_ref().map_or(1, |ended| ended.code);
+        if code != 0 && args.keep && was_run {
+            eprintln!("chiton: the command failed ({code}); {next}");
+            return Ok(code);
+        }
+        let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
+        // What the command left running may still write; what failed is dropped all the same.
+        let force = how == GiveBack::Discard;
+        let request = ControlRequest::GiveBack { ino: tree.root.0, how, force, on_conflict: None };
+        let done = when_answering(&|| reach::knock(&tree.address, dir))
+            .and_then(|()| Place::at(tree.root.0, self.control.clone()).ask(&request));
+        let done = done.map_err(|failure| {
+            Failure::new(failure.class, format!("{failure}\nthe command ended with {code}; {next}"))
+        })?;
+        ended?.tell(args, &done, &next)
+    }
+
+    /// The mount goes. Who still uses it meets errors from then on.
+    fn leave(self) {
+        // With the branch it goes by itself. If this fails, the wait below says so.
+        if !self.branch.is_ended() {
+            let _ = self.mount.unmounter().unmount(true);
+        }
+        let (tell, told) = mpsc::channel();
+        let mount = self.mount;
+        std::thread::spawn(move || tell.send(mount.wait()));
+        if told.recv_timeout(GRACE).is_err() {
+            let (branch, dir) = &self.said;
+            eprintln!("chiton: something that the command left running used branch {branch} of {dir}");
+        }
+        // If it is in use it stays, empty.
+        let _ = std::fs::remove_dir(&self.dir);
+    }
+}

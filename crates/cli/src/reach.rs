@@ -1,0 +1,271 @@
+//! Whether what a command is going to ask can answer. It is looked at before anything is touched: who touches a mount whose
+//! server is gone waits until the server is back (S5).
+//!
+//! ```text
+//!   path ─ table of mounts, links outside of ours ─▶ mount ─ its source ─▶ address ─ knock ─▶ the command begins
+//!                                                                            └ closed to this user ─▶ the mount knocks
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use chiton_mount::{ControlReply, ControlRequest, ask_control};
+use chiton_proto::{Address, OpenError};
+use rustix::io::Errno;
+
+use crate::failure::{Failure, Outcome};
+use crate::target;
+
+/// Who says nothing for so long is not there: a little less than the two seconds that are promised.
+const KNOCK: Duration = Duration::from_millis(1900);
+/// The type under which the system knows our mounts, and how their sources begin.
+const KIND: &str = "fuse.chiton";
+const SOURCE: &str = "chiton:";
+/// Most symbolic links in a path, as Linux has it.
+const LINKS_MAX: usize = 40;
+
+/// The FUSE mount that a path is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Where it is mounted.
+    pub(crate) dir: PathBuf,
+    pub(crate) source: String,
+    kind: String,
+    /// The path, without links on the way to the mount; what is in the mount was not looked at.
+    path: PathBuf,
+}
+
+impl Mount {
+    /// Whether it is one of Chiton.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind == KIND && self.source.starts_with(SOURCE)
+    }
+
+    /// Whether the path is the mount point itself.
+    pub(crate) fn is_its_root(&self) -> bool {
+        self.path == self.dir
+    }
+
+    /// Refuses unless its server answers.
+    fn knock(&self) -> Outcome {
+        let at = self.dir.display();
+        let address = target::from_source(&self.source, &at.to_string())?;
+        let error = match chiton_proto::knock(&address, KNOCK) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match &error {
+            OpenError::Io(e) if e.kind() == io::ErrorKind::TimedOut => {}
+            // The socket may be closed to this user, or have another name here: the mount knows better.
+            OpenError::Io(e) => match self.ask(e.kind() == io::ErrorKind::ConnectionRefused) {
+                Said::Answers => return Ok(()),
+                Said::Gone => {
+                    return Err(Failure::absent(format!(
+                        "the process of the mount at {at} is gone: chiton umount {at} (or fusermount3 -u {at}), then mount again"
+                    )));
+                }
+                Said::Nothing => {}
+            },
+            _ => {}
+        }
+        Err(Failure::absent(format!(
+            "no server answers for the mount at {at} ({error}): start it again, or see what keeps it, then repeat this; what \
+             uses the mount waits for the server (chiton umount --lazy {at} takes the mount away)"
+        )))
+    }
+
+    /// What the mount says, within the time.
+    fn ask(&self, server_is_gone: bool) -> Said {
+        let (tell, told) = mpsc::channel();
+        let dir = self.dir.clone();
+        // The system may keep it for ever; the process ends without it.
+        let spawned = std::thread::Builder::new().spawn(move || tell.send(ask(&dir, server_is_gone)));
+        match spawned {
+            Ok(_) => told.recv_timeout(KNOCK).unwrap_or(Said::Nothing),
+            Err(_) => Said::Nothing,
+        }
+    }
+}
+
+/// What a mount says of its server.
+enum Said {
+    Answers,
+    /// There is no process any more.
+    Gone,
+    /// The server does not, or nobody knows.
+    Nothing,
+}
+
+fn ask(dir: &Path, server_is_gone: bool) -> Said {
+    let mut value = vec![0u8; 4096];
+    // The root is always known to the kernel, and its mount tells this by itself.
+    let len = match rustix::fs::getxattr(dir, "chiton.control", &mut value[..]) {
+        Ok(len) => len,
+        Err(Errno::NOTCONN) => return Said::Gone,
+        // A mount that cannot be asked (--no-decouple), of a server that this user cannot ask either.
+        Err(Errno::NODATA) if !server_is_gone => return Said::Answers,
+        Err(_) => return Said::Nothing,
+    };
+    value.truncate(len);
+    let socket = PathBuf::from(OsString::from_vec(value));
+    match ask_control(&socket, &ControlRequest::Knock, &mut |_| {}) {
+        Ok(ControlReply::Done { .. }) if !server_is_gone => Said::Answers,
+        _ => Said::Nothing,
+    }
+}
+
+/// Refuses if `path` is in a mount of ours whose server does not answer. Nothing of the mount is touched.
+pub(crate) fn answering(path: &Path) -> Outcome {
+    match mount_around(path)? {
+        Some(mount) if mount.is_ours() => mount.knock(),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses if nobody answers at the address, which stands for what the user `said`.
+pub(crate) fn knock(address: &Address, said: &str) -> Outcome {
+    match chiton_proto::knock(address, KNOCK) {
+        Ok(()) => Ok(()),
+        Err(OpenError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Failure::failed(format!(
+                "the server of {said} lets only root and its own user in at {address}: ask one of them, or have it listen at an \
+             address for others (chiton serve --listen tcp:HOST:PORT)"
+            )))
+        }
+        Err(e) => Err(Failure::absent(format!("no server answers for {said}: {e}"))),
+    }
+}
+
+/// The FUSE mount that `path` is in, which need not be there.
+pub(crate) fn mount_around(path: &Path) -> Outcome<Option<Mount>> {
+    let table = std::fs::read("/proc/self/mounts")
+        .map_err(|e| Failure::failed(format!("cannot read the table of mounts: {e}")))?;
+    // Others' mounts may be called anything.
+    let table = String::from_utf8_lossy(&table);
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    Ok(around(&entries(&table), &path, &|link| std::fs::read_link(link).ok()))
+}
+
+/// A line of the table of mounts: where, source, kind.
+type Entry = (PathBuf, String, String);
+
+fn entries(table: &str) -> Vec<Entry> {
+    let read = |line: &str| {
+        let mut fields = line.split(' ').map(unescape);
+        let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        Some((PathBuf::from(dir), source, kind))
+    };
+    table.lines().filter_map(read).collect()
+}
+
+fn around(table: &[Entry], path: &Path, read_link: &dyn Fn(&Path) -> Option<PathBuf>) -> Option<Mount> {
+    let mut at = PathBuf::from("/");
+    let mut rest = reversed(path);
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        if name == OsStr::new("..") {
+            at.pop();
+            continue;
+        }
+        at.push(name);
+        let is_ours =
+            nearest(table, &at).is_some_and(|(_, source, kind)| kind == KIND && source.starts_with(SOURCE));
+        if is_ours || links == LINKS_MAX {
+            continue;
+        }
+        if let Some(link) = read_link(&at) {
+            links += 1;
+            at.pop();
+            if link.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            rest.extend(reversed(&link));
+        }
+    }
+    let (dir, source, kind) = nearest(table, &at).filter(|(_, _, kind)| kind.starts_with("fuse"))?;
+    Some(Mount { dir: dir.clone(), source: source.clone(), kind: kind.clone(), path: at })
+}
+
+/// The names of a path, the last one first.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// The mount that a path without links is in: the deepest, and of several at one place the last.
+fn nearest<'a>(table: &'a [Entry], at: &Path) -> Option<&'a Entry> {
+    table.iter().filter(|(dir, ..)| at.starts_with(dir)).max_by_key(|(dir, ..)| dir.as_os_str().len())
+}
+
+/// Undoes the octal escapes of the table of mounts (`\040` for a blank).
+fn unescape(field: &str) -> String {
+    let mut out = String::new();
+    let mut rest = field;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        match rest.get(at + 1..at + 4).and_then(|d| u8::from_str_radix(d, 8).ok()) {
+            Some(byte) => {
+                out.push(char::from(byte));
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_of_the_mount_table_are_undone() {
+        assert_eq!(unescape(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
+        assert_eq!(unescape("/plain"), "/plain");
+    }
+
+    #[test]
+    fn the_mount_of_a_path_is_found_without_a_look_into_it() {
+        let table = entries(
+            "rootfs / ext4 rw 0 0\nchiton:/data /mnt/c fuse.chiton rw 0 0\ntmpfs /mnt/c/tmp tmpfs rw 0 0\n\
+             chiton:unix:/s#branch=b /mnt/c/b fuse.chiton rw 0 0\nsshfs /ssh fuse.sshfs rw 0 0\n\
+             chiton:/old /twice fuse.chiton rw 0 0\ntmpfs /twice tmpfs rw 0 0\n",
+        );
+        let links = |at: &Path| {
+            assert!(!at.starts_with("/mnt/c") || at.starts_with("/mnt/c/tmp"), "{} is touched", at.display());
+            let to = match at.to_str()? {
+                "/home/job" => "../mnt/c/job",
+                "/home/loop" => "/home/loop",
+                "/mnt/c/tmp/back" => "/mnt/c/b",
+                _ => return None,
+            };
+            Some(PathBuf::from(to))
+        };
+        let check = |path: &str, expect: Option<(&str, &str)>| {
+            let found = around(&table, Path::new(path), &links);
+            let found = found.map(|mount| (mount.dir, mount.path));
+            assert_eq!(found, expect.map(|(dir, path)| (PathBuf::from(dir), PathBuf::from(path))), "{path}");
+        };
+        check("/", None);
+        check("/mnt/c", Some(("/mnt/c", "/mnt/c")));
+        check("/mnt/c/x/y", Some(("/mnt/c", "/mnt/c/x/y")));
+        check("/home/job/x", Some(("/mnt/c", "/mnt/c/job/x")));
+        check("/home/loop", None);
+        check("/mnt/c/tmp/x", None);
+        check("/mnt/c/tmp/back/x", Some(("/mnt/c/b", "/mnt/c/b/x")));
+        check("/mnt/c/x/../../else", None);
+        check("/ssh/x", Some(("/ssh", "/ssh/x")));
+        check("/twice/x", None);
+    }
+}
