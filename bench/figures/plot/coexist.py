@@ -9,7 +9,7 @@ SHOWS = (
     "Four jobs that create as many files, each in a subtree of one file system: each alone under its own policy, all at once under their own policies, and all at once under posix. Until "
     "each is as durable as its policy says, and merged if that says so (batchfs)."
 )
-POLICIES = ("posix", "batchfs", "deltafs", "ramdisk")
+POLICIES = {name: name for name in ("posix", "batchfs", "deltafs", "ramdisk")}
 NEW = True
 JOBS = ("posix", "batchfs", "deltafs", "ramdisk", "all four")
 SERIES = {"alone, own policy": style.SKY, "together, own policies": style.BLUE, "together, all posix": style.ORANGE}

@@ -11,7 +11,7 @@ SHOWS = (
     "Processor, network and disk of the server's process while a project in C is unpacked, compiled and removed through a mount, in a posix subtree and in a batchfs one "
     "(which is merged before it is removed). The paper's job is the Linux kernel."
 )
-POLICIES = ("posix", "batchfs")
+POLICIES = {"posix": "posix", "batchfs": "batchfs"}
 GAUGES = (("processor", "processor, % of one"), ("network", "network, MiB/s"), ("disk", "disk, MiB/s written"))
 SHADES = {"unpack": "#cfe3f3", "compile": "#fbe9c8", "merge": "#d9efe5", "remove": "#f2d9e8"}
 

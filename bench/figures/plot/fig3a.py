@@ -10,7 +10,7 @@ SHOWS = (
     "Slowdown of the slowest of 1 to 20 clients that create one file after the other, without a journal, and with a journal in the object store of "
     "which 1, 10 or 40 segments are on their way at a time; to the right, segments of other lengths."
 )
-POLICIES = ("ramdisk", "posix", "posix-durable")
+POLICIES = {"no journal": "ramdisk", "dispatch 1, 10, 40": "posix", "answers that wait": "posix-durable"}
 CURVES = ("no journal", "dispatch 1", "dispatch 10", "dispatch 40")
 WAITING = ("dispatch 1, answered when durable", "dispatch 40, answered when durable")
 

@@ -11,7 +11,7 @@ SHOWS = (
     "Slowdown of the slowest of 1 to 20 clients, each in a directory of its own, under a strong policy: alone, and while one more client creates a tenth as many files "
     "in each of these directories. Each create is a lookup, a create and a close, as a mount does it."
 )
-POLICIES = ("posix",)
+POLICIES = {"all clients": "posix"}
 CURVES = {"none": "no interference", "allow": "interference"}
 
 

@@ -11,7 +11,7 @@ SHOWS = (
     "What one client creates a second, and the lookups and creates that the server answers, over time: alone, and with another client that creates in the same "
     "directory from the dashed line on."
 )
-POLICIES = ("posix",)
+POLICIES = {"both clients": "posix"}
 PANELS = ("alone", "interfered with")
 CURVES = {
     "the client's creates": style.BLUE,

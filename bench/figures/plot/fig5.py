@@ -11,7 +11,15 @@ SHOWS = (
     "Time that each mechanism adds for one client that creates files in one directory, as a multiple of appending to the client's "
     "journal in memory; and the time of the compositions that make up whole systems."
 )
-POLICIES = ("posix", "batchfs", "deltafs", "ramdisk", "ramdisk-decoupled", "weak-global", "offline")
+POLICIES = {
+    "append_client_journal, ramdisk-decoupled": "ramdisk-decoupled",
+    "volatile_apply, batchfs": "batchfs",
+    "nonvolatile_apply": "offline",
+    "rpcs, ramdisk": "ramdisk",
+    "stream, posix": "posix",
+    "local_persist, deltafs": "deltafs",
+    "global_persist, weak-global": "weak-global",
+}
 
 # What is drawn: the composition with it, and the one without.
 CONSISTENCY = {

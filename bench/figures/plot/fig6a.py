@@ -9,7 +9,7 @@ SHOWS = (
     "Throughput of the whole job when 1 to 20 clients create files, each in a directory of its own: one request each (rpcs), "
     "decoupled with the journal on the local disk, and decoupled with all journals merged at the same moment."
 )
-POLICIES = ("posix", "batchfs")
+POLICIES = {"rpcs": "posix", "decoupled": "batchfs"}
 CURVES = ("rpcs", "decoupled: create + merge", "decoupled: create")
 
 

@@ -10,7 +10,7 @@ SHOWS = (
     "Slowdown of the slowest of 1 to 20 clients while another one creates one file for a hundred of theirs in each of their directories. Strong clients, and decoupled ones "
     "that let others act on the global namespace (allow) or refuse them with EBUSY (block)."
 )
-POLICIES = ("posix", "interfere-allow", "interfere-block")
+POLICIES = {"strong clients": "posix", "decoupled, allow": "interfere-allow", "decoupled, none and block": "interfere-block"}
 STRONG = {"strong, none": "no interference", "strong, allow": "interference"}
 DECOUPLED = {"decoupled, none": "no interference", "decoupled, allow": "allow interference", "decoupled, block": "block interference"}
 

@@ -32,6 +32,11 @@ def page(out, drawn):
     return "".join(parts) + "</body></html>\n"
 
 
+def under(policies):
+    """Which policy what was measured under: each name of a ratio, and its file."""
+    return "; ".join(f'{html.escape(what)}: <a href="policies/{name}.yml">{name}.yml</a>' for what, name in policies.items())
+
+
 def section(out, name, module, ours, paper):
     sources = "; ".join(paper.sources()) or "the paper prints no numbers for this one"
     if getattr(module, "NEW", False):
@@ -42,12 +47,13 @@ def section(out, name, module, ours, paper):
         f'<p><a href="{name}.svg"><img src="{name}.svg" alt="{html.escape(module.TITLE)}"></a></p>',
         f"<p><b>What differs.</b> {html.escape(module.says(ours, paper))}</p>",
         "<dl>",
+        f"<dt>Measured under</dt><dd>{under(module.POLICIES)}</dd>",
         f"<dt>Raw baseline</dt><dd>{html.escape(module.baseline(ours, paper))}</dd>",
         f'<dt>Data</dt><dd><a href="data/{name}.csv">data/{name}.csv</a>, '
         f'<a href="{name}.png">PNG</a>, <a href="{name}.svg">SVG</a>; {ours.runs()} runs of each point</dd>',
         f"<dt>The paper's points</dt><dd>{html.escape(sources)}</dd></dl>",
     ]
-    for policy in module.POLICIES:
+    for policy in dict.fromkeys(module.POLICIES.values()):
         file = out / "policies" / f"{policy}.yml"
         if file.exists():
             parts.append(

@@ -1,12 +1,40 @@
 """python3 -m unittest, in this folder."""
 
+import ast
+import pathlib
+import types
 import unittest
 
+import page
 import series
+
+HERE = pathlib.Path(__file__).parent
+POLICIES = HERE / "../../../examples/policies"
 
 
 def rows(*values):
     return [dict(zip(("series", "x", "run", "value", "unit"), value)) for value in values]
+
+
+class Policies(unittest.TestCase):
+    """What each figure says that it was measured under."""
+
+    def test_each_is_a_file_of_the_examples(self):
+        files = {file.stem for file in POLICIES.glob("**/*.yml")} | {"sync-0s", "sync-1s"}
+        for figure in [*HERE.glob("fig*.py"), HERE / "coexist.py"]:
+            body = ast.parse(figure.read_text()).body
+            (said,) = [node.value for node in body if isinstance(node, ast.Assign) and node.targets[0].id == "POLICIES"]
+            policies = eval(compile(ast.Expression(said), figure.name, "eval"), {})
+            self.assertTrue(policies, figure.name)
+            self.assertLessEqual(set(policies.values()), files, figure.name)
+
+    def test_they_stand_beside_the_ratios(self):
+        module = types.SimpleNamespace(
+            TITLE="A title", SHOWS="", POLICIES={"rpcs": "posix", "all & more": "posix"},
+            says=lambda *_: "", baseline=lambda *_: "one client",
+        )
+        text = page.section(HERE, "fig0", module, series.Data([]), series.Paper([]))
+        self.assertIn('rpcs: <a href="policies/posix.yml">posix.yml</a>; all &amp; more: ', text)
 
 
 class Aggregates(unittest.TestCase):

@@ -12,6 +12,7 @@
 //! - Every operation that fails ends the run.
 
 mod data;
+mod policies;
 mod setting;
 
 mod serve;

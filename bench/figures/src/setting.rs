@@ -4,10 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chiton_policy::preset;
 use chiton_world::{RealWorld, World};
 
-use crate::{Result, Table};
+use crate::{Result, Table, policies};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,14 +65,21 @@ impl Setting {
         Ok(fs::write(dir.join(format!("{figure}.csv")), table.csv())?)
     }
 
-    /// The text of a policy that a figure runs with, which is written to `policies/<name>.yml` too. One that is not among the presets is
-    /// given.
+    /// The text of a policy that a figure runs with: a preset, or a file of `examples/policies/figures`. It is written to
+    /// `policies/<name>.yml` too.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be written.
+    pub fn policy(&self, name: &str) -> Result<String> {
+        let text = policies::text(name).ok_or_else(|| format!("there is no policy {name}"))?;
+        self.show_policy(name, text)
+    }
+
+    /// The same of one that is made of such a file.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn policy(&self, name: &str, text: Option<&str>) -> Result<String> {
-        let text = text.or_else(|| preset(name).map(|preset| preset.text));
-        let text = text.ok_or_else(|| format!("there is no preset {name}"))?;
+    pub(crate) fn show_policy(&self, name: &str, text: &str) -> Result<String> {
         let dir = self.out.join("policies");
         fs::create_dir_all(&dir)?;
         fs::write(dir.join(format!("{name}.yml")), text)?;

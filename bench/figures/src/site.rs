@@ -90,9 +90,10 @@ impl Site {
         Ok(Party { realms: Realms::new(client.clone(), options), client })
     }
 
-    /// A client.
+    /// A client. What it asks is asked one by one: ratios are to remote procedure calls without leases.
     pub(crate) fn client(&self) -> Result<Client> {
-        Ok(Client::connect(&self.address, ClientOptions::default()).map_err(|e| e.to_string())?)
+        let options = ClientOptions { ahead_after: None, ..ClientOptions::default() };
+        Ok(Client::connect(&self.address, options).map_err(|e| e.to_string())?)
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
 fn together(setting: &Setting, policies: &[&str], names: &[String]) -> Result<Vec<f64>> {
     let site = Site::start(setting, Shape::default())?;
     let job = |(n, policy): (usize, &&'static str)| -> Result<Job<'_>> {
-        let text = setting.policy(policy, None)?;
+        let text = setting.policy(policy)?;
         Ok(Job { policy, text, party: site.party(&format!("state{n}"))?, names })
     };
     let policies: Vec<&'static str> =

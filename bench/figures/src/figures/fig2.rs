@@ -28,7 +28,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let mut table = Table::default();
     for run in 0..setting.scale.runs() {
         for policy in POLICIES {
-            setting.policy(policy, None)?;
+            setting.policy(policy)?;
             phases(setting, &chiton, &archive, policy, run, &mut table)?;
             setting.say(format!("fig2, run {}: {policy}", run + 1));
         }

@@ -9,17 +9,13 @@ const SEGMENT: usize = 4 << 20;
 /// Segments on their way where that is not varied.
 const DISPATCH: usize = 40;
 
-/// Every answer waits until it is durable: what a journal costs that nobody may be ahead of.
-const DURABLE: &str = "# POSIX, and every operation is answered when it is durable.\nconsistency: rpcs\ndurability: stream\n\
-    acknowledge: durable\n";
-
 /// A curve: its name, the policy, how the journal is made of objects, the files of each client.
 type Curve<'a> = (&'a str, &'a str, Option<(usize, usize)>, &'a [String]);
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let posix = setting.policy("posix", None)?;
-    let ramdisk = setting.policy("ramdisk", None)?;
-    let durable = setting.policy("posix-durable", Some(DURABLE))?;
+    let posix = setting.policy("posix")?;
+    let ramdisk = setting.policy("ramdisk")?;
+    let durable = setting.policy("posix-durable")?;
     let names = names(setting.scale.pick(50, 2_000, 100_000));
     let few = &names[..setting.scale.pick(5, 10, 500)];
     let journal = |dispatch| Some((SEGMENT, dispatch));

@@ -5,7 +5,7 @@ use crate::load::names;
 use crate::{Result, Setting, Table};
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let policy = setting.policy("posix", None)?;
+    let policy = setting.policy("posix")?;
     let names = names(setting.scale.pick(60, 3_000, 100_000));
     let mut table = Table::default();
     for run in 0..setting.scale.pick(1, 3, 3) {

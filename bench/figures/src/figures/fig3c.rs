@@ -16,7 +16,7 @@ use crate::{Result, Setting, Table};
 const SAMPLES: u32 = 45;
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let policy = setting.policy("posix", None)?;
+    let policy = setting.policy("posix")?;
     let seconds = setting.scale.pick(0.3, 4.0, 60.0);
     let mut table = Table::default();
     for run in 0..setting.scale.runs() {

@@ -15,28 +15,18 @@ use crate::setting::timed;
 use crate::site::{Party, Shape, Site, refused, set_policy};
 use crate::{Result, Setting, Table};
 
-/// In the object store, and merged: the paper calls it HDFS.
-const WEAK_GLOBAL: &str = "# Decoupled, its journal in the object store, merged when the job is done.\n\
-    allocated_inodes: 100000\ninterfere_policy: block\nconsistency: append_client_journal + volatile_apply\n\
-    durability: global_persist\n";
-
-/// In the object store, and merged from there while no server runs.
-const OFFLINE: &str = "# Decoupled, its journal in the object store, merged by a tool while no server runs.\n\
-    allocated_inodes: 100000\ninterfere_policy: block\n\
-    composition: append_client_journal + global_persist + nonvolatile_apply\n";
-
 /// The journal of a strong subtree as objects: bytes of one, and how many are on their way at a time, as the paper set it.
 const STREAM: (usize, usize) = (4 << 20, 40);
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
     let names = names(setting.scale.pick(100, 100_000, 100_000));
-    let posix = setting.policy("posix", None)?;
-    let ramdisk = setting.policy("ramdisk", None)?;
-    let batchfs = setting.policy("batchfs", None)?;
-    let deltafs = setting.policy("deltafs", None)?;
-    let in_memory = setting.policy("ramdisk-decoupled", None)?;
-    let weak_global = setting.policy("weak-global", Some(WEAK_GLOBAL))?;
-    let nonvolatile = setting.policy("offline", Some(OFFLINE))?;
+    let posix = setting.policy("posix")?;
+    let ramdisk = setting.policy("ramdisk")?;
+    let batchfs = setting.policy("batchfs")?;
+    let deltafs = setting.policy("deltafs")?;
+    let in_memory = setting.policy("ramdisk-decoupled")?;
+    let weak_global = setting.policy("weak-global")?;
+    let nonvolatile = setting.policy("offline")?;
     let mut table = Table::default();
     for run in 0..setting.scale.pick(1, 3, 5) {
         let mut add = |x: &str, seconds: f64| table.add("time", x, run, seconds, "s");

@@ -7,8 +7,8 @@ use crate::{Result, Setting, Table};
 const UNIT: &str = "creates/s";
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let policy = setting.policy("batchfs", None)?;
-    setting.policy("posix", None)?;
+    let policy = setting.policy("batchfs")?;
+    setting.policy("posix")?;
     let files = setting.scale.pick(50, 10_000, 100_000);
     let names = names(files);
     let mut table = Table::default();

@@ -8,16 +8,8 @@ use crate::load::names;
 use crate::{Result, Setting, Table};
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let posix = setting.policy("posix", None)?;
-    let decoupled = |interfere: &str| {
-        let text = format!(
-            "# Decoupled, its journal on the local disk; what others may do there meanwhile: {interfere}.\n\
-             allocated_inodes: 100000\ninterfere_policy: {interfere}\n\
-             consistency: append_client_journal + volatile_apply\ndurability: local_persist\n"
-        );
-        setting.policy(&format!("interfere-{interfere}"), Some(&text))
-    };
-    let (allow, block) = (decoupled("allow")?, decoupled("block")?);
+    let posix = setting.policy("posix")?;
+    let (allow, block) = (setting.policy("interfere-allow")?, setting.policy("interfere-block")?);
     let strong = names(setting.scale.pick(60, 2_000, 100_000));
     let alone = names(setting.scale.pick(60, 100_000, 100_000));
     // One in a hundred, as in the paper.

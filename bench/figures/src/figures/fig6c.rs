@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use crate::load::{create, names};
+use crate::policies::synced_every;
 use crate::setting::{now, timed};
 use crate::site::{Shape, Site, refused};
 use crate::{Result, Scale, Setting, Table};
@@ -59,20 +60,8 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("fig6c", &table)
 }
 
-/// The policy with this interval in seconds, 0 for never.
-fn policy(setting: &Setting, interval: f64) -> Result<String> {
-    let text = format!(
-        "# Decoupled, its journal on the local disk, and merged at intervals while the job goes on.\n\
-         allocated_inodes: 100000\ninterfere_policy: block_writes\nconsistency: append_client_journal + volatile_apply\n\
-         durability: local_persist\nsync_interval: {}ms\n",
-        (interval * 1000.0) as u64
-    );
-    let text = if interval > 0.0 { text } else { text.replace("sync_interval: 0ms", "sync_interval: 0") };
-    setting.policy(&format!("sync-{interval}s"), Some(&text))
-}
-
 fn job(setting: &Setting, interval: f64, job: &Job) -> Result<Took> {
-    let policy = policy(setting, interval)?;
+    let policy = setting.show_policy(&format!("sync-{interval}s"), &synced_every(interval))?;
     let site = Site::start(setting, Shape::default())?;
     let party = site.party("state")?;
     let realm = party.take("/job", &policy)?;
