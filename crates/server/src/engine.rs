@@ -13,6 +13,7 @@
 //! - Each request is answered exactly once, or its session is gone.
 //! - What takes a change in is refused only before its first event is applied.
 
+mod ahead;
 mod answer;
 mod census;
 mod counters;

@@ -20,6 +20,7 @@ mod blocks;
 mod commits;
 mod deliver;
 mod engine_lock;
+mod errands;
 mod fatal;
 mod pump;
 mod realm_objects;
