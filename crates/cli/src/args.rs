@@ -389,6 +389,8 @@ pub(crate) enum Group {
     Restart,
     /// Decoupled creates on a mount, others while a subtree is merged, branches.
     Subtrees,
+    /// Appends to a file that others follow on another mount, under two policies.
+    Readers,
 }
 
 /// Options of `chiton bench mdtest`.

@@ -362,7 +362,6 @@ mod tests {
             let policy = Policy::resolve(&file, &Policy::default()).unwrap();
             let explanation = Explanation::of_file(&file, &policy, &Support::LOCAL);
             let why = match preset.name {
-                "hdfs" => Some("`data`"),
                 "calvinfs" => Some("replicate"),
                 _ => None,
             };

@@ -5,7 +5,7 @@ use crate::file::PolicyFile;
 use crate::level::Consistency;
 use crate::mechanism::Mechanism;
 use crate::policy::Policy;
-use crate::values::{Data, LeasePolicy, Placement};
+use crate::values::{LeasePolicy, Placement};
 
 /// Mechanisms that a server carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,6 @@ impl Support {
         // A client that works by itself writes its own journal; the server has one for all.
         let is_clients = policy.consistency() != Consistency::Strong;
         let keys = [
-            (file.data.as_ref().filter(|at| at.value != Data::DEFAULT).map(|at| at.place), "data"),
             (
                 file.flush_interval
                     .as_ref()
@@ -101,7 +100,8 @@ mod tests {
             ("consistency: invisible\ndurability: none\non_conflict: abort", None),
             ("durability: geo", Some("replicate")),
             ("retain: 7d", Some("`retain`")),
-            ("data: lazy", Some("`data`")),
+            ("data: lazy", None),
+            ("data: close_to_open", None),
             ("flush_interval: 10s", Some("`flush_interval`")),
             ("placement: near", Some("`placement`")),
             ("lease: quota", Some("`lease`")),

@@ -7,6 +7,7 @@ mod ahead;
 mod durable;
 mod engine;
 mod mount;
+mod readers;
 mod restart;
 mod seqio;
 mod socket;
@@ -46,7 +47,7 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 8] = [
+    let groups: [(Group, &str, Measure); 9] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
@@ -55,6 +56,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Seqio, "one large file", seqio::measure),
         (Group::Restart, "restart", restart::measure),
         (Group::Subtrees, "subtrees", subtrees::measure),
+        (Group::Readers, "readers of what is being written", readers::measure),
     ];
     let mut report = Report::default();
     let mut failed = Vec::new();

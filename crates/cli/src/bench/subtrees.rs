@@ -146,26 +146,41 @@ fn p99(mut took: Vec<Duration>) -> Duration {
     took[(took.len() - 1) * 99 / 100]
 }
 
+/// Where the data of a round are.
+fn data_dir(plan_dir: &Path, round: usize) -> PathBuf {
+    plan_dir.join(format!("subtrees-data-{round}"))
+}
+
 /// A mount of the program itself.
-struct Mounted {
+pub(super) struct Mounted {
     program: PathBuf,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     state: PathBuf,
 }
 
 impl Mounted {
-    fn start(plan_dir: &Path, round: usize) -> Outcome<Mounted> {
+    pub(super) fn start(plan_dir: &Path, round: usize) -> Outcome<Mounted> {
         let program = std::env::current_exe().map_err(|e| Failure::failed(format!("this program: {e}")))?;
         let (dir, state) = (plan_dir.join("subtrees"), plan_dir.join("subtrees-state"));
         make_dir(&dir)?;
         let mounted = Mounted { program, dir, state };
-        let data = plan_dir.join(format!("subtrees-data-{round}")).display().to_string();
+        let data = data_dir(plan_dir, round).display().to_string();
         mounted.chiton(&["mount", "--data", &data], &mounted.dir, &[])?;
         Ok(mounted)
     }
 
+    /// A second mount of what this round's mount serves.
+    pub(super) fn beside(&self, plan_dir: &Path, round: usize) -> Outcome<Mounted> {
+        let (dir, state) = (plan_dir.join("subtrees-beside"), plan_dir.join("subtrees-beside-state"));
+        make_dir(&dir)?;
+        let mounted = Mounted { program: self.program.clone(), dir, state };
+        let server = data_dir(plan_dir, round).join("socket").display().to_string();
+        mounted.chiton(&["mount", "--server", &server], &mounted.dir, &[])?;
+        Ok(mounted)
+    }
+
     /// Runs a command that takes a path, with the state directory of this mount.
-    fn chiton(&self, words: &[&str], path: &Path, more: &[&str]) -> Outcome {
+    pub(super) fn chiton(&self, words: &[&str], path: &Path, more: &[&str]) -> Outcome {
         let mut command = Command::new(&self.program);
         command.args(words).arg(path).args(more).stdin(Stdio::null());
         if ["mount", "branch"].contains(&words[0]) {
@@ -182,7 +197,7 @@ impl Mounted {
         }
     }
 
-    fn end(self) -> Outcome {
+    pub(super) fn end(self) -> Outcome {
         self.chiton(&["umount"], &self.dir, &[])
     }
 }

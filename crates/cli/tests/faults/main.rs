@@ -12,6 +12,7 @@ mod disk;
 mod fencing;
 mod hostile;
 mod interference;
+mod lazy;
 mod newcomer;
 mod offline;
 mod peer;

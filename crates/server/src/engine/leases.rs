@@ -220,6 +220,14 @@ impl Leases {
         strongest
     }
 
+    /// Who else was given an exclusive lease on this inode. (One that holds everything was not given this one.)
+    pub(crate) fn other_writer(&self, ino: Ino, slot: Slot) -> Option<Slot> {
+        let mut others = self.table.get(&ino)?.iter().filter(|hold| hold.slot != slot);
+        others
+            .find(|hold| hold.mode == LeaseMode::Exclusive && self.live.contains(&hold.slot))
+            .map(|h| h.slot)
+    }
+
     fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
         let holds = self.table.get(&ino);
         let mut universal = self.universal.filter(|u| *u != slot);

@@ -3,9 +3,11 @@
 //! Invariants:
 //! - A question changes nothing but opens and leases.
 //! - Attributes of a file that another session writes under an exclusive lease are answered as the server knows
-//!   them, with lease `None`; opening and mapping it asks the writer to write back first.
+//!   them, with lease `None`; opening and mapping it asks the writer to write back first, but for a file that is open
+//!   for writing where the policy's `data` is weaker than `linearizable`.
 
 use chiton_namespace::{Fault, Listing, Mapped, Need};
+use chiton_policy::Data;
 use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Refusal, access};
 use smallvec::{SmallVec, smallvec};
@@ -126,16 +128,25 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Waits until nobody else holds an exclusive lease on a file.
+    /// Waits until nobody else holds an exclusive lease on a file, where the policy has readers see what a writer has
+    /// not pushed yet.
     fn write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<(), Stop> {
         let is_file = attr.kind == Kind::File;
         if is_file
             && !self.leases.is_alone(slot)
+            && !self.is_read_behind_writer(attr.ino, slot)?
             && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono)
         {
             return Err(Stop::Wait(Wait::Leases(smallvec![attr.ino])));
         }
         Ok(())
+    }
+
+    /// Whether somebody else has this file open for writing, and readers are content with what that one has pushed.
+    fn is_read_behind_writer(&mut self, ino: Ino, slot: Slot) -> Result<bool, Stop> {
+        let is_being_written =
+            self.leases.other_writer(ino, slot).is_some_and(|writer| self.opens.has(ino, writer));
+        Ok(is_being_written && self.policy_of(ino)?.1.data != Data::Linearizable)
     }
 
     /// Reading what is not open asks for permission; at the open it was checked already.

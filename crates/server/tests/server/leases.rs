@@ -1,10 +1,11 @@
 //! Two sessions on one server: nobody reads what is stale.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::rig::{Asks, Rig, file, quiet, refused, session, unlink};
-use chiton_namespace::{Body, Op};
+use chiton_namespace::{Body, Op, XattrHow};
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
 use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
@@ -135,6 +136,68 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
         panic!("no lease")
     };
     assert_eq!(mode, LeaseMode::Exclusive);
+}
+
+/// What a policy's `data` weakens, and for how long.
+#[test]
+fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = asked.clone();
+    let on_recall = move |_: Recall| {
+        count.fetch_add(1, Ordering::SeqCst);
+    };
+    let writer = server.session_embedded("writer", Box::new(on_recall)).expect("a session");
+    let reader = session(&server);
+    let set = |text: &[u8]| {
+        let (name, value) = (b"chiton.policy".to_vec(), text.to_vec());
+        writer.op(Op::SetXattr { ino: Ino::ROOT, name, value, how: XattrHow::Set });
+    };
+    let write = |ino, text: &[u8]| {
+        let (body, size) = (Body::Inline(text.to_vec()), text.len() as u64);
+        writer.op(Op::Write { ino, body, size, mtime: Time(5), kill_setid: false });
+    };
+    // What is read, and the lease on it.
+    let read = |ino| {
+        let answer = reader.query(Query::Map { ino, offset: 0, len: 99 });
+        let Ok(Answer::Map { content, lease, .. }) = answer else { panic!("{answer:?}") };
+        let chiton_proto::Content::Inline(bytes) = content else { panic!("not inline") };
+        (String::from_utf8(bytes).expect("text"), lease)
+    };
+    for policy in ["data: lazy", "data: close_to_open", "hdfs"] {
+        set(policy.as_bytes());
+        let ino = writer.create(Ino::ROOT, policy);
+        writer.query(Query::Open { ino, want: access::WRITE }).expect("open");
+        // Who was the first session holds all files, and is asked for this one once.
+        reader.query(Query::Open { ino, want: access::READ }).expect("open");
+        let lease = Call::Lease { ino, mode: LeaseMode::Exclusive };
+        writer.try_call(lease.clone()).expect("a lease");
+        write(ino, b"some");
+        let before = asked.load(Ordering::SeqCst);
+        reader.query(Query::Open { ino, want: access::READ }).expect("open");
+        assert_eq!(read(ino), ("some".to_owned(), LeaseMode::None), "{policy}");
+        write(ino, b"some more");
+        assert_eq!(read(ino), ("some more".to_owned(), LeaseMode::None), "{policy}");
+        assert_eq!(asked.load(Ordering::SeqCst), before, "{policy}: the writer is left alone");
+
+        // A stronger policy holds at once, also for what is open.
+        set(b"data: linearizable");
+        assert_eq!(read(ino).0, "some more", "{policy}");
+        assert_eq!(asked.load(Ordering::SeqCst), before + 1, "{policy}: the writer is asked again");
+
+        // And under the weak one, who has closed gives up what nobody writes any more.
+        set(policy.as_bytes());
+        writer.try_call(lease).expect("a lease");
+        write(ino, b"all of it");
+        writer.try_call(Call::Closed { inos: vec![ino, ino] }).expect("closed");
+        assert_eq!(read(ino).0, "all of it", "{policy}");
+        assert_eq!(
+            asked.load(Ordering::SeqCst),
+            before + 2,
+            "{policy}: a lease that nobody uses is given back"
+        );
+    }
 }
 
 #[test]
