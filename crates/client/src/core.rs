@@ -223,6 +223,13 @@ impl Handler for Core {
     }
 
     fn weaken(&self, ino: Ino, keep: LeaseMode) {
+        if ino == Recall::EVERYTHING && keep > LeaseMode::None {
+            // What is cached stays; what is dirty is pushed.
+            for ino in self.files().into_iter().flat_map(|files| files.weaken_idle(keep)) {
+                self.weaken(ino, keep);
+            }
+            return;
+        }
         if ino == Recall::EVERYTHING {
             // What is dirty is pushed file by file; the rest is only cached.
             for ino in self.files().into_iter().flat_map(|files| files.known()) {

@@ -535,7 +535,8 @@ pub struct StatFs {
 pub struct Recall {
     /// To be repeated in the acknowledgement.
     pub id: u64,
-    /// Inode; [`Recall::EVERYTHING`]: each on which the client may hold a lease.
+    /// Inode; [`Recall::EVERYTHING`]: each on which the client may hold a lease. Who is left `Shared` ones has told, then,
+    /// all that it did by itself.
     pub ino: Ino,
     /// What the client may keep: `None`, or `Shared` (write back what is dirty, keep reading).
     pub keep: LeaseMode,

@@ -157,7 +157,10 @@ impl Recorder {
     pub fn gave_back(&self, session: SessionId, ino: Ino, keep: LeaseMode) {
         if ino == Recall::EVERYTHING {
             self.0.lock().recalled_all.insert(session, turns().now());
-            return self.push(Happened::LeasesVoid { session });
+            return self.push(match keep {
+                LeaseMode::None => Happened::LeasesVoid { session },
+                _ => Happened::LeaseReturned { session, ino, keep },
+            });
         }
         self.0.lock().recalled.insert((session, ino), turns().now());
         self.push(Happened::LeaseReturned { session, ino, keep });

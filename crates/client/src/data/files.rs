@@ -275,6 +275,28 @@ impl Files {
         known
     }
 
+    /// Leaves a lease of at most `keep` on each file that is not open here and has nothing that the server does not know
+    /// of; returns the others.
+    pub(crate) fn weaken_idle(&self, keep: LeaseMode) -> Vec<Ino> {
+        let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
+        let is_in_use = |file: &Arc<FileState>| {
+            let mut inner = file.lock();
+            let is_in_use = inner.handles > 0
+                || inner.is_dirty()
+                || inner.in_flight
+                || inner.busy
+                || inner.acquiring
+                || inner.recalling;
+            if !is_in_use {
+                inner.lease = inner.lease.min(keep);
+            }
+            is_in_use
+        };
+        let mut inos: Vec<Ino> = files.iter().filter(|file| is_in_use(file)).map(|file| file.ino).collect();
+        inos.sort_unstable();
+        inos
+    }
+
     /// All leases are void: drops what is cached under them. `lost`: the session is gone and what was not answered is
     /// lost with it; EIO at the next flush or fsync of the files concerned, and the next sync.
     pub fn forget(&self, lost: bool) {

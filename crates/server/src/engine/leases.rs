@@ -71,6 +71,8 @@ pub(crate) struct Leases {
     contended: HashMap<Ino, Duration>,
     /// No new leases until then.
     frozen_until: Duration,
+    /// Who holds everything has handed over what it had buffered since no new leases are given.
+    is_handed_over: bool,
     /// Something is decoupled: nobody holds everything, for what is merged would have to be asked of it.
     is_decoupled: bool,
     /// Sessions come back after a restart: nobody holds everything.
@@ -97,6 +99,7 @@ impl Leases {
             waiting: HashMap::new(),
             contended: HashMap::new(),
             frozen_until: Duration::ZERO,
+            is_handed_over: false,
             is_decoupled: false,
             is_gathering: false,
             outbox: Vec::new(),
@@ -167,20 +170,24 @@ impl Leases {
 
     /// Somebody waits for the leases in a subtree: no new ones are given for a while.
     pub(crate) fn freeze(&mut self, mono: Duration) {
+        self.is_handed_over &= mono < self.frozen_until;
         self.frozen_until = mono + FREEZE;
     }
 
     /// They are given again.
     pub(crate) fn thaw(&mut self) {
         self.frozen_until = Duration::ZERO;
+        self.is_handed_over = false;
     }
 
-    /// Asks the session that holds everything to give all of it up; false if there is none.
-    pub(crate) fn recall_everything(&mut self, mono: Duration) -> bool {
-        if let Some(universal) = self.universal {
-            self.send(EVERYTHING, universal, LeaseMode::None, mono);
+    /// Asks the session that holds everything to give all of it up; or, if it may keep shared leases, to hand over what
+    /// it has buffered, while no new leases are given. False if nobody is to be waited for.
+    pub(crate) fn recall_everything(&mut self, keep: LeaseMode, mono: Duration) -> bool {
+        let wanted = self.universal.filter(|_| keep == LeaseMode::None || !self.is_handed_over);
+        if let Some(universal) = wanted {
+            self.send(EVERYTHING, universal, keep, mono);
         }
-        self.universal.is_some()
+        wanted.is_some()
     }
 
     /// Inodes on which there may be leases stronger than this, in order.
@@ -301,7 +308,10 @@ impl Leases {
         }
         let out = self.forget_recall(id)?;
         if out.ino == EVERYTHING {
-            self.give_up(slot);
+            match out.keep {
+                LeaseMode::None => self.give_up(slot),
+                _ => self.hand_over(slot),
+            }
             return Some(out.ino);
         }
         if self.names.get(&out.ino) == Some(&slot) {
@@ -315,6 +325,13 @@ impl Leases {
             self.only_one();
         }
         Some(out.ino)
+    }
+
+    /// A session has nothing buffered, and told what it did ahead. What it may cache counts as before: that is more than
+    /// it has.
+    fn hand_over(&mut self, slot: Slot) {
+        self.names.retain(|_, holder| *holder != slot);
+        self.is_handed_over = true;
     }
 
     /// A session holds nothing any more.

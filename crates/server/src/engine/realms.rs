@@ -245,7 +245,7 @@ impl Engine {
     /// Waits until nobody holds a lease stronger than `keep` on anything from `root` down. Meanwhile no new ones are given.
     fn recall_below(&mut self, root: Ino, keep: LeaseMode, m: &Moment) -> Result<(), Stop> {
         self.leases.freeze(m.mono);
-        if self.leases.recall_everything(m.mono) {
+        if self.leases.recall_everything(keep, m.mono) {
             return Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING])));
         }
         let mut known = HashMap::new();

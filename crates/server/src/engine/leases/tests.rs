@@ -124,12 +124,12 @@ fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
     let mut l = Leases::new(100, REST);
     l.join(A);
     l.freeze(T);
-    assert!(l.recall_everything(T) && l.recall_everything(T));
+    assert!(l.recall_everything(Nothing, T) && l.recall_everything(Nothing, T));
     assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing })]);
     let late = T * 60;
     assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
     assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
-    assert!(!l.recall_everything(late) && l.held(Nothing).is_empty());
+    assert!(!l.recall_everything(Nothing, late) && l.held(Nothing).is_empty());
     assert_eq!(l.grant(INO, A, Shared, true, T), Nothing, "frozen");
     l.thaw();
     assert_eq!(l.grant(INO, A, Shared, false, T), Shared);
@@ -143,6 +143,40 @@ fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
     assert!(!l.is_alone(B), "while something is decoupled nobody holds everything");
     l.decoupled(false);
     assert!(l.is_alone(B));
+}
+
+#[test]
+fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    assert!(l.grant_names(INO, A, T));
+    l.freeze(T);
+    assert!(l.recall_everything(Shared, T) && l.recall_everything(Shared, T));
+    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared })]);
+    assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
+    assert!(!l.holds_names(INO, A), "what it makes from now on it does not tell afterwards");
+    assert_eq!(l.grant(INO, A, Exclusive, true, T), Nothing, "frozen");
+    l.freeze(T);
+    assert!(!l.recall_everything(Shared, T), "it has none that it could have buffered under");
+    assert!(l.recall_everything(Nothing, T), "but may have cached");
+    assert_eq!(l.acknowledge(A, 2), Some(EVERYTHING));
+    l.decoupled(true);
+    l.leave(A);
+    l.decoupled(false);
+    l.join(A);
+    // It took too long: leases were given again meanwhile.
+    l.freeze(T);
+    assert!(l.recall_everything(Shared, T));
+    assert_eq!(l.acknowledge(A, 3), Some(EVERYTHING));
+    let late = T * 60;
+    assert_eq!(l.grant(INO, A, Exclusive, true, late), Exclusive);
+    l.freeze(late);
+    assert!(l.recall_everything(Shared, late));
+    // It is the next one's turn.
+    assert_eq!(l.acknowledge(A, 4), Some(EVERYTHING));
+    l.thaw();
+    l.freeze(late);
+    assert!(l.recall_everything(Shared, late));
 }
 
 #[test]

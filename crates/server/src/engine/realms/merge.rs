@@ -24,6 +24,7 @@ use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Tak
 use smallvec::{SmallVec, smallvec};
 
 use super::Asker;
+use crate::engine::leases::EVERYTHING;
 use crate::engine::parked::Wait;
 use crate::engine::sessions::Slot;
 use crate::engine::{Engine, Moment, Stop};
@@ -111,10 +112,9 @@ impl Engine {
             None => Box::new(asked.decode()?),
         };
         let answer = match asked.standing(state, under_way.events.len() as u64) {
-            Some(done) => {
-                self.may_change(m)?;
+            Some(done) => self.may_merge(m).and_then(|()| {
                 self.piece(&asked, &mut under_way, state, done, m)
-            }
+            }),
             None => {
                 self.tell_again(&asked, &mut under_way);
                 Ok(false)
@@ -132,6 +132,15 @@ impl Engine {
                 *merging = Some(under_way);
                 Err(stop)
             }
+        }
+    }
+
+    /// Whoever holds everything would be asked for each inode by itself; it goes on with what it asks for.
+    fn may_merge(&mut self, m: &Moment) -> Result<(), Stop> {
+        self.may_change(m)?;
+        match self.leases.recall_everything(LeaseMode::None, m.mono) {
+            true => Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING]))),
+            false => Ok(()),
         }
     }
 
