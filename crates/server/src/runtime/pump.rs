@@ -69,7 +69,10 @@ impl Shared {
     /// Calls the engine, but not while the only session makes files and nobody waits for anything: then nothing is
     /// brought into memory for the pump's sake.
     fn unless_only_deferring<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> Option<R> {
-        self.with_engine_if(|engine| !engine.is_deferring() || engine.is_ready() || engine.durable_wanted().is_some(), f)
+        self.with_engine_if(
+            |engine| !engine.is_deferring() || engine.is_ready() || engine.durable_wanted().is_some(),
+            f,
+        )
     }
 
     /// Lets the engine's queues go on a little; false if there was nothing to do.
