@@ -148,6 +148,8 @@ impl Ahead {
             return;
         }
         inner.clock = clock;
+        // The server's clock may have been set: nothing is made before the names were given, nor before the last.
+        inner.last_time = inner.last_time.max(clock.0);
         if numbers.0 < numbers.1 {
             inner.numbers.entry(attr.ino.shard()).or_default().push_back(numbers);
         }

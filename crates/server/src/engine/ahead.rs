@@ -11,11 +11,15 @@
 //! - An operation is planned like any other: a client that promised what cannot be is refused.
 //! - A number is used that was granted to this session and that it has not used; after a restart one that was reserved
 //!   before and bears no inode. So no number is used twice.
+//! - Its time is one that the client may have told by the clock that it was given: not before it was given the names, nor
+//!   in the future. What lies outside is moved to the nearest that does not, and the client is given no lease on it.
 //! - While there is no space what was promised is not refused, one by one: the client is told so for all, and asks again.
 
-use chiton_namespace::{Make, Op};
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold};
-use chiton_types::{Cred, Ino, Kind, Refusal, Seq, SessionId, access};
+use std::time::Duration;
+
+use chiton_namespace::{Make, Op, Outcome};
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
+use chiton_types::{Cred, Ino, Kind, Refusal, Seq, SessionId, Time, access};
 
 use crate::engine::counters::kind_of_op;
 use crate::engine::driver::Asked;
@@ -27,6 +31,51 @@ use crate::engine::{Engine, Health, Moment, Stop};
 const NUMBERS_MAX: u32 = 16_384;
 /// Most ranges of numbers that a session may have left: the oldest are forgotten.
 const RANGES_MAX: usize = 1_024;
+
+/// So far may a time that a client has told lie ahead of the server's clock.
+pub(super) const SKEW: Duration = Duration::from_secs(60);
+/// The client's clock may gain one part in so many.
+const DRIFT_PARTS: u32 = 32;
+
+/// What a session was told of the server's clock: whoever answers by himself goes on from that.
+#[derive(Debug, Default)]
+pub(crate) struct ToldClock(Option<Told>);
+
+#[derive(Debug)]
+struct Told {
+    /// The earliest time that it was told.
+    first: Time,
+    /// The furthest ahead that the clock was of the time since the server began, and when it was last.
+    ahead_ns: i64,
+    since: Duration,
+}
+
+impl ToldClock {
+    fn tell(&mut self, now: Time, mono: Duration) {
+        let ahead_ns = now.0.saturating_sub(nanos(mono));
+        match &mut self.0 {
+            None => self.0 = Some(Told { first: now, ahead_ns, since: mono }),
+            Some(told) => {
+                told.first = told.first.min(now);
+                if ahead_ns >= told.ahead_ns {
+                    (told.ahead_ns, told.since) = (ahead_ns, mono);
+                }
+            }
+        }
+    }
+
+    /// What its clock, going on from that, may show by now, from the earliest to the latest.
+    fn span(&self, mono: Duration) -> Option<(Time, Time)> {
+        let told = self.0.as_ref()?;
+        let gain = mono.saturating_sub(told.since) / DRIFT_PARTS;
+        let latest = told.ahead_ns.saturating_add(nanos(mono)).saturating_add(nanos(gain + SKEW));
+        Some((told.first, Time(latest)))
+    }
+}
+
+fn nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
 
 /// Inode numbers that a session may use by itself.
 #[derive(Debug, Default)]
@@ -80,7 +129,7 @@ impl Engine {
         if let Err(position) = self.inodes.offer(dir.shard(), m.durable) {
             return Err(Stop::Wait(Wait::Durable(position)));
         }
-        if !self.leases.grant_names(dir, slot, m.mono) {
+        if !self.leases.grant_names(dir, slot, (m.now, m.mono)) {
             return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
         }
         let (first, end) =
@@ -90,6 +139,7 @@ impl Engine {
         }
         if let Some(session) = self.sessions.get_mut(session) {
             session.numbers.grant(first, end);
+            session.clock.tell(m.now, m.mono);
         }
         self.leases.limit(m.mono);
         Ok(Answer::Names { leased: true, attr, numbers: (first, end), now: m.now })
@@ -169,10 +219,32 @@ impl Engine {
         }
         let results = std::mem::take(&mut task.results).into_iter();
         let Call::Ahead { told, .. } = &task.request.call else { unreachable!("as above") };
-        let with_lease = |(result, told): (Result<_, Failure>, &Foretold)| {
-            result.map(|(position, _)| (position, self.leases.mode(told.ino, slot)))
+        let with_lease = |(result, told): (Result<(_, Outcome), Failure>, &Foretold)| {
+            let (position, outcome) = result?;
+            // Of one whose times are not what it was told the client must not believe what it knows.
+            let is_other = outcome.attr.is_some_and(|attr| attr.btime != told.time);
+            let lease = if is_other { LeaseMode::None } else { self.leases.mode(told.ino, slot) };
+            Ok((position, lease))
         };
         Ok(Answer::Ahead(results.zip(told).map(with_lease).collect()))
+    }
+
+    /// When an operation takes place. What its caller was told is believed as far as it can be so.
+    pub(super) fn time_of(&self, asked: &Asked<'_>, m: &Moment) -> Time {
+        let Some(claimed) = asked.former_time().or(asked.told.map(|told| told.time)) else { return m.now };
+        let session = self.sessions.get(asked.session);
+        let known = session.and_then(|session| session.clock.span(m.mono));
+        let latest = Time(m.now.0.saturating_add(nanos(SKEW)));
+        let latest = known.map_or(latest, |(_, may_show)| latest.max(may_show));
+        let earliest = match (asked.told, asked.op) {
+            (Some(_), Op::Make { parent, .. }) => {
+                // The lease of what is said again ended with the connection; after a restart nobody knows of it.
+                let leased = self.leases.names_since(*parent, asked.slot).filter(|_| asked.again.is_none());
+                leased.or(known.map(|(first, _)| first))
+            }
+            _ => None,
+        };
+        claimed.max(earliest.unwrap_or(claimed)).min(latest)
     }
 
     /// The number that the caller of an operation was told, if it may be used.
@@ -198,6 +270,25 @@ mod tests {
     use chiton_types::ShardId;
 
     use super::*;
+
+    #[test]
+    fn a_told_clock_bounds_what_its_client_may_show() {
+        let at = |secs: i64| Time(secs * 1_000_000_000);
+        let mono = Duration::from_secs;
+        let mut clock = ToldClock::default();
+        assert_eq!(clock.span(mono(5)), None);
+        clock.tell(at(1_000), mono(10));
+        assert_eq!(clock.span(mono(10)), Some((at(1_000), at(1_060))));
+        assert_eq!(clock.span(mono(330)), Some((at(1_000), at(1_390))), "ten seconds gained in 320");
+        // The clock was set back: who was told before goes on from there. Then forward.
+        clock.tell(at(500), mono(330));
+        assert_eq!(clock.span(mono(330)), Some((at(500), at(1_390))));
+        clock.tell(at(5_000), mono(330));
+        assert_eq!(clock.span(mono(330)), Some((at(500), at(5_060))));
+        // Nothing overflows.
+        clock.tell(Time(i64::MAX), mono(331));
+        assert_eq!(clock.span(mono(400)).map(|(_, latest)| latest), Some(Time(i64::MAX)));
+    }
 
     #[test]
     fn a_number_is_used_once_and_in_order() {

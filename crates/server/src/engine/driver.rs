@@ -36,7 +36,7 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     /// When it was carried out the first time, if the client knows.
-    fn former_time(&self) -> Option<Time> {
+    pub(super) fn former_time(&self) -> Option<Time> {
         self.again.map(|again| again.time).filter(|time| *time != Time(0))
     }
 }
@@ -89,7 +89,7 @@ impl Engine {
         self.take_names(asked, m)?;
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
-        let now = asked.former_time().or(asked.told.map(|told| told.time)).unwrap_or(m.now);
+        let now = self.time_of(asked, m);
 
         self.events.clear();
         let (opens, ns) = (&self.opens, &self.ns);

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use chiton_proto::{LeaseMode, Recall};
-use chiton_types::Ino;
+use chiton_types::{Ino, Time};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
@@ -33,6 +33,13 @@ use crate::engine::sessions::Slot;
 pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
 /// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
 const FREEZE: Duration = Duration::from_secs(1);
+
+/// Who holds the names of a directory, and since when by the server's clock.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    slot: Slot,
+    since: Time,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Hold {
@@ -61,7 +68,7 @@ pub(crate) struct Leases {
     /// Grants in order, to find the oldest. Some are no longer true.
     order: VecDeque<(Ino, Slot)>,
     /// Who may change a directory's names before it says so, beside what is in the table.
-    names: BTreeMap<Ino, Slot>,
+    names: BTreeMap<Ino, Named>,
     live: BTreeSet<Slot>,
     universal: Option<Slot>,
     recalls: BTreeMap<u64, Out>,
@@ -137,7 +144,7 @@ impl Leases {
         if self.universal == Some(slot) {
             self.universal = None;
         }
-        self.names.retain(|_, holder| *holder != slot);
+        self.names.retain(|_, holder| holder.slot != slot);
         let mut freed = Vec::new();
         let gone: Vec<u64> =
             self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
@@ -238,7 +245,7 @@ impl Leases {
     fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
         let holds = self.table.get(&ino);
         let mut universal = self.universal.filter(|u| *u != slot);
-        let names = if self.names.is_empty() { None } else { self.names.get(&ino).copied() };
+        let names = if self.names.is_empty() { None } else { self.names.get(&ino).map(|holder| holder.slot) };
         for hold in holds.into_iter().flatten() {
             if universal == Some(hold.slot) {
                 universal = None;
@@ -314,7 +321,7 @@ impl Leases {
             }
             return Some(out.ino);
         }
-        if self.names.get(&out.ino) == Some(&slot) {
+        if self.holds_names(out.ino, slot) {
             self.names.remove(&out.ino);
         }
         let mode = self.mode(out.ino, slot).min(out.keep);
@@ -339,7 +346,7 @@ impl Leases {
         if self.universal == Some(slot) {
             self.universal = None;
         }
-        self.names.retain(|_, holder| *holder != slot);
+        self.names.retain(|_, holder| holder.slot != slot);
         let mut left = 0;
         self.table.retain(|_, holds| {
             holds.retain(|hold| hold.slot != slot);
@@ -419,7 +426,7 @@ impl Leases {
     }
 
     /// Gives a session the names of a directory, if nobody else holds anything on it, or wants to.
-    pub(crate) fn grant_names(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
+    pub(crate) fn grant_names(&mut self, dir: Ino, slot: Slot, (now, mono): (Time, Duration)) -> bool {
         let is_wanted = self.waiting.contains_key(&dir)
             || self.out_by_ino.contains_key(&dir)
             || self.contended.get(&dir).is_some_and(|&until| mono < until);
@@ -433,21 +440,28 @@ impl Leases {
             // One that is alone is given no entry, and may have one from before.
             self.set(dir, slot, LeaseMode::Shared);
         }
-        self.names.insert(dir, slot);
+        // Who asks for more numbers may have told less than was made since he has them.
+        let since = self.names_since(dir, slot).unwrap_or(now);
+        self.names.insert(dir, Named { slot, since });
         true
     }
 
     /// Whether the session holds the names of a directory.
     #[inline]
     pub(crate) fn holds_names(&self, dir: Ino, slot: Slot) -> bool {
-        self.names.get(&dir) == Some(&slot)
+        self.names_since(dir, slot).is_some()
+    }
+
+    /// Since when the session holds the names of a directory, if it does.
+    pub(crate) fn names_since(&self, dir: Ino, slot: Slot) -> Option<Time> {
+        self.names.get(&dir).filter(|holder| holder.slot == slot).map(|holder| holder.since)
     }
 
     /// Whether `slot` must wait before it looks at a directory: another holds its names, and is asked to tell.
     #[inline]
     pub(crate) fn names_conflict(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
         !self.names.is_empty()
-            && self.names.get(&dir).is_some_and(|holder| *holder != slot)
+            && self.names.get(&dir).is_some_and(|holder| holder.slot != slot)
             && self.conflict(dir, slot, LeaseMode::Shared, mono)
     }
 
@@ -455,7 +469,7 @@ impl Leases {
     #[inline]
     pub(crate) fn names_taken(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
         !self.names.is_empty()
-            && self.names.get(&dir).is_some_and(|holder| *holder != slot)
+            && self.names.get(&dir).is_some_and(|holder| holder.slot != slot)
             && self.conflict(dir, slot, LeaseMode::None, mono)
     }
 

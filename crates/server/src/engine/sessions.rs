@@ -11,7 +11,7 @@ use std::time::Duration;
 use chiton_types::{Malformed, Put, SessionId, Take};
 use hashbrown::HashMap;
 
-use crate::engine::ahead::Numbers;
+use crate::engine::ahead::{Numbers, ToldClock};
 use crate::engine::window::Window;
 
 /// Longest identity text, in bytes.
@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) window: Window,
     /// Inode numbers that it may use by itself.
     pub(crate) numbers: Numbers,
+    /// What it was told of this server's clock.
+    pub(crate) clock: ToldClock,
     /// Requests since it began or resumed.
     pub(crate) request_count: u64,
 }
@@ -75,6 +77,7 @@ impl Sessions {
             heard,
             window: Window::default(),
             numbers: Numbers::default(),
+            clock: ToldClock::default(),
             request_count: 0,
         };
         let before = self.by_id.insert(id, session);

@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use crate::exactly_once::{Client, never_answered, serve};
-use crate::rig::{Asks, Rig, file, make, quiet, session, unlink};
+use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
 use chiton_namespace::{Make, Op};
 use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode};
 use chiton_types::{Attr, Ino, Position, Refusal, Time};
 
-const LATER: Time = Time(1_900_000_000_000_000_000);
+/// A time that a client may have told that was given names just now.
+fn later() -> Time {
+    Time(world().now().0 + 1_000_000_000)
+}
 
 fn lease(c: &Client, dir: Ino) -> (bool, Attr, (Ino, Ino)) {
     match c.try_call(Call::LeaseNames { dir, numbers: 10 }) {
@@ -22,8 +25,19 @@ type Results = Vec<Result<(Position, LeaseMode), Failure>>;
 
 /// Tells what was made with these numbers.
 fn tell(c: &Client, seq: u64, again: Option<Again>, made: Vec<(Op, Ino)>) -> Result<Results, Failure> {
+    tell_at(c, seq, again, later(), made)
+}
+
+/// Tells what was made with these numbers, and when.
+fn tell_at(
+    c: &Client,
+    seq: u64,
+    again: Option<Again>,
+    time: Time,
+    made: Vec<(Op, Ino)>,
+) -> Result<Results, Failure> {
     let (ops, inos): (Vec<Op>, Vec<Ino>) = made.into_iter().unzip();
-    let told = inos.into_iter().map(|ino| Foretold { ino, time: LATER, open: false }).collect();
+    let told = inos.into_iter().map(|ino| Foretold { ino, time, open: false }).collect();
     let request = c.request(seq, again, Call::Ahead { ops, told });
     match c.connection.call(&request).expect("answered").result? {
         Answer::Ahead(results) => Ok(results),
@@ -57,11 +71,12 @@ fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest
     );
     let (leased, attr, (from, end)) = lease(&c, dir);
     assert!(leased && attr.ino == dir && end.0 - from.0 == 10);
+    let time = later();
     let results =
-        tell(&c, 3, None, vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]).expect("told");
+        tell_at(&c, 3, None, time, vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]).expect("told");
     assert!(results.iter().all(|result| matches!(result, Ok((_, LeaseMode::Exclusive)))), "{results:?}");
     let made = c.lookup(dir, "b").0.expect("there");
-    assert_eq!((made.ino, made.ctime, made.btime), (n(from, 1), LATER, LATER));
+    assert_eq!((made.ino, made.ctime, made.btime), (n(from, 1), time, time));
     // A name that is there; a number that is used, passed over, another's, of another shard; not a file.
     let wrong = vec![
         (file(dir, "a"), n(from, 2)),
@@ -125,5 +140,58 @@ fn after_a_crash_what_was_promised_comes_before_what_nobody_was_answered() {
         assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Exists)));
         assert_eq!(c2.lookup(dir, "f").0.expect("there").ino, from);
     });
+    server.shutdown().expect("ends");
+}
+
+#[test]
+fn times_that_cannot_have_been_told_are_moved_to_the_nearest_that_can() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let mut rig = Rig::new();
+    let server = rig.start(quiet());
+    let address = serve(&server, tmp.path());
+    let c = Client::new(&address);
+    let _recalls = c.recalls(&address);
+    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
+    let granted = world().now();
+    let (leased, _, (from, _)) = lease(&c, dir);
+    assert!(leased);
+    let hour = 3_600_000_000_000;
+    let slack = 120_000_000_000;
+    let cases = [
+        ("past", Time(granted.0 - hour), 0),
+        ("longest past", Time(i64::MIN), 0),
+        ("future", Time(granted.0 + hour), slack),
+        ("end of times", Time(i64::MAX), slack),
+    ];
+    for (n, (name, claimed, most)) in (0u64..).zip(cases) {
+        let told = vec![(file(dir, name), Ino(from.0 + n))];
+        let results = tell_at(&c, 2 + n, None, claimed, told).expect("told");
+        // What the client believes of it is not so.
+        assert!(matches!(results[..], [Ok((_, LeaseMode::None))]), "{name}: {results:?}");
+        let made = c.lookup(dir, name).0.expect("there");
+        let now = world().now();
+        for time in [made.btime, made.ctime, made.mtime] {
+            assert!(time >= granted && time.0 <= now.0 + most, "{name}: {time:?} of {granted:?} to {now:?}");
+        }
+    }
+    let of_dir = c.lookup(Ino::ROOT, "d").0.expect("there");
+    assert!(of_dir.mtime.0 <= world().now().0 + slack, "{of_dir:?}");
+    c.commit();
+    rig.crash(&server);
+
+    // After a restart, too, and of what is asked for one by one.
+    let server = rig.start(quiet());
+    let address = serve(&server, tmp.path());
+    let c2 = c.resume(&address, 2);
+    let absurd = Some(Again { time: Time(i64::MAX), ..never_answered().expect("some") });
+    let told = vec![(file(dir, "promised"), Ino(from.0 + 4))];
+    // All that was said to come again is there before any of it is carried out.
+    c2.connection.send(&c2.request(7, absurd, Call::Op { op: file(dir, "asked"), open: false }));
+    c2.connection.flush();
+    assert_eq!(refusals(tell_at(&c2, 6, never_answered(), Time(i64::MAX), told)), [None]);
+    for name in ["promised", "asked"] {
+        let made = c2.lookup(dir, name).0.expect("there");
+        assert!(made.btime.0 <= world().now().0 + slack, "{name}: {made:?}");
+    }
     server.shutdown().expect("ends");
 }

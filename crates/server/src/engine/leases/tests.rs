@@ -4,6 +4,7 @@ use super::*;
 use LeaseMode::{Exclusive, None as Nothing, Shared};
 
 const INO: Ino = Ino(7);
+const NOW: Time = Time(1_000);
 const T: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(250);
 const A: Slot = Slot(1);
@@ -182,22 +183,24 @@ fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() 
 #[test]
 fn who_holds_the_names_of_a_directory_is_asked_by_whoever_looks() {
     let mut l = three();
-    assert!(l.grant_names(INO, A, T) && l.holds_names(INO, A));
+    assert!(l.grant_names(INO, A, (NOW, T)) && l.holds_names(INO, A));
     assert!(!l.names_conflict(INO, A, T), "one's own");
     assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "nobody else caches names");
     assert_eq!(l.held(Shared), [INO]);
     assert!(l.names_conflict(INO, B, T) && l.names_conflict(INO, C, T));
     assert_eq!(l.outbox, [(A, Recall { id: 1, ino: INO, keep: Shared })], "asked once");
-    assert!(!l.grant_names(INO, A, T), "it is to be given back");
+    assert!(!l.grant_names(INO, A, (NOW, T)), "it is to be given back");
     assert_eq!(l.acknowledge(A, 1), Some(INO));
     assert!(!l.names_conflict(INO, B, T) && !l.holds_names(INO, A));
     assert_eq!(l.mode(INO, A), Shared, "names stay cached");
     assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
-    assert!(!l.grant_names(INO, A, T), "B looks at it");
+    assert!(!l.grant_names(INO, A, (NOW, T)), "B looks at it");
     assert!(l.conflict(INO, A, Nothing, T));
     assert_eq!(l.acknowledge(B, 2), Some(INO));
-    assert!(!l.grant_names(INO, A, T), "it was fought over a moment ago");
-    assert!(l.grant_names(INO, A, T + REST));
+    assert!(!l.grant_names(INO, A, (NOW, T)), "it was fought over a moment ago");
+    assert!(l.grant_names(INO, A, (NOW, T + REST)));
+    assert!(l.grant_names(INO, A, (Time(2_000), T + REST)));
+    assert_eq!(l.names_since(INO, A), Some(NOW), "asked for more numbers, he holds it since then");
     assert!(!l.names_taken(INO, A, T) && !l.names_taken(Ino(8), B, T));
     assert_eq!(l.any_names_conflict(T)[..], [INO]);
     assert!(l.names_taken(INO, B, T), "asked for more");
@@ -215,7 +218,7 @@ fn what_was_just_made_is_not_held_by_the_session_that_holds_everything() {
     l.born(INO, B);
     assert_eq!((l.mode(INO, A), l.mode(Ino(8), A)), (Nothing, Exclusive));
     assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
-    assert!(l.grant_names(INO, B, T) && !l.grant_names(Ino(8), B, T));
+    assert!(l.grant_names(INO, B, (NOW, T)) && !l.grant_names(Ino(8), B, (NOW, T)));
 }
 
 #[test]
@@ -223,19 +226,19 @@ fn the_names_of_one_who_was_alone_are_asked_back_too() {
     let mut l = Leases::new(100, REST);
     l.join(A);
     l.set(INO, A, Nothing);
-    assert!(l.grant_names(INO, A, T) && l.grant_names(Ino(8), A, T));
+    assert!(l.grant_names(INO, A, (NOW, T)) && l.grant_names(Ino(8), A, (NOW, T)));
     l.join(B);
     for ino in [INO, Ino(8)] {
         assert!(l.names_conflict(ino, B, T) && l.conflict(ino, B, Nothing, T));
     }
     l.join(C);
-    assert!(l.grant_names(Ino(9), A, T), "nobody else has asked for it");
+    assert!(l.grant_names(Ino(9), A, (NOW, T)), "nobody else has asked for it");
     l.forget(Ino(9));
     assert!(!l.names_conflict(Ino(9), B, T));
     assert!(l.conflict(Ino(10), B, Nothing, T));
     let last = l.outbox.last().expect("asked").1.id;
     assert_eq!(l.acknowledge(A, last), Some(Ino(10)));
-    assert!(l.grant_names(Ino(10), B, T), "it was held as everything else, not used");
+    assert!(l.grant_names(Ino(10), B, (NOW, T)), "it was held as everything else, not used");
 }
 
 #[test]
