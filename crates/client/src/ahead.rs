@@ -245,13 +245,11 @@ fn overturns(call: &Call) -> bool {
 impl Core {
     /// Who promises now, if anything can be promised.
     fn promising<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Promising<'a>> {
+        if !self.works_ahead {
+            return None;
+        }
         let now = self.world.monotonic();
-        (self.works_ahead && service.valid_until() > now).then_some(Promising {
-            core: self,
-            service,
-            cred,
-            now,
-        })
+        (service.valid_until() > now).then_some(Promising { core: self, service, cred, now })
     }
 
     /// Writes all of a small file here, to be told to the server soon: its attributes then, if that is possible. `known`:

@@ -20,7 +20,7 @@ impl Client {
         if let Some(outcome) = self.operate_ahead(caller, &op, open) {
             return Ok((outcome, LeaseMode::Exclusive, since));
         }
-        let asked = made_in(&op);
+        let asked = made_in(&op).filter(|_| self.core.works_ahead);
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
                 if let Some(dir) = asked {

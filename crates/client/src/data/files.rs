@@ -20,6 +20,7 @@ use hashbrown::HashMap;
 use super::block_io::BlockIo;
 use super::budget::Budget;
 use super::cache::ReadCache;
+use super::content::Content;
 use super::file::{FileState, Inner};
 use super::loss::Losses;
 use super::options::{DataMode, FilesOptions};
@@ -297,7 +298,7 @@ impl Files {
                 inner.note_failure(Refusal::Io);
                 self.give_up(file.ino, &mut inner, Refusal::Io, true);
             }
-            inner.content = super::content::Content::Unknown;
+            inner.content = Content::Unknown;
             drop(inner);
             file.notify();
         }
@@ -331,7 +332,7 @@ impl Files {
         dirty.insert(file.ino, file.clone());
         drop(dirty);
         if first {
-            self.budget.stir();
+            let _ = self.budget.stir();
         }
     }
 
@@ -406,8 +407,9 @@ impl Files {
             let why = inner.failure.unwrap_or(Refusal::Io);
             self.give_up(file.ino, &mut inner, why, untold);
         }
-        // Of an empty file there is nothing to remember that a server in this process would not know as fast.
-        let is_worthless = inner.size == 0 && self.service.is_embedded();
+        // What a server in this process has in its memory need not be here a second time.
+        let is_small = inner.size == 0 || matches!(inner.content, Content::Inline(_));
+        let is_worthless = is_small && self.service.is_embedded();
         drop(inner);
         self.dirty.lock().remove(&file.ino);
         if is_worthless {
