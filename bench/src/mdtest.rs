@@ -1,4 +1,4 @@
-//! Many processes that create, stat and remove empty files, as `mdtest -F -n N -d DIR -u -C -T -r` does.
+//! Many processes that create, stat and remove files, as `mdtest -F -n N -d DIR -u -w BYTES -C -T -r` does.
 //!
 //! Processes, not threads: threads of one process share the kernel's descriptor table and (under FUSE) look
 //! like one caller. The generator runs the current program again; a host calls
@@ -31,7 +31,8 @@ use crate::stopwatch;
 const CHILD_ARGUMENT: &str = "__mdtest-child";
 const PHASES: [(&str, Operation); 3] = [("create", create), ("stat", stat), ("remove", remove)];
 
-type Operation = fn(&str) -> rustix::io::Result<()>;
+/// Of a path; who creates also writes the bytes.
+type Operation = fn(&str, &[u8]) -> rustix::io::Result<()>;
 
 /// What to run, and where.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct MdtestOptions {
     pub files_per_process: u64,
     /// A directory for each process, instead of one that all share.
     pub unique_dirs: bool,
+    /// Bytes that are written to each file, in one piece, when it is created; 0: files stay empty.
+    pub file_bytes: usize,
 }
 
 /// One phase of a run.
@@ -88,7 +91,7 @@ pub fn run_with_program(program: &Path, options: &MdtestOptions) -> io::Result<V
             std::fs::create_dir(&dir)?;
             dirs.push(dir.clone());
         }
-        workers.push(Worker::spawn(program, &dir, rank, options.files_per_process)?);
+        workers.push(Worker::spawn(program, &dir, rank, options)?);
     }
     for worker in &mut workers {
         worker.reply()?;
@@ -130,8 +133,11 @@ pub fn child_main_if_requested() {
 }
 
 fn child(arguments: &[String]) -> io::Result<()> {
-    let [dir, rank, files] = arguments else { return Err(io::Error::other("want DIR RANK FILES")) };
+    let [dir, rank, files, bytes] = arguments else {
+        return Err(io::Error::other("want DIR RANK FILES BYTES"));
+    };
     let (rank, files): (usize, u64) = (parse(rank)?, parse(files)?);
+    let content = vec![0x5a; parse(bytes)?];
     let mut go = io::stdin().lock();
     let mut line = String::new();
     answer_done()?;
@@ -145,7 +151,8 @@ fn child(arguments: &[String]) -> io::Result<()> {
         for i in 0..files {
             path.truncate(prefix);
             path.push_str(&i.to_string());
-            operation(&path).map_err(|errno| io::Error::other(format!("{name} {path}: {errno}")))?;
+            operation(&path, &content)
+                .map_err(|errno| io::Error::other(format!("{name} {path}: {errno}")))?;
         }
         answer_done()?;
     }
@@ -159,18 +166,21 @@ fn answer_done() -> io::Result<()> {
     out.flush()
 }
 
-fn create(path: &str) -> rustix::io::Result<()> {
+fn create(path: &str, content: &[u8]) -> rustix::io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
-    drop(file);
+    let mut rest = content;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&file, rest)?..];
+    }
     Ok(())
 }
 
-fn stat(path: &str) -> rustix::io::Result<()> {
+fn stat(path: &str, _: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::stat(path).map(drop)
 }
 
-fn remove(path: &str) -> rustix::io::Result<()> {
+fn remove(path: &str, _: &[u8]) -> rustix::io::Result<()> {
     rustix::fs::unlink(path)
 }
 
@@ -186,11 +196,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn spawn(program: &Path, dir: &Path, rank: usize, files: u64) -> io::Result<Worker> {
+    fn spawn(program: &Path, dir: &Path, rank: usize, options: &MdtestOptions) -> io::Result<Worker> {
         let mut child = Command::new(program)
             .arg(CHILD_ARGUMENT)
             .arg(dir)
-            .args([rank.to_string(), files.to_string()])
+            .args([rank.to_string(), options.files_per_process.to_string(), options.file_bytes.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -227,5 +237,23 @@ impl Drop for Worker {
         // Already reaped after `finish`; otherwise the run failed and nobody waits for it any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_creates_writes_all_bytes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let path = path.to_str().expect("text");
+        for content in [&b""[..], &[7; 5_000]] {
+            create(path, content).expect("created");
+            assert_eq!(std::fs::read(path).expect("read"), content);
+            assert_eq!(create(path, content), Err(rustix::io::Errno::EXIST));
+            remove(path, content).expect("removed");
+        }
     }
 }

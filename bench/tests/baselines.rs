@@ -89,7 +89,7 @@ fn mdtest_counts_what_it_did() {
     let mount = TrivialMount::spawn(scratch.path()).expect("a mount");
     for (processes, unique_dirs) in [(1, true), (3, true), (3, false)] {
         let dir = mount.dir().to_path_buf();
-        let options = MdtestOptions { dir, processes, files_per_process: 50, unique_dirs };
+        let options = MdtestOptions { dir, processes, files_per_process: 50, unique_dirs, file_bytes: 5_000 };
         let phases =
             mdtest::run_with_program(Path::new(env!("CARGO_BIN_EXE_mdtest")), &options).expect("a run");
         let got: Vec<_> = phases.iter().map(|p| (p.name, p.ops)).collect();
@@ -103,8 +103,13 @@ fn mdtest_counts_what_it_did() {
 #[test]
 fn mdtest_names_the_reason_when_it_fails() {
     let scratch = scratch();
-    let options =
-        MdtestOptions { dir: scratch.path().into(), processes: 2, files_per_process: 1, unique_dirs: false };
+    let options = MdtestOptions {
+        dir: scratch.path().into(),
+        processes: 2,
+        files_per_process: 1,
+        unique_dirs: false,
+        file_bytes: 0,
+    };
     let error = mdtest::run_with_program(Path::new("/bin/true"), &options).expect_err("no mdtest in there");
     assert!(error.to_string().contains("child_main_if_requested"), "{error}");
 }

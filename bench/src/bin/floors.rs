@@ -86,8 +86,13 @@ fn on_mount(scratch: &Path, measure: impl Fn(&Path) -> io::Result<Rates>) -> io:
 fn mdtest_rates(dir: &Path, place: &str, share: u64) -> io::Result<Rates> {
     let mut rates = Rates::new();
     for (processes, unique_dirs) in [(1, true), (4, true), (4, false)] {
-        let options =
-            MdtestOptions { dir: dir.into(), processes, files_per_process: 20_000 / share, unique_dirs };
+        let options = MdtestOptions {
+            dir: dir.into(),
+            processes,
+            files_per_process: 20_000 / share,
+            unique_dirs,
+            file_bytes: 0,
+        };
         let dirs = if unique_dirs { "own dir" } else { "one dir" };
         for phase in mdtest::run(&options)? {
             let name = format!("mdtest {place}, {processes} proc, {dirs}: {}", phase.name);

@@ -1,4 +1,4 @@
-//! Creates, stats and removes many empty files from several processes, and prints the rates.
+//! Creates, stats and removes many files from several processes, and prints the rates.
 
 use std::path::PathBuf;
 
@@ -21,6 +21,9 @@ struct Arguments {
     /// All processes work in one directory.
     #[arg(long)]
     shared: bool,
+    /// Bytes written to each when it is made
+    #[arg(long, default_value_t = 0)]
+    bytes: usize,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -34,6 +37,7 @@ fn main() -> std::io::Result<()> {
         processes: arguments.processes.max(1),
         files_per_process: arguments.files,
         unique_dirs: !arguments.shared,
+        file_bytes: arguments.bytes,
     })?;
     if arguments.json {
         println!("{}", serde_json::to_string(&phases)?);

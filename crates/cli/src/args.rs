@@ -408,6 +408,9 @@ pub(crate) struct Mdtest {
     /// A directory of its own for each process.
     #[arg(long)]
     pub(crate) unique_dirs: bool,
+    /// Bytes written to each file when it is made, at most 64M.
+    #[arg(long, default_value = "0", value_parser = size::parse)]
+    pub(crate) bytes: u64,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

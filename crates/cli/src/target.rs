@@ -76,7 +76,7 @@ pub(crate) fn control_socket(for_others: bool) -> Outcome<PathBuf> {
         true => made(run.join("chiton"), 0o711, "remove it")?,
         false => own_dir()?,
     };
-    Ok(dir.join(format!("mount-{}.socket", std::process::id())))
+    Ok(dir.join(chiton_mount::control_name()))
 }
 
 /// The address of the server behind `target`: a mount point or anything in a mount, a data directory, an address.

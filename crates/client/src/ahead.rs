@@ -1,30 +1,32 @@
-//! Files made before the server knows of them, in directories whose names this client holds exclusively.
+//! What is done before the server knows of it, in directories whose names this client holds exclusively.
 //!
 //! ```text
-//!   create ─ create ─ LeaseNames ─▶ held ── create ✓ create ✓ create ✓ … (promised; `sending` tells the server)
+//!   create ─ create ─ LeaseNames ─▶ held ── create ✓ write ✓ create ✓ … (promised; `sending` tells the server)
 //!                                    │
 //!        recall, our own chmod, … ───┴▶ not held; asked for again after a while
 //! ```
 //!
 //! Invariants:
-//! - An operation is answered here only if the server could not refuse it: the lease is held, all names are known
-//!   ([`crate::whole`]) and this one is not among them, the directory's mode and owner allow it, and there is a number.
-//!   All else is asked for as always, behind what was promised.
+//! - An operation is answered here only if the server could not refuse it: see [`promising`].
 //! - What is promised is noted under the lock that a recall takes before it waits for promises: none comes after.
+
+mod promising;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{INLINE_BYTES_MAX, Make, Op, Outcome};
-use chiton_proto::{Answer, Call, Foretold, LeaseMode};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Position, ShardId, Time, access};
+use chiton_namespace::{Op, Outcome};
+use chiton_proto::{Answer, Call};
+use chiton_types::{Attr, Cred, Ino, Mode, ShardId, Time};
 use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
 
 use crate::client::Client;
+use crate::core::Core;
 use crate::generations::Generations;
-use crate::service::Caller;
+use crate::service::{Caller, Service};
+use promising::Promising;
 
 /// After a refusal or a recall they are not asked for again for so long.
 const REST: Duration = Duration::from_millis(500);
@@ -33,6 +35,8 @@ const NUMBERS_FIRST: u32 = 256;
 const NUMBERS_MAX: u32 = 16_384;
 /// Directories of which it is remembered what was made there.
 const DIRS_MAX: usize = 4_096;
+/// Files made here that may be written here.
+const FILES_MAX: usize = 65_536;
 
 /// What is held, and what was tried.
 pub(crate) struct Ahead(Mutex<Inner>);
@@ -40,6 +44,11 @@ pub(crate) struct Ahead(Mutex<Inner>);
 struct Inner {
     after: u32,
     held: HashMap<Ino, Dir>,
+    /// How often names were leased.
+    leases: u64,
+    /// Files that were made under a lease on the names of their directory: that directory, and under which. As long as it is
+    /// held, nobody else has seen the file.
+    files: Generations<Ino, (Ino, u64)>,
     numbers: HashMap<ShardId, VecDeque<(Ino, Ino)>>,
     next_numbers: u32,
     tried: Generations<Ino, Tried>,
@@ -50,11 +59,13 @@ struct Inner {
     overturning: usize,
 }
 
-/// What decides about the making of a file in a directory.
+/// What decides about what is made in a directory.
 struct Dir {
     mode: Mode,
     uid: u32,
     gid: u32,
+    /// Which lease it is.
+    lease: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -78,6 +89,8 @@ impl Ahead {
         Ahead(Mutex::new(Inner {
             after,
             held: HashMap::new(),
+            leases: 0,
+            files: Generations::new(FILES_MAX),
             numbers: HashMap::new(),
             next_numbers: NUMBERS_FIRST,
             tried: Generations::new(DIRS_MAX),
@@ -97,13 +110,16 @@ impl Ahead {
         inner.tried.insert(dir, Tried { made: tried.made.saturating_add(1), ..tried });
     }
 
-    /// The lease on the names of a directory goes. True if it was held.
-    pub(crate) fn end(&self, dir: Ino, now: Duration) -> bool {
+    /// A lease goes: on the names of a directory, or on a file; then `forget` what is cached under it. True if those names
+    /// were held.
+    pub(crate) fn end(&self, ino: Ino, now: Duration, forget: impl FnOnce()) -> bool {
         let mut inner = self.0.lock();
-        let was_held = inner.held.remove(&dir).is_some();
+        let was_held = inner.held.remove(&ino).is_some();
         if was_held {
-            inner.tried.insert(dir, Tried { made: 0, not_before: now + REST });
+            inner.tried.insert(ino, Tried { made: 0, not_before: now + REST });
         }
+        inner.files.remove(&ino);
+        forget();
         was_held
     }
 
@@ -111,7 +127,14 @@ impl Ahead {
     /// until it is over, and known here.
     pub(crate) fn overturn(self: &Arc<Self>, call: &Call) -> Option<Overturning> {
         overturns(call).then(|| {
-            self.0.lock().overturning += 1;
+            let mut inner = self.0.lock();
+            inner.overturning += 1;
+            // What may have a name elsewhere then may be seen by others.
+            match call {
+                Call::Op { op: Op::Link { ino, .. }, .. } => drop(inner.files.remove(ino)),
+                Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. } => inner.files.clear(),
+                _ => {}
+            }
             Overturning(self.clone())
         })
     }
@@ -120,6 +143,7 @@ impl Ahead {
     pub(crate) fn clear(&self) {
         let mut inner = self.0.lock();
         inner.held.clear();
+        inner.files.clear();
         inner.numbers.clear();
     }
 
@@ -153,86 +177,56 @@ impl Ahead {
         if numbers.0 < numbers.1 {
             inner.numbers.entry(attr.ino.shard()).or_default().push_back(numbers);
         }
-        inner.held.insert(attr.ino, Dir { mode: attr.mode, uid: attr.uid, gid: attr.gid });
+        inner.hold(attr);
+    }
+}
+
+impl Inner {
+    /// The names of a directory are held from now on.
+    fn hold(&mut self, attr: &Attr) {
+        self.leases += 1;
+        let dir = Dir { mode: attr.mode, uid: attr.uid, gid: attr.gid, lease: self.leases };
+        self.held.insert(attr.ino, dir);
     }
 
-    /// What the file that `make` says will be, if nothing can be in the way of it but a name that is there. `promise`
-    /// checks that, and keeps it; then its number is used.
-    fn make(
-        &self,
-        (parent, mode): (Ino, Mode),
-        (cred, size): (&Cred, u64),
-        now: Duration,
-        promise: impl FnOnce(&Attr) -> bool,
-    ) -> Option<Attr> {
-        let inner = &mut *self.0.lock();
-        if inner.overturning > 0 {
-            return None;
+    /// The next number of a shard. `None`: all are used up, and more come with the names of this directory.
+    fn number(&mut self, dir: Ino) -> Option<Ino> {
+        if let Some((next, _)) = self.numbers.get(&dir.shard()).and_then(VecDeque::front) {
+            return Some(*next);
         }
-        let dir = inner.held.get(&parent)?;
-        let (gid, mode) = may_make(dir, cred, mode)?;
-        let Some((next, end)) = inner.numbers.get_mut(&parent.shard()).and_then(VecDeque::front_mut) else {
-            // All used up.
-            inner.held.remove(&parent);
-            inner.next_numbers = (inner.next_numbers * 2).min(NUMBERS_MAX);
-            inner.tried.insert(parent, Tried { made: u32::MAX, not_before: Duration::ZERO });
-            return None;
-        };
-        let (clock, since) = inner.clock;
-        let passed = i64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(i64::MAX);
-        let time = Time(clock.0.saturating_add(passed)).max(inner.last_time);
-        let attr = Attr {
-            ino: *next,
-            kind: Kind::File,
-            mode,
-            nlink: 1,
-            uid: cred.uid,
-            gid,
-            rdev: 0,
-            size,
-            allocated: size,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            parent,
-            // News, whatever position the server gives it.
-            position: Position(0),
-        };
-        if !promise(&attr) {
-            return None;
-        }
-        *next = Ino(next.0 + 1);
-        if next >= end
-            && let Some(ranges) = inner.numbers.get_mut(&parent.shard())
-        {
+        self.held.remove(&dir);
+        self.next_numbers = (self.next_numbers * 2).min(NUMBERS_MAX);
+        self.tried.insert(dir, Tried { made: u32::MAX, not_before: Duration::ZERO });
+        None
+    }
+
+    /// That number is used.
+    fn use_number(&mut self, ino: Ino) {
+        let Some(ranges) = self.numbers.get_mut(&ino.shard()) else { return };
+        let Some((next, end)) = ranges.front_mut() else { return };
+        *next = Ino(ino.0 + 1);
+        if next >= end {
             ranges.pop_front();
         }
-        inner.last_time = time;
-        Some(attr)
+    }
+
+    /// The server's clock, as far as it is known; it does not go back.
+    fn time(&self, now: Duration) -> Time {
+        let (clock, since) = self.clock;
+        let passed = i64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(i64::MAX);
+        Time(clock.0.saturating_add(passed)).max(self.last_time)
     }
 }
 
-/// Group and mode of a file that is made in a directory, if its mode and owner allow that, and nothing else decides.
-fn may_make(dir: &Dir, cred: &Cred, mode: Mode) -> Option<(u32, Mode)> {
-    let want = access::WRITE | access::EXEC;
-    if access::check(cred, Kind::Dir, dir.mode, dir.uid, dir.gid, want) != Some(true) {
-        return None;
-    }
-    let mode = Mode(mode.0 & 0o7777);
-    // Whether the group's bit stays is the server's matter.
-    if mode.has(Mode::SETGID) {
-        return None;
-    }
-    Some((if dir.mode.has(Mode::SETGID) { dir.gid } else { cred.gid }, mode))
-}
-
-/// Whether an operation may change who may make what in a directory with leased names, or whether it is there: nothing is
-/// promised while one is under way.
+/// Whether an operation may change who may make what in a directory with leased names, whether it is there, or what names
+/// stand for: nothing is promised while one is under way.
 fn overturns(call: &Call) -> bool {
     let overturns = |op: &Op| match op {
-        Op::Make { .. } | Op::Link { .. } | Op::Unlink { .. } | Op::Write { .. } | Op::Clone { .. } => false,
-        Op::Rmdir { .. }
+        Op::Make { .. } | Op::Write { .. } => false,
+        Op::Link { .. }
+        | Op::Unlink { .. }
+        | Op::Clone { .. }
+        | Op::Rmdir { .. }
         | Op::Rename { .. }
         | Op::SetAttr { .. }
         | Op::SetXattr { .. }
@@ -248,39 +242,37 @@ fn overturns(call: &Call) -> bool {
     }
 }
 
+impl Core {
+    /// Who promises now, if anything can be promised.
+    fn promising<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Promising<'a>> {
+        if !self.works_ahead {
+            return None;
+        }
+        let now = self.world.monotonic();
+        (service.valid_until() > now).then_some(Promising { core: self, service, cred, now })
+    }
+
+    /// Writes all of a small file here, to be told to the server soon: its attributes then, if that is possible. `known`:
+    /// what is known of it, under an exclusive lease.
+    pub(crate) fn write_ahead(
+        &self,
+        service: &dyn Service,
+        cred: &Cred,
+        op: &Op,
+        known: &Attr,
+    ) -> Option<Attr> {
+        self.promising(service, cred)?.write(op, known)
+    }
+}
+
 impl Client {
-    /// Carries out an operation here, to be told to the server soon. It comes back if it must be asked for.
-    pub(crate) fn operate_ahead(&self, caller: &Caller<'_>, op: Op, open: bool) -> Result<Outcome, Op> {
-        let Op::Make { parent, name, make: Make::File { content }, mode } = &op else { return Err(op) };
-        let (core, service) = (&self.core, &*self.service);
-        let now = core.world.monotonic();
-        if !core.works_ahead || content.len() > INLINE_BYTES_MAX || service.valid_until() <= now {
-            return Err(op);
-        }
-        self.lease_names(caller, *parent, now);
-        let outline = core.outline(&op);
+    /// Carries out an operation here, to be told to the server soon. `None`: it must be asked for.
+    pub(crate) fn operate_ahead(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
+        let dir = promising::dir_of(op)?;
         let cred = caller.cred();
-        let attr = core.ahead.make((*parent, *mode), (&cred, content.len() as u64), now, |attr| {
-            if !core.cache.lacks(*parent, name) {
-                return false;
-            }
-            let ops = std::slice::from_ref(&outline);
-            core.cache.begins(ops);
-            // Under the lock that a recall takes before it forgets what is cached.
-            let since = core.cache.since(service.recalls());
-            let told = Foretold { ino: attr.ino, time: attr.ctime, open };
-            let promised = service.promise(&cred, &op, told);
-            if promised {
-                let outcome = Outcome { attr: Some(attr.clone()), gone: None, time: Time(0) };
-                core.changed(service.recalls(), since, &[(&outline, &outcome, LeaseMode::Exclusive)]);
-            }
-            core.cache.ended(ops);
-            promised
-        });
-        match attr {
-            Some(attr) => Ok(Outcome { attr: Some(attr), gone: None, time: Time(0) }),
-            None => Err(op),
-        }
+        let promising = self.core.promising(&*self.service, &cred)?;
+        self.lease_names(caller, dir, promising.now);
+        promising.operate(op, open)
     }
 
     /// Asks for the names of a directory, if files are made there one after the other.

@@ -26,6 +26,8 @@ pub(crate) struct Cache {
     inner: Mutex<Inner>,
     /// What this client changed by itself.
     changes: Recalls,
+    /// It holds neither names nor attributes.
+    is_nothing: bool,
 }
 
 /// A moment before a question.
@@ -66,7 +68,7 @@ impl Cache {
             whole: Whole::new(entries_max),
             stamp: 0,
         };
-        Cache { inner: Mutex::new(inner), changes: Recalls::default() }
+        Cache { inner: Mutex::new(inner), changes: Recalls::default(), is_nothing: entries_max == 0 }
     }
 
     /// To be taken before a question.
@@ -144,6 +146,9 @@ impl Cache {
         name: &Name,
         ino: Option<Ino>,
     ) {
+        if self.is_nothing {
+            return;
+        }
         let mut inner = self.inner.lock();
         if self.holds(recalls, since, parent) {
             inner.set_name(parent, name, ino);
@@ -152,7 +157,7 @@ impl Cache {
 
     /// An answer carried attributes and a lease on them.
     pub(crate) fn learn_attr(&self, recalls: &Recalls, since: Since, attr: &Attr, lease: LeaseMode) {
-        if lease == LeaseMode::None {
+        if self.is_nothing || lease == LeaseMode::None {
             return;
         }
         let mut inner = self.inner.lock();

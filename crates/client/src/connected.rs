@@ -410,8 +410,8 @@ impl Service for Connected {
         }
     }
 
-    fn promise(&self, cred: &Cred, op: &Op, told: Foretold) -> bool {
-        self.shared.options.ahead && self.shared.promise(cred, op, told)
+    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.shared.options.ahead && self.shared.promise(cred, op, told, dir)
     }
 
     fn keep_promises(&self, dir: Option<Ino>) {

@@ -140,7 +140,7 @@ impl Core {
                 Op::SetAttr { ino, .. } => Some(*ino),
                 _ => outcome.gone.map(|gone| gone.ino),
             };
-            changed.map(|ino| self.ahead.end(ino, now));
+            changed.map(|ino| self.ahead.end(ino, now, || {}));
         }
         self.cache.changed(recalls, since, done.iter().copied());
         for (op, outcome, _) in done {
@@ -174,8 +174,8 @@ impl Core {
         drop(chiton_world::thread::spawn("chiton-inval", work).expect("a thread can be started"));
     }
 
-    /// Ends what is done ahead in a directory (or everywhere), and returns when the server knows of all that was. True if
-    /// the names of that directory were held.
+    /// Ends what is done ahead in a directory or with a file (or everywhere), and returns when the server knows of all that
+    /// was. True if the names of that directory were held.
     fn tell_promises(&self, ino: Ino) -> bool {
         if !self.works_ahead {
             return false;
@@ -185,7 +185,7 @@ impl Core {
         if everything {
             self.ahead.clear();
         } else {
-            were_held = self.ahead.end(ino, self.world.monotonic());
+            were_held = self.ahead.end(ino, self.world.monotonic(), || {});
         }
         if let Some(service) = self.service.get().and_then(Weak::upgrade) {
             service.keep_promises((!everything).then_some(ino));

@@ -17,11 +17,10 @@ impl Client {
         open: bool,
     ) -> Result<(Outcome, LeaseMode, Since), Refusal> {
         let since = self.since();
-        let op = match self.operate_ahead(caller, op, open) {
-            Ok(outcome) => return Ok((outcome, LeaseMode::Exclusive, since)),
-            Err(op) => op,
-        };
-        let asked = made_in(&op);
+        if let Some(outcome) = self.operate_ahead(caller, &op, open) {
+            return Ok((outcome, LeaseMode::Exclusive, since));
+        }
+        let asked = made_in(&op).filter(|_| self.core.works_ahead);
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
                 if let Some(dir) = asked {

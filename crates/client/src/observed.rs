@@ -78,8 +78,12 @@ impl Service for Observed {
         self.inner.create_ahead(cred, parent, names, mode)
     }
 
-    fn promise(&self, cred: &Cred, op: &Op, told: Foretold) -> bool {
-        self.inner.promise(cred, op, told)
+    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.inner.promise(cred, op, told, dir)
+    }
+
+    fn write_ahead(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
+        self.core.write_ahead(&*self.inner, cred, op, known)
     }
 
     fn keep_promises(&self, dir: Option<Ino>) {

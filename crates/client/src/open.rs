@@ -35,7 +35,7 @@ impl Client {
                 Ok((outcome, lease, since)) => {
                     let attr = outcome.attr.ok_or(Refusal::Io)?;
                     let flags = OpenFlags { truncate: false, ..flags };
-                    let fh = self.opened(caller, attr.clone(), lease, since.recalls, flags)?;
+                    let fh = self.opened(caller, attr.clone(), lease, (since.recalls, 0), flags)?;
                     return Ok((self.entry(since, Some((parent, &made)), attr, lease), fh));
                 }
                 Err(refusal) => refusal,
@@ -72,12 +72,13 @@ impl Client {
 
     fn open_entry(&self, caller: &Caller<'_>, ino: Ino, flags: OpenFlags) -> Result<(Entry, u64), Refusal> {
         let since = self.since();
+        let changes = self.files.changes(ino);
         let query = Query::Open { ino, want: flags.want() };
         let Answer::Attr { attr, lease, .. } = self.ask(caller, Call::Query(query))? else {
             return Err(Refusal::Io);
         };
         self.core.cache.learn_attr(self.service.recalls(), since, &attr, lease);
-        let fh = self.opened(caller, attr.clone(), lease, since.recalls, flags)?;
+        let fh = self.opened(caller, attr.clone(), lease, (since.recalls, changes), flags)?;
         Ok((self.entry(since, None, attr, lease), fh))
     }
 
@@ -87,11 +88,11 @@ impl Client {
         caller: &Caller<'_>,
         attr: Attr,
         lease: LeaseMode,
-        mark: Mark,
+        before: (Mark, u64),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
-        self.files.open(caller, attr, lease, mark, flags).inspect_err(|_| self.service.closed(ino))
+        self.files.open(caller, attr, lease, before, flags).inspect_err(|_| self.service.closed(ino))
     }
 
     /// At most `len` bytes from `offset`; fewer only at the end of the file.

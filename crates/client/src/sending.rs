@@ -115,7 +115,7 @@ fn give_up(shared: &Arc<Shared>, weaker: Vec<(Ino, LeaseMode)>) {
 
 impl Shared {
     /// Keeps an operation that is answered here, to be sent. False if it must be asked for as always.
-    pub(crate) fn promise(&self, cred: &Cred, op: &Op, told: Foretold) -> bool {
+    pub(crate) fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
         let now = self.world.monotonic();
         let mut state = self.state.lock();
         let (count, since) = state.session.promises();
@@ -129,14 +129,14 @@ impl Shared {
         {
             return false;
         }
-        state.session.promise(cred, op.clone(), told, now);
+        state.session.promise(cred, op.clone(), told, dir, now);
         drop(state);
         self.sending.notify_one();
         true
     }
 
-    /// Returns when the server has answered all promises about names in a directory (`None`: all there are), or the
-    /// session they were made in is over.
+    /// Returns when the server has answered all promises about names in a directory, or an inode (`None`: all there are), or
+    /// the session they were made in is over.
     pub(crate) fn keep_promises(&self, dir: Option<Ino>) {
         let mut state = self.state.lock();
         let (id, upto) = (state.session.id, state.session.last_seq());

@@ -83,13 +83,19 @@ pub trait Service: Send + Sync {
         Vec::new()
     }
 
-    /// Keeps an operation that the caller is told is carried out, to be sent soon: `told` says how. False if it cannot be
-    /// answered before it is asked for.
-    fn promise(&self, _cred: &Cred, _op: &Op, _told: Foretold) -> bool {
+    /// Keeps an operation that the caller is told is carried out, to be sent soon: `told` says how. It is about a name in
+    /// `dir`, or what has one there. False if it cannot be answered before it is asked for.
+    fn promise(&self, _cred: &Cred, _op: &Op, _told: Foretold, _dir: Ino) -> bool {
         false
     }
 
-    /// Returns when the server knows of all that was promised about names in a directory (`None`: everywhere).
+    /// Writes all of a small file where that is possible without asking: its attributes then. `known`: what is known of it,
+    /// under an exclusive lease.
+    fn write_ahead(&self, _cred: &Cred, _op: &Op, _known: &Attr) -> Option<Attr> {
+        None
+    }
+
+    /// Returns when the server knows of all that was promised about names in a directory, or an inode (`None`: everywhere).
     fn keep_promises(&self, _dir: Option<Ino>) {}
 
     /// Asks without waiting: many calls of one thread may be under way, in order.

@@ -27,7 +27,7 @@ use crate::kept_blocks::KeptBlocks;
 mod ahead;
 
 pub(crate) use ahead::{Behind, disappointed};
-use ahead::{Promises, foretold};
+use ahead::{Promises, foretold, makes};
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
@@ -191,12 +191,12 @@ impl Session {
                 answers.resize(ops.len(), None);
                 self.note(request.seq, answers);
             }
-            (Call::Ahead { told, .. }, result) => {
+            (Call::Ahead { ops, told }, result) => {
                 let results = match result {
                     Ok(Answer::Ahead(results)) => &results[..],
                     _ => &[],
                 };
-                let answers = self.promises_answered(told, results);
+                let answers = self.promises_answered(ops, told, results);
                 self.note(request.seq, answers);
                 self.kept_promises(request);
             }
@@ -355,7 +355,7 @@ impl Session {
                 answers.push(result.and_then(|(position, outcome)| {
                     first.or_else(|| {
                         journalled(match told.get(at) {
-                            Some(told) => foretold(boot, told, *position),
+                            Some(told) => foretold(boot, op, told, *position),
                             None => again(boot, op, *position, outcome),
                         })
                     })
@@ -457,7 +457,9 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
     if kept.answers.is_empty() {
         let call = match original.call.clone() {
             Call::Ahead { ops, mut told } => {
-                told.iter_mut().for_each(|told| told.open = opens.contains_key(&told.ino));
+                for (op, told) in ops.iter().zip(&mut told) {
+                    told.open = makes(op) && opens.contains_key(&told.ino);
+                }
                 Call::Ahead { ops, told }
             }
             call => call,

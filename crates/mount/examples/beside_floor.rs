@@ -86,8 +86,13 @@ fn on_ours(scratch: &Path, round: usize, files: u64) -> Result<Rates, Failure> {
 fn rates(dir: &Path, files: u64) -> Result<Rates, Failure> {
     let mut rates = Rates::new();
     for processes in [1, 4] {
-        let options =
-            MdtestOptions { dir: dir.into(), processes, files_per_process: files, unique_dirs: true };
+        let options = MdtestOptions {
+            dir: dir.into(),
+            processes,
+            files_per_process: files,
+            unique_dirs: true,
+            file_bytes: 0,
+        };
         for phase in mdtest::run(&options)? {
             rates.push((format!("{processes} proc: {}", phase.name), phase.ops_per_second()));
         }

@@ -14,10 +14,11 @@
 mod act;
 mod ask;
 mod message;
+mod place;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 pub use self::ask::ask_control;
 pub use self::message::{ControlReply, ControlRequest, GiveBack, Progress};
+pub use self::place::control_name;
 use crate::router::Router;
 
 /// Longest request: a policy and a little more.
@@ -55,12 +57,7 @@ impl Control {
         for_others: bool,
         taken_away: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Control> {
-        // What another mount left there is dead: names contain the process.
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
+        let listener = place::bind(path)?;
         let mode = if for_others { 0o666 } else { 0o600 };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         let (is_closed, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

@@ -17,6 +17,7 @@
 //!   goes on without it.
 
 mod handle;
+mod ino_set;
 mod slot;
 mod writers;
 
@@ -142,8 +143,21 @@ impl Router {
         if self.branch.is_some() {
             return self.branch.clone();
         }
-        let realm = self.realms.as_ref()?.of(ino)?;
+        let realms = self.realms.as_ref()?;
+        if let Some(slot) = self.slot_where(|slot| slot.is_made_there(ino)) {
+            return Some(slot);
+        }
+        let realm = realms.of(ino)?;
         Some(self.slot(&realm))
+    }
+
+    /// A realm that goes on.
+    fn slot_where(&self, is_it: impl Fn(&Slot) -> bool) -> Option<Arc<Slot>> {
+        if !self.has_slots.load(Ordering::Acquire) {
+            return None;
+        }
+        let slots = self.slots.read();
+        slots.iter().flatten().find(|slot| is_it(slot) && !slot.is_over()).cloned()
     }
 
     /// The client of an inode, for what may outlast its realm.
@@ -153,20 +167,12 @@ impl Router {
 
     /// The realm whose root this is.
     pub(crate) fn slot_at(&self, root: Ino) -> Option<Arc<Slot>> {
-        if !self.has_slots.load(Ordering::Acquire) {
-            return None;
-        }
-        let slots = self.slots.read();
-        slots.iter().flatten().find(|slot| slot.realm().root() == root && !slot.is_over()).cloned()
+        self.slot_where(|slot| slot.realm().root() == root)
     }
 
     /// The realm whose root has this name. (To the server the owner is one of those from whom it is kept.)
     pub(crate) fn slot_named(&self, parent: Ino, name: &[u8]) -> Option<Arc<Slot>> {
-        if !self.has_slots.load(Ordering::Acquire) {
-            return None;
-        }
-        let slots = self.slots.read();
-        slots.iter().flatten().find(|slot| slot.is_named(parent, name) && !slot.is_over()).cloned()
+        self.slot_where(|slot| slot.is_named(parent, name))
     }
 
     /// The slot of a realm; it gets one when it is met for the first time.
@@ -438,7 +444,7 @@ impl Router {
 
 fn forget(kernel: &Kernel, slot: &Slot) {
     kernel.forget_all_names();
-    for ino in slot.take_told() {
+    for ino in slot.take_told().iter() {
         kernel.inval_inode(ino);
     }
 }

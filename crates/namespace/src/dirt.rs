@@ -12,6 +12,7 @@
 //! Invariants:
 //! - A row has the bit of a generation exactly if its key is on that generation's list and not yet encoded.
 //! - [`FRESH`] only on rows that the store does not hold.
+//! - Where there is no checkpoint ever ([`Dirt::unlisted`]) the rows have their bits and the lists are empty.
 
 mod keys;
 
@@ -94,11 +95,18 @@ pub(crate) struct Dirt {
     active: bool,
     /// `saving` is being sorted elsewhere.
     lent: bool,
+    /// There are no checkpoints: nobody asks which rows changed.
+    unlisted: bool,
     /// Rows as decoupled clients saw them.
     pub(crate) images: Images,
 }
 
 impl Dirt {
+    /// Of rows that are never written: a key for each change would be memory for nothing.
+    pub(crate) fn unlisted() -> Dirt {
+        Dirt { unlisted: true, ..Dirt::default() }
+    }
+
     /// To be called before any change of a row. `image` encodes the row as it is.
     #[inline]
     pub(crate) fn before_change(&mut self, marks: &Marks, key: DirtyKey, image: impl FnOnce() -> RowChange) {
@@ -117,7 +125,9 @@ impl Dirt {
         }
         if m & now == 0 {
             m |= now;
-            self.list.push(key);
+            if !self.unlisted {
+                self.list.push(key);
+            }
         }
         marks.set(m);
     }
@@ -139,6 +149,7 @@ impl Dirt {
     }
 
     pub(crate) fn begin(&mut self) {
+        assert!(!self.unlisted, "rows that are never written have no checkpoints");
         assert!(!self.active, "a checkpoint is under way already");
         assert!(self.saving.len() == 0 && self.saved.is_empty());
         self.active = true;
@@ -181,8 +192,27 @@ impl Dirt {
         self.active
     }
 
-    /// Rows changed since the last checkpoint began.
+    /// Rows changed since the last checkpoint began; none where there are no checkpoints.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_never_written_are_marked_and_not_listed() {
+        let check = |mut dirt: Dirt, listed: usize| {
+            let marks = Cell::new(0);
+            for _ in 0..2 {
+                dirt.before_change(&marks, DirtyKey::Inode(Ino(7)), || unreachable!("nobody wants an image"));
+                assert!(is_dirty(&marks));
+                assert_eq!(dirt.len(), listed);
+            }
+        };
+        check(Dirt::default(), 1);
+        check(Dirt::unlisted(), 0);
     }
 }

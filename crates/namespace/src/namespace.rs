@@ -133,7 +133,7 @@ impl Namespace {
     ///
     /// `inode_count` is the file system's.
     pub fn of_subtree(root: Ino, inode_count: u64) -> Namespace {
-        Namespace { subtree: Some(root), inode_count, ..Namespace::default() }
+        Namespace { subtree: Some(root), inode_count, dirt: Dirt::unlisted(), ..Namespace::default() }
     }
 
     /// The rows of an empty file system: the root directory.

@@ -7,6 +7,7 @@ use chiton_namespace::{Fetched, Need};
 use chiton_proto::NEEDS_MAX;
 use chiton_server::Base;
 use chiton_types::{Ino, ShardId};
+use chiton_world::sync::RwLock;
 
 use crate::calls::ClaimCalls;
 
@@ -16,6 +17,26 @@ pub(crate) struct ServerBase {
     pub(crate) blocks: Arc<dyn BlockIo>,
     /// The level promises something, so blocks are as durable as the journal that names them.
     pub(crate) durable: bool,
+    /// Inode numbers that were granted.
+    ranges: RwLock<Vec<(Ino, Ino)>>,
+}
+
+impl ServerBase {
+    /// `ranges`: granted with the subtree.
+    pub(crate) fn new(
+        calls: ClaimCalls,
+        blocks: Arc<dyn BlockIo>,
+        durable: bool,
+        ranges: &[(Ino, Ino)],
+    ) -> ServerBase {
+        ServerBase { calls, blocks, durable, ranges: RwLock::new(ranges.to_vec()) }
+    }
+
+    /// Whether an inode has one of the numbers that were granted: then it was made in the subtree. (Grants double, so
+    /// there are few of them.)
+    pub(crate) fn has_granted(&self, ino: Ino) -> bool {
+        self.ranges.read().iter().any(|(first, end)| (*first..*end).contains(&ino))
+    }
 }
 
 impl Base for ServerBase {
@@ -39,7 +60,10 @@ impl Base for ServerBase {
         if self.calls.calls.service.is_away() {
             return Err("the server does not answer".to_owned());
         }
-        self.calls.grant(shard, count).map_err(|e| e.to_string())
+        let granted = self.calls.grant(shard, count).map_err(|e| e.to_string())?;
+        // Before one of them is used.
+        self.ranges.write().extend_from_slice(&granted);
+        Ok(granted)
     }
 
     fn sync_blocks(&self) -> Result<(), String> {

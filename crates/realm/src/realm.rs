@@ -37,6 +37,7 @@ pub struct Realm {
     policy: Policy,
     branch: Option<Name>,
     server: Arc<Server>,
+    base: Arc<ServerBase>,
     client: Arc<Client>,
     options: ClientOptions,
     /// Where the journal is, in words.
@@ -131,7 +132,7 @@ impl Realm {
                 granted.ranges.iter().filter(|(first, end)| first < end).map(|(_, end)| Ino(end.0 - 1)),
             );
         }
-        let base = Arc::new(ServerBase { calls: calls.clone(), blocks: blocks.clone(), durable });
+        let base = Arc::new(ServerBase::new(calls.clone(), blocks.clone(), durable, &granted.ranges));
         let start = |merged: Position, used: &[Ino]| {
             Server::start_realm(RealmStart {
                 filesystem: granted.filesystem,
@@ -195,6 +196,7 @@ impl Realm {
             policy,
             branch,
             server,
+            base,
             client: Arc::new(client),
             options,
             journal_at,
@@ -257,8 +259,13 @@ impl Realm {
 
     /// Whether an inode is known to belong to it, as far as can be told without asking the server.
     pub fn holds(&self, ino: Ino) -> bool {
-        let within = |(first, end): &(Ino, Ino)| (*first..*end).contains(&ino);
-        ino == self.root() || self.granted.ranges.iter().any(within) || self.server.knows(ino)
+        self.holds_number(ino) || self.server.knows(ino)
+    }
+
+    /// Whether an inode is its root or was made in it, which its number tells without a look at anything else. (Those that
+    /// were there before have other numbers.)
+    pub fn holds_number(&self, ino: Ino) -> bool {
+        ino == self.root() || self.base.has_granted(ino)
     }
 
     /// To be held during a call of the realm's client that must not meet its end: `None` if it has ended, and what it

@@ -150,7 +150,11 @@ impl Realms {
     fn find(&self, ino: Ino) -> Option<Arc<Realm>> {
         let candidates: Vec<Arc<Realm>> = {
             let open = self.open.read();
-            open.iter().filter(|realm| realm.branch().is_none() && !realm.is_ended()).cloned().collect()
+            let candidates = open.iter().filter(|realm| realm.branch().is_none() && !realm.is_ended());
+            if let Some(realm) = candidates.clone().find(|realm| realm.holds_number(ino)) {
+                return Some(realm.clone());
+            }
+            candidates.cloned().collect()
         };
         if let Some(realm) = candidates.iter().find(|realm| realm.holds(ino)) {
             return Some(realm.clone());

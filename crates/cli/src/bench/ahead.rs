@@ -140,8 +140,13 @@ fn mount_of(client: Client, dir: &Path) -> Outcome<Mount> {
 }
 
 fn creates(dir: &Path, files: u64) -> Outcome<f64> {
-    let options =
-        MdtestOptions { dir: dir.to_path_buf(), processes: 1, files_per_process: files, unique_dirs: false };
+    let options = MdtestOptions {
+        dir: dir.to_path_buf(),
+        processes: 1,
+        files_per_process: files,
+        unique_dirs: false,
+        file_bytes: 0,
+    };
     let phases =
         mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
     Ok(phases.iter().find(|phase| phase.name == "create").map_or(0.0, |phase| phase.ops_per_second()))

@@ -75,12 +75,19 @@ fn run_all(args: &BenchAll) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("\n"))) }
 }
 
+/// Most bytes that mdtest writes to a file: it does so in one piece.
+const MDTEST_BYTES_MAX: u64 = 64 << 20;
+
 fn run_mdtest(args: &Mdtest) -> Outcome {
+    if args.bytes > MDTEST_BYTES_MAX {
+        return Err(Failure::failed("--bytes is at most 64M: chiton bench seqio measures large files"));
+    }
     let options = MdtestOptions {
         dir: args.dir.clone(),
         processes: usize::from(args.processes),
         files_per_process: args.files,
         unique_dirs: args.unique_dirs,
+        file_bytes: args.bytes as usize,
     };
     let phases = mdtest::run(&options)
         .map_err(|e| Failure::failed(format!("mdtest in {}: {e}", args.dir.display())))?;

@@ -60,6 +60,7 @@ fn run(dir: &Path, processes: usize, files: u64) -> Outcome<Vec<Phase>> {
         processes,
         files_per_process: files / processes as u64,
         unique_dirs: false,
+        file_bytes: 0,
     };
     mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))
 }

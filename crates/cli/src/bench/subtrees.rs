@@ -1,9 +1,13 @@
 //! Subtrees with semantics of their own, as a user has them: the program itself, its mounts and commands.
 //!
 //! ```text
-//!   mount ─ policy set job batchfs ─ creates in job ─ merge ─ branches of the merged tree
-//!                                                      └ meanwhile: creates elsewhere, one at a time, each timed
+//!   mount ─ policy set job batchfs ─ files in job ─ merge ─ branches of the merged tree
+//!                                                    └ meanwhile: creates elsewhere, one at a time, each timed
 //! ```
+//!
+//! The trivial file system and the subtree take short turns, several in a round, and each turn is a ratio: where other
+//! work shares the processors, a stretch of seconds is fast or slow by which of them the scheduler puts side by side, and
+//! one turn of each measures that.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,8 +25,12 @@ use super::Plan;
 use super::subject::{make_dir, timed};
 use crate::failure::{Failure, Outcome};
 
-/// Files of mdtest.
+/// Files of mdtest, in all turns of a round together.
 const FILES: u64 = 20_000;
+/// Turns of a round.
+const TURNS: u64 = 5;
+/// Small files with content: as many bytes each.
+const SMALL_BYTES: usize = 4_096;
 /// Files that are made decoupled, and merged.
 const MERGED: u64 = 200_000;
 /// Files of a directory among them.
@@ -34,7 +42,7 @@ const BRANCH_SECONDS: f64 = 0.01;
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let (files, merged) = (FILES / plan.divisor, MERGED / plan.divisor);
-    let (mut floors, mut creates) = (Vec::new(), Vec::new());
+    let (mut floors, mut ours) = (Rates::default(), Rates::default());
     let (mut idle, mut merging) = (Vec::new(), Vec::new());
     let mut branches = Vec::new();
     let floor_dir = plan.dir.join("subtree-floor");
@@ -46,8 +54,10 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         make_dir(&job)?;
         make_dir(&elsewhere)?;
         mount.chiton(&["policy", "set"], &job, &["batchfs"])?;
-        floors.push(created(floor.dir(), files)?);
-        creates.push(created(&job, files)?);
+        for _ in 0..TURNS {
+            floors.add(floor.dir(), files / TURNS)?;
+            ours.add(&job, files / TURNS)?;
+        }
         fill(&job, merged)?;
         let (before, during) = creates_elsewhere(&elsewhere, || mount.chiton(&["merge"], &job, &[]))?;
         idle.push(1.0 / p99(before).as_secs_f64());
@@ -63,15 +73,16 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     }
     floor.unmount().map_err(Failure::failed)?;
     let most = vec![1.0 / BRANCH_SECONDS; branches.len()];
+    let row = |what: &str, floor: &[f64], ours: &[f64]| {
+        let name = format!("mounted {what} in a decoupled subtree (batchfs), 1 proc / trivial FUSE");
+        Row::new(&name, "ops/s", floor, ours)
+    };
     Ok(vec![
-        Row::new(
-            "mounted creates in a decoupled subtree (batchfs), 1 proc / trivial FUSE",
-            "ops/s",
-            &floors,
-            &creates,
-        )
-        .with_target(0.9)
-        .with_bound("CPU: FUSE crossings"),
+        row("creates", &floors.create, &ours.create).with_target(0.9).with_bound("CPU: FUSE crossings"),
+        row("removes", &floors.remove, &ours.remove).with_target(0.9).with_bound("CPU: FUSE crossings"),
+        row("creates with 4 KiB", &floors.create_small, &ours.create_small).with_bound(
+            "CPU: FUSE crossings, of which the kernel's question for security.capability is one more; memory",
+        ),
         Row::new(
             "creates elsewhere, 99th of 100: while a subtree is merged / idle (1/s)",
             "1/s",
@@ -91,13 +102,38 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     ])
 }
 
-/// Creates a second by one process in a directory.
-fn created(dir: &Path, files: u64) -> Outcome<f64> {
-    let options =
-        MdtestOptions { dir: dir.to_path_buf(), processes: 1, files_per_process: files, unique_dirs: false };
-    let phases =
-        mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
-    Ok(phases.iter().find(|p| p.name == "create").map_or(0.0, Phase::ops_per_second))
+/// What one process does in a second, one rate a turn.
+#[derive(Default)]
+struct Rates {
+    create: Vec<f64>,
+    remove: Vec<f64>,
+    create_small: Vec<f64>,
+}
+
+impl Rates {
+    /// One turn, in a directory.
+    fn add(&mut self, dir: &Path, files: u64) -> Outcome {
+        let empty = phases(dir, files, 0)?;
+        self.create.push(rate(&empty, "create"));
+        self.remove.push(rate(&empty, "remove"));
+        self.create_small.push(rate(&phases(dir, files, SMALL_BYTES)?, "create"));
+        Ok(())
+    }
+}
+
+fn phases(dir: &Path, files: u64, file_bytes: usize) -> Outcome<Vec<Phase>> {
+    let options = MdtestOptions {
+        dir: dir.to_path_buf(),
+        processes: 1,
+        files_per_process: files,
+        unique_dirs: false,
+        file_bytes,
+    };
+    mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))
+}
+
+fn rate(phases: &[Phase], name: &str) -> f64 {
+    phases.iter().find(|p| p.name == name).map_or(0.0, Phase::ops_per_second)
 }
 
 /// Makes empty files in directories of moderate size.

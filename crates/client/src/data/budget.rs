@@ -33,6 +33,8 @@ struct State {
     failure: Option<Refusal>,
     /// There may be dirty files where there were none.
     stirred: bool,
+    /// The flusher sleeps until that is so.
+    asleep: bool,
     closed: bool,
 }
 
@@ -147,13 +149,24 @@ impl Budget {
         Ok(())
     }
 
-    /// There is a dirty file again.
-    pub(super) fn stir(&self) {
-        self.state.lock().stirred = true;
-        self.bell.notify_all();
+    /// There is a dirty file again. Wakes the flusher, and says so, only if it does not look after a while by itself: who
+    /// writes one small file after the other would else wake it for each.
+    pub(super) fn stir(&self) -> bool {
+        let mut state = self.state.lock();
+        state.stirred = true;
+        let wakes = std::mem::take(&mut state.asleep);
+        if wakes {
+            self.bell.notify_all();
+        }
+        wakes
     }
 
-    /// For the flusher: waits for something to do. `wait`: for how long, `None` as long as nothing is dirty.
+    /// For the flusher: whether there was a dirty file again since it asked, or slept, last.
+    pub(super) fn was_stirred(&self) -> bool {
+        std::mem::take(&mut self.state.lock().stirred)
+    }
+
+    /// For the flusher: waits for something to do. `wait`: for how long, `None` until something is dirty.
     pub(super) fn listen(&self, wait: Option<Duration>) -> Bell {
         let mut state = self.state.lock();
         loop {
@@ -166,7 +179,11 @@ impl Budget {
             }
             match wait {
                 None if std::mem::take(&mut state.stirred) => return Bell::Time,
-                None => self.bell.wait(&mut state),
+                None => {
+                    state.asleep = true;
+                    self.bell.wait(&mut state);
+                    state.asleep = false;
+                }
                 Some(wait) => {
                     if self.bell.wait_for(&mut state, wait).timed_out() {
                         return Bell::Time;
@@ -190,5 +207,29 @@ impl Budget {
         self.state.lock().closed = true;
         self.bell.notify_all();
         self.room.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flusher_is_woken_once_for_many_files_that_follow_each_other() {
+        let budget = Budget::new(1, 1);
+        assert!(!budget.stir(), "it is not asleep");
+        assert!(budget.was_stirred() && !budget.was_stirred());
+        std::thread::scope(|scope| {
+            let flusher = scope.spawn(|| budget.listen(None));
+            while !budget.state.lock().asleep {
+                std::thread::yield_now();
+            }
+            assert!(budget.stir(), "it is asleep");
+            assert!(!budget.stir(), "it is awake already");
+            assert_eq!(flusher.join().expect("it ends"), Bell::Time);
+        });
+        assert!(!budget.stir(), "it looks again by itself");
+        assert!(budget.was_stirred(), "and finds that there was one");
+        assert!(!budget.was_stirred(), "then there was none");
     }
 }

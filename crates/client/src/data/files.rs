@@ -20,6 +20,7 @@ use hashbrown::HashMap;
 use super::block_io::BlockIo;
 use super::budget::Budget;
 use super::cache::ReadCache;
+use super::content::Content;
 use super::file::{FileState, Inner};
 use super::loss::Losses;
 use super::options::{DataMode, FilesOptions};
@@ -104,7 +105,8 @@ impl Files {
     }
 
     /// Opens a file that the service has already counted as opened. `attr` and `lease` are from its answer, `mark` was
-    /// taken from [`Service::recalls`] before it was asked. With O_TRUNC the file is emptied (unless it was just made).
+    /// taken from [`Service::recalls`] before it was asked, and `changes` from [`Files::changes`]. With O_TRUNC the file is
+    /// emptied (unless it was just made).
     ///
     /// # Errors
     /// Those of a truncation; then nothing is open.
@@ -113,7 +115,7 @@ impl Files {
         caller: &Caller<'_>,
         attr: Attr,
         lease: LeaseMode,
-        mark: Mark,
+        (mark, changes): (Mark, u64),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
@@ -126,6 +128,8 @@ impl Files {
                 // Close-to-open: what was cached holds if nobody has changed the file since.
                 inner.lease = LeaseMode::None;
                 inner.grant(LeaseMode::None, attr);
+            } else if inner.changes != changes {
+                // What was done here since is not in it: its place among positions may be known to nobody yet.
             } else if !recalled && lease >= inner.lease && lease > LeaseMode::None {
                 inner.grant(lease, attr);
             } else {
@@ -159,6 +163,11 @@ impl Files {
         let fh = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(fh, Arc::new(open));
         Ok(fh)
+    }
+
+    /// How often the content of a file was changed from here, as far as is remembered.
+    pub fn changes(&self, ino: Ino) -> u64 {
+        self.find(ino).map_or(0, |file| file.lock().changes)
     }
 
     /// Ends a handle. What is dirty in the file is pushed; what cannot be pushed when its last handle ends is lost (its
@@ -311,7 +320,7 @@ impl Files {
                 inner.note_failure(Refusal::Io);
                 self.give_up(file.ino, &mut inner, Refusal::Io, true);
             }
-            inner.content = super::content::Content::Unknown;
+            inner.content = Content::Unknown;
             drop(inner);
             file.notify();
         }
@@ -345,7 +354,7 @@ impl Files {
         dirty.insert(file.ino, file.clone());
         drop(dirty);
         if first {
-            self.budget.stir();
+            let _ = self.budget.stir();
         }
     }
 
@@ -420,8 +429,9 @@ impl Files {
             let why = inner.failure.unwrap_or(Refusal::Io);
             self.give_up(file.ino, &mut inner, why, untold);
         }
-        // Of an empty file there is nothing to remember that a server in this process would not know as fast.
-        let is_worthless = inner.size == 0 && self.service.is_embedded();
+        // What a server in this process has in its memory need not be here a second time.
+        let is_small = inner.size == 0 || matches!(inner.content, Content::Inline(_));
+        let is_worthless = is_small && self.service.is_embedded();
         drop(inner);
         self.dirty.lock().remove(&file.ino);
         if is_worthless {

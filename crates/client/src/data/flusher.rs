@@ -1,7 +1,8 @@
 //! The thread that pushes what was dirty for long, and everything when memory is short.
 //!
 //! Invariants:
-//! - It sleeps while nothing is dirty.
+//! - It sleeps while nothing is dirty. Who writes small files one after the other does not wake it for each: after one it
+//!   looks again by itself, and sleeps when there was none since.
 //! - It keeps the files alive only while it pushes.
 
 use std::sync::Weak;
@@ -27,7 +28,8 @@ pub(super) fn run(files: &Weak<Files>, budget: &Budget) {
             // A failure is kept for those who have the file open.
             Bell::Time => drop(files.push_old()),
         }
-        wait = files.has_dirty().then_some(files.options.flush_interval / 4);
+        let goes_on = budget.was_stirred() || files.has_dirty();
+        wait = goes_on.then_some(files.options.flush_interval / 4);
     }
 }
 

@@ -142,6 +142,14 @@ impl Files {
         }
     }
 
+    /// Whether nobody else may look at the file now without asking us.
+    pub(super) fn owns(&self, inner: &Inner) -> bool {
+        self.is_linearizable()
+            && inner.lease == LeaseMode::Exclusive
+            && !inner.recalling
+            && inner.cloning == 0
+    }
+
     /// Whether cached content may be used without asking.
     fn believes(&self, inner: &Inner) -> bool {
         if inner.cloning > 0 {

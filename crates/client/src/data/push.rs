@@ -245,16 +245,27 @@ impl Files {
             body[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         }
         inner.buffer.cut(0..u64::MAX, &self.budget);
-        inner.sending_inline = Some(body.clone());
         let stamp = inner.take_stamp();
-        drop(inner);
         let op = Op::Write {
             ino: file.ino,
-            body: Body::Inline(body),
+            body: Body::Inline(body.clone()),
             size,
             mtime: stamp.mtime,
             kill_setid: stamp.kill_setid,
         };
+        // Under the lock: whoever gives the lease up waits for it, and then for what was promised.
+        if self.owns(&inner)
+            && let Some(attr) = self.service.write_ahead(&stamp.cred, &op, &inner.attr)
+        {
+            inner.changes += 1;
+            inner.blocks_only = false;
+            inner.attr = attr;
+            inner.content = Content::Inline(body);
+            inner.in_flight = false;
+            return Ok(());
+        }
+        inner.sending_inline = Some(body);
+        drop(inner);
         let answer = self.call(&stamp.cred, Call::Op { op, open: false });
         let mut inner = file.lock();
         let result = inner.sent(answer);

@@ -17,28 +17,53 @@ use std::time::Duration;
 use chiton_namespace::Op;
 use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq};
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{Kept, Session, call_bytes, journalled};
 
 /// Most promises in one message.
 const MESSAGE_PROMISES: usize = 1_000;
+/// A message that has so many bytes takes no more.
+const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Promises that the server has not answered.
 #[derive(Default)]
 pub(super) struct Promises {
-    /// First numbers of their messages, and when the first of each was made.
-    waiting: VecDeque<(Seq, Duration)>,
+    /// Their messages.
+    waiting: VecDeque<Waiting>,
     /// The last of these messages, which are to be sent.
     unsent: VecDeque<Seq>,
     /// Of these the one that more can be added to.
     open: Option<Seq>,
-    /// Directories whose names they change, and how many each.
-    dirs: HashMap<Ino, usize>,
-    inodes: HashSet<Ino>,
+    /// What they change, and how many each: directories whose names those are that they are about, and inodes.
+    about: HashMap<Ino, usize>,
     count: usize,
     /// Why the server does not take them now.
     stuck: Option<Refusal>,
+}
+
+/// A message of promises.
+struct Waiting {
+    /// Number of the first.
+    seq: Seq,
+    /// When that was made.
+    since: Duration,
+    /// Of each the directory, and the inode.
+    about: Vec<[Ino; 2]>,
+}
+
+impl Promises {
+    fn forget(&mut self, about: &[[Ino; 2]]) {
+        self.count -= about.len();
+        for ino in about.iter().flatten() {
+            if let Some(count) = self.about.get_mut(ino) {
+                *count -= 1;
+                if *count == 0 {
+                    self.about.remove(ino);
+                }
+            }
+        }
+    }
 }
 
 /// Which promises a call must not overtake.
@@ -87,25 +112,27 @@ impl Behind {
 }
 
 impl Session {
-    /// Keeps an operation whose caller is answered now.
-    pub(crate) fn promise(&mut self, cred: &Cred, op: Op, told: Foretold, now: Duration) {
+    /// Keeps an operation whose caller is answered now. It is about a name in `dir`, or what has one there.
+    pub(crate) fn promise(&mut self, cred: &Cred, op: Op, told: Foretold, dir: Ino, now: Duration) {
         if told.open {
             *self.opens.entry(told.ino).or_default() += 1;
         }
         let promises = &mut self.promises;
-        if let Some(dir) = dir_of(&op) {
-            *promises.dirs.entry(dir).or_default() += 1;
+        let about = [dir, told.ino];
+        for ino in about {
+            *promises.about.entry(ino).or_default() += 1;
         }
-        promises.inodes.insert(told.ino);
         promises.count += 1;
         let is_open = self.kept.back().is_some_and(|kept| {
             promises.open == Some(kept.request.seq)
                 && kept.count < MESSAGE_PROMISES as u64
+                && kept.bytes < MESSAGE_BYTES
                 && kept.request.cred == *cred
         });
         if !is_open {
             self.begin_message(cred, now);
         }
+        self.promises.waiting.back_mut().expect("that of the open message").about.push(about);
         let kept = self.kept.back_mut().expect("there is one now");
         let bytes = call_bytes(std::slice::from_ref(&op));
         let request = Arc::get_mut(&mut kept.request).expect("what is not sent is nobody else's");
@@ -143,7 +170,7 @@ impl Session {
             current: false,
             waited_for: false,
         });
-        self.promises.waiting.push_back((seq, now));
+        self.promises.waiting.push_back(Waiting { seq, since: now, about: Vec::new() });
         self.promises.unsent.push_back(seq);
         self.promises.open = Some(seq);
     }
@@ -159,7 +186,7 @@ impl Session {
 
     /// The server does not take a message of promises now: it is to be sent once more, the same.
     pub(crate) fn put_back(&mut self, request: &Request, why: Refusal) {
-        if self.promises.waiting.iter().any(|(seq, _)| *seq == request.seq) {
+        if self.promises.waiting.iter().any(|waiting| waiting.seq == request.seq) {
             self.promises.stuck = Some(why);
             self.promises.unsent.push_front(request.seq);
         }
@@ -172,7 +199,7 @@ impl Session {
 
     /// How many promises the server has not answered, and when the oldest was made.
     pub(crate) fn promises(&self) -> (usize, Option<Duration>) {
-        (self.promises.count, self.promises.waiting.front().map(|(_, since)| *since))
+        (self.promises.count, self.promises.waiting.front().map(|waiting| waiting.since))
     }
 
     /// The last number that is used.
@@ -186,30 +213,19 @@ impl Session {
         let concerns = match behind {
             Behind::Nothing => false,
             Behind::All => true,
-            Behind::Inode(ino) => promises.dirs.contains_key(&ino) || promises.inodes.contains(&ino),
+            Behind::Inode(ino) => promises.about.contains_key(&ino),
         };
-        concerns && promises.waiting.front().is_some_and(|(seq, _)| *seq <= upto)
+        concerns && promises.waiting.front().is_some_and(|waiting| waiting.seq <= upto)
     }
 
     /// A message of promises is answered, or answered again.
     pub(super) fn kept_promises(&mut self, request: &Request) {
         let promises = &mut self.promises;
-        let Some(at) = promises.waiting.iter().position(|(seq, _)| *seq == request.seq) else { return };
-        promises.waiting.remove(at);
+        let Some(at) = promises.waiting.iter().position(|waiting| waiting.seq == request.seq) else { return };
+        let about = promises.waiting.remove(at).map_or(Vec::new(), |waiting| waiting.about);
         promises.unsent.retain(|seq| *seq != request.seq);
         promises.stuck = None;
-        let Call::Ahead { ops, told } = &request.call else { return };
-        for (op, told) in ops.iter().zip(told) {
-            promises.count -= 1;
-            promises.inodes.remove(&told.ino);
-            let Some(dir) = dir_of(op) else { continue };
-            if let Some(count) = promises.dirs.get_mut(&dir) {
-                *count -= 1;
-                if *count == 0 {
-                    promises.dirs.remove(&dir);
-                }
-            }
-        }
+        promises.forget(&about);
     }
 
     /// A new connection: what was not sent is sent again with the rest.
@@ -219,39 +235,38 @@ impl Session {
         self.promises.stuck = None;
     }
 
-    /// Whether the making of an inode is promised, and not answered.
+    /// Whether something about an inode is promised, and not answered.
     pub(super) fn is_promised(&self, ino: Ino) -> bool {
-        self.promises.inodes.contains(&ino)
+        self.promises.about.contains_key(&ino)
     }
 
     /// What is kept of the results of promises. A refused one is lost.
     pub(super) fn promises_answered(
         &mut self,
+        ops: &[Op],
         told: &[Foretold],
         results: &[Result<(Position, LeaseMode), Failure>],
     ) -> Vec<Option<Again>> {
         let mut answers = Vec::with_capacity(told.len());
-        for (at, told) in told.iter().enumerate() {
+        for (at, (op, told)) in ops.iter().zip(told).enumerate() {
             let position =
                 results.get(at).and_then(|result| result.as_ref().ok()).map(|(position, _)| *position);
             self.lost |= position.is_none();
-            answers.push(position.and_then(|position| journalled(foretold(self.boot, told, position))));
+            answers.push(position.and_then(|position| journalled(foretold(self.boot, op, told, position))));
         }
         answers
     }
 }
 
 /// Where and how a promise took effect.
-pub(super) fn foretold(boot: u64, told: &Foretold, position: Position) -> Again {
-    Again { boot, position, ino: told.ino, time: told.time }
+pub(super) fn foretold(boot: u64, op: &Op, told: &Foretold, position: Position) -> Again {
+    let ino = if makes(op) { told.ino } else { Ino(0) };
+    Again { boot, position, ino, time: told.time }
 }
 
-/// The directory whose names an operation changes.
-fn dir_of(op: &Op) -> Option<Ino> {
-    match op {
-        Op::Make { parent, .. } => Some(*parent),
-        _ => None,
-    }
+/// Whether a promise is one of a new inode, which can be open from its first moment on.
+pub(super) fn makes(op: &Op) -> bool {
+    matches!(op, Op::Make { .. })
 }
 
 /// Of the promises in a message that was answered: inodes on which the lease is not what the client believes to have, with

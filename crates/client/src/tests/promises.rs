@@ -23,7 +23,7 @@ fn file(n: u64) -> Op {
 
 fn promise(session: &mut Session, n: u64, open: bool) {
     let told = Foretold { ino: Ino(100 + n), time: Time(n as i64), open };
-    session.promise(&Cred::ROOT, file(n), told, NOW);
+    session.promise(&Cred::ROOT, file(n), told, DIR, NOW);
 }
 
 fn inos(call: &Call) -> Vec<u64> {
@@ -77,7 +77,7 @@ fn a_message_takes_what_was_promised_until_it_is_sent_and_is_followed_by_the_nex
     // Another user's go in another message.
     promise(&mut session, 7, false);
     let told = Foretold { ino: Ino(108), ..Foretold::default() };
-    session.promise(&Cred::new(5, 5, &[]), file(8), told, NOW);
+    session.promise(&Cred::new(5, 5, &[]), file(8), told, DIR, NOW);
     assert_eq!([sent(&mut session), sent(&mut session)].map(|request| request.cred.uid), [0, 5]);
 }
 

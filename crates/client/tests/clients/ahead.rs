@@ -53,6 +53,78 @@ fn files_of_one_directory_are_made_in_batches_and_there_for_whoever_looks() {
     assert_eq!(other.create_file("/dir/f7", b"").map(drop), Err(Refusal::Exists));
 }
 
+/// As a mount does it: made, written, closed.
+fn write(client: &Client, dir: Ino, name: &str, content: &[u8]) -> Ino {
+    let caller = client.caller();
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+    let (entry, fh) = client.create(&caller, dir, name.as_bytes(), Mode(0o640), flags).expect("made");
+    client.write(&caller, fh, 0, content).expect("written");
+    client.release(fh).expect("closed");
+    entry.attr.ino
+}
+
+#[test]
+fn what_was_written_and_closed_is_there_for_whoever_looks() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    // In a directory each, since who was disturbed asks for a while.
+    for n in 0..40 {
+        let path = format!("/dir{n}");
+        let dir = client.mkdir_all(&path).expect("made").ino;
+        let names: Vec<String> = (0..8).map(|n| format!("f{n}")).collect();
+        let inos: Vec<Ino> = names.iter().map(|name| write(&client, dir, name, name.as_bytes())).collect();
+        let caller = client.caller();
+        let fh = client.open(&caller, inos[7], OpenFlags::READ_WRITE).expect("opened");
+        client.write(&caller, fh, 2, b" and more").expect("written");
+        client.release(fh).expect("closed");
+        let here: Vec<_> = inos.iter().map(|ino| client.getattr(*ino, None).expect("there").attr).collect();
+        // By its name only, or all of them, or the last by what is in it.
+        if n % 2 == 0 {
+            let listed = other.list(&path).expect("listed");
+            let sizes: Vec<u64> =
+                listed.iter().map(|e| e.entry.as_ref().expect("asked for").attr.size).collect();
+            assert_eq!(sizes.iter().sum::<u64>(), 2 * 8 + 9);
+        }
+        for (name, here) in names.iter().zip(&here).rev() {
+            let there = other.stat(format!("{path}/{name}")).expect("there");
+            let what =
+                |attr: &chiton_types::Attr| (attr.ino, attr.size, attr.allocated, attr.mtime, attr.ctime);
+            assert_eq!(what(&there), what(here), "{path}/{name}");
+        }
+        let content = |name: &str| other.read_file(format!("{path}/{name}")).expect("read");
+        assert_eq!((content("f0"), content("f7")), (b"f0".to_vec(), b"f7 and more".to_vec()));
+    }
+    assert!(count(&other, "ahead") >= 40, "the lease was used in each");
+}
+
+#[test]
+fn content_that_was_synced_is_there_after_a_crash_of_both_and_the_rest_in_order() {
+    let site = Site::new();
+    let client = site.connected();
+    let dir = client.mkdir_all("/dir").expect("made").ino;
+    let all: Vec<String> = (0..300).map(|n| format!("f{n}")).collect();
+    all[..100].iter().for_each(|name| {
+        write(&client, dir, name, name.as_bytes());
+    });
+    client.sync().expect("durable");
+    all[100..].iter().for_each(|name| {
+        write(&client, dir, name, name.as_bytes());
+    });
+    client.abandon();
+    site.kill();
+    site.start();
+    let client = site.connected();
+    let left: Vec<Vec<u8>> =
+        all.iter().map_while(|name| client.read_file(format!("/dir/{name}")).ok()).collect();
+    assert_eq!(client.list("/dir").expect("listed").len(), left.len(), "those made first are there");
+    // Of the last one, what was written may be lost.
+    let whole = left.len().saturating_sub(usize::from(left.last().is_some_and(Vec::is_empty)));
+    assert!(whole >= 100, "{whole} of {}", left.len());
+    for (name, content) in all.iter().zip(&left[..whole]) {
+        assert_eq!(content, name.as_bytes(), "{name}");
+    }
+}
+
 #[test]
 fn who_does_not_want_it_asks_for_each_file() {
     let site = Site::new();
@@ -206,18 +278,21 @@ fn what_was_synced_is_there_after_a_crash_of_both_and_of_the_rest_a_prefix() {
 fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
     let site = Site::new();
     let clients = [site.connected(), site.connected()];
-    for (who, client) in clients.iter().enumerate() {
-        client.mkdir_all(format!("/dir{who}")).expect("made");
-    }
+    let dirs = [0, 1].map(|who| clients[who].mkdir_all(format!("/dir{who}")).expect("made").ino);
     let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
     let told: Vec<BTreeMap<String, Ino>> = thread::scope(|scope| {
         let work = |who: usize| {
-            let (client, stop, done) = (&clients[who], &stop, &done);
+            let (client, dirs, stop, done) = (&clients[who], &dirs, &stop, &done);
             scope.spawn(move || {
                 let mut told = BTreeMap::new();
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    told.extend(make(client, &format!("/dir{who}"), n..n + 10));
+                    told.extend(make(client, &format!("/dir{who}"), n..n + 5));
+                    for n in n + 5..n + 10 {
+                        let path = format!("/dir{who}/f{n}");
+                        let ino = write(client, dirs[who], &format!("f{n}"), path.as_bytes());
+                        told.insert(path, ino);
+                    }
                     n += 10;
                     done.fetch_add(10, Ordering::Relaxed);
                 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use chiton_client::OpenFlags;
 use chiton_realm::Realm;
 use chiton_types::{Ino, Refusal};
-use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 
+use super::ino_set::InoSet;
 use super::writers::Writers;
 
 /// An answer that the kernel may keep.
@@ -34,9 +34,9 @@ pub(crate) struct Slot {
     is_over: AtomicBool,
     handles: AtomicU64,
     writers: Writers,
-    told: Mutex<HashSet<Ino>>,
+    told: Mutex<InoSet>,
     /// Files that were opened here: what the kernel has of their content is true.
-    read_here: Mutex<HashSet<Ino>>,
+    read_here: Mutex<InoSet>,
     told_of_loss: AtomicBool,
     is_forgotten: AtomicBool,
 }
@@ -68,6 +68,11 @@ impl Slot {
 
     pub(super) fn is_named(&self, parent: Ino, name: &[u8]) -> bool {
         self.name == name && self.realm.root_attr().parent == parent && !name.is_empty()
+    }
+
+    /// The inode's number says that it is the root, or was made there. Branches have the numbers of others.
+    pub(super) fn is_made_there(&self, ino: Ino) -> bool {
+        self.realm.branch().is_none() && self.realm.holds_number(ino)
     }
 
     /// The realm was given back.
@@ -131,9 +136,9 @@ impl Slot {
     }
 
     /// What the kernel was told of; it is to forget it.
-    pub(super) fn take_told(&self) -> HashSet<Ino> {
+    pub(super) fn take_told(&self) -> InoSet {
         let mut told = std::mem::take(&mut *self.told.lock());
-        told.extend(std::mem::take(&mut *self.read_here.lock()));
+        told.add(std::mem::take(&mut *self.read_here.lock()));
         told
     }
 

@@ -37,6 +37,26 @@ fn what_is_taken_is_one_s_own_until_it_is_merged() {
 }
 
 #[test]
+fn what_is_made_in_it_is_told_by_its_number_also_after_more_numbers_were_granted() {
+    let site = Site::new();
+    let ours = site.embedded();
+    ours.mkdir("/job");
+    ours.client.create_file("/job/old", b"").expect("made");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let realm = ours.decouple(root, &format!("{IN_MEMORY}allocated_inodes: 10\n")).expect("decoupled");
+    for n in 0..500 {
+        realm.client().create_file(format!("/f{n}"), b"").expect("made");
+        let ino = realm.client().stat(format!("/f{n}")).expect("there").ino;
+        assert!(realm.holds_number(ino), "file {n}");
+    }
+    assert!(realm.holds_number(root));
+    let old = realm.client().stat("/old").expect("there").ino;
+    assert!(!realm.holds_number(old) && realm.holds(old), "it was there before");
+    let outside = ours.mkdir("/other").ino;
+    assert!(!realm.holds_number(outside) && !realm.holds(outside));
+}
+
+#[test]
 fn what_is_dropped_was_never_there() {
     let site = Site::new();
     let ours = site.embedded();

@@ -17,9 +17,9 @@
 
 use std::time::Duration;
 
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_namespace::{Body, Make, Op, Outcome};
 use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
-use chiton_types::{Cred, Ino, Kind, Refusal, Seq, SessionId, Time, access};
+use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, access};
 
 use crate::engine::counters::kind_of_op;
 use crate::engine::driver::Asked;
@@ -199,13 +199,13 @@ impl Engine {
                 told: Some(told),
                 op,
             };
-            if !matches!(op, Op::Make { make: Make::File { .. }, .. }) {
+            if !may_be_told(op) {
                 task.results.push(Err(Failure::Refused(Refusal::NotPermitted)));
                 continue;
             }
             match self.operate(&asked, m) {
                 Ok(done) => {
-                    if let Some(session) = self.sessions.get_mut(task.session) {
+                    if let (Op::Make { .. }, Some(session)) = (op, self.sessions.get_mut(task.session)) {
                         session.numbers.take(told.ino);
                     }
                     self.counters.count(kind_of_op(op));
@@ -218,15 +218,17 @@ impl Engine {
             }
         }
         let results = std::mem::take(&mut task.results).into_iter();
-        let Call::Ahead { told, .. } = &task.request.call else { unreachable!("as above") };
-        let with_lease = |(result, told): (Result<(_, Outcome), Failure>, &Foretold)| {
+        let Call::Ahead { ops, told } = &task.request.call else { unreachable!("as above") };
+        type Told<'a> = ((Result<(Position, Outcome), Failure>, &'a Foretold), &'a Op);
+        let with_lease = |((result, told), op): Told<'_>| {
             let (position, outcome) = result?;
             // Of one whose times are not what it was told the client must not believe what it knows.
-            let is_other = outcome.attr.is_some_and(|attr| attr.btime != told.time);
+            let is_made = matches!(op, Op::Make { .. });
+            let is_other = is_made && outcome.attr.is_some_and(|attr| attr.btime != told.time);
             let lease = if is_other { LeaseMode::None } else { self.leases.mode(told.ino, slot) };
             Ok((position, lease))
         };
-        Ok(Answer::Ahead(results.zip(told).map(with_lease).collect()))
+        Ok(Answer::Ahead(results.zip(told).zip(ops).map(with_lease).collect()))
     }
 
     /// When an operation takes place. What its caller was told is believed as far as it can be so.
@@ -263,6 +265,11 @@ impl Engine {
             _ => Err(Refusal::NotPermitted.into()),
         }
     }
+}
+
+/// What may be told afterwards: new files, and the content of small ones. (Whoever makes files looks after theirs.)
+fn may_be_told(op: &Op) -> bool {
+    matches!(op, Op::Make { make: Make::File { .. }, .. } | Op::Write { body: Body::Inline(_), .. })
 }
 
 #[cfg(test)]

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use crate::exactly_once::{Client, never_answered, serve};
 use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
-use chiton_namespace::{Make, Op};
+use chiton_namespace::{Body, Make, Op};
 use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode};
 use chiton_types::{Attr, Ino, Position, Refusal, Time};
+
+/// When a client wrote, by its own clock.
+const WRITTEN: Time = Time(1_900_000_000_000_000_000);
 
 /// A time that a client may have told that was given names just now.
 fn later() -> Time {
@@ -43,6 +46,11 @@ fn tell_at(
         Answer::Ahead(results) => Ok(results),
         other => panic!("{other:?}"),
     }
+}
+
+fn write(ino: Ino, bytes: &[u8]) -> Op {
+    let body = Body::Inline(bytes.to_vec());
+    Op::Write { ino, body, size: bytes.len() as u64, mtime: WRITTEN, kill_setid: false }
 }
 
 fn refusals(results: Result<Results, Failure>) -> Vec<Option<Refusal>> {
@@ -92,6 +100,12 @@ fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest
     let no = Some(Refusal::NotPermitted);
     let expect = [Some(Refusal::Exists), no, no, no, no, no, no, None, no];
     assert_eq!(refusals(tell(&c, 5, None, wrong)), expect);
+    // Content of what was made so, and of nothing that is not there.
+    let content = |ino: Ino| (write(ino, b"hello"), ino);
+    let told = tell(&c, 14, None, vec![content(from), content(n(from, 9))]);
+    assert_eq!(refusals(told), [None, Some(Refusal::Stale)]);
+    let written = c.lookup(dir, "a").0.expect("there");
+    assert_eq!((written.size, written.mtime, written.btime), (5, WRITTEN, time));
     // Said again it is not done again.
     let again = tell(&c, 3, never_answered(), vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]);
     assert_eq!(again.expect("told").len(), 2);

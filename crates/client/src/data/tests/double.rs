@@ -444,12 +444,13 @@ impl Door for Session {
     fn create(&self, files: &Files) -> (Ino, u64) {
         let (attr, lease, mark) = self.make();
         let ino = attr.ino;
-        (ino, caller(|c| files.open(c, attr, lease, mark, OpenFlags::READ_WRITE)).expect("open"))
+        (ino, caller(|c| files.open(c, attr, lease, (mark, 0), OpenFlags::READ_WRITE)).expect("open"))
     }
 
     fn open(&self, files: &Files, ino: Ino, flags: OpenFlags) -> u64 {
+        let changes = files.changes(ino);
         let (attr, lease, mark) = self.ask_open(ino);
-        caller(|c| files.open(c, attr, lease, mark, flags)).expect("open")
+        caller(|c| files.open(c, attr, lease, (mark, changes), flags)).expect("open")
     }
 
     fn stat(&self, ino: Ino) -> Attr {

@@ -105,3 +105,28 @@ fn histories_over_a_socket() {
         Client::connect(&address, options()).expect("connect")
     });
 }
+
+#[test]
+fn what_a_server_in_this_process_has_in_memory_is_not_kept_a_second_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = server(dir.path());
+    let client = Client::embedded(server.clone(), options()).expect("embedded");
+    let groups = Arc::from([]);
+    let superuser = crate::Caller { uid: 0, gid: 0, groups: crate::Groups::Known(&groups) };
+    let made = [("empty", 0), ("small", 10), ("large", 100)].map(|(name, bytes)| {
+        let content = vec![7; bytes];
+        let made = client.create(&superuser, Ino::ROOT, name.as_bytes(), Mode(0o600), OpenFlags::READ_WRITE);
+        let (entry, fh) = made.expect("created");
+        assert_eq!(client.write(&superuser, fh, 0, &content), Ok(bytes as u32));
+        client.release(fh).expect("released");
+        (entry.attr.ino, content)
+    });
+    assert_eq!(client.files.known(), [made[2].0], "of the large one the map is kept");
+    for (ino, content) in made {
+        let fh = client.open(&superuser, ino, OpenFlags::READ).expect("opened");
+        assert_eq!(client.read(fh, 0, 1000), Ok(content));
+        client.release(fh).expect("released");
+    }
+    drop(client);
+    server.shutdown().expect("shutdown");
+}

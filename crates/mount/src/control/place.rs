@@ -1,0 +1,114 @@
+//! Where the sockets of mounts are: in one directory, each with the number of its process in its name. A mount that is
+//! killed leaves its socket; the next one that comes removes it.
+//!
+//! Invariants:
+//! - A socket is removed only if nobody listens there and there is no process with its number. (A process of another
+//!   namespace has a number that means nothing here, and listens; the number of one that is gone may be another's by now.)
+//! - Who looks for them and who makes a new one hold the directory's lock: no socket appears between the look and the removal.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
+
+const BEFORE: &str = "mount-";
+const AFTER: &str = ".socket";
+
+/// The name of the socket of a mount in this process.
+pub fn control_name() -> String {
+    format!("{BEFORE}{}{AFTER}", std::process::id())
+}
+
+/// Makes the socket `path`, and removes those beside it whose mounts are gone.
+///
+/// # Errors
+/// Why it cannot be made.
+pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let held = File::open(dir)?;
+    rustix::fs::flock(&held, FlockOperation::LockExclusive)?;
+    // What cannot be looked at stays.
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+        let process = entry.file_name().to_str().and_then(process_of);
+        if is_socket && process.is_some_and(is_gone) && is_refused(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    // What another mount left there is dead: names contain the process.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    UnixListener::bind(path)
+}
+
+fn process_of(name: &str) -> Option<Pid> {
+    Pid::from_raw(name.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()?)
+}
+
+fn is_gone(process: Pid) -> bool {
+    rustix::process::test_kill_process(process) == Err(Errno::SRCH)
+}
+
+/// Whether nobody listens; does not wait for somebody who does.
+fn is_refused(path: &Path) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let (Ok(socket), Ok(address)) = (socket, SocketAddrUnix::new(path)) else { return false };
+    rustix::net::connect(&socket, &address) == Err(Errno::CONNREFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The number of a process that is gone.
+    fn gone() -> u32 {
+        let mut child = Command::new("true").spawn().expect("started");
+        child.wait().expect("it ends");
+        child.id()
+    }
+
+    #[test]
+    fn what_killed_mounts_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let socket_of = |process: u32| at(&format!("{BEFORE}{process}{AFTER}"));
+        let left = |path: &Path| drop(UnixListener::bind(path).expect("bound"));
+
+        let (killed, elsewhere, file) = (gone(), gone(), gone());
+        left(&socket_of(killed));
+        let _listens = UnixListener::bind(socket_of(elsewhere)).expect("bound");
+        left(&socket_of(1));
+        std::fs::write(socket_of(file), "").expect("written");
+        left(&at("mount-of-somebody.socket"));
+        left(&at(&format!("{killed}.socket")));
+        let own = at(&control_name());
+        left(&own);
+
+        let _own = bind(&own).expect("bound");
+        assert!(!is_refused(&own), "nobody listens at the new one");
+        let mut stay = vec![
+            socket_of(elsewhere),
+            socket_of(1),
+            socket_of(file),
+            at("mount-of-somebody.socket"),
+            at(&format!("{killed}.socket")),
+            own,
+        ];
+        stay.sort();
+        let entries = std::fs::read_dir(dir.path()).expect("listed");
+        let mut found: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        found.sort();
+        assert_eq!(found, stay);
+    }
+}
