@@ -34,7 +34,8 @@ impl Site {
 
     /// Starts the server.
     pub(crate) fn start(&self) {
-        let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
+        let options =
+            ServerOptions { log: Arc::new(|line| println!("server: {line}")), ..ServerOptions::default() };
         let server = Server::start(&self.data(), options, world()).expect("started");
         server.serve(&[self.address()]).expect("listening");
         *self.server.lock() = Some(server);

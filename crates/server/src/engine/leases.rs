@@ -143,6 +143,7 @@ impl Leases {
         }
         if self.universal == Some(slot) {
             self.universal = None;
+            self.is_handed_over = false;
         }
         self.names.retain(|_, holder| holder.slot != slot);
         let mut freed = Vec::new();
@@ -337,7 +338,7 @@ impl Leases {
     /// A session has nothing buffered, and told what it did ahead. What it may cache counts as before: that is more than
     /// it has.
     fn hand_over(&mut self, slot: Slot) {
-        self.names.retain(|_, holder| *holder != slot);
+        self.names.retain(|_, holder| holder.slot != slot);
         self.is_handed_over = true;
     }
 
@@ -345,6 +346,7 @@ impl Leases {
     fn give_up(&mut self, slot: Slot) {
         if self.universal == Some(slot) {
             self.universal = None;
+            self.is_handed_over = false;
         }
         self.names.retain(|_, holder| holder.slot != slot);
         let mut left = 0;

@@ -247,6 +247,8 @@ impl Server {
 
     /// Ends as a crash would: nothing more reaches the disk. For tests.
     pub fn abandon(&self) {
+        // Who is dead does not say that the journal failed.
+        self.answer_no_more();
         self.shared.place.sever();
         self.stop_threads();
         // It cannot write any more, which is the point.
@@ -255,13 +257,15 @@ impl Server {
         self.hold.lock().take();
     }
 
-    fn stop_threads(&self) {
+    fn answer_no_more(&self) {
         self.serving.lock().clear();
-        {
-            // Under the engine's lock: a request is answered whole or finds the server stopping.
-            let _engine = self.shared.engine.lock_as_it_is();
-            self.shared.stopping.store(true, Ordering::Release);
-        }
+        // Under the engine's lock: a request is answered whole or finds the server stopping.
+        let _engine = self.shared.engine.lock_as_it_is();
+        self.shared.stopping.store(true, Ordering::Release);
+    }
+
+    fn stop_threads(&self) {
+        self.answer_no_more();
         self.shared.commits.pump_bell.ring();
         self.shared.checkpoint_bell.ring();
         self.shared.numbers_bell.ring();

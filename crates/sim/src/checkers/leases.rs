@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_proto::LeaseMode;
+use chiton_proto::{LeaseMode, Recall};
 use chiton_types::{Ino, SessionId};
 
 use crate::checkers::violation;
@@ -93,8 +93,12 @@ impl Holders {
         others.filter(move |(other, _)| *other != session && believers.contains(other))
     }
 
-    /// A client gave a lease back but for `keep`.
+    /// A client gave a lease back but for `keep` ([`Recall::EVERYTHING`]: all that it has).
     pub fn gave_back(&mut self, session: SessionId, ino: Ino, keep: LeaseMode) {
+        if ino == Recall::EVERYTHING && keep != LeaseMode::None {
+            let theirs = self.held.iter_mut().filter(|((_, other), _)| *other == session);
+            return theirs.for_each(|(_, held)| held.mode = keep.min(held.mode));
+        }
         if keep == LeaseMode::None {
             self.held.remove(&(ino, session));
         } else if let Some(held) = self.held.get_mut(&(ino, session)) {

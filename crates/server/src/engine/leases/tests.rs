@@ -150,7 +150,7 @@ fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
 fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() {
     let mut l = Leases::new(100, REST);
     l.join(A);
-    assert!(l.grant_names(INO, A, T));
+    assert!(l.grant_names(INO, A, (NOW, T)));
     l.freeze(T);
     assert!(l.recall_everything(Shared, T) && l.recall_everything(Shared, T));
     assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared })]);

@@ -112,9 +112,7 @@ impl Engine {
             None => Box::new(asked.decode()?),
         };
         let answer = match asked.standing(state, under_way.events.len() as u64) {
-            Some(done) => self.may_merge(m).and_then(|()| {
-                self.piece(&asked, &mut under_way, state, done, m)
-            }),
+            Some(done) => self.may_merge(m).and_then(|()| self.piece(&asked, &mut under_way, state, done, m)),
             None => {
                 self.tell_again(&asked, &mut under_way);
                 Ok(false)
