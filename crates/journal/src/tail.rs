@@ -19,6 +19,10 @@ use crate::error::JournalError;
 use crate::hooks::Hooks;
 use crate::options::Options;
 
+/// Segments' worth of memory that a buffer may have and is kept for the next batch. While a disk is slow, batches are long:
+/// a buffer that grew anew for each would be copied, and touched for the first time, again and again.
+const KEPT_SEGMENTS: usize = 4;
+
 /// Shared by callers and committer.
 pub(crate) struct Tail {
     pub(crate) options: Options,
@@ -199,6 +203,7 @@ impl Tail {
         let timed_out = if timed {
             self.work.wait_for(state, self.options.flush_interval).timed_out()
         } else {
+            state.shrink(self.options.segment_bytes);
             self.work.wait(state);
             false
         };
@@ -231,7 +236,7 @@ impl Tail {
         state.trouble = None;
         self.in_trouble.store(false, Ordering::Release);
         if let Some(mut emptied) = emptied
-            && emptied.capacity() <= self.options.segment_bytes
+            && emptied.capacity() <= KEPT_SEGMENTS * self.options.segment_bytes
         {
             emptied.clear();
             state.spare = emptied;
@@ -289,6 +294,15 @@ impl State {
             && (self.wanted > self.taken || self.closing || self.pending.len() >= options.segment_bytes / 4)
     }
 
+    /// Nothing is pending, and maybe nothing will be for long: gives back the memory of buffers longer than `bytes`.
+    fn shrink(&mut self, bytes: usize) {
+        for buffer in [&mut self.pending, &mut self.spare] {
+            if buffer.is_empty() && buffer.capacity() > bytes {
+                *buffer = Vec::new();
+            }
+        }
+    }
+
     /// Takes all that is pending.
     pub(crate) fn take(&mut self) -> Batch {
         let spare = mem::take(&mut self.spare);
@@ -296,5 +310,38 @@ impl State {
         self.taken_bytes += frames.len();
         self.taken = self.last;
         Batch { frames, last: self.last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_buffer_is_kept_while_there_is_something_to_do() {
+        const SEGMENT: usize = 1 << 10;
+        let options = Options { segment_bytes: SEGMENT, ..Options::default() };
+        let tail = Tail::new(options, Position(0));
+        let mut position = Position(0);
+        let mut batch_of = |bytes: usize| {
+            position = tail.append(1, |pending| pending.extend(vec![7; bytes])).expect("appended");
+            let batch = tail.lock().take();
+            assert_eq!(batch.frames.len(), bytes);
+            tail.confirm(batch.last, bytes, Some(batch.frames));
+        };
+        let check = |least: usize, most: usize| {
+            let state = tail.lock();
+            let held = state.spare.capacity().max(state.pending.capacity());
+            assert!((least..=most).contains(&held), "{held} bytes are held, not {least} to {most}");
+        };
+        batch_of(3 * SEGMENT);
+        check(3 * SEGMENT, KEPT_SEGMENTS * SEGMENT);
+        tail.lock().shrink(SEGMENT);
+        check(0, 0);
+        batch_of(SEGMENT / 2);
+        tail.lock().shrink(SEGMENT);
+        check(SEGMENT / 2, SEGMENT);
+        batch_of((KEPT_SEGMENTS + 1) * SEGMENT);
+        check(0, SEGMENT);
     }
 }
