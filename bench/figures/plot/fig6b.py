@@ -25,7 +25,7 @@ def plot(ours, paper):
         style.ratio_axis(axis)
         axis.set_ylim(bottom=0)
         style.clients_axis(axis, ours.points(next(iter(names))))
-        axis.legend(loc="upper left")
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12))
     axes[0].set_ylabel("time of the slowest client, of one alone")
     beside(axes[2], per_client(ours, DECOUPLED), paper, DECOUPLED)
     axes[2].set_title("here decoupled, the paper's strong", fontsize=11, pad=24)
