@@ -43,7 +43,9 @@ impl Namespace {
                 Ok(MergeStep::Emit)
             }
             Known::Present(slot) if slot.ino == *ino => Ok(MergeStep::Skip(Skipped::Needless)),
-            Known::Present(slot) => self.displace(dir, name, slot, false, *time, map, ctx.is_open, report),
+            Known::Present(slot) => {
+                self.displace(dir, name, slot, (false, false), *time, map, ctx.is_open, report)
+            }
         }
     }
 

@@ -259,6 +259,23 @@ const CASES: &[Case] = &[
         keep_both: "h=base h.theirs=theirs",
     },
     Case {
+        // Theirs moved a file to where ours puts another: neither removed it.
+        base: &["put a base"],
+        theirs: &["mv a c"],
+        ours: &["put c ours", "mv a d"],
+        conflicts: &[K::FileMoved],
+        overwrite: "c=ours d=base",
+        keep_both: "c=ours d=base",
+    },
+    Case {
+        base: &["put a base"],
+        theirs: &["mv a c"],
+        ours: &["mkdir c"],
+        conflicts: &[K::FileMoved],
+        overwrite: "c/ c.theirs=base",
+        keep_both: "c/ c.theirs=base",
+    },
+    Case {
         // An exchange of which theirs moved one half.
         base: &["put f f", "put g g"],
         theirs: &["mv g h"],
