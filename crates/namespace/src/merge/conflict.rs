@@ -1,7 +1,7 @@
 //! What can contradict what, and who prevails: one table.
 //!
 //! Principles: the decoupled side has priority (Cudele III-C); a directory of others is never destroyed, it is moved
-//! aside or stays; under `keep_both` nothing of others is lost at all.
+//! aside or stays; a file that neither side removed is there; under `keep_both` nothing of others is lost at all.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub enum Version {
     Absent,
     /// It was there.
     Present,
-    /// Created, or put under this name; not a directory.
+    /// Created, or put under this name; not a directory, or either.
     NewFile,
     /// Created, or put under this name; a directory.
     NewDir,
@@ -88,6 +88,8 @@ pub enum ConflictKind {
     RenameDelete,
     /// Together, the moves of both would put a directory below itself.
     Loop,
+    /// Ours put something under a name to which theirs moved a file that ours has under another.
+    FileMoved,
 }
 
 /// What became of a conflict.
@@ -127,7 +129,7 @@ impl Resolution {
 
 impl ConflictKind {
     /// Every kind.
-    pub const ALL: [ConflictKind; 17] = [
+    pub const ALL: [ConflictKind; 18] = [
         ConflictKind::FileFile,
         ConflictKind::DirFile,
         ConflictKind::FileDir,
@@ -145,6 +147,7 @@ impl ConflictKind {
         ConflictKind::RenameRenameDir,
         ConflictKind::RenameDelete,
         ConflictKind::Loop,
+        ConflictKind::FileMoved,
     ];
 
     /// The table: what is done.
@@ -153,7 +156,7 @@ impl ConflictKind {
         use Resolution as R;
         let (overwrite, keep_both) = match self {
             K::FileFile | K::DirFile => (R::Ours, R::TheirsAside),
-            K::FileDir | K::DirDir => (R::TheirsAside, R::TheirsAside),
+            K::FileDir | K::DirDir | K::FileMoved => (R::TheirsAside, R::TheirsAside),
             K::EditEdit => (R::Together, R::TheirsCopied),
             K::AttrAttr | K::CloneEdit => (R::Together, R::Together),
             K::EditDelete | K::RenameDelete => (R::Restored, R::Restored),
@@ -189,6 +192,7 @@ impl ConflictKind {
             K::RenameRename | K::RenameRenameDir => [V::Present, V::Renamed, V::Renamed],
             K::RenameDelete => [V::Present, V::Renamed, V::Deleted],
             K::Loop => [V::Present, V::Renamed, V::MovedBelow],
+            K::FileMoved => [V::Absent, V::NewFile, V::Renamed],
         }
     }
 }

@@ -41,7 +41,7 @@ impl Namespace {
         if let Event::Clone { from, .. } = event {
             *from = map.translate(*from);
             match self.locate(*from, map)? {
-                Located::Live(source) if map.is_foreign(source.position) => foreign_source = Some(source),
+                Located::Live(source) if map.is_changed(source) => foreign_source = Some(source),
                 Located::Live(_) | Located::Removed(_) => {}
                 Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
                 Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
@@ -58,7 +58,7 @@ impl Namespace {
                 return Ok(MergeStep::Stop);
             }
         }
-        if !map.is_foreign(inode.attrs_changed()) {
+        if !map.is_changed(inode) {
             return Ok(step);
         }
         let is_dir = inode.kind == Kind::Dir;
@@ -69,11 +69,15 @@ impl Namespace {
         Ok(match (self.conflict(kind, path, inode.ino, aside, map, report), copied) {
             (Resolution::Aborted, _) => MergeStep::Stop,
             (Resolution::TheirsCopied, Some((_, mut events))) => {
+                map.met(inode.ino);
                 // From here on its last change is ours, so that it is copied once.
                 events.push(touch(inode));
                 MergeStep::First(events)
             }
-            _ => step,
+            _ => {
+                map.met(inode.ino);
+                step
+            }
         })
     }
 

@@ -26,7 +26,7 @@ impl Namespace {
         let ino = map.translate(ino);
         Ok(match self.known_inode(ino)? {
             Some(inode) if inode.nlink == 0 && map.is_tomb(ino) => Change::Removed,
-            Some(inode) if map.is_foreign(inode.attrs_changed()) => Change::Changed,
+            Some(inode) if map.is_changed(inode) => Change::Changed,
             Some(_) => Change::None,
             // It was not merged yet, or its removal was.
             None => Change::None,

@@ -145,21 +145,24 @@ impl Namespace {
         resolution
     }
 
-    /// Puts what bears a name out of the way of ours, as the table says.
+    /// Puts what bears a name out of the way of ours, as the table says. `meant`: ours knew that it bears that name.
     #[expect(clippy::too_many_arguments)]
     pub(super) fn displace(
         &self,
         dir: &Inode,
         name: &Name,
         slot: &Slot,
-        ours_is_dir: bool,
+        (ours_is_dir, meant): (bool, bool),
         time: Time,
         map: &MergeMap,
         is_open: &dyn Fn(Ino) -> bool,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
         let theirs = self.inode(slot.ino)?;
+        // Ours has it, and not under this name: it did not mean to destroy it.
+        let moved = theirs.kind != Kind::Dir && theirs.nlink <= 1 && !meant && map.may_know(theirs.ino);
         let kind = match (ours_is_dir, theirs.kind == Kind::Dir) {
+            _ if moved => ConflictKind::FileMoved,
             (false, false) => ConflictKind::FileFile,
             (true, false) => ConflictKind::DirFile,
             (false, true) => ConflictKind::FileDir,

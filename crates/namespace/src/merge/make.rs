@@ -58,7 +58,9 @@ impl Namespace {
                 *event = adopt(theirs, *mode, *uid, *gid, *time);
                 Ok(MergeStep::Emit)
             }
-            Known::Present(slot) => self.displace(dir, name, slot, is_dir, *time, map, ctx.is_open, report),
+            Known::Present(slot) => {
+                self.displace(dir, name, slot, (is_dir, false), *time, map, ctx.is_open, report)
+            }
         }
     }
 }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Ino, Name, Position, ShardId};
+use chiton_types::{Ino, Kind, Name, Position, ShardId};
 
 use super::conflict::OnConflict;
+use crate::inode::Inode;
 
 /// Numbers that only the decoupling may make inodes with, in ascending order: those from `next` on are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +37,10 @@ pub struct MergeMap {
     pub(crate) tombs: BTreeMap<Ino, (Ino, Name)>,
     /// Counters of each shard from which on inodes were born after the base.
     born_after: BTreeMap<ShardId, u64>,
-    /// Directories that ours removed and that are still there, because others put something into them.
-    stayed: BTreeSet<Ino>,
+    /// What others did stands here although the last change of the row is ours: directories that ours removed and that are
+    /// still there, because others put something into them; files that others changed, of which ours moved, added or took
+    /// names since. Ours has not seen it.
+    standing: BTreeSet<Ino>,
     /// Files of the subtree with several names: their rows' place may be a directory that is gone.
     vouched: BTreeSet<Ino>,
     /// Directories that are known to be in the subtree; forgotten by [`MergeMap::forget_inside`].
@@ -59,7 +62,7 @@ impl MergeMap {
             ranges: Vec::new(),
             tombs: BTreeMap::new(),
             born_after: BTreeMap::new(),
-            stayed: BTreeSet::new(),
+            standing: BTreeSet::new(),
             vouched: BTreeSet::new(),
             inside: BTreeSet::new(),
             inside_last: Ino(0),
@@ -146,7 +149,7 @@ impl MergeMap {
             ranges: self.ranges.clone(),
             tombs: self.tombs.clone(),
             born_after: self.born_after.clone(),
-            stayed: self.stayed.clone(),
+            standing: self.standing.clone(),
             vouched: self.vouched.clone(),
             ..MergeMap::new(self.root, self.base, self.writer, self.on_conflict)
         }
@@ -252,15 +255,27 @@ impl MergeMap {
         self.born_after.insert(shard, counter);
     }
 
-    /// Ours removed this directory, and it stays.
-    pub(super) fn note_stayed(&mut self, dir: Ino) {
-        self.stayed.insert(dir);
+    /// What others did to this stands, although the last change of its row is, or becomes, ours.
+    pub(super) fn note_standing(&mut self, ino: Ino) {
+        self.standing.insert(ino);
+    }
+
+    /// What others did to this was met.
+    pub(super) fn met(&mut self, ino: Ino) {
+        self.standing.remove(&ino);
+    }
+
+    /// Whether others changed an inode itself after the base, and ours has not met that.
+    #[inline]
+    pub(super) fn is_changed(&self, inode: &Inode) -> bool {
+        self.is_foreign(inode.attrs_changed())
+            || (inode.kind != Kind::Dir && self.standing.contains(&inode.ino))
     }
 
     /// Whether a directory of the server is none that ours has already, under whatever name: only then can one that
     /// ours makes be the same.
     pub(super) fn may_bind(&self, theirs: Ino) -> bool {
-        if self.stayed.contains(&theirs) {
+        if self.standing.contains(&theirs) {
             return true;
         }
         let born = self.born_after.get(&theirs.shard()).is_some_and(|&from| theirs.counter() >= from);
@@ -273,7 +288,7 @@ impl MergeMap {
     }
 
     pub(super) fn bind(&mut self, ours: Ino, theirs: Ino) {
-        self.stayed.remove(&theirs);
+        self.standing.remove(&theirs);
         let before = self.inodes.insert(ours, theirs);
         self.bound.insert(theirs);
         // As it would be after decoding: the values, no others.
@@ -313,7 +328,7 @@ impl MergeMap {
             out.put_u64(parent.0);
             out.put_bytes(name.as_bytes());
         }
-        for set in [&self.vouched, &self.stayed] {
+        for set in [&self.vouched, &self.standing] {
             out.put_varint(set.len() as u64);
             for ino in set {
                 out.put_u64(ino.0);
@@ -366,7 +381,7 @@ impl MergeMap {
             let parent = Ino(from.u64()?);
             map.tombs.insert(ino, (parent, crate::event::take_name(from)?));
         }
-        for set in [&mut map.vouched, &mut map.stayed] {
+        for set in [&mut map.vouched, &mut map.standing] {
             for _ in 0..from.count(8)? {
                 set.insert(next(set.last().copied(), Ino(from.u64()?))?);
             }
@@ -422,7 +437,7 @@ mod tests {
         assert!(map.may_bind(Ino(200)) && !map.may_bind(Ino(89)) && !map.may_bind(Ino(105)));
         map.bind(Ino(101), Ino(200));
         assert!(!map.may_bind(Ino(200)), "two directories of ours in one");
-        map.note_stayed(Ino(200));
+        map.note_standing(Ino(200));
         assert!(map.may_bind(Ino(200)));
     }
 
@@ -436,7 +451,7 @@ mod tests {
         map.note_own(Position(19));
         map.made(Ino(103));
         map.vouch(Ino(6));
-        map.note_stayed(Ino(9));
+        map.note_standing(Ino(9));
         map.note_born_after(ShardId(1), 300);
         map.note_removed(Ino(8), Ino(5), Name::new(b"gone").expect("a name"));
         let mut bytes = Vec::new();

@@ -14,10 +14,12 @@
 //!   outside the decoupled subtree but numbers that are its own.
 //! - Asking again after the events of `First` were applied goes on; so does asking again after a crash between them.
 //! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position:
-//!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own.
+//!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own. Where ours
+//!   changes names of such a file, which contradicts nothing, the map remembers that what others did is still to be met.
 
 mod conflict;
 mod content;
+mod exchange;
 mod foreign;
 mod locate;
 mod make;
@@ -27,7 +29,7 @@ mod rename;
 mod squash;
 mod state;
 
-use chiton_types::{Ino, Refusal, Time};
+use chiton_types::{Ino, Kind, Refusal, Time};
 
 pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
 pub use foreign::Change;
@@ -35,7 +37,7 @@ pub use map::{InodeRange, MergeMap};
 pub use squash::squash;
 pub use state::MergeState;
 
-use crate::event::Event;
+use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::namespace::Namespace;
 
@@ -103,6 +105,9 @@ impl Namespace {
             Event::Make { .. } => self.merge_make(event, map, ctx, report),
             Event::Link { .. } => self.merge_link(event, map, ctx, report),
             Event::Unlink { .. } => self.merge_unlink(event, map, ctx, report),
+            Event::Rename { over: Over::Exchanged { .. }, .. } => {
+                self.merge_exchange(event, map, ctx, report)
+            }
             Event::Rename { .. } => self.merge_rename(event, map, ctx, report),
             Event::SetAttr { .. } | Event::Write { .. } | Event::Clone { .. } | Event::Xattr { .. } => {
                 self.merge_content(event, map, ctx, report)
@@ -124,11 +129,38 @@ impl Namespace {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
         };
+        let step = step.and_then(|step| self.note_unmet(step, event, map));
         match step {
             Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
             Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
             other => other,
         }
+    }
+}
+
+impl Namespace {
+    /// What becomes ours by a change of names keeps in the map that others changed it.
+    fn note_unmet(&self, step: MergeStep, event: &Event, map: &mut MergeMap) -> Result<MergeStep, Fault> {
+        let events = match &step {
+            MergeStep::Emit => std::slice::from_ref(event),
+            MergeStep::First(events) => events,
+            MergeStep::Skip(_) | MergeStep::Stop => return Ok(step),
+        };
+        for event in events {
+            let inos = match event {
+                Event::Link { ino, .. } | Event::Unlink { ino, .. } => [Some(*ino), None],
+                Event::Rename { ino, over: Over::Exchanged { ino: other }, .. } => [Some(*ino), Some(*other)],
+                Event::Rename { ino, .. } => [Some(*ino), None],
+                _ => continue,
+            };
+            for ino in inos.into_iter().flatten() {
+                let inode = self.inode(ino)?;
+                if inode.kind != Kind::Dir && map.is_foreign(inode.position) {
+                    map.note_standing(ino);
+                }
+            }
+        }
+        Ok(step)
     }
 }
 

@@ -43,7 +43,9 @@ impl Namespace {
                 Ok(MergeStep::Emit)
             }
             Known::Present(slot) if slot.ino == *ino => Ok(MergeStep::Skip(Skipped::Needless)),
-            Known::Present(slot) => self.displace(dir, name, slot, false, *time, map, ctx.is_open, report),
+            Known::Present(slot) => {
+                self.displace(dir, name, slot, (false, false), *time, map, ctx.is_open, report)
+            }
         }
     }
 
@@ -85,7 +87,7 @@ impl Namespace {
                 let kind = if victim.kind == Kind::Dir {
                     (victim.extra > 0).then_some(ConflictKind::DeleteFilled)
                 } else {
-                    map.is_foreign(victim.position).then_some(ConflictKind::DeleteEdit)
+                    map.is_changed(victim).then_some(ConflictKind::DeleteEdit)
                 };
                 if let Some(kind) = kind {
                     let path = self.path_of(dir.ino, Some(name), map)?;
@@ -94,7 +96,7 @@ impl Namespace {
                         Resolution::Aborted => return Ok(MergeStep::Stop),
                         _ => {
                             if victim.kind == Kind::Dir {
-                                map.note_stayed(victim.ino);
+                                map.note_standing(victim.ino);
                             }
                             return Ok(MergeStep::Skip(Skipped::Theirs));
                         }

@@ -70,9 +70,10 @@ impl Namespace {
             Some((slot, target)) => {
                 let as_expected = expected == Some(target.ino)
                     && (target.kind == Kind::Dir) == is_dir
-                    && (if is_dir { target.extra == 0 } else { !map.is_foreign(target.position) });
+                    && (if is_dir { target.extra == 0 } else { !map.is_changed(target) });
                 if !as_expected {
-                    return self.displace(to_dir, to_name, slot, is_dir, time, map, ctx.is_open, report);
+                    let how = (is_dir, expected == Some(target.ino));
+                    return self.displace(to_dir, to_name, slot, how, time, map, ctx.is_open, report);
                 }
                 Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, map, ctx.is_open) }
             }
