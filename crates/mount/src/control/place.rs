@@ -17,6 +17,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 
+use crate::proc_status;
+
 const BEFORE: &str = "mount-";
 const AFTER: &str = ".socket";
 
@@ -53,8 +55,13 @@ fn process_of(name: &str) -> Option<Pid> {
     Pid::from_raw(name.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()?)
 }
 
+/// Also one that has ended and whose parent has not asked for how: in a container that may be for ever.
 fn is_gone(process: Pid) -> bool {
-    rustix::process::test_kill_process(process) == Err(Errno::SRCH)
+    let status = proc_status::read(process.as_raw_pid() as u32);
+    let has_ended = |status: String| {
+        proc_status::field(&status, "State").is_some_and(|state| state.starts_with(['Z', 'X']))
+    };
+    rustix::process::test_kill_process(process) == Err(Errno::SRCH) || status.is_some_and(has_ended)
 }
 
 /// Whether nobody listens; does not wait for somebody who does.
@@ -87,6 +94,11 @@ mod tests {
 
         let (killed, elsewhere, file) = (gone(), gone(), gone());
         left(&socket_of(killed));
+        let mut unasked = Command::new("true").spawn().expect("started");
+        left(&socket_of(unasked.id()));
+        while !is_gone(Pid::from_child(&unasked)) {
+            std::thread::yield_now();
+        }
         let _listens = UnixListener::bind(socket_of(elsewhere)).expect("bound");
         left(&socket_of(1));
         std::fs::write(socket_of(file), "").expect("written");
@@ -96,6 +108,7 @@ mod tests {
         left(&own);
 
         let _own = bind(&own).expect("bound");
+        unasked.wait().expect("it has ended");
         assert!(!is_refused(&own), "nobody listens at the new one");
         let mut stay = vec![
             socket_of(elsewhere),
