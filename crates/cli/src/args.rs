@@ -190,7 +190,7 @@ pub(crate) struct Mount {
     /// chiton decouple is refused.
     #[arg(long)]
     pub(crate) no_decouple: bool,
-    /// Ask the server for each new file: a mount that dies then loses none that was made. Slower.
+    /// Ask the server for each change: a mount that dies then loses none that was answered. Slower.
     #[arg(long)]
     pub(crate) no_ahead: bool,
     /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).

@@ -12,6 +12,8 @@
 
 mod promising;
 
+pub(crate) use promising::dir_of;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +48,8 @@ struct Inner {
     held: HashMap<Ino, Dir>,
     /// How often names were leased.
     leases: u64,
-    /// Files that were made under a lease on the names of their directory: that directory, and under which. As long as it is
-    /// held, nobody else has seen the file.
+    /// What was made under a lease on the names of its directory, but directories: that directory, and under which. As long
+    /// as it is held, nobody else has seen the file.
     files: Generations<Ino, (Ino, u64)>,
     numbers: HashMap<ShardId, VecDeque<(Ino, Ino)>>,
     next_numbers: u32,
@@ -64,6 +66,8 @@ struct Dir {
     mode: Mode,
     uid: u32,
     gid: u32,
+    /// At most.
+    nlink: u32,
     /// Which lease it is.
     lease: u64,
 }
@@ -84,7 +88,7 @@ impl Drop for Overturning {
 }
 
 impl Ahead {
-    /// The names of a directory are asked for when so many files were made there one by one.
+    /// The names of a directory are asked for when so many were changed there one by one.
     pub(crate) fn new(after: u32) -> Ahead {
         Ahead(Mutex::new(Inner {
             after,
@@ -100,14 +104,21 @@ impl Ahead {
         }))
     }
 
-    /// A file was made in a directory, and the server asked.
-    pub(crate) fn made_asking(&self, dir: Ino, outcome: &Outcome) {
+    /// A name of a directory was changed, and the server asked.
+    pub(crate) fn changed_asking(&self, dir: Ino) {
         let mut inner = self.0.lock();
-        if outcome.attr.is_none() || inner.held.contains_key(&dir) {
+        if inner.held.contains_key(&dir) {
             return;
         }
         let tried = inner.tried.get(&dir).copied().unwrap_or_default();
         inner.tried.insert(dir, Tried { made: tried.made.saturating_add(1), ..tried });
+    }
+
+    /// A directory was made in another, and the server asked.
+    pub(crate) fn dir_made(&self, parent: Ino) {
+        if let Some(dir) = self.0.lock().held.get_mut(&parent) {
+            dir.nlink += 1;
+        }
     }
 
     /// A lease goes: on the names of a directory, or on a file; then `forget` what is cached under it. True if those names
@@ -155,7 +166,9 @@ impl Ahead {
         wanted.then(|| {
             // Whoever asks meanwhile waits for his turn.
             inner.tried.insert(dir, Tried { not_before: now + REST, ..tried });
-            inner.next_numbers
+            let ranges = inner.numbers.get(&dir.shard()).into_iter().flatten();
+            let left: u64 = ranges.map(|(next, end)| end.0 - next.0).sum();
+            if left < u64::from(NUMBERS_FIRST) { inner.next_numbers } else { 0 }
         })
     }
 
@@ -185,7 +198,8 @@ impl Inner {
     /// The names of a directory are held from now on.
     fn hold(&mut self, attr: &Attr) {
         self.leases += 1;
-        let dir = Dir { mode: attr.mode, uid: attr.uid, gid: attr.gid, lease: self.leases };
+        let (mode, uid, gid, nlink) = (attr.mode, attr.uid, attr.gid, attr.nlink);
+        let dir = Dir { mode, uid, gid, nlink, lease: self.leases };
         self.held.insert(attr.ino, dir);
     }
 
@@ -268,7 +282,7 @@ impl Core {
 impl Client {
     /// Carries out an operation here, to be told to the server soon. `None`: it must be asked for.
     pub(crate) fn operate_ahead(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
-        let dir = promising::dir_of(op)?;
+        let dir = dir_of(op)?;
         let cred = caller.cred();
         let promising = self.core.promising(&*self.service, &cred)?;
         self.lease_names(caller, dir, promising.now);

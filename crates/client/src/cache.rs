@@ -47,7 +47,7 @@ struct Dir {
 struct Inner {
     dirs: Generations<Ino, Dir>,
     names: Generations<(Ino, Name), (u64, Option<Ino>)>,
-    attrs: Generations<Ino, Attr>,
+    attrs: Generations<Ino, (Attr, LeaseMode)>,
     whole: Whole,
     stamp: u64,
 }
@@ -83,16 +83,16 @@ impl Cache {
     /// What a name stands for (`None` inside: for nothing), and whether everybody may search the directory.
     pub(crate) fn name(&self, parent: Ino, name: &Name) -> Option<(Option<Ino>, bool)> {
         let mut inner = self.inner.lock();
-        let dir = *inner.dirs.get(&parent)?;
-        match inner.names.get(&(parent, name.clone())) {
-            Some(&(stamp, ino)) if stamp == dir.stamp => Some((ino, dir.open)),
-            _ => inner.whole.lacks(parent, name).then_some((None, dir.open)),
-        }
+        let known = inner.name(parent, name);
+        let open = inner.dirs.get(&parent)?.open;
+        let absent = || inner.whole.lacks(parent, name).then_some(None);
+        known.or_else(absent).map(|ino| (ino, open))
     }
 
-    /// True if all names of a directory are known, and this one is not among them.
+    /// True if a name is known to be absent, and nothing is asked for that may add it.
     pub(crate) fn lacks(&self, dir: Ino, name: &Name) -> bool {
-        self.inner.lock().whole.lacks(dir, name)
+        let mut inner = self.inner.lock();
+        inner.whole.lacks(dir, name) || (inner.whole.is_still(dir) && inner.name(dir, name) == Some(None))
     }
 
     /// True if all names of a directory are known.
@@ -120,7 +120,27 @@ impl Cache {
 
     /// Attributes.
     pub(crate) fn attr(&self, ino: Ino) -> Option<Attr> {
-        self.inner.lock().attrs.get(&ino).cloned()
+        self.inner.lock().attrs.get(&ino).map(|(attr, _)| attr.clone())
+    }
+
+    /// Attributes that nobody else is told without asking us.
+    pub(crate) fn exclusive_attr(&self, ino: Ino) -> Option<Attr> {
+        let mut inner = self.inner.lock();
+        inner
+            .attrs
+            .get(&ino)
+            .filter(|(_, lease)| *lease == LeaseMode::Exclusive)
+            .map(|(attr, _)| attr.clone())
+    }
+
+    /// Attributes are not believed any more.
+    pub(crate) fn forget_attr(&self, ino: Ino) {
+        self.inner.lock().attrs.remove(&ino);
+    }
+
+    /// The inode behind a name, if that is known.
+    pub(crate) fn named(&self, dir: Ino, name: &Name) -> Option<Ino> {
+        self.name(dir, name)?.0
     }
 
     /// True if there is a lease on the directory, and everybody may search it.
@@ -162,7 +182,7 @@ impl Cache {
         }
         let mut inner = self.inner.lock();
         if self.holds(recalls, since, attr.ino) {
-            inner.attrs.insert(attr.ino, attr.clone());
+            inner.attrs.insert(attr.ino, (attr.clone(), lease));
         }
     }
 
@@ -250,9 +270,9 @@ impl Inner {
             self.dirs.remove(ino);
         }
         // The attributes afterwards are as good as an answer, unless another change was under way meanwhile.
-        let learned = outcome.attr.as_ref().filter(|attr| {
-            (lease > LeaseMode::None || (!is_new && self.attrs.get(&attr.ino).is_some())) && holds(attr.ino)
-        });
+        let before = outcome.attr.as_ref().filter(|_| !is_new).and_then(|attr| self.attrs.get(&attr.ino));
+        let lease = lease.max(before.map_or(LeaseMode::None, |(_, lease)| *lease));
+        let learned = outcome.attr.as_ref().filter(|attr| lease > LeaseMode::None && holds(attr.ino));
         for ino in &touched[first..] {
             self.attrs.remove(ino);
         }
@@ -264,8 +284,14 @@ impl Inner {
                 self.set_dir(attr.ino, attr.mode.0 & SEARCH == SEARCH);
                 self.whole.made(attr.ino);
             }
-            self.attrs.insert(attr.ino, attr.clone());
+            self.attrs.insert(attr.ino, (attr.clone(), lease));
         }
+    }
+
+    /// What the names that were learned say.
+    fn name(&mut self, parent: Ino, name: &Name) -> Option<Option<Ino>> {
+        let stamp = self.dirs.get(&parent)?.stamp;
+        self.names.get(&(parent, name.clone())).filter(|(of, _)| *of == stamp).map(|(_, ino)| *ino)
     }
 
     fn set_dir(&mut self, dir: Ino, open: bool) {

@@ -12,6 +12,7 @@ use crate::ahead::Ahead;
 use crate::cache::{Cache, Since, narrows};
 use crate::data::Files;
 use crate::handler::Handler;
+use crate::observed::AllUnheard;
 use crate::told::Told;
 use crate::{Recalls, Service};
 
@@ -39,6 +40,7 @@ pub trait Invalidator: Send + Sync {
 pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) ahead: Arc<Ahead>,
+    pub(crate) unheard: AllUnheard,
     pub(crate) service: OnceLock<Weak<dyn Service>>,
     pub(crate) told: Told,
     pub(crate) files: OnceLock<Weak<Files>>,
@@ -60,6 +62,7 @@ impl Core {
             // The engine is as near as a cache.
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
             ahead: Arc::new(Ahead::new(ahead_after.unwrap_or_default())),
+            unheard: AllUnheard::default(),
             service: OnceLock::new(),
             told: Told::new(1 << 20),
             files: OnceLock::new(),
@@ -136,6 +139,11 @@ impl Core {
     pub(crate) fn changed(&self, recalls: &Recalls, since: Since, done: &[(&Op, &Outcome, LeaseMode)]) {
         let now = self.world.monotonic();
         for (op, outcome, _) in done {
+            if let (Op::Make { parent, .. }, Some(attr)) = (op, &outcome.attr)
+                && attr.kind == Kind::Dir
+            {
+                self.ahead.dir_made(*parent);
+            }
             let changed = match op {
                 Op::SetAttr { ino, .. } => Some(*ino),
                 _ => outcome.gone.map(|gone| gone.ino),
@@ -185,12 +193,16 @@ impl Core {
         if everything {
             self.ahead.clear();
         } else {
-            were_held = self.ahead.end(ino, self.world.monotonic(), || {});
+            were_held = self.end_ahead(ino);
         }
         if let Some(service) = self.service.get().and_then(Weak::upgrade) {
             service.keep_promises((!everything).then_some(ino));
         }
         were_held
+    }
+
+    fn end_ahead(&self, ino: Ino) -> bool {
+        self.ahead.end(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
     }
 
     fn files(&self) -> Option<Arc<Files>> {
@@ -220,6 +232,10 @@ impl Handler for Core {
         if !(held_names && keep == LeaseMode::Shared) {
             self.weaken(ino, keep);
         }
+    }
+
+    fn stop_ahead(&self, ino: Ino) {
+        self.end_ahead(ino);
     }
 
     fn weaken(&self, ino: Ino, keep: LeaseMode) {

@@ -9,7 +9,9 @@ use chiton_types::Ino;
 pub(crate) trait Handler: Send + Sync {
     /// Give up the lease on `ino`, but for `keep`. It is acknowledged when this returns. May call the service.
     fn recall(&self, ino: Ino, keep: LeaseMode);
-    /// The same of a lease that was thought to be stronger than it is: nobody waits for it.
+    /// Nothing is answered before the server knows of it any more under the lease on `ino`.
+    fn stop_ahead(&self, ino: Ino);
+    /// As `recall`, of a lease that was thought to be stronger than it is: nobody waits for it.
     fn weaken(&self, ino: Ino, keep: LeaseMode);
     /// All leases are void; with `lost` also what was buffered under them. Must not call the service, which
     /// waits for this to return.

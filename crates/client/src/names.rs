@@ -4,6 +4,7 @@ use chiton_namespace::{AttrChange, Make, Op, Outcome, RenameHow};
 use chiton_proto::{Answer, Call, LeaseMode};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 
+use crate::ahead;
 use crate::cache::Since;
 use crate::client::{Client, Entry};
 use crate::service::Caller;
@@ -20,11 +21,11 @@ impl Client {
         if let Some(outcome) = self.operate_ahead(caller, &op, open) {
             return Ok((outcome, LeaseMode::Exclusive, since));
         }
-        let asked = made_in(&op).filter(|_| self.core.works_ahead);
+        let dir = ahead::dir_of(&op).filter(|_| self.core.works_ahead);
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
-                if let Some(dir) = asked {
-                    self.core.ahead.made_asking(dir, &outcome);
+                if let Some(dir) = dir {
+                    self.core.ahead.changed_asking(dir);
                 }
                 Ok((outcome, lease, since))
             }
@@ -157,14 +158,6 @@ impl Client {
         }
         let (outcome, lease, since) = self.operate(caller, Op::SetAttr { ino, change }, false)?;
         Ok(self.entry(since, None, outcome.attr.ok_or(Refusal::Io)?, lease))
-    }
-}
-
-/// The directory in which an operation makes a file.
-fn made_in(op: &Op) -> Option<Ino> {
-    match op {
-        Op::Make { parent, make: Make::File { .. }, .. } => Some(*parent),
-        _ => None,
     }
 }
 

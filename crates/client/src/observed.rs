@@ -1,13 +1,15 @@
 //! A service that tells the cache of what is changed through it, whoever asks: names, attributes, file data.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_namespace::Op;
 use chiton_proto::{Answer, Call, Foretold, LeaseMode};
 use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
+use chiton_world::sync::Mutex;
+use chiton_world::thread;
 
 use crate::Recalls;
 use crate::ahead::Overturning;
@@ -51,7 +53,6 @@ fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Resul
         }
         _ => {}
     }
-    // One of which nobody hears is under way for ever: it may still be carried out.
     core.cache.ended(ops);
 }
 
@@ -171,6 +172,61 @@ impl Service for Observed {
     }
 }
 
+/// An operation whose caller did not wait for the answer.
+struct Unheard {
+    underway: Box<dyn Underway>,
+    /// Not for longer than its client lives.
+    service: Weak<dyn Service>,
+    core: Arc<Core>,
+    since: Since,
+    ops: Vec<Op>,
+    overturning: Option<Overturning>,
+}
+
+impl Unheard {
+    fn hear(self) {
+        let answer = self.underway.wait();
+        if let Some(service) = self.service.upgrade() {
+            tell(&self.core, service.recalls(), self.since, &self.ops, &answer);
+        }
+        drop(self.overturning);
+    }
+}
+
+/// Those that are still to be heard out, one after the other: each is answered, or its session ends.
+#[derive(Default)]
+pub(crate) struct AllUnheard(Arc<Mutex<Queue>>);
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Unheard>,
+    /// Somebody waits for them.
+    is_heard: bool,
+}
+
+impl AllUnheard {
+    fn hear_out(&self, unheard: Unheard) {
+        let mut queue = self.0.lock();
+        queue.waiting.push(unheard);
+        if std::mem::replace(&mut queue.is_heard, true) {
+            return;
+        }
+        let queue = self.0.clone();
+        let body = move || {
+            while let Some(next) = next(&queue) {
+                next.hear();
+            }
+        };
+        drop(thread::spawn("chiton-unheard", body).expect("a thread can be started"));
+    }
+}
+
+fn next(queue: &Mutex<Queue>) -> Option<Unheard> {
+    let mut queue = queue.lock();
+    queue.is_heard = !queue.waiting.is_empty();
+    queue.waiting.pop()
+}
+
 /// An operation under way whose outcome the cache is told.
 struct Told {
     underway: Option<Box<dyn Underway>>,
@@ -183,9 +239,18 @@ struct Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        if self.underway.is_some() {
-            // It may still be carried out, at any time.
-            std::mem::forget(self.overturning.take());
+        if let Some(underway) = self.underway.take() {
+            // It may still be carried out, at any time: what it does to what is known here is seen to by somebody else.
+            let (service, core) = (Arc::downgrade(&self.service), self.core.clone());
+            let (ops, overturning) = (std::mem::take(&mut self.ops), self.overturning.take());
+            self.core.unheard.hear_out(Unheard {
+                underway,
+                service,
+                core,
+                since: self.since,
+                ops,
+                overturning,
+            });
         }
     }
 }

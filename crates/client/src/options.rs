@@ -25,7 +25,7 @@ pub struct ClientOptions {
     /// Subtrees whose policy says that a client decouples them are decoupled before something is changed there: calls
     /// are refused with [`chiton_types::Refusal::Undecoupled`] until then.
     pub decouples: bool,
-    /// After so many files that were made in a directory one by one, the next are made before the server knows of them, in
+    /// After so many names of a directory that were changed one by one, the next are changed before the server knows of it, in
     /// batches, while nobody else looks at the directory. `None`: each is asked for.
     pub ahead_after: Option<u32>,
     /// File data.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::Op;
-use chiton_proto::{Failure, Foretold, LeaseMode, Reply, Request};
+use chiton_proto::{Call, Failure, Foretold, LeaseMode, Reply, Request};
 use chiton_types::{Cred, Ino};
 use chiton_world::thread::{self, JoinHandle};
 
@@ -51,7 +51,10 @@ fn run(shared: &Arc<Shared>) {
             continue;
         };
         let generation = state.generation;
+        // What is closed and then removed need not live on as an orphan.
+        let closes = if removes(&request) { state.session.take_closes() } else { None };
         drop(state);
+        drop(closes.map(|closes| wire.start(&closes)));
         let sent = shared.world.monotonic();
         let reply = wire.call(&request);
         state = shared.state.lock();
@@ -84,6 +87,10 @@ fn run(shared: &Arc<Shared>) {
     }
 }
 
+fn removes(request: &Request) -> bool {
+    matches!(&request.call, Call::Ahead { ops, .. } if ops.iter().any(|op| matches!(op, Op::Unlink { .. })))
+}
+
 /// Takes note of a reply. Returns inodes on which there is a weaker lease than was believed; who gives leases back waits
 /// until that is seen to.
 fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, LeaseMode)> {
@@ -105,6 +112,9 @@ fn give_up(shared: &Arc<Shared>, weaker: Vec<(Ino, LeaseMode)>) {
     for (ino, keep) in weaker {
         shared.recalls.note(ino);
         if let Some(handler) = shared.handler.get() {
+            handler.stop_ahead(ino);
+            // Of a directory, and what was made in it meanwhile.
+            shared.tell(Behind::Inode(ino), false);
             handler.weaken(ino, keep);
         }
     }
@@ -138,12 +148,16 @@ impl Shared {
     /// Returns when the server has answered all promises about names in a directory, or an inode (`None`: all there are), or
     /// the session they were made in is over.
     pub(crate) fn keep_promises(&self, dir: Option<Ino>) {
+        self.tell(dir.map_or(Behind::All, Behind::Inode), true);
+    }
+
+    /// The same. `given_up`: also until what was believed to be held and is not is given up.
+    fn tell(&self, behind: Behind, given_up: bool) {
         let mut state = self.state.lock();
         let (id, upto) = (state.session.id, state.session.last_seq());
-        let behind = dir.map_or(Behind::All, Behind::Inode);
         while !state.stopping
             && state.session.id == id
-            && (state.session.is_behind(behind, upto) || state.giving_up > 0)
+            && (state.session.is_behind(behind, upto) || (given_up && state.giving_up > 0))
         {
             self.wait(&mut state);
         }

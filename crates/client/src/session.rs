@@ -26,7 +26,7 @@ use crate::kept_blocks::KeptBlocks;
 
 mod ahead;
 
-pub(crate) use ahead::{Behind, disappointed};
+pub(crate) use ahead::{Behind, disappointed, lease_on};
 use ahead::{Promises, foretold, makes};
 
 /// Sequence numbers, kept operations, opens and locks of one session.

@@ -68,6 +68,11 @@ impl Whole {
         self.dirs.contains_key(&dir)
     }
 
+    /// Whether no operation that may add a name to a directory is under way.
+    pub(crate) fn is_still(&self, dir: Ino) -> bool {
+        !self.adding.contains_key(&dir)
+    }
+
     /// An operation is about to be asked for: call [`Whole::ended`] with the same when it is over.
     pub(crate) fn begins(&mut self, op: &Op) {
         let Some((dir, name)) = added(op) else { return };

@@ -136,7 +136,7 @@ pub struct Again {
 /// What the caller of an operation was told before the server heard of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Foretold {
-    /// The number of the inode that it makes: the next of those that the session was granted in its shard.
+    /// The inode that it makes (one of the next of the numbers that the session was granted in its shard), writes or removes.
     pub ino: Ino,
     /// When.
     pub time: Time,
@@ -162,7 +162,8 @@ pub enum Call {
         stop_on_failure: bool,
     },
     /// Carry out, in order, what the client has answered by itself under exclusive leases on the names of the directories
-    /// concerned; each gets a result of its own.
+    /// concerned (making but nodes, removing, writing inline content); each gets a result of its own. Who makes a directory so
+    /// has such a lease on it.
     Ahead {
         /// The operations.
         ops: Vec<Op>,
@@ -183,12 +184,12 @@ pub enum Call {
         /// What for.
         mode: LeaseMode,
     },
-    /// An exclusive lease on the names of a directory, and inode numbers for what is made there: the client may then make
-    /// files in it and tell the server afterwards ([`Call::Ahead`]). Not waited for: see [`Answer::Names`].
+    /// An exclusive lease on the names of a directory, and inode numbers for what is made there: the client may then change
+    /// them and tell the server afterwards ([`Call::Ahead`]). Not waited for: see [`Answer::Names`].
     LeaseNames {
         /// Directory.
         dir: Ino,
-        /// About so many numbers, of the directory's shard.
+        /// About so many numbers, of the directory's shard; none if the client has enough.
         numbers: u32,
     },
     /// These opens ended (each occurrence one open less).
@@ -419,7 +420,7 @@ pub enum Answer {
     /// A result for each operation of a batch that was performed, in order.
     Batch(Vec<Result<(Position, Outcome), Failure>>),
     /// Of each operation of [`Call::Ahead`], in order: its position (as in `Op`), and the lease that the session now has on
-    /// what it made.
+    /// what it is about (exclusive of a new directory: on its names).
     Ahead(Vec<Result<(Position, LeaseMode), Failure>>),
     /// To [`Call::LeaseNames`].
     Names {

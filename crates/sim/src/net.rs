@@ -127,10 +127,10 @@ struct Question {
     told: Vec<Ino>,
 }
 
-/// The directory in which an operation makes something.
-fn made_in(op: &Op) -> Option<Ino> {
+/// The directory in which an operation makes or removes something.
+fn changed_in(op: &Op) -> Option<Ino> {
     match op {
-        Op::Make { parent, .. } => Some(*parent),
+        Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
         _ => None,
     }
 }
@@ -152,7 +152,7 @@ impl Question {
                 vec![*from, *to]
             }
             Call::Ahead { ops, .. } => {
-                let mut dirs: Vec<Ino> = ops.iter().filter_map(made_in).collect();
+                let mut dirs: Vec<Ino> = ops.iter().filter_map(changed_in).collect();
                 dirs.dedup();
                 dirs
             }

@@ -4,15 +4,21 @@
 //! - The names of the directory are held, and nothing is under way that may end that.
 //! - What is made has a name that is known to be absent, and a number; mode and owner of the directory allow it.
 //! - What is written is a file that was made under the lease that is still held: nobody else has seen it.
+//! - What is removed has no other name, and is nobody else's to believe anything of: it was made so, or is leased exclusively.
+//! - A directory that is made is held from its first moment on; numbers are taken from its parent's shard for all below.
 //! - What the outcome is, is what the server will make of the operation (`chiton_namespace`'s `plan` and `apply`).
 
-use chiton_namespace::{Body, INLINE_BYTES_MAX, Make, Op, Outcome};
+use chiton_namespace::{Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX};
 use chiton_proto::{Foretold, LeaseMode};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Position, Time, access};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time, access};
 
 use super::{Dir, Inner};
 use crate::core::Core;
 use crate::service::Service;
+use crate::session::lease_on;
+
+/// Of the names that a directory may have at most, so many are left to those that are asked for.
+const LINKS_SPARE: u32 = 1_000;
 
 /// Somebody who wants something done now.
 pub(super) struct Promising<'a> {
@@ -23,9 +29,10 @@ pub(super) struct Promising<'a> {
 }
 
 /// The directory whose names decide whether an operation can be promised.
-pub(super) fn dir_of(op: &Op) -> Option<Ino> {
+pub(crate) fn dir_of(op: &Op) -> Option<Ino> {
     match op {
-        Op::Make { parent, make: Make::File { .. }, .. } => Some(*parent),
+        Op::Make { make: Make::Node { .. }, .. } => None,
+        Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
         _ => None,
     }
 }
@@ -34,9 +41,8 @@ impl Promising<'_> {
     /// Promises an operation on a name, if it can be.
     pub(super) fn operate(&self, op: &Op, open: bool) -> Option<Outcome> {
         match op {
-            Op::Make { parent, make: Make::File { content }, .. } if content.len() <= INLINE_BYTES_MAX => {
-                self.make(op, *parent, (Kind::File, content.len() as u64), open)
-            }
+            Op::Make { parent, make, .. } => self.make(op, *parent, kind_and_size(make)?, open),
+            Op::Unlink { parent, name } => self.unlink(op, *parent, name),
             _ => None,
         }
     }
@@ -44,7 +50,8 @@ impl Promising<'_> {
     fn make(&self, op: &Op, parent: Ino, (kind, size): (Kind, u64), open: bool) -> Option<Outcome> {
         let Op::Make { name, mode, .. } = op else { return None };
         let inner = &mut *self.core.ahead.0.lock();
-        let (gid, mode) = may_make(self.held(inner, parent)?, self.cred, *mode)?;
+        let dir = self.held(inner, parent)?;
+        let (gid, mode) = may_make(dir, self.cred, kind, *mode)?;
         if !self.core.cache.lacks(parent, name) {
             return None;
         }
@@ -54,7 +61,7 @@ impl Promising<'_> {
             ino,
             kind,
             mode,
-            nlink: 1,
+            nlink: if kind == Kind::Dir { 2 } else { 1 },
             uid: self.cred.uid,
             gid,
             rdev: 0,
@@ -74,8 +81,41 @@ impl Promising<'_> {
         }
         inner.use_number(ino);
         inner.last_time = time;
-        let lease = inner.held.get(&parent).map_or(0, |dir| dir.lease);
-        inner.files.insert(ino, (parent, lease));
+        let dir = inner.held.get_mut(&parent)?;
+        if let (Kind::Dir, Some(attr)) = (kind, &outcome.attr) {
+            dir.nlink += 1;
+            inner.hold(attr);
+        } else {
+            let lease = dir.lease;
+            inner.files.insert(ino, (parent, lease));
+        }
+        Some(outcome)
+    }
+
+    fn unlink(&self, op: &Op, parent: Ino, name: &Name) -> Option<Outcome> {
+        let inner = &mut *self.core.ahead.0.lock();
+        let dir = self.held(inner, parent)?;
+        let (uid, mode, lease) = (dir.uid, dir.mode, dir.lease);
+        if !may_change(dir, self.cred) {
+            return None;
+        }
+        let cache = &self.core.cache;
+        let ino = cache.named(parent, name)?;
+        let attr = match inner.files.get(&ino) {
+            Some(made) if *made == (parent, lease) => cache.attr(ino),
+            _ => cache.exclusive_attr(ino),
+        }?;
+        let is_theirs = self.cred.is_root() || [uid, attr.uid].contains(&self.cred.uid);
+        if attr.kind == Kind::Dir || attr.nlink != 1 || (mode.has(Mode::STICKY) && !is_theirs) {
+            return None;
+        }
+        let time = inner.time(self.now);
+        let outcome = Outcome { attr: None, gone: Some(Gone { ino, orphan: false }), time };
+        if !self.promise(op, Foretold { ino, time, open: false }, parent, &outcome) {
+            return None;
+        }
+        inner.last_time = time;
+        inner.files.remove(&ino);
         Some(outcome)
     }
 
@@ -123,7 +163,10 @@ impl Promising<'_> {
         let since = cache.since(recalls);
         let promised = self.service.promise(self.cred, op, told, dir);
         if promised {
-            cache.changed(recalls, since, std::iter::once((&outline, outcome, LeaseMode::Exclusive)));
+            // A directory's is one on its names; on itself it is a shared one.
+            let is_dir = matches!(op, Op::Make { make: Make::Dir, .. });
+            let lease = if is_dir { LeaseMode::Shared } else { lease_on(op) };
+            cache.changed(recalls, since, std::iter::once((&outline, outcome, lease)));
         }
         cache.ended(ops);
         promised
@@ -131,16 +174,34 @@ impl Promising<'_> {
 }
 
 /// Group and mode of what is made in a directory, if its mode and owner allow that, and nothing else decides.
-fn may_make(dir: &Dir, cred: &Cred, mode: Mode) -> Option<(u32, Mode)> {
-    if !may_change(dir, cred) {
+fn may_make(dir: &Dir, cred: &Cred, kind: Kind, mode: Mode) -> Option<(u32, Mode)> {
+    if !may_change(dir, cred) || (kind == Kind::Dir && dir.nlink >= LINKS_MAX - LINKS_SPARE) {
         return None;
     }
-    let mode = Mode(mode.0 & 0o7777);
+    let mode = if kind == Kind::Symlink { Mode(0o777) } else { Mode(mode.0 & 0o7777) };
     // Whether the group's bit stays is the server's matter.
     if mode.has(Mode::SETGID) {
         return None;
     }
-    Some((if dir.mode.has(Mode::SETGID) { dir.gid } else { cred.gid }, mode))
+    if !dir.mode.has(Mode::SETGID) {
+        return Some((cred.gid, mode));
+    }
+    Some((dir.gid, if kind == Kind::Dir { Mode(mode.0 | Mode::SETGID) } else { mode }))
+}
+
+/// What is made, and its size, if it is something that can be made so at all.
+fn kind_and_size(make: &Make) -> Option<(Kind, u64)> {
+    match make {
+        Make::File { content } => {
+            (content.len() <= INLINE_BYTES_MAX).then_some((Kind::File, content.len() as u64))
+        }
+        Make::Symlink { target } => {
+            let may_be = (1..=SYMLINK_BYTES_MAX).contains(&target.len()) && !target.contains(&0);
+            may_be.then_some((Kind::Symlink, target.len() as u64))
+        }
+        Make::Dir => Some((Kind::Dir, 0)),
+        Make::Node { .. } => None,
+    }
 }
 
 /// Whether somebody may change the names of a directory, as far as that can be told here.

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_namespace::{Make, Op};
 use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq};
 use hashbrown::HashMap;
@@ -35,8 +35,12 @@ pub(super) struct Promises {
     unsent: VecDeque<Seq>,
     /// Of these the one that more can be added to.
     open: Option<Seq>,
-    /// What they change, and how many each: directories whose names those are that they are about, and inodes.
-    about: HashMap<Ino, usize>,
+    /// Directories whose names those are that they are about, and how many each.
+    dirs: HashMap<Ino, usize>,
+    /// Inodes that they are about, and how many each.
+    inodes: HashMap<Ino, usize>,
+    /// Of these those that they make or write: the server is not told before that they are closed.
+    unclosed: HashMap<Ino, usize>,
     count: usize,
     /// Why the server does not take them now.
     stuck: Option<Refusal>,
@@ -48,20 +52,28 @@ struct Waiting {
     seq: Seq,
     /// When that was made.
     since: Duration,
-    /// Of each the directory, and the inode.
-    about: Vec<[Ino; 2]>,
+    /// Of each the directory, the inode, and whether it is removed.
+    about: Vec<(Ino, Ino, bool)>,
 }
 
 impl Promises {
-    fn forget(&mut self, about: &[[Ino; 2]]) {
+    fn forget(&mut self, about: &[(Ino, Ino, bool)]) {
         self.count -= about.len();
-        for ino in about.iter().flatten() {
-            if let Some(count) = self.about.get_mut(ino) {
-                *count -= 1;
-                if *count == 0 {
-                    self.about.remove(ino);
-                }
+        for (dir, ino, removes) in about {
+            one_less(&mut self.dirs, *dir);
+            one_less(&mut self.inodes, *ino);
+            if !removes {
+                one_less(&mut self.unclosed, *ino);
             }
+        }
+    }
+}
+
+fn one_less(counts: &mut HashMap<Ino, usize>, ino: Ino) {
+    if let Some(count) = counts.get_mut(&ino) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&ino);
         }
     }
 }
@@ -118,9 +130,11 @@ impl Session {
             *self.opens.entry(told.ino).or_default() += 1;
         }
         let promises = &mut self.promises;
-        let about = [dir, told.ino];
-        for ino in about {
-            *promises.about.entry(ino).or_default() += 1;
+        let about = (dir, told.ino, matches!(op, Op::Unlink { .. }));
+        *promises.dirs.entry(dir).or_default() += 1;
+        *promises.inodes.entry(told.ino).or_default() += 1;
+        if !about.2 {
+            *promises.unclosed.entry(told.ino).or_default() += 1;
         }
         promises.count += 1;
         let is_open = self.kept.back().is_some_and(|kept| {
@@ -181,7 +195,31 @@ impl Session {
         if self.promises.open == Some(seq) {
             self.promises.open = None;
         }
+        if self.promises.stuck.is_none() {
+            self.close_unsent(seq);
+        }
         self.find(seq).map(|kept| kept.request.clone())
+    }
+
+    /// What was closed before the server hears that it was made is not opened there at all.
+    fn close_unsent(&mut self, seq: Seq) {
+        let (opens, mut closes) = (std::mem::take(&mut self.opens), std::mem::take(&mut self.closes));
+        let request = self.find(seq).and_then(|kept| Arc::get_mut(&mut kept.request));
+        if let Some(Request { call: Call::Ahead { told, .. }, .. }) = request {
+            let is_closed = |told: &&mut Foretold| told.open && !opens.contains_key(&told.ino);
+            let mut closed: HashMap<Ino, &mut Foretold> =
+                told.iter_mut().filter(is_closed).map(|told| (told.ino, told)).collect();
+            if !closed.is_empty() {
+                closes.retain(|ino| match closed.remove(ino) {
+                    Some(told) => {
+                        told.open = false;
+                        false
+                    }
+                    None => true,
+                });
+            }
+        }
+        (self.opens, self.closes) = (opens, closes);
     }
 
     /// The server does not take a message of promises now: it is to be sent once more, the same.
@@ -213,7 +251,7 @@ impl Session {
         let concerns = match behind {
             Behind::Nothing => false,
             Behind::All => true,
-            Behind::Inode(ino) => promises.about.contains_key(&ino),
+            Behind::Inode(ino) => promises.dirs.contains_key(&ino) || promises.inodes.contains_key(&ino),
         };
         concerns && promises.waiting.front().is_some_and(|waiting| waiting.seq <= upto)
     }
@@ -235,9 +273,9 @@ impl Session {
         self.promises.stuck = None;
     }
 
-    /// Whether something about an inode is promised, and not answered.
+    /// Whether the making or writing of an inode is promised, and not answered.
     pub(super) fn is_promised(&self, ino: Ino) -> bool {
-        self.promises.about.contains_key(&ino)
+        self.promises.unclosed.contains_key(&ino)
     }
 
     /// What is kept of the results of promises. A refused one is lost.
@@ -272,12 +310,22 @@ pub(super) fn makes(op: &Op) -> bool {
 /// Of the promises in a message that was answered: inodes on which the lease is not what the client believes to have, with
 /// what it has, and those that were refused.
 pub(crate) fn disappointed(request: &Request, answer: &Answer) -> Vec<(Ino, LeaseMode)> {
-    let (Call::Ahead { told, .. }, Answer::Ahead(results)) = (&request.call, answer) else {
+    let (Call::Ahead { ops, told }, Answer::Ahead(results)) = (&request.call, answer) else {
         return Vec::new();
     };
-    let weaker = |(told, result): (&Foretold, &Result<(Position, LeaseMode), Failure>)| {
+    type Told<'a> = (&'a Op, &'a Foretold);
+    let weaker = |((op, told), result): (Told<'_>, &Result<(Position, LeaseMode), Failure>)| {
         let lease = result.as_ref().map_or(LeaseMode::None, |(_, lease)| *lease);
-        (lease < chiton_proto::LeaseMode::Exclusive).then_some((told.ino, lease))
+        (lease < lease_on(op)).then_some((told.ino, lease))
     };
-    told.iter().zip(results).filter_map(weaker).collect()
+    ops.iter().zip(told).zip(results).filter_map(weaker).collect()
+}
+
+/// The lease on its inode with which an operation is promised; of a directory on its names.
+pub(crate) fn lease_on(op: &Op) -> LeaseMode {
+    match op {
+        Op::Make { make: Make::Symlink { .. }, .. } => LeaseMode::Shared,
+        Op::Unlink { .. } => LeaseMode::None,
+        _ => LeaseMode::Exclusive,
+    }
 }

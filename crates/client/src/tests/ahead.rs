@@ -1,21 +1,23 @@
 //! What is answered without a question under a lease on the names of a directory, and what is not: beside a server that is
 //! told nothing.
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::{Body, Make, Op, RenameHow};
+use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow};
 use chiton_proto::{Answer, Call, Foretold, LeaseMode, Query};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
-use chiton_world::sync::Mutex;
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId};
+use chiton_world::sync::{Condvar, Mutex};
 use chiton_world::{RealWorld, SharedWorld, World};
 use tempfile::TempDir;
 
 use crate::data::{BlockIo, DirectBlocks};
 use crate::embedded::Embedded;
 use crate::handler::Handler;
-use crate::{CallError, Client, ClientOptions, OpenFlags, Recalls, Service, Underway};
+use crate::{CallError, Caller, Client, ClientOptions, Lookup, OpenFlags, Recalls, Service, Underway};
 
 /// First of the numbers that are granted.
 const FIRST: u64 = 1 << 40;
@@ -27,6 +29,10 @@ struct Silent {
     inner: Embedded,
     asked: Mutex<Vec<Call>>,
     promised: Mutex<Vec<(Op, Foretold, Ino)>>,
+    /// What is started is not answered.
+    is_slow: Mutex<bool>,
+    changed: Condvar,
+    me: Weak<Silent>,
 }
 
 impl Service for Silent {
@@ -49,7 +55,8 @@ impl Service for Silent {
         true
     }
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
-        self.inner.start(cred, call)
+        let me = self.me.upgrade().expect("alive");
+        Box::new(Slow(me, self.inner.start(cred, call)))
     }
     fn session(&self) -> SessionId {
         self.inner.session()
@@ -72,6 +79,31 @@ impl Service for Silent {
     }
 }
 
+fn name(s: &str) -> Name {
+    Name::try_from(s).expect("a name")
+}
+
+/// An answer that comes when the server is not slow.
+struct Slow(Arc<Silent>, Box<dyn Underway>);
+
+impl Future for Slow {
+    type Output = Result<Answer, CallError>;
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        unreachable!("nobody waits so")
+    }
+}
+
+impl Underway for Slow {
+    fn wait(self: Box<Self>) -> Result<Answer, CallError> {
+        let mut is_slow = self.0.is_slow.lock();
+        while *is_slow {
+            self.0.changed.wait(&mut is_slow);
+        }
+        drop(is_slow);
+        self.1.wait()
+    }
+}
+
 struct Site {
     _dir: TempDir,
     _server: Arc<Server>,
@@ -90,7 +122,14 @@ impl Site {
         Server::format(&data, &owner, &world).expect("formatted");
         let server = Server::start(&data, ServerOptions::default(), world).expect("started");
         let inner = Embedded::begin(&server, "told").expect("a session");
-        let service = Arc::new(Silent { inner, asked: Mutex::default(), promised: Mutex::default() });
+        let service = Arc::new_cyclic(|me| Silent {
+            inner,
+            asked: Mutex::default(),
+            promised: Mutex::default(),
+            is_slow: Mutex::default(),
+            changed: Condvar::new(),
+            me: me.clone(),
+        });
         let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
         let options = ClientOptions { ahead_after: Some(0), ..ClientOptions::default() };
         let client = Client::over(service.clone(), Some(blocks), 1, options);
@@ -102,9 +141,30 @@ impl Site {
     }
 
     fn create(&self, name: &str) -> (Attr, u64) {
+        self.create_in(self.dir, name)
+    }
+
+    fn create_in(&self, dir: Ino, name: &str) -> (Attr, u64) {
         let caller = self.client.caller();
-        let made = self.client.create(&caller, self.dir, name.as_bytes(), Mode(0o640), FLAGS);
+        let made = self.client.create(&caller, dir, name.as_bytes(), Mode(0o640), FLAGS);
         made.map(|(entry, fh)| (entry.attr, fh)).expect("made")
+    }
+
+    /// Carries something out that the client has not heard of.
+    fn inside(&self, op: Op) -> Result<Outcome, CallError> {
+        match self.service.inner.call(&self.client.caller().cred(), Call::Op { op, open: false })? {
+            Answer::Op { outcome, .. } => Ok(outcome),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is called `a` in a directory.
+    fn there(&self, dir: Ino) -> Ino {
+        let call = Call::Query(Query::Lookup { parent: dir, name: name("a") });
+        match self.service.inner.call(&Cred::ROOT, call) {
+            Ok(Answer::Attr { attr, .. }) => attr.ino,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn write(&self, fh: u64, at: u64, bytes: &[u8]) {
@@ -114,10 +174,16 @@ impl Site {
     /// What was promised since it was last asked for, in words.
     fn promised(&self) -> Vec<String> {
         let in_words = |(op, told, dir): (Op, Foretold, Ino)| {
-            assert_eq!(dir, self.dir);
-            let n = told.ino.counter() - FIRST;
+            let n = told.ino.counter().wrapping_sub(FIRST);
+            match op {
+                Op::Make { parent, .. } | Op::Unlink { parent, .. } => assert_eq!(dir, parent),
+                _ => {}
+            }
             match op {
                 Op::Make { name, make: Make::File { .. }, .. } => format!("file {name} {n}"),
+                Op::Make { name, make: Make::Dir, .. } => format!("dir {name} {n}"),
+                Op::Make { name, make: Make::Symlink { .. }, .. } => format!("symlink {name} {n}"),
+                Op::Unlink { name, .. } => format!("unlink {name}"),
                 Op::Write { ino, body: Body::Inline(bytes), size, .. } => {
                     assert_eq!((ino, size), (told.ino, bytes.len() as u64));
                     format!("write {size} {n}")
@@ -191,4 +257,170 @@ fn what_is_large_is_written_by_asking() {
     site.write(fh, 0, &[7; 100_000]);
     assert_eq!(site.client.flush(fh), Err(Refusal::Stale), "the server was told nothing");
     assert_eq!(site.promised(), ["file large 0"]);
+}
+
+#[test]
+fn what_was_made_is_removed_and_made_again_without_a_question() {
+    let site = Site::new();
+    let caller = site.client.caller();
+    let lookup = || site.client.lookup(&caller, site.dir, b"a").expect("known");
+    for n in 0..3 {
+        let (made, fh) = site.create("a");
+        site.write(fh, 0, b"hello");
+        site.client.release(fh).expect("closed");
+        assert!(matches!(lookup(), Lookup::Found { attr, .. } if attr.ino == made.ino));
+        site.client.unlink(&caller, site.dir, b"a").expect("removed");
+        assert!(matches!(lookup(), Lookup::Absent { .. }));
+        assert_eq!(site.promised(), [format!("file a {n}"), format!("write 5 {n}"), "unlink a".to_owned()]);
+    }
+    // What is open goes on.
+    let (_, fh) = site.create("a");
+    site.write(fh, 0, b"hello");
+    site.client.unlink(&caller, site.dir, b"a").expect("removed");
+    assert_eq!(site.client.read(fh, 0, 9).expect("read"), b"hello");
+    assert_eq!(site.promised(), ["file a 3", "unlink a"]);
+    assert_eq!(site.asked(), 0);
+    assert_eq!(site.client.unlink(&caller, site.dir, b"a"), Err(Refusal::NotFound), "the server says so");
+}
+
+/// Something in a directory that was there before, and whether it is removed without a question.
+#[test]
+fn what_was_there_is_removed_without_a_question_if_nothing_else_is_to_be_known() {
+    type Before = fn(&Site, Ino);
+    let nothing: Before = |_, _| {};
+    let cases: [(&str, bool, Before); 5] = [
+        ("a file", true, nothing),
+        ("a file with another name", false, |site, dir| {
+            let answer = site.inside(Op::Link { ino: site.there(dir), parent: Ino::ROOT, name: name("b") });
+            assert!(answer.is_ok());
+        }),
+        ("a file that is recalled", false, |site, dir| {
+            site.client.list("there").expect("listed");
+            site.client.core.recall(site.there(dir), LeaseMode::Shared);
+        }),
+        ("a file of a directory that is recalled", false, |site, dir| {
+            site.client.list("there").expect("listed");
+            site.client.core.ahead.changed_asking(dir);
+            let _ = site.client.mkdir(&site.client.caller(), dir, b"first", Mode(0o755)).expect("made");
+            site.client.core.recall(dir, LeaseMode::Shared);
+        }),
+        ("while something is moved", false, |site, dir| {
+            let (from_name, to_name) = (name("x"), name("y"));
+            let op = Op::Rename { from: dir, from_name, to: dir, to_name, how: RenameHow::Replace };
+            let overturning = site.client.core.ahead.overturn(&Call::Op { op, open: false });
+            std::mem::forget(overturning);
+        }),
+    ];
+    for (what, without, before) in cases {
+        let site = Site::new();
+        let made = site.inside(Op::Make {
+            parent: Ino::ROOT,
+            name: name("there"),
+            make: Make::Dir,
+            mode: Mode(0o755),
+        });
+        let dir = made.expect("made").attr.expect("made").ino;
+        let make = Make::File { content: b"hello".to_vec() };
+        site.inside(Op::Make { parent: dir, name: name("a"), make, mode: Mode(0o644) }).expect("made");
+        if what != "a file that is recalled" {
+            before(&site, dir);
+            site.client.list("there").expect("listed");
+        } else {
+            before(&site, dir);
+        }
+        site.promised();
+        site.asked();
+        site.client.unlink(&site.client.caller(), dir, b"a").expect("removed");
+        assert_eq!(site.promised(), if without { vec!["unlink a"] } else { vec![] }, "{what}");
+        assert_eq!(site.asked() == 0, without, "{what}");
+    }
+}
+
+#[test]
+fn who_may_not_remove_is_told_so_by_the_server() {
+    let site = Site::new();
+    let caller = site.client.caller();
+    let change = AttrChange { mode: Some(Mode(0o1777)), ..AttrChange::default() };
+    site.client.setattr(&caller, site.dir, change, None).expect("changed");
+    site.client.list("dir").expect("listed");
+    let (_, fh) = site.create("a");
+    site.client.release(fh).expect("closed");
+    let stranger = Caller { uid: 12_345, gid: 12_345, groups: caller.groups };
+    let made = site.client.mknod(&stranger, site.dir, b"theirs", Kind::File, Mode(0o644), 0).expect("made");
+    assert_eq!((made.attr.uid, made.attr.gid), (12_345, 12_345));
+    assert_eq!(site.promised(), ["file a 0", "file theirs 1"]);
+    site.asked();
+    let removed = site.client.unlink(&stranger, site.dir, b"a");
+    assert_eq!(
+        (removed, site.asked()),
+        (Err(Refusal::NotFound), 1),
+        "asked, and the server was told nothing"
+    );
+    site.client.unlink(&stranger, site.dir, b"theirs").expect("removed");
+    assert_eq!(site.promised(), ["unlink theirs"]);
+}
+
+#[test]
+fn a_tree_is_unpacked_all_the_way_down_without_a_question() {
+    let site = Site::new();
+    let caller = site.client.caller();
+    let mut dir = site.dir;
+    for depth in 0..4u64 {
+        let made = site.client.mkdir(&caller, dir, b"down", Mode(0o750)).expect("made").attr;
+        assert_eq!((made.kind, made.nlink, made.size, made.parent), (Kind::Dir, 2, 0, dir));
+        assert_eq!((made.mode, made.uid), (Mode(0o750), caller.uid));
+        dir = made.ino;
+        let link = site.client.symlink(&caller, dir, b"link", b"to/where").expect("made").attr;
+        assert_eq!((link.kind, link.mode, link.size, link.parent), (Kind::Symlink, Mode(0o777), 8, dir));
+        let (_, fh) = site.create_in(dir, "file");
+        site.write(fh, 0, b"hello");
+        site.client.release(fh).expect("closed");
+        site.client.unlink(&caller, dir, b"link").expect("removed");
+        let n = depth * 3;
+        let told = [
+            format!("dir down {n}"),
+            format!("symlink link {}", n + 1),
+            format!("file file {}", n + 2),
+            format!("write 5 {}", n + 2),
+            "unlink link".to_owned(),
+        ];
+        assert_eq!(site.promised(), told);
+        assert_eq!(site.asked(), 0);
+    }
+    let odd = site.client.mkdir(&caller, dir, b"odd", Mode(0o2750)).map(drop);
+    assert_eq!(
+        (odd, site.asked()),
+        (Err(Refusal::Stale), 1),
+        "whether a group's bit stays is the server's matter"
+    );
+    assert_eq!(site.client.symlink(&caller, dir, b"empty", b"").map(drop), Err(Refusal::Stale));
+    let long = site.client.symlink(&caller, dir, b"long", &[b'x'; 5_000]).map(drop);
+    assert_eq!((long, site.asked()), (Err(Refusal::Stale), 2), "the server says why not");
+    assert_eq!(site.promised(), [""; 0]);
+}
+
+#[test]
+fn an_operation_of_which_nobody_waits_to_hear_keeps_nobody_from_working_ahead_for_long() {
+    let site = Site::new();
+    let (_, fh) = site.create("a");
+    site.client.release(fh).expect("closed");
+    site.promised();
+    let (from_name, to_name) = (name("x"), name("y"));
+    let op = Op::Rename { from: site.dir, from_name, to: site.dir, to_name, how: RenameHow::Replace };
+    *site.service.is_slow.lock() = true;
+    drop(site.client.service().start(&Cred::ROOT, Call::Op { op, open: false }));
+    let make = |n: u64| {
+        let (caller, name) = (site.client.caller(), format!("f{n}"));
+        let made = site.client.mknod(&caller, site.dir, name.as_bytes(), Kind::File, Mode(0o644), 0);
+        assert!(made.is_ok());
+        site.promised().len()
+    };
+    assert_eq!(make(0), 0, "it may still be carried out");
+    *site.service.is_slow.lock() = false;
+    site.service.changed.notify_all();
+    let mut n = 1;
+    while make(n) == 0 {
+        std::thread::yield_now();
+        n += 1;
+    }
 }

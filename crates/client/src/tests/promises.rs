@@ -164,3 +164,49 @@ fn what_is_not_made_yet_is_not_closed() {
     assert_eq!(closes.call, Call::Closed { inos: vec![Ino(101)] });
     assert_eq!(session.closes_waiting(), 1);
 }
+
+#[test]
+fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
+    let mut session = new();
+    (1..=3).for_each(|n| promise(&mut session, n, true));
+    [101, 102].into_iter().for_each(|ino| session.closed(Ino(ino)));
+    let opened = |request: &Request| match &request.call {
+        Call::Ahead { told, .. } => told.iter().map(|told| told.open).collect::<Vec<_>>(),
+        call => panic!("{call:?}"),
+    };
+    let first = sent(&mut session);
+    assert_eq!((opened(&first), session.closes_waiting()), (vec![false, false, true], 0));
+    // Sent once more it is as it was.
+    session.closed(Ino(103));
+    session.put_back(&first, Refusal::NoSpace);
+    assert_eq!((sent(&mut session), session.closes_waiting()), (first.clone(), 1));
+    session.answered(&first, &reply(&first, &[Some(10), Some(11), Some(12)], 0));
+    // A removal does not hold the close back that is to come before it.
+    let unlink = Op::Unlink { parent: DIR, name: Name::try_from("f3").expect("a name") };
+    session.promise(&Cred::ROOT, unlink, Foretold { ino: Ino(103), ..Foretold::default() }, DIR, NOW);
+    let closes = session.take_closes().expect("it is made");
+    assert_eq!(closes.call, Call::Closed { inos: vec![Ino(103)] });
+}
+
+#[test]
+fn only_what_is_made_is_opened_when_it_is_sent_again() {
+    let mut session = new();
+    promise(&mut session, 1, true);
+    let body = chiton_namespace::Body::Inline(b"hello".to_vec());
+    let write = Op::Write { ino: Ino(101), body, size: 5, mtime: Time(9), kill_setid: false };
+    let told = Foretold { ino: Ino(101), time: Time(1), open: false };
+    session.promise(&Cred::ROOT, write, told, DIR, NOW);
+    let request = sent(&mut session);
+    let opens = |session: &mut Session, boot| -> Vec<bool> {
+        let resends = session.resume(boot, Position(0));
+        let open = |call: &Call| match call {
+            Call::Ahead { told, .. } => told.iter().map(|told| told.open).collect(),
+            Call::Op { open, .. } => vec![*open],
+            call => panic!("{call:?}"),
+        };
+        resends.iter().flat_map(|resend| open(&resend.request.call)).collect()
+    };
+    assert_eq!(opens(&mut session, 1), [true, false]);
+    session.answered(&request, &reply(&request, &[Some(10), Some(11)], 0));
+    assert_eq!(opens(&mut session, 2), [true, false]);
+}

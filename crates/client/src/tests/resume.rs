@@ -189,6 +189,7 @@ fn closes_wait_for_company_and_opens_are_declared_again() {
 fn recalls_reach_the_handler_before_they_are_acknowledged() {
     struct Log(Mutex<Vec<(Ino, LeaseMode)>>);
     impl Handler for Log {
+        fn stop_ahead(&self, _: Ino) {}
         fn weaken(&self, _: Ino, _: LeaseMode) {}
 
         fn recall(&self, ino: Ino, keep: LeaseMode) {

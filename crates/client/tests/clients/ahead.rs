@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
-use chiton_types::{Ino, Mode, Refusal};
+use chiton_types::{Ino, Kind, Mode, Refusal};
 
 use crate::site::Site;
 
@@ -95,6 +95,134 @@ fn what_was_written_and_closed_is_there_for_whoever_looks() {
         assert_eq!((content("f0"), content("f7")), (b"f0".to_vec(), b"f7 and more".to_vec()));
     }
     assert!(count(&other, "ahead") >= 40, "the lease was used in each");
+}
+
+/// A tree that one client unpacks: what is in it, in the order in which it is made. Some of it is removed again.
+fn unpack(client: &Client, root: Ino, dirs: usize) -> BTreeMap<String, Option<Vec<u8>>> {
+    let caller = client.caller();
+    let mut there = BTreeMap::new();
+    let (mut dir, mut path) = (root, String::new());
+    for n in 0..dirs {
+        if n % 5 == 0 {
+            (dir, path) = (root, String::new());
+        }
+        dir = client.mkdir(&caller, dir, format!("d{n}").as_bytes(), Mode(0o755)).expect("made").attr.ino;
+        path = format!("{path}/d{n}");
+        there.insert(path.clone(), None);
+        for n in 0..6 {
+            let (name, content) = (format!("f{n}"), format!("{path} {n}").into_bytes());
+            write(client, dir, &name, &content);
+            there.insert(format!("{path}/{name}"), Some(content));
+        }
+        client.symlink(&caller, dir, b"link", b"f0").expect("made");
+        there.insert(format!("{path}/link"), Some(b"f0".to_vec()));
+        for name in ["f5", "link"].iter().take(n % 3) {
+            client.unlink(&caller, dir, name.as_bytes()).expect("removed");
+            there.remove(&format!("{path}/{name}"));
+        }
+    }
+    there
+}
+
+/// All that is below a directory, as one finds it who looks.
+fn look(client: &Client, root: &str) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut there = BTreeMap::new();
+    let mut todo = vec![String::new()];
+    while let Some(path) = todo.pop() {
+        for entry in client.list(format!("{root}{path}")).expect("listed") {
+            let below = format!("{path}/{}", entry.name);
+            let what = match entry.kind {
+                Kind::Dir => {
+                    todo.push(below.clone());
+                    None
+                }
+                Kind::Symlink => Some(client.readlink(entry.ino).expect("read")),
+                _ => Some(client.read_file(format!("{root}{below}")).expect("read")),
+            };
+            there.insert(below, what);
+        }
+    }
+    there
+}
+
+#[test]
+fn a_tree_is_unpacked_in_batches_and_there_for_whoever_looks() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    for n in 0..6 {
+        let root = format!("/tree{n}");
+        let ino = client.mkdir_all(&root).expect("made").ino;
+        let there = unpack(&client, ino, 20);
+        // From below, or from above.
+        if n % 2 == 0 {
+            let last = there.iter().rfind(|(_, content)| content.is_some()).expect("there is one");
+            if let Ok(attr) = other.lstat(format!("{root}{}", last.0)) {
+                assert_eq!(attr.size, last.1.as_ref().map_or(0, |content| content.len() as u64));
+            } else {
+                panic!("{} is not there", last.0);
+            }
+        }
+        assert_eq!(look(&other, &root), there);
+        assert_eq!(look(&client, &root), there);
+    }
+    assert!(count(&other, "make_dir") >= 120 && count(&other, "make_symlink") == 120);
+    assert!(
+        count(&other, "ahead") > 0 && count(&other, "lease_names") < 60,
+        "what is made below needs no question"
+    );
+}
+
+#[test]
+fn a_directory_that_was_emptied_can_be_removed_by_others_and_one_that_was_filled_cannot() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    let (caller, theirs) = (client.caller(), other.caller());
+    for n in 0..30 {
+        let dir = client.mkdir_all(format!("/dir{n}")).expect("made").ino;
+        // Told nothing, by handle, as a kernel asks that knows the directory.
+        write(&client, dir, "first", b"");
+        let sub = client.mkdir(&caller, dir, b"sub", Mode(0o755)).expect("made").attr.ino;
+        other.list(format!("/dir{n}")).expect("listed");
+        for n in 0..4 {
+            write(&client, sub, &format!("f{n}"), b"hello");
+        }
+        let removed = other.rmdir(&theirs, dir, b"sub");
+        assert_eq!(removed, Err(Refusal::NotEmpty));
+        for n in 0..4 {
+            client.unlink(&caller, sub, format!("f{n}").as_bytes()).expect("removed");
+        }
+        if n % 2 == 0 {
+            other.rmdir(&theirs, dir, b"sub").expect("empty");
+        } else {
+            other.mkdir(&theirs, dir, b"new", Mode(0o755)).expect("made");
+            let how = chiton_namespace::RenameHow::Replace;
+            other.rename(&theirs, dir, b"new", dir, b"sub", how).expect("empty");
+        }
+    }
+}
+
+#[test]
+fn of_a_tree_that_was_unpacked_a_prefix_survives_the_crash_of_both() {
+    let site = Site::new();
+    let client = site.connected();
+    let [before, after] = ["/before", "/after"].map(|root| client.mkdir_all(root).expect("made").ino);
+    let synced = unpack(&client, before, 20);
+    client.sync().expect("durable");
+    let there = unpack(&client, after, 40);
+    client.abandon();
+    site.kill();
+    site.start();
+    let client = site.connected();
+    assert_eq!(look(&client, "/before"), synced);
+    for (path, content) in look(&client, "/after") {
+        // What was removed again may be there: it was made before.
+        let is_removed = ["/f5", "/link"].iter().any(|end| path.ends_with(end));
+        assert!(is_removed || there.contains_key(&path), "{path}");
+        if let Some(Some(told)) = there.get(&path) {
+            let content = content.expect("a file");
+            assert!(content == *told || content.is_empty(), "{path}");
+        }
+    }
 }
 
 #[test]

@@ -24,12 +24,12 @@ use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, acc
 use crate::engine::counters::kind_of_op;
 use crate::engine::driver::Asked;
 use crate::engine::parked::{Task, Wait};
-use crate::engine::sessions::Slot;
+use crate::engine::sessions::{Session, Slot};
 use crate::engine::{Engine, Health, Moment, Stop};
 
 /// Most numbers that are granted at a time.
 const NUMBERS_MAX: u32 = 16_384;
-/// Most ranges of numbers that a session may have left: the oldest are forgotten.
+/// Most ranges of numbers that a session may have left: who lets more lie is given no more names.
 const RANGES_MAX: usize = 1_024;
 
 /// So far may a time that a client has told lie ahead of the server's clock.
@@ -83,9 +83,6 @@ pub(crate) struct Numbers(Vec<(Ino, Ino)>);
 
 impl Numbers {
     fn grant(&mut self, first: Ino, end: Ino) {
-        if self.0.len() >= RANGES_MAX {
-            self.0.remove(0);
-        }
         self.0.push((first, end));
     }
 
@@ -124,7 +121,7 @@ impl Engine {
         if !self.may_work_ahead(dir, session, cred, m)? {
             return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
         }
-        let count = u64::from(numbers.clamp(1, NUMBERS_MAX));
+        let count = u64::from(numbers.min(NUMBERS_MAX));
         // Looked at first, and taken when all is decided.
         if let Err(position) = self.inodes.offer(dir.shard(), m.durable) {
             return Err(Stop::Wait(Wait::Durable(position)));
@@ -138,7 +135,9 @@ impl Engine {
             self.reserve(dir.shard(), counter_end);
         }
         if let Some(session) = self.sessions.get_mut(session) {
-            session.numbers.grant(first, end);
+            if first < end {
+                session.numbers.grant(first, end);
+            }
             session.clock.tell(m.now, m.mono);
         }
         self.leases.limit(m.mono);
@@ -154,7 +153,8 @@ impl Engine {
         m: &Moment,
     ) -> Result<bool, Stop> {
         // Who dies with the server needs no numbers.
-        let lives_on = self.sessions.get(session).is_some_and(|session| !session.volatile);
+        let may_live = |session: &Session| !session.volatile && session.numbers.0.len() < RANGES_MAX;
+        let lives_on = self.sessions.get(session).is_some_and(may_live);
         if !lives_on || self.is_realm() || !self.resends.is_empty() || m.health != Health::Good {
             return Ok(false);
         }
@@ -225,7 +225,7 @@ impl Engine {
             // Of one whose times are not what it was told the client must not believe what it knows.
             let is_made = matches!(op, Op::Make { .. });
             let is_other = is_made && outcome.attr.is_some_and(|attr| attr.btime != told.time);
-            let lease = if is_other { LeaseMode::None } else { self.leases.mode(told.ino, slot) };
+            let lease = if is_other { LeaseMode::None } else { self.lease_told(op, told.ino, slot) };
             Ok((position, lease))
         };
         Ok(Answer::Ahead(results.zip(told).zip(ops).map(with_lease).collect()))
@@ -239,7 +239,7 @@ impl Engine {
         let latest = Time(m.now.0.saturating_add(nanos(SKEW)));
         let latest = known.map_or(latest, |(_, may_show)| latest.max(may_show));
         let earliest = match (asked.told, asked.op) {
-            (Some(_), Op::Make { parent, .. }) => {
+            (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) => {
                 // The lease of what is said again ended with the connection; after a restart nobody knows of it.
                 let leased = self.leases.names_since(*parent, asked.slot).filter(|_| asked.again.is_none());
                 leased.or(known.map(|(first, _)| first))
@@ -247,6 +247,15 @@ impl Engine {
             _ => None,
         };
         claimed.max(earliest.unwrap_or(claimed)).min(latest)
+    }
+
+    /// The lease on what an operation was about; of a new directory on its names.
+    fn lease_told(&self, op: &Op, ino: Ino, slot: Slot) -> LeaseMode {
+        match op {
+            Op::Make { make: Make::Dir, .. } if self.leases.holds_names(ino, slot) => LeaseMode::Exclusive,
+            Op::Make { make: Make::Dir, .. } => self.leases.mode(ino, slot).min(LeaseMode::Shared),
+            _ => self.leases.mode(ino, slot),
+        }
     }
 
     /// The number that the caller of an operation was told, if it may be used.
@@ -267,9 +276,13 @@ impl Engine {
     }
 }
 
-/// What may be told afterwards: new files, and the content of small ones. (Whoever makes files looks after theirs.)
+/// What may be told afterwards: names that come and go, and the content of small files.
 fn may_be_told(op: &Op) -> bool {
-    matches!(op, Op::Make { make: Make::File { .. }, .. } | Op::Write { body: Body::Inline(_), .. })
+    match op {
+        Op::Make { make, .. } => !matches!(make, Make::Node { .. }),
+        Op::Unlink { .. } | Op::Write { body: Body::Inline(_), .. } => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -308,9 +321,5 @@ mod tests {
         assert!(!numbers.has(ino(10)) && !numbers.has(ino(12)) && numbers.has(ino(13)));
         numbers.take(ino(40));
         assert!(!numbers.has(ino(40)) && numbers.has(ino(13)));
-        for n in 0..2 * RANGES_MAX as u64 {
-            numbers.grant(ino(100 + n), ino(101 + n));
-        }
-        assert_eq!(numbers.0.len(), RANGES_MAX);
     }
 }

@@ -7,7 +7,7 @@
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_namespace::{Body, Context, Event, Make, Op, Outcome, Planned};
 use chiton_proto::{Again, Failure, Foretold, LeaseMode};
-use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
+use chiton_types::{Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use smallvec::SmallVec;
 
 use crate::engine::parked::Wait;
@@ -248,6 +248,14 @@ impl Engine {
                 busy.push(dir);
             }
         }
+        if let Some((parent, name)) = victim_of(asked.op).filter(|_| self.leases.has_names()) {
+            // Whether it is empty knows who holds its names.
+            match self.ns.lookup(&Cred::ROOT, parent, name) {
+                Ok(Some(ino)) if self.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
+                Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                _ => {}
+            }
+        }
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
@@ -354,6 +362,10 @@ impl Engine {
             }
             (Some(attr), Op::Make { make: Make::Dir, .. }) => {
                 self.leases.born(attr.ino, asked.slot);
+                if asked.told.is_some() && asked.again.is_none() {
+                    // Things are made in it already.
+                    self.leases.born_with_names(attr.ino, asked.slot, attr.btime);
+                }
                 self.lease_in_passing(attr, asked.slot, m)
             }
             (Some(attr), _) => self.lease_in_passing(attr, asked.slot, m),
@@ -499,6 +511,15 @@ fn dirs_of(op: &Op) -> [Option<Ino>; 2] {
         | Op::SetXattr { .. }
         | Op::RemoveXattr { .. }
         | Op::Reclaim { .. } => [None, None],
+    }
+}
+
+/// The name of a directory that goes if it is empty.
+fn victim_of(op: &Op) -> Option<(Ino, &Name)> {
+    match op {
+        Op::Rmdir { parent, name } => Some((*parent, name)),
+        Op::Rename { to, to_name, .. } => Some((*to, to_name)),
+        _ => None,
     }
 }
 

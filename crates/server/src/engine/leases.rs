@@ -427,6 +427,25 @@ impl Leases {
         }
     }
 
+    /// A session that can be asked for leases has made a directory at `since`, and things in it: it holds its names. Nobody
+    /// else can have heard of it yet.
+    pub(crate) fn born_with_names(&mut self, dir: Ino, slot: Slot, since: Time) {
+        if !self.live.contains(&slot) {
+            return;
+        }
+        if self.universal != Some(slot) {
+            self.set(dir, slot, LeaseMode::Shared);
+            self.order.push_back((dir, slot));
+        }
+        self.names.insert(dir, Named { slot, since });
+    }
+
+    /// Whether anybody holds the names of any directory.
+    #[inline]
+    pub(crate) fn has_names(&self) -> bool {
+        !self.names.is_empty()
+    }
+
     /// Gives a session the names of a directory, if nobody else holds anything on it, or wants to.
     pub(crate) fn grant_names(&mut self, dir: Ino, slot: Slot, (now, mono): (Time, Duration)) -> bool {
         let is_wanted = self.waiting.contains_key(&dir)
@@ -496,6 +515,17 @@ impl Leases {
             self.order.retain(|(ino, slot)| {
                 table.get(ino).is_some_and(|holds| holds.iter().any(|h| h.slot == *slot))
             });
+        }
+        let names_excess = self.names.len().saturating_sub(self.entries_max + self.recalls.len());
+        if names_excess > 0 {
+            // In the order in which they were made, more or less.
+            let dirs: Vec<(Ino, Slot)> = self
+                .names
+                .iter()
+                .take(self.recalls.len() + names_excess)
+                .map(|(dir, holder)| (*dir, holder.slot))
+                .collect();
+            dirs.into_iter().for_each(|(dir, slot)| self.send(dir, slot, LeaseMode::Shared, mono));
         }
         let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
         while excess > 0 {

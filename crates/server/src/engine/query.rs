@@ -64,6 +64,10 @@ impl Engine {
 
     fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
         self.see_names(attr.ino, slot, m)?;
+        if attr.kind != Kind::Dir && attr.nlink == 1 {
+            // Its only name may be gone.
+            self.see_names(attr.parent, slot, m)?;
+        }
         let lease = self.lease_in_passing(&attr, slot, m);
         self.leases.limit(m.mono);
         Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::exactly_once::{Client, never_answered, serve};
 use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
 use chiton_namespace::{Body, Make, Op};
-use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode};
-use chiton_types::{Attr, Ino, Position, Refusal, Time};
+use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query};
+use chiton_types::{Attr, Ino, Kind, Position, Refusal, Time};
 
 /// When a client wrote, by its own clock.
 const WRITTEN: Time = Time(1_900_000_000_000_000_000);
@@ -91,14 +91,15 @@ fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest
         (file(dir, "c"), from),
         (file(dir, "c"), end),
         (file(dir, "c"), Ino(7)),
-        (make(dir, "c", Make::Dir), n(from, 3)),
-        (unlink(dir, "a"), n(from, 3)),
+        (make(dir, "c", Make::Node { kind: Kind::Fifo, rdev: 0 }), n(from, 3)),
+        (unlink(dir, "nothing"), n(from, 3)),
         (file(Ino::ROOT, "c"), n(from, 3)),
         (file(dir, "c"), n(from, 5)),
         (file(dir, "e"), n(from, 4)),
     ];
     let no = Some(Refusal::NotPermitted);
-    let expect = [Some(Refusal::Exists), no, no, no, no, no, no, None, no];
+    let none = Some(Refusal::NotFound);
+    let expect = [Some(Refusal::Exists), no, no, no, no, none, no, None, no];
     assert_eq!(refusals(tell(&c, 5, None, wrong)), expect);
     // Content of what was made so, and of nothing that is not there.
     let content = |ino: Ino| (write(ino, b"hello"), ino);
@@ -207,5 +208,36 @@ fn times_that_cannot_have_been_told_are_moved_to_the_nearest_that_can() {
         let made = c2.lookup(dir, name).0.expect("there");
         assert!(made.btime.0 <= world().now().0 + slack, "{name}: {made:?}");
     }
+    server.shutdown().expect("ends");
+}
+
+#[test]
+fn who_has_made_a_directory_holds_its_names_and_who_looks_at_what_has_one_there_waits() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let address = serve(&server, tmp.path());
+    let (c, other) = (Client::new(&address), Client::new(&address));
+    let (recalls, _theirs) = (c.recalls(&address), other.recalls(&address));
+    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
+    let (leased, _, (from, _)) = lease(&c, dir);
+    assert!(leased);
+    let n = |n: u64| Ino(from.0 + n);
+    let link = make(n(0), "link", Make::Symlink { target: b"to".to_vec() });
+    let told = vec![(make(dir, "sub", Make::Dir), n(0)), (file(n(0), "f"), n(1)), (link, n(2))];
+    let results = tell(&c, 2, None, told).expect("told");
+    let leases: Vec<LeaseMode> = results.into_iter().map(|result| result.expect("made").1).collect();
+    assert_eq!(leases[..2], [LeaseMode::Exclusive; 2]);
+    assert!(leases[2] >= LeaseMode::Shared);
+    // The other knows the file by its number only: whoever removed it by himself says so first.
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| other.query(Query::GetAttr { ino: n(1) }));
+        let recall = recalls.next().expect("asked");
+        assert_eq!((recall.ino, recall.keep), (n(0), LeaseMode::Shared));
+        assert_eq!(refusals(tell(&c, 5, None, vec![(unlink(n(0), "f"), n(1))])), [None]);
+        recalls.done(chiton_proto::RecallDone { id: recall.id }).expect("said");
+        assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Stale)));
+    });
+    assert_eq!(other.list(n(0), false).len(), 1);
     server.shutdown().expect("ends");
 }

@@ -92,11 +92,15 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
                 let mut knows = false;
                 for &n in of_life.iter().rev() {
                     calls[n].life_ended = Some(at);
-                    // What changes something, and is not a file that is made, comes to the server after all before it.
-                    knows |= calls[n].answered().is_some() && goes_to_the_server(calls[n].action);
-                    let is_made = matches!(calls[n].ended, Some((_, Answer::Attr(_))));
-                    let makes = matches!(calls[n].action, Action::Create { .. });
-                    calls[n].may_be_lost = !knows && makes && is_made;
+                    // What changes something, and cannot be answered ahead, comes to the server after all before it.
+                    let is_answered = calls[n].answered().is_some();
+                    knows |= is_answered && goes_to_the_server(calls[n].action);
+                    let may_be_ahead = match (calls[n].action, calls[n].ended) {
+                        (Action::Create { .. }, Some((_, answer))) => matches!(answer, Answer::Attr(_)),
+                        (Action::Unlink { .. }, Some((_, answer))) => *answer == Answer::Done,
+                        _ => false,
+                    };
+                    calls[n].may_be_lost = !knows && is_answered && may_be_ahead;
                 }
             }
             _ => {}
@@ -109,10 +113,7 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
 fn goes_to_the_server(action: &Action) -> bool {
     matches!(
         action,
-        Action::Mkdir { .. }
-            | Action::Symlink { .. }
-            | Action::Link { .. }
-            | Action::Unlink { .. }
+        Action::Link { .. }
             | Action::Rmdir { .. }
             | Action::Rename { .. }
             | Action::Exchange { .. }

@@ -88,6 +88,15 @@ fn what_the_dead_were_answered_may_go_with_the_server_unless_it_was_durable() {
 }
 
 #[test]
+fn what_the_dead_may_have_removed_by_themselves_may_be_there_still_unless_the_server_knew() {
+    check("* B+y A-y A† B?y", true);
+    check("* B+y A-y A† B!y", true);
+    check("* B+y A-y B?y B!y A† B?y", false);
+    check("* B+y A-y As A† B?y", false);
+    check("* B+y A-y B?y", false);
+}
+
+#[test]
 fn what_comes_after_a_loss_is_judged_again() {
     check("* A+x A† † * B+y C?y C!x", true);
     check("* A+x A† † * B+y C?y C?x", true);
