@@ -3,6 +3,7 @@
 //! Swarm: each run draws which operations and which faults it knows at all, and how often, so that rare ones also
 //! meet in great numbers (Groce et al. 2012).
 
+mod company;
 mod jobs;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use chiton_types::Time;
 use crate::history::{Action, Handle};
 use crate::random::Random;
 
+pub(crate) use company::at_home;
 pub use jobs::{Job, MARK, Role, is_content_of_mark};
 
 /// In place of the directory that only one life of a client uses.
@@ -222,6 +224,7 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     let span = Duration::from_micros(pause_us * (steps / clients_count) as u64 / 2);
     let faults = draw_faults(&mut random, &mut setup, clients_count, span);
     let mut plan = Plan { seed, setup, clients, faults };
+    company::add(&mut plan);
     jobs::add(&mut plan, steps);
     plan
 }

@@ -15,7 +15,7 @@ use crate::history::{Action, Answer, ClientId, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
 use crate::perform::{Handles, perform};
-use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS};
+use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS, at_home};
 use crate::turns::turns;
 
 /// Before each of so many steps at which a file is made where others make files, the directory is listed.
@@ -118,7 +118,12 @@ impl Cluster {
     }
 
     /// The action with what others have of their own now; `None` if they have nothing.
-    fn at_others(&self, mut action: Action) -> Option<Action> {
+    fn at_others(&self, action: Action) -> Option<Action> {
+        let mut action = at_home(action, |client| {
+            let program = self.clients.get(client)?;
+            let last = program.roots.load(SeqCst).checked_sub(1)?;
+            Some(format!("{OWN}{}-{last}", program.id.0))
+        })?;
         match &mut action {
             Action::Follow { client, marks } => {
                 *marks = self.clients[*client].marks();
