@@ -369,6 +369,54 @@ mod tests {
     }
 
     #[test]
+    fn only_weak_cells_say_when_a_running_job_is_merged() {
+        let mut accepted = 0;
+        for consistency in ["invisible", "weak", "strong"] {
+            for durability in ["none", "local", "global"] {
+                let cell = format!("consistency: {consistency}\ndurability: {durability}\n");
+                for (key, value, off) in [
+                    ("sync_interval", "5s", "0"),
+                    ("sync_updates", "7", "0"),
+                    ("sync_when_idle", "true", "false"),
+                ] {
+                    let about = format!("{cell}{key}");
+                    // What says that it is not merged by itself says nothing.
+                    assert!(resolve(&format!("{cell}{key}: {off}"), &Policy::default()).is_ok(), "{about}");
+                    match resolve(&format!("{cell}{key}: {value}"), &Policy::default()) {
+                        Ok(policy) => {
+                            assert_eq!(consistency, "weak", "{about}");
+                            let set =
+                                (policy.sync_interval.is_some(), policy.sync_updates, policy.sync_when_idle);
+                            let expect = match key {
+                                "sync_interval" => (true, None, false),
+                                "sync_updates" => (false, Some(7), false),
+                                _ => (false, None, true),
+                            };
+                            assert_eq!(set, expect, "{about}");
+                            accepted += 1;
+                        }
+                        Err(fault) => {
+                            assert_ne!(consistency, "weak", "{about}: {fault}");
+                            assert!(fault.reason.contains(key), "{about}: {fault}");
+                            // What is said to make sense does.
+                            let nearest = fault.nearest.expect(&about);
+                            resolve(&format!("{nearest}\n{key}: {value}"), &Policy::default()).expect(&about);
+                        }
+                    }
+                    // Nor is it inherited by a cell in which it means nothing.
+                    let parent = resolve(
+                        "consistency: weak\ndurability: local\nsync_interval: 1s",
+                        &Policy::default(),
+                    );
+                    let child = resolve(&cell, &parent.expect("a weak policy")).expect(&about);
+                    assert_eq!(child.sync_interval.is_some(), consistency == "weak", "{about}");
+                }
+            }
+        }
+        assert_eq!(accepted, 9);
+    }
+
+    #[test]
     fn what_yaml_can_do_beyond_a_flat_list_is_refused() {
         for (text, reason) in [
             ("a: &x [*x]", "no "),
