@@ -314,7 +314,7 @@ impl Namespace {
         if let Some(image) = self.dirt.images.get(id, &key) {
             rows = image.map(|value| (key, value.to_vec())).into_iter().collect();
         }
-        rows.retain(|(key, value)| !is_of_others(key, value, map));
+        rows.retain(|(key, value)| !is_of_others(key, value, map) && !self.names_unknown(key, value, id));
         rows
     }
 
@@ -326,8 +326,16 @@ impl Namespace {
                 None => all.remove(key),
             };
         }
-        all.retain(|key, value| !is_of_others(key, value, map));
+        all.retain(|key, value| !is_of_others(key, value, map) && !self.names_unknown(key, value, id));
         all.into_iter().collect()
+    }
+
+    /// Whether a name stands for an inode that others made: a merge put it aside, which made the name the decoupling's own.
+    fn names_unknown(&self, key: &[u8], value: &[u8], id: u32) -> bool {
+        key.first() == Some(&b'E')
+            && Take::new(value)
+                .u64()
+                .is_ok_and(|ino| matches!(self.dirt.images.get(id, &row::inode_key(Ino(ino))), Some(None)))
     }
 }
 

@@ -35,3 +35,4 @@ pub mod tree;
 pub mod checkers;
 
 pub mod ace;
+pub mod mix;

@@ -1,0 +1,137 @@
+//! Several change one subtree at once: a job that has decoupled it, branches of it, and others who act on what everybody
+//! sees. What is merged, whatever dies meanwhile, is judged by a rule for each entry.
+//!
+//! ```text
+//!   seed ─▶ case: who does what, who merges, which write is the last of whom ─▶ stage: a server, clients, their disks
+//!             ▲                                                                   │ trees before and after each merge
+//!             └── made shorter while it still fails ◀── wrong ◀── judge ◀─────────┘
+//! ```
+//!
+//! Invariants:
+//! - Nobody does anything while a merge is under way, but for the machines that die: so both sides are known.
+//! - The judge knows no events, positions or rows: only trees, and who touched which entry.
+
+mod acts;
+mod case;
+mod driver;
+mod judge;
+mod merges;
+mod side;
+mod stage;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_world::sync::Mutex;
+
+use crate::net;
+use crate::record::Recorder;
+use crate::turns::{Party, Stuck, Turns};
+
+pub use case::{Arm, Case, Deed, OfDisk, SideSetup, Step, Victim, Who};
+use driver::Driver;
+use stage::Stage;
+
+/// Longest case, in simulated time.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// What happened in a case, counted: so that it is seen whether the cases are about anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Merges that were judged.
+    pub merges: u64,
+    /// Of these, those with conflicts.
+    pub contradicted: u64,
+    /// Conflicts.
+    pub conflicts: u64,
+    /// Merges that `abort` stopped.
+    pub stopped: u64,
+    /// Machines that died, while something was merged or recovered.
+    pub deaths: u64,
+    /// Decouplings that a later life went on with.
+    pub recoveries: u64,
+    /// Merges that a later life ended.
+    pub handed_over: u64,
+}
+
+impl std::ops::AddAssign for Met {
+    fn add_assign(&mut self, more: Met) {
+        self.merges += more.merges;
+        self.contradicted += more.contradicted;
+        self.conflicts += more.conflicts;
+        self.stopped += more.stopped;
+        self.deaths += more.deaths;
+        self.recoveries += more.recoveries;
+        self.handed_over += more.handed_over;
+    }
+}
+
+/// What a case gave.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What is wrong.
+    pub wrong: Option<String>,
+    /// What it met.
+    pub met: Met,
+    /// What happened, in lines.
+    pub lines: Vec<(Duration, String)>,
+}
+
+/// Runs a case.
+pub fn run(case: &Case) -> Outcome {
+    let turns = Turns::begin(case.seed);
+    let recorder = Recorder::default();
+    let memory = std::path::Path::new("/dev/shm");
+    let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let scratch = scratch.expect("a temporary directory");
+    let stage = Stage::new(case, &recorder, scratch.path());
+    net::enter(Some(stage.net()));
+    let ended = Arc::new(Mutex::new(None));
+    let (put, on, case) = (ended.clone(), stage.clone(), case.clone());
+    turns.spawn_in(Party::OUTSIDE, "case", move || {
+        let mut driver = Driver::new(on, case);
+        let result = driver.play();
+        *put.lock() = Some((result.err(), driver.met()));
+    });
+    let (wrong, met) = match turns.run(LONGEST, || ended.lock().is_some()) {
+        Ok(()) => ended.lock().take().expect("it has ended"),
+        Err(Stuck::Panicked(what)) => (Some(what), Met::default()),
+        Err(Stuck::Deadlock(who)) => (Some(format!("nothing can go on; there are: {who}")), Met::default()),
+        Err(Stuck::TooLong(who)) => (Some(format!("it does not end; there are: {who}")), Met::default()),
+    };
+    stage.is_over();
+    if wrong.is_none() {
+        // Whatever is left of the dead may end.
+        let _ = turns.run(turns.now() + Duration::from_secs(30), || false);
+    }
+    net::enter(None);
+    let (_, lines) = recorder.take();
+    if wrong.is_some() {
+        // What is in the midst of something cannot be ended any more.
+        std::mem::forget(stage);
+    }
+    drop(turns);
+    Outcome { wrong, met, lines }
+}
+
+/// The shortest case found that still fails: steps are left out as long as that keeps it failing.
+pub fn shrink(case: &Case, tries_max: usize) -> Case {
+    let mut short = case.clone();
+    let mut tries = 0;
+    let mut size = short.steps.len().div_ceil(2).max(1);
+    loop {
+        let mut at = 0;
+        let before = short.steps.len();
+        while at < short.steps.len() && tries < tries_max {
+            let mut less = short.clone();
+            less.steps.drain(at..(at + size).min(less.steps.len()));
+            tries += 1;
+            if run(&less).wrong.is_some() { short = less } else { at += size }
+        }
+        if tries >= tries_max || (size == 1 && short.steps.len() == before) {
+            return short;
+        }
+        size = size.div_ceil(2).max(1);
+    }
+}

@@ -1,0 +1,242 @@
+//! What is done in a case, all of it drawn from a seed before it begins.
+
+use crate::random::Random;
+
+/// Who does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// In a decoupling.
+    Side(usize),
+    /// On what everybody sees.
+    Theirs,
+}
+
+/// A change, told by numbers: what they mean depends on what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deed {
+    /// Which.
+    pub kind: u8,
+    /// To what.
+    pub a: u64,
+    /// Where to.
+    pub b: u64,
+    /// How.
+    pub c: u64,
+}
+
+/// Who dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// The server.
+    Server,
+    /// The machine of a decoupling's client.
+    Side(usize),
+    /// Both.
+    Both(usize),
+}
+
+/// Whose writes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfDisk {
+    /// The server's: journal, objects, rows.
+    Server,
+    /// The client's journal on its machine's disk.
+    Side(usize),
+}
+
+/// Somebody dies just after so many more changes of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// Who.
+    pub victim: Victim,
+    /// Of which disk.
+    pub of: OfDisk,
+    /// How many.
+    pub after: u64,
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A decoupling, or a branch, begins.
+    Begin(usize),
+    /// A change.
+    Do(Who, Deed),
+    /// What was done in a decoupling is made durable.
+    Fsync(usize),
+    /// It is merged so far.
+    Sync(usize),
+    /// It is merged, and ends.
+    Merge(usize),
+    /// It is dropped.
+    Discard(usize),
+    /// It is asked what a merge would do.
+    Diff(usize),
+    /// Its client ends in order, and another goes on with it.
+    Leave(usize),
+    /// Time passes, in milliseconds.
+    Wait(u64),
+    /// From here on, one after the other.
+    Arm(Vec<Arm>),
+}
+
+/// A decoupling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideSetup {
+    /// It is a branch.
+    pub branch: bool,
+    /// `weak` or `invisible`.
+    pub consistency: &'static str,
+    /// `none`, `local` or `global`.
+    pub durability: &'static str,
+    /// `allow`, `block_writes` or `block`.
+    pub interfere: &'static str,
+    /// `overwrite`, `abort` or `keep_both`.
+    pub on_conflict: &'static str,
+    /// When it is merged by itself: a line of the policy.
+    pub sync: Option<String>,
+    /// Inode numbers granted at once.
+    pub inodes: u64,
+}
+
+impl SideSetup {
+    /// The policy.
+    pub fn policy(&self) -> String {
+        let SideSetup { consistency, durability, interfere, on_conflict, inodes, .. } = self;
+        let sync = self.sync.as_deref().unwrap_or_default();
+        format!(
+            "consistency: {consistency}\ndurability: {durability}\ninterfere_policy: {interfere}\n\
+             on_conflict: {on_conflict}\nallocated_inodes: {inodes}\n{sync}\n"
+        )
+    }
+
+    /// It may be merged at any time.
+    pub fn merges_by_itself(&self) -> bool {
+        self.sync.is_some() && !self.branch
+    }
+}
+
+/// A case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Where it comes from.
+    pub seed: u64,
+    /// Those who decouple.
+    pub sides: Vec<SideSetup>,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// Kinds of deeds.
+pub(super) const KINDS: usize = 12;
+
+impl Case {
+    /// The case of a seed.
+    pub fn draw(seed: u64) -> Case {
+        let mut random = Random::new(seed, 20);
+        let sides: Vec<SideSetup> = draw_sides(&mut random);
+        let keeps_out = sides.iter().any(|side| side.interfere != "allow");
+        let deadly = random.chance(1, 2);
+        let weights: Vec<u32> =
+            (0..KINDS).map(|_| if random.chance(1, 4) { 0 } else { random.between(1, 20) as u32 }).collect();
+        let weights = [&[weights[0] + 3, weights[1] + 1], &weights[2..]].concat();
+        let deed = |random: &mut Random| Deed {
+            kind: random.weighted(&weights) as u8,
+            a: random.next(),
+            b: random.next(),
+            c: random.next(),
+        };
+        let mut steps = Vec::new();
+        for _ in 0..random.below(14) {
+            steps.push(Step::Do(Who::Theirs, deed(&mut random)));
+        }
+        let mut begun = Vec::new();
+        for n in 0..sides.len() {
+            steps.push(Step::Begin(n));
+            begun.push(n);
+            if !keeps_out && random.chance(1, 3) {
+                steps.push(Step::Do(Who::Theirs, deed(&mut random)));
+            }
+        }
+        for _ in 0..random.between(4, 36) {
+            let side = *random.pick(&begun);
+            let step = match random.below(100) {
+                0..45 => Step::Do(Who::Side(side), deed(&mut random)),
+                45..76 if keeps_out => Step::Do(Who::Side(side), deed(&mut random)),
+                45..76 => Step::Do(Who::Theirs, deed(&mut random)),
+                76..79 => Step::Fsync(side),
+                79..85 => Step::Sync(side),
+                85..87 => Step::Merge(side),
+                87 => Step::Discard(side),
+                88..90 => Step::Diff(side),
+                90..92 => Step::Leave(side),
+                92..94 => Step::Begin(side),
+                94..96 => Step::Wait(random.between(1, 3_000)),
+                _ if deadly => draw_arms(&mut random, &sides),
+                _ => Step::Wait(1),
+            };
+            steps.push(step);
+        }
+        let mut left = begun;
+        while !left.is_empty() {
+            let side = left.swap_remove(random.below(left.len() as u64) as usize);
+            if deadly && random.chance(2, 3) {
+                steps.push(draw_arms(&mut random, &sides));
+            }
+            steps.push(if random.chance(1, 8) { Step::Discard(side) } else { Step::Merge(side) });
+        }
+        Case { seed, sides, steps }
+    }
+}
+
+fn draw_sides(random: &mut Random) -> Vec<SideSetup> {
+    let job = random.chance(3, 4);
+    let branches = if job { random.below(3) } else { random.between(1, 3) };
+    // What blocks keeps the merges of branches out, too.
+    let interfere =
+        if branches == 0 && random.chance(1, 5) { *random.pick(&["block", "block_writes"]) } else { "allow" };
+    let total = u64::from(job) + branches;
+    (0..total)
+        .map(|n| {
+            let branch = !job || n > 0;
+            let consistency = *random.pick(&["weak", "weak", "invisible"]);
+            let interval = random.between(1, 2_000);
+            let sync = match random.below(6) {
+                0 if consistency == "weak" => Some(format!("sync_interval: {interval}ms")),
+                1 if consistency == "weak" => Some(format!("sync_updates: {}", random.between(1, 20))),
+                2 if consistency == "weak" => Some("sync_when_idle: true".to_owned()),
+                _ => None,
+            };
+            SideSetup {
+                branch,
+                consistency,
+                durability: random.pick::<&str>(if branch {
+                    &["local", "global"]
+                } else {
+                    &["none", "local", "global"]
+                }),
+                interfere,
+                on_conflict: random.pick::<&str>(&["overwrite", "keep_both", "abort"]),
+                sync: sync.filter(|_| !branch),
+                inodes: *random.pick(&[5, 30, 1_000]),
+            }
+        })
+        .collect()
+}
+
+fn draw_arms(random: &mut Random, sides: &[SideSetup]) -> Step {
+    let arm = |random: &mut Random| {
+        let side = random.below(sides.len() as u64) as usize;
+        let has_disk = sides[side].durability == "local";
+        Arm {
+            victim: match random.below(5) {
+                0 | 1 => Victim::Server,
+                2 | 3 => Victim::Side(side),
+                _ => Victim::Both(side),
+            },
+            of: if has_disk && random.chance(1, 3) { OfDisk::Side(side) } else { OfDisk::Server },
+            after: if random.chance(3, 4) { random.between(1, 12) } else { random.between(1, 60) },
+        }
+    };
+    Step::Arm((0..random.between(1, 4)).map(|_| arm(random)).collect())
+}

@@ -1,0 +1,467 @@
+//! Plays a case, step by step, and looks at both sides before and after each merge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::{Client, ask};
+use chiton_proto::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo};
+use chiton_realm::{Realm, RealmError};
+use chiton_types::{Ino, Refusal};
+use chiton_world::thread;
+
+use super::Met;
+use super::acts::{action, is_done};
+use super::case::{Case, Deed, Step, Who};
+use super::judge::unchanged;
+use super::side::Side;
+use super::stage::{Desk, Stage};
+use super::view::{Touched, View, below};
+use crate::party::run_in;
+use crate::perform::{Handles, perform, read_tree};
+use crate::structure;
+use crate::tree::Tree;
+
+/// The directory that all of it is about.
+const ROOT: &str = "/t";
+pub(super) const PAUSE: Duration = Duration::from_millis(300);
+pub(super) const TRIES_MAX: u32 = 400;
+const QUIET: u32 = 400;
+
+pub(super) struct Driver {
+    pub(super) stage: Arc<Stage>,
+    pub(super) case: Case,
+    pub(super) sides: Vec<Side>,
+    theirs: Option<Desk>,
+    /// As others saw it last.
+    pub(super) seen: Tree,
+    root: Ino,
+    count: u64,
+    pub(super) met: Met,
+}
+
+/// What became of a subtree whose client died.
+pub(super) enum After {
+    GoesOn,
+    Over,
+}
+
+/// Asks somebody on a machine of his own.
+fn on<T: Send + 'static>(desk: &Desk, body: impl FnOnce(&Client) -> T + Send + 'static) -> T {
+    let client = desk.client.clone();
+    run_in(desk.live.party, "asks", move || body(&client))
+}
+
+pub(super) fn within<T: Send + 'static>(
+    desk: &Desk,
+    realm: &Arc<Realm>,
+    body: impl FnOnce(&Realm) -> T + Send + 'static,
+) -> T {
+    let realm = realm.clone();
+    run_in(desk.live.party, "works", move || body(&realm))
+}
+
+fn realm_call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> {
+    match ask(&**client.service(), &client.caller(), Call::Realm(Box::new(call)))? {
+        Told::Realm(answer) => Ok(answer),
+        _ => Err(Refusal::Io),
+    }
+}
+
+/// The decouplings that there are, of which no crash of the server makes others.
+fn listed(client: &Client) -> Result<Vec<RealmInfo>, Refusal> {
+    let list = || match realm_call(client, RealmCall::List)? {
+        RealmAnswer::Realms(all) => Ok(all),
+        _ => Err(Refusal::Io),
+    };
+    let before = list()?;
+    client.sync()?;
+    let after = list()?;
+    let claims = |all: &[RealmInfo]| all.iter().map(|info| info.claim).collect::<Vec<Claim>>();
+    if claims(&before) == claims(&after) { Ok(after) } else { Err(Refusal::WouldBlock) }
+}
+
+impl Driver {
+    pub(super) fn new(stage: Arc<Stage>, case: Case) -> Driver {
+        let sides = case.sides.iter().enumerate().map(|(n, setup)| Side::new(n, setup)).collect();
+        let (theirs, seen, met) = (None, Tree::default(), Met::default());
+        Driver { stage, case, sides, theirs, seen, root: Ino(0), count: 0, met }
+    }
+
+    pub(super) fn met(&self) -> Met {
+        Met { deaths: self.stage.deaths(), ..self.met }
+    }
+
+    pub(super) fn play(&mut self) -> Result<(), String> {
+        self.stage.begin()?;
+        let theirs = self.stage.others()?;
+        self.root =
+            on(&theirs, |client| client.mkdir_all(ROOT).map(|attr| attr.ino)).map_err(|e| e.to_string())?;
+        self.theirs = Some(theirs);
+        self.seen = self.look()?;
+        for step in self.case.steps.clone() {
+            self.stage.line(format!("step: {step:?}"));
+            self.step(&step).map_err(|why| format!("{step:?}: {why}"))?;
+        }
+        self.stage.disarm();
+        for n in 0..self.sides.len() {
+            self.merge(n).map_err(|why| format!("the end of side {n}: {why}"))?;
+        }
+        self.end()
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Begin(n) => self.begin(*n),
+            Step::Do(Who::Theirs, deed) => self.they_do(deed),
+            Step::Do(Who::Side(n), deed) => self.we_do(*n, deed),
+            Step::Fsync(n) => self.fsync(*n),
+            Step::Sync(n) => self.sync(*n),
+            Step::Merge(n) => self.merge(*n),
+            Step::Discard(n) => self.discard(*n),
+            Step::Diff(n) => self.diff(*n),
+            Step::Leave(n) => self.leave(*n),
+            Step::Wait(ms) => {
+                thread::sleep(Duration::from_millis(*ms));
+                Ok(())
+            }
+            Step::Arm(arms) => {
+                self.stage.arm(arms);
+                Ok(())
+            }
+        }
+    }
+
+    /// What others see; what it was last if they are kept out.
+    pub(super) fn look(&self) -> Result<Tree, String> {
+        let theirs = self.theirs.as_ref().expect("there from the beginning");
+        let hidden = self.sides.iter().any(|side| side.is_active() && side.setup.interfere == "block");
+        if hidden {
+            return Ok(self.seen.clone());
+        }
+        for _ in 0..TRIES_MAX {
+            match on(theirs, read_tree) {
+                Ok(tree) => return Ok(below(&tree, ROOT)),
+                // A merge by itself changes it under the reader.
+                Err(why) => self.stage.line(format!("others cannot read: {why}")),
+            }
+            thread::sleep(PAUSE);
+        }
+        Err("others cannot read what is there".to_owned())
+    }
+
+    /// Others see it so now: to sides it is what others did, but for the one whose doing it was.
+    pub(super) fn now_seen(&mut self, tree: Tree, but: Option<usize>) {
+        let mut touched = Touched::default();
+        touched.between(&View::new(&self.seen), &View::new(&tree));
+        if let Some(n) = but {
+            touched.add(&self.sides[n].by_ours[1]);
+        }
+        for side in self.sides.iter_mut().filter(|side| Some(side.n) != but && side.is_active()) {
+            side.others_touched(&touched);
+        }
+        self.seen = tree;
+    }
+
+    fn they_do(&mut self, deed: &Deed) -> Result<(), String> {
+        // What was merged by itself meanwhile is nobody's doing here.
+        let tree = self.look()?;
+        self.now_seen(tree, None);
+        self.count += 1;
+        let Some(action) = action(&self.seen, deed, ROOT, &format!("t{:05}", self.count)) else {
+            return Ok(());
+        };
+        let theirs = self.theirs.as_ref().expect("there from the beginning");
+        let told = action.clone();
+        let answer = on(theirs, move |client| perform(client, &mut Handles::new(), &action));
+        self.stage.line(format!("others: {told:?}: {}", is_done(&answer)));
+        let tree = self.look()?;
+        self.now_seen(tree, None);
+        Ok(())
+    }
+
+    fn begin(&mut self, n: usize) -> Result<(), String> {
+        if self.sides[n].is_active() {
+            return Ok(());
+        }
+        self.stage.disarm();
+        let tree = self.look()?;
+        self.now_seen(tree, None);
+        let root = self.root;
+        self.machine(n)?;
+        let side = &self.sides[n];
+        let (name, policy) = (side.name.clone(), side.setup.policy());
+        let (desk, branch) = (side.desk.as_ref().expect("made above"), side.setup.branch);
+        let realms = desk.realms.clone();
+        let begun = on(desk, move |client| {
+            if branch {
+                realms.create_branch(&client.caller(), root, &name, Some(policy.as_bytes()))?;
+                realms.open_branch(root, &name)
+            } else {
+                realms.decouple(&client.caller(), root, Some(policy.as_bytes()), None)
+            }
+        });
+        let realm = match begun {
+            Ok(realm) => realm,
+            Err(error) => {
+                // Another job has it.
+                self.stage.line(format!("side {n} does not begin: {error}"));
+                return Ok(());
+            }
+        };
+        let tree = self.within_reads(n, &realm)?;
+        let is_alone = self.sides.iter().all(|side| !side.setup.merges_by_itself());
+        if is_alone {
+            unchanged(&View::new(&self.seen), &View::new(&tree))
+                .map_err(|why| format!("it begins with: {why}"))?;
+        }
+        self.sides[n].began(realm, tree);
+        Ok(())
+    }
+
+    fn machine(&mut self, n: usize) -> Result<(), String> {
+        if self.sides[n].desk.as_ref().is_some_and(|desk| !desk.live.is_over()) {
+            return Ok(());
+        }
+        self.sides[n].desk = None;
+        let elsewhere = self.sides[n].setup.durability == "global" && self.case.seed.is_multiple_of(2);
+        self.sides[n].desk = Some(self.stage.machine(n, elsewhere)?);
+        Ok(())
+    }
+
+    fn within_reads(&self, n: usize, realm: &Arc<Realm>) -> Result<Tree, String> {
+        let desk = self.sides[n].desk.as_ref().expect("at work");
+        within(desk, realm, |realm| read_tree(realm.client()))
+    }
+
+    /// True if it is decoupled; what died is gone on with.
+    pub(super) fn ensure(&mut self, n: usize) -> Result<bool, String> {
+        if !self.sides[n].is_active() {
+            return Ok(false);
+        }
+        let dead = self.sides[n].desk.as_ref().is_none_or(|desk| desk.live.is_over());
+        if dead && let After::Over = self.go_on(n)? {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn we_do(&mut self, n: usize, deed: &Deed) -> Result<(), String> {
+        if !self.ensure(n)? {
+            return Ok(());
+        }
+        self.count += 1;
+        let tree = self.sides[n].saw.last().expect("it began").clone();
+        let Some(action) = action(&tree, deed, "", &format!("{n}{:05}", self.count)) else { return Ok(()) };
+        let (desk, realm) = self.at_work(n);
+        let told = action.clone();
+        let answer =
+            within(&desk, &realm, move |realm| perform(realm.client(), &mut Handles::new(), &action));
+        self.stage.line(format!("side {n}: {told:?}: {}", is_done(&answer)));
+        match self.within_reads(n, &realm) {
+            Ok(tree) if !desk.live.is_over() => self.sides[n].saw_next(tree),
+            Err(why) if !desk.live.is_over() => return Err(format!("side {n} cannot read: {why}")),
+            _ => self.sides[n].in_flight = true,
+        }
+        Ok(())
+    }
+
+    pub(super) fn at_work(&self, n: usize) -> (Desk, Arc<Realm>) {
+        let side = &self.sides[n];
+        let desk = side.desk.as_ref().expect("at work");
+        let desk = Desk { live: desk.live.clone(), client: desk.client.clone(), realms: desk.realms.clone() };
+        (desk, side.realm.clone().expect("at work"))
+    }
+
+    fn fsync(&mut self, n: usize) -> Result<(), String> {
+        if !self.ensure(n)? {
+            return Ok(());
+        }
+        let (desk, realm) = self.at_work(n);
+        let synced = within(&desk, &realm, |realm| realm.client().sync());
+        match synced {
+            Ok(()) if !desk.live.is_over() => self.sides[n].is_safe(),
+            Err(refusal) if !desk.live.is_over() => return Err(format!("fsync is refused: {refusal}")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn diff(&mut self, n: usize) -> Result<(), String> {
+        if !self.ensure(n)? {
+            return Ok(());
+        }
+        let (desk, realm) = self.at_work(n);
+        let told = within(&desk, &realm, |realm| realm.diff());
+        match told {
+            Err(error) if !desk.live.is_over() => Err(format!("a comparison fails: {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn leave(&mut self, n: usize) -> Result<(), String> {
+        if !self.ensure(n)? {
+            return Ok(());
+        }
+        let setup = &self.sides[n].setup;
+        // Those are merged, or dropped, by the end of their client: that is asked for here.
+        if !setup.branch && (setup.consistency == "weak" || setup.durability == "none") {
+            return Ok(());
+        }
+        let (desk, _) = self.at_work(n);
+        let realms = desk.realms.clone();
+        let errors = on(&desk, move |_| realms.close());
+        if !desk.live.is_over() {
+            if let Some(error) = errors.first() {
+                return Err(format!("it does not end in order: {error}"));
+            }
+            self.sides[n].is_safe();
+            self.sides[n].realm = None;
+            let live = desk.live.clone();
+            drop(desk);
+            self.sides[n].desk = None;
+            run_in(live.party, "ends", move || live.end());
+        }
+        self.ensure(n).map(drop)
+    }
+
+    /// A later life goes on with what an earlier one left.
+    pub(super) fn go_on(&mut self, n: usize) -> Result<After, String> {
+        let claim = self.sides[n].claim.expect("it is decoupled");
+        let (root, name) = (self.root, self.sides[n].name.clone());
+        self.sides[n].realm = None;
+        let mut last = String::new();
+        for _ in 0..TRIES_MAX {
+            self.machine(n)?;
+            let side = &self.sides[n];
+            let desk = side.desk.as_ref().expect("made above");
+            let (branch, level) = (side.setup.branch, side.setup.durability);
+            let (realms, name) = (desk.realms.clone(), name.clone());
+            let found = on(desk, move |client| {
+                let told = |error: RealmError| error.to_string();
+                let all = listed(client).map_err(|refusal| refusal.to_string())?;
+                if all.iter().all(|info| info.claim.realm != claim.realm) {
+                    return Ok(None);
+                }
+                if level == "none" {
+                    return Err("its session ends by itself".to_owned());
+                }
+                if branch {
+                    return realms.open_branch(root, &name).map(Some).map_err(told);
+                }
+                let mut why = None;
+                for one in realms.recover() {
+                    match one {
+                        Ok(realm) if realm.id() == claim.realm => return Ok(Some(realm)),
+                        Ok(_) => return Err("another is found".to_owned()),
+                        Err(error) => why = Some(told(error)),
+                    }
+                }
+                match (why, level) {
+                    (None, "global") => realms.adopt(claim.realm).map(Some).map_err(told),
+                    (why, _) => Err(why.unwrap_or("nothing is left on this machine".to_owned())),
+                }
+            });
+            match found {
+                Ok(Some(realm)) => match self.within_reads(n, &realm) {
+                    Ok(tree) => {
+                        self.met.recoveries += 1;
+                        self.sides[n].found(tree)?;
+                        self.sides[n].claim = Some(realm.claim());
+                        self.sides[n].realm = Some(realm);
+                        return Ok(After::GoesOn);
+                    }
+                    Err(why) => {
+                        realm.abandon();
+                        last = why;
+                    }
+                },
+                Ok(None) => return self.found_over(n),
+                Err(why) => last = why,
+            }
+            self.stage.line(format!("side {n} is not gone on with: {last}"));
+            thread::sleep(PAUSE);
+        }
+        Err(format!("side {n} cannot be gone on with: {last}"))
+    }
+
+    /// Nobody has it any more: what of it is there was merged, or is lost as its level says.
+    fn found_over(&mut self, n: usize) -> Result<After, String> {
+        self.stage.line(format!("side {n} is over"));
+        self.sides[n].over();
+        let before = View::new(&self.seen);
+        let tree = self.look()?;
+        let after = View::new(&tree);
+        if self.sides[n].setup.durability == "none" {
+            let by_ours = &self.sides[n].by_ours[0];
+            for (at, ino) in &before.names {
+                let is = after.names.get(at);
+                if !by_ours.names.contains(at) && !by_ours.inos.contains(ino) && is != Some(ino) {
+                    return Err(format!("{} is {is:?}, theirs saw {ino:?}", before.paths[at]));
+                }
+            }
+        }
+        self.now_seen(tree, Some(n));
+        Ok(After::Over)
+    }
+
+    /// Nothing is left over, and the same is there after a restart.
+    fn end(&mut self) -> Result<(), String> {
+        let before = self.look()?;
+        for n in 0..self.sides.len() {
+            if let Some(desk) = self.sides[n].desk.take() {
+                let live = desk.live.clone();
+                drop(desk);
+                run_in(live.party, "ends", move || live.end());
+            }
+        }
+        let theirs = self.theirs.take().expect("there from the beginning");
+        on(&theirs, |client| client.sync()).map_err(|e| e.to_string())?;
+        let live = theirs.live.clone();
+        drop(theirs);
+        run_in(live.party, "ends", move || live.end());
+        self.quiet()?;
+        // What lies in the stores of decouplings that are over goes by and by.
+        thread::sleep(Duration::from_secs(2));
+        self.stage.shut_down()?;
+        let told = |violation: crate::history::Violation| violation.what;
+        structure::check(self.stage.disk(), false).map_err(told)?;
+        structure::check_realms(self.stage.disk(), false).map_err(told)?;
+        self.stage.start()?;
+        self.theirs = Some(self.stage.others()?);
+        let after = self.look()?;
+        if before != after {
+            unchanged(&View::new(&before), &View::new(&after))
+                .map_err(|why| format!("after a restart {why}"))?;
+        }
+        let theirs = self.theirs.take().expect("just begun");
+        let live = theirs.live.clone();
+        drop(theirs);
+        run_in(live.party, "ends", move || live.end());
+        self.stage.shut_down()
+    }
+
+    fn quiet(&self) -> Result<(), String> {
+        let names = [
+            "orphans",
+            "sessions",
+            "recalls",
+            "parked",
+            "open_inodes",
+            "ended_sessions_to_sweep",
+            "decouplings",
+        ];
+        let mut status = None;
+        for _ in 0..QUIET {
+            status = self.stage.status();
+            let left = |name: &&str| {
+                let figure = status.as_ref().and_then(|status| status.get(*name));
+                figure.and_then(|value| value.as_u64().or_else(|| value.as_array().map(|a| a.len() as u64)))
+            };
+            if status.is_some() && names.iter().all(|name| left(name).is_none_or(|count| count == 0)) {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+        Err(format!("something is left over: {status:?}"))
+    }
+}

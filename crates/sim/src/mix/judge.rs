@@ -1,0 +1,292 @@
+//! What may be there after a merge, entry by entry.
+//!
+//! | of an entry or file | after the merge |
+//! |---|---|
+//! | nobody else touched it | what ours saw |
+//! | ours did not touch it | what theirs saw |
+//! | both did, ours has a file or directory under the name | ours |
+//! | both did, ours has nothing under the name | nothing, or theirs |
+//! | it was in neither | nothing, or what was put aside, or brought back |
+//! | a file that is on both sides | it is somewhere |
+//!
+//! Under `keep_both`, and where no conflict is told, each content that theirs wrote is somewhere; else no more of it is lost than
+//! conflicts are told. Where nobody touched what the other did no conflict is told; where both made different things of
+//! one name, or wrote to one file, one is.
+
+use std::collections::BTreeMap;
+
+use chiton_types::{Ino, Kind};
+
+use super::view::{Entry, Touched, View};
+use crate::tree::Node;
+
+/// A merge that was answered.
+pub(super) struct Merge<'a> {
+    pub(super) ours: &'a View,
+    pub(super) theirs: &'a View,
+    pub(super) merged: &'a View,
+    /// By ours since the decoupling began, and since the last merge.
+    pub(super) by_ours: [&'a Touched; 2],
+    /// By others, alike.
+    pub(super) by_theirs: [&'a Touched; 2],
+    pub(super) on_conflict: &'a str,
+    /// Conflicts that were told; none if those that were told to a client that died are not known.
+    pub(super) conflicts: Option<u64>,
+    /// Something may have been merged at any time before.
+    pub(super) by_itself: bool,
+}
+
+impl Merge<'_> {
+    /// What is wrong, if anything.
+    pub(super) fn judge(&self) -> Result<(), String> {
+        let same = self.twins();
+        let [o_all, o_round] = self.by_ours;
+        let [t_all, _] = self.by_theirs;
+        let there = |ino: Ino| same.get(&ino).copied().unwrap_or(ino);
+        let entry = |(dir, name): &Entry| (there(*dir), name.clone());
+        let o_names: std::collections::BTreeSet<Entry> = o_all.names.iter().map(entry).collect();
+        let o_now: std::collections::BTreeSet<Entry> = match self.by_itself {
+            true => o_names.clone(),
+            false => o_round.names.iter().map(entry).collect(),
+        };
+        let o_inos = if self.by_itself { &o_all.inos } else { &o_round.inos };
+        let loops = o_all.moves_dirs && t_all.moves_dirs;
+        for (at, ino) in &self.ours.names {
+            let place = entry(at);
+            let touched =
+                t_all.names.contains(&place) || t_all.inos.contains(ino) || t_all.inos.contains(&there(*ino));
+            let is = self.merged.names.get(&place);
+            // What was merged before, and touched by others since, is theirs.
+            if loops || (touched && (self.by_itself || !o_now.contains(&place))) {
+                continue;
+            }
+            if is != Some(&there(*ino)) {
+                return Err(format!("{} is {is:?}, ours saw {ino:?}", self.ours.paths[at]));
+            }
+            if !touched {
+                self.like(&self.ours.paths[at], self.ours, self.merged, *ino, there(*ino))?;
+            }
+        }
+        for (at, ino) in &self.theirs.names {
+            if o_now.contains(at) || o_inos.contains(ino) {
+                continue;
+            }
+            let is = self.merged.names.get(at);
+            if is != Some(ino) {
+                return Err(format!("{} is {is:?}, theirs saw {ino:?}", self.theirs.paths[at]));
+            }
+            if !same.values().any(|twin| twin == ino) {
+                self.like(&self.theirs.paths[at], self.theirs, self.merged, *ino, *ino)?;
+            }
+        }
+        let ours: std::collections::BTreeSet<Entry> = self.ours.names.keys().map(entry).collect();
+        for (at, ino) in &self.merged.names {
+            let aside = at.1.contains(".theirs") || at.1.contains(".ours");
+            // What theirs removed comes back under the name that it had last.
+            let is_back = self.ours.nodes.contains_key(ino) && !self.theirs.nodes.contains_key(ino);
+            if !loops && !aside && !is_back && !ours.contains(at) && !self.theirs.names.contains_key(at) {
+                return Err(format!("{} is {ino:?}, and was on neither side", self.merged.paths[at]));
+            }
+        }
+        let files = self.ours.nodes.values().filter(|node| node.kind != Kind::Dir);
+        let mut files = files.filter(|node| self.theirs.nodes.contains_key(&node.ino));
+        if let Some(lost) = files.find(|node| !self.by_itself && !self.merged.nodes.contains_key(&node.ino)) {
+            return Err(format!("{:?} is gone, and was on both sides", lost.ino));
+        }
+        self.nothing_is_lost()?;
+        self.conflicts_are_told(&o_names)
+    }
+
+    /// Directories of ours that became one with theirs of the same name.
+    fn twins(&self) -> BTreeMap<Ino, Ino> {
+        let mut same: BTreeMap<Ino, Ino> = BTreeMap::new();
+        // By path, so that what is above comes first.
+        let mut dirs: Vec<(&String, &Entry)> = self.ours.paths.iter().map(|(at, path)| (path, at)).collect();
+        dirs.sort();
+        for (_, at) in dirs {
+            let ino = self.ours.names[at];
+            if !self.ours.is_dir(ino) || self.merged.nodes.contains_key(&ino) {
+                continue;
+            }
+            let place = (same.get(&at.0).copied().unwrap_or(at.0), at.1.clone());
+            if let Some(twin) = self.merged.names.get(&place).filter(|twin| self.merged.is_dir(**twin)) {
+                same.insert(ino, *twin);
+            }
+        }
+        same
+    }
+
+    fn like(&self, path: &str, before: &View, after: &View, was: Ino, is: Ino) -> Result<(), String> {
+        let facts = |node: &Node| {
+            let is_dir = node.kind == Kind::Dir;
+            // How many names it has is seen from the names. Content is a directory's names.
+            let content = if is_dir { Vec::new() } else { node.content.clone() };
+            (node.kind, node.mode, content, node.xattrs.clone())
+        };
+        let (was, is) = (before.nodes.get(&was).map(facts), after.nodes.get(&is).map(facts));
+        if was == is { Ok(()) } else { Err(format!("{path} is {is:?}, was {was:?}")) }
+    }
+
+    fn nothing_is_lost(&self) -> Result<(), String> {
+        let [_, t_round] = self.by_theirs;
+        if self.by_itself {
+            return Ok(());
+        }
+        let written = t_round.written.iter().filter_map(|ino| self.theirs.nodes.get(ino));
+        let written = written.filter(|node| node.kind == Kind::File && !node.content.is_empty());
+        let lost: Vec<&Node> = written.filter(|node| !self.merged.has_content(&node.content)).collect();
+        let Some(first) = lost.first() else { return Ok(()) };
+        let what = format!("{:?} {:?} of theirs is lost", first.ino, String::from_utf8_lossy(&first.content));
+        if self.on_conflict == "keep_both" {
+            return Err(format!("{what} under keep_both"));
+        }
+        match self.conflicts {
+            Some(told) if (lost.len() as u64) > told => {
+                Err(format!("{what}, {} such, and {told} conflicts are told", lost.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn conflicts_are_told(&self, o_names: &std::collections::BTreeSet<Entry>) -> Result<(), String> {
+        let ([o_all, o_round], [t_all, t_round]) = (self.by_ours, self.by_theirs);
+        let Some(told) = self.conflicts.filter(|_| !self.by_itself) else { return Ok(()) };
+        let beside = |a: &Touched, b: &Touched| {
+            a.removed_dirs.iter().any(|dir| b.names.iter().any(|(parent, _)| parent == dir))
+        };
+        let apart = o_names.is_disjoint(&t_all.names)
+            && o_all.inos.is_disjoint(&t_all.inos)
+            && !(o_all.moves_dirs && t_all.moves_dirs)
+            && !beside(o_all, t_all)
+            && !beside(t_all, o_all);
+        if apart && told > 0 {
+            return Err(format!("{told} conflicts are told where nobody touched what the other did"));
+        }
+        if told > 0 {
+            return Ok(());
+        }
+        let both = o_round
+            .written
+            .intersection(&t_round.written)
+            .find(|ino| self.ours.nodes.contains_key(ino) && self.theirs.nodes.contains_key(ino));
+        if let Some(ino) = both {
+            return Err(format!("both wrote {ino:?}, and no conflict is told"));
+        }
+        let made = o_round.names.intersection(&t_round.names).find(|at| {
+            let (ours, theirs) = (self.ours.names.get(*at), self.theirs.names.get(*at));
+            let is_dir = |view: &View, ino: Option<&Ino>| ino.is_some_and(|ino| view.is_dir(*ino));
+            ours.is_some()
+                && theirs.is_some()
+                && ours != theirs
+                && !(is_dir(self.ours, ours) && is_dir(self.theirs, theirs))
+        });
+        match made {
+            Some(at) => Err(format!("both put something under {at:?}, and no conflict is told")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A merge that a conflict stopped before anything was merged, or a decoupling that was dropped before.
+pub(super) fn unchanged(before: &View, after: &View) -> Result<(), String> {
+    for at in before.names.keys().chain(after.names.keys()) {
+        let (was, is) = (before.names.get(at), after.names.get(at));
+        let node = |view: &View, ino: Option<&Ino>| ino.and_then(|ino| view.nodes.get(ino).cloned());
+        if was != is || node(before, was) != node(after, is) {
+            let path = before.paths.get(at).or(after.paths.get(at));
+            return Err(format!("{path:?} is {:?}, was {:?}", node(after, is), node(before, was)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+    use chiton_types::{Attr, Mode, Position, Time};
+
+    /// `path=number:content`; a number of 50 or more is a directory.
+    fn view(text: &str) -> View {
+        let mut tree = Tree::default();
+        for item in std::iter::once("/=50:").chain(text.split_whitespace()) {
+            let (path, rest) = item.split_once('=').expect("a path");
+            let (ino, content) = rest.split_once(':').expect("a number");
+            let ino = Ino(ino.parse().expect("a number"));
+            let attr = Attr {
+                ino,
+                kind: if ino.0 >= 50 { Kind::Dir } else { Kind::File },
+                mode: Mode(0o644),
+                nlink: 1,
+                uid: 0,
+                gid: 0,
+                rdev: 0,
+                size: 0,
+                allocated: 0,
+                atime: Time(0),
+                mtime: Time(0),
+                ctime: Time(0),
+                btime: Time(0),
+                parent: Ino(50),
+                position: Position(0),
+            };
+            let node = Node::new(&attr, content.as_bytes().to_vec(), BTreeMap::new());
+            tree.nodes.insert(path.to_owned(), node);
+        }
+        View::new(&tree)
+    }
+
+    fn judged(
+        base: &str,
+        ours: &str,
+        theirs: &str,
+        merged: &str,
+        on_conflict: &str,
+        told: u64,
+    ) -> Result<(), String> {
+        let (base, ours, theirs, merged) = (view(base), view(ours), view(theirs), view(merged));
+        let (mut o, mut t) = (Touched::default(), Touched::default());
+        o.between(&base, &ours);
+        t.between(&base, &theirs);
+        let merge = Merge {
+            ours: &ours,
+            theirs: &theirs,
+            merged: &merged,
+            by_ours: [&o, &o],
+            by_theirs: [&t, &t],
+            on_conflict,
+            conflicts: Some(told),
+            by_itself: false,
+        };
+        merge.judge()
+    }
+
+    #[test]
+    fn right_merges_are_right_and_each_wrong_one_is_noticed() {
+        for (base, ours, theirs, merged, on_conflict, told, right) in [
+            // Apart.
+            ("/a=1:a", "/a=1:b", "/a=1:a /t=9:t", "/a=1:b /t=9:t", "overwrite", 0, true),
+            ("/a=1:a", "/a=1:b", "/a=1:a /t=9:t", "/a=1:a /t=9:t", "overwrite", 0, false),
+            ("/a=1:a", "/a=1:b", "/a=1:a /t=9:t", "/a=1:b", "overwrite", 0, false),
+            ("/a=1:a", "/a=1:b", "/a=1:a /t=9:t", "/a=1:b /t=9:t", "overwrite", 1, false),
+            ("/a=1:a", "/a=1:b", "/a=1:a", "/a=1:b /x=3:x", "overwrite", 0, false),
+            ("/a=1:a", "", "/a=1:a", "", "overwrite", 0, true),
+            // Both made one.
+            ("", "/a=1:o", "/a=9:t", "/a=1:o", "overwrite", 1, true),
+            ("", "/a=1:o", "/a=9:t", "/a=9:t", "overwrite", 1, false),
+            ("", "/a=1:o", "/a=9:t", "/a=1:o", "overwrite", 0, false),
+            ("", "/a=1:o", "/a=9:t", "/a=1:o", "keep_both", 1, false),
+            ("", "/a=1:o", "/a=9:t", "/a=1:o /a.theirs=9:t", "keep_both", 1, true),
+            ("", "/a=51: /a/x=1:o", "/a=52: /a/y=9:t", "/a=52: /a/x=1:o /a/y=9:t", "abort", 0, true),
+            // Both wrote, or moved.
+            ("/a=1:a", "/a=1:o", "/a=1:t", "/a=1:o", "overwrite", 0, false),
+            ("/a=1:a", "/a=1:o", "/a=1:t", "/a=1:o /a.theirs=5:t", "keep_both", 1, true),
+            ("/a=1:a", "/b=1:a", "/c=1:a", "/b=1:a", "overwrite", 1, true),
+            ("/a=1:a", "/c=2:o /a=1:a", "/c=1:a", "/c=2:o", "overwrite", 1, false),
+        ] {
+            let found = judged(base, ours, theirs, merged, on_conflict, told);
+            let about = format!("{base} | {ours} | {theirs} | {merged} | {on_conflict} {told}");
+            assert_eq!(found.is_ok(), right, "{about}: {found:?}");
+        }
+    }
+}

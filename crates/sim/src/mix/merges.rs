@@ -1,0 +1,193 @@
+//! Merging and dropping, whatever it takes, with a look at both sides before and after.
+
+use chiton_realm::MergeReport;
+use chiton_world::thread;
+
+use super::acts::{short, this_time};
+use super::driver::{After, Driver, PAUSE, TRIES_MAX, within};
+use super::judge::{Merge, unchanged};
+use super::view::View;
+
+impl Driver {
+    pub(super) fn sync(&mut self, n: usize) -> Result<(), String> {
+        self.merging(n, false)
+    }
+
+    pub(super) fn merge(&mut self, n: usize) -> Result<(), String> {
+        self.merging(n, true)
+    }
+
+    /// Merges, whatever it takes, and judges what is there then.
+    fn merging(&mut self, n: usize, whole: bool) -> Result<(), String> {
+        let tree = self.look()?;
+        self.now_seen(tree, None);
+        if !self.ensure(n)? {
+            return Ok(());
+        }
+        let before = View::new(&self.seen);
+        let deaths = self.stage.deaths();
+        let mut how = None;
+        let mut conflicts = 0;
+        let mut last = String::new();
+        for _ in 0..TRIES_MAX {
+            let (desk, realm) = self.at_work(n);
+            let merged = within(&desk, &realm, move |realm| match whole {
+                true => realm.merge_with(how, &|_| {}),
+                false => realm.sync_with(how, &|_| {}),
+            });
+            if desk.live.is_over() {
+                self.sides[n].is_merged_partly = true;
+                let ours = self.sides[n].sees();
+                match self.go_on_merging(n)? {
+                    After::GoesOn => {}
+                    After::Over => {
+                        self.met.handed_over += 1;
+                        return self.judge(n, &before, &ours, None);
+                    }
+                }
+                continue;
+            }
+            if let Ok(report) = &merged {
+                let told = |line: &chiton_realm::ConflictLine| {
+                    format!("{}: {} {} {}: {}", line.path, line.base, line.ours, line.theirs, line.resolution)
+                };
+                let told: Vec<String> = report.conflicts.iter().map(told).collect();
+                self.stage.line(format!("side {n}: merged: {} sent, {told:?}", report.sent));
+            }
+            match merged {
+                Ok(report) if report.stopped => {
+                    self.met.stopped += 1;
+                    self.stopped(n, &before, &report)?;
+                    conflicts += report.conflict_count;
+                    how = Some(this_time(self.case.seed));
+                }
+                Ok(report) => {
+                    conflicts += report.conflict_count;
+                    if report.lost_count > 0 {
+                        return Err(format!("something is lost: {report}"));
+                    }
+                    self.sides[n].is_safe();
+                    let told = (deaths == self.stage.deaths()).then_some(conflicts);
+                    let ours = self.sides[n].sees();
+                    if whole {
+                        self.sides[n].over();
+                    }
+                    return self.judge(n, &before, &ours, told);
+                }
+                Err(error) if realm.is_ended() && whole => {
+                    self.stage.line(format!("side {n} has ended: {error}"));
+                    let ours = self.sides[n].sees();
+                    self.sides[n].over();
+                    return self.judge(n, &before, &ours, None);
+                }
+                Err(error) => {
+                    last = error.to_string();
+                    self.stage.line(format!("side {n} is not merged: {last}"));
+                    self.sides[n].is_merged_partly = true;
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+        Err(format!("it is not merged: {last}"))
+    }
+
+    /// As [`Driver::go_on`]; what others see counts as it was before the merge.
+    fn go_on_merging(&mut self, n: usize) -> Result<After, String> {
+        let seen = self.seen.clone();
+        let after = self.go_on(n)?;
+        self.seen = seen;
+        Ok(after)
+    }
+
+    /// A conflict stopped it: a comparison does so before anything is merged.
+    fn stopped(&mut self, n: usize, before: &View, report: &MergeReport) -> Result<(), String> {
+        if self.sides[n].setup.on_conflict != "abort" {
+            return Err(format!("it stops, which its policy does not say: {report}"));
+        }
+        if report.conflict_count == 0 {
+            return Err(format!("it stops without a conflict: {report}"));
+        }
+        if report.sent == 0 && !self.sides[n].is_merged_partly {
+            let tree = self.look()?;
+            unchanged(before, &View::new(&tree)).map_err(|why| format!("it was stopped, and {why}"))?;
+        }
+        self.sides[n].is_merged_partly |= report.sent > 0;
+        Ok(())
+    }
+
+    fn judge(&mut self, n: usize, before: &View, ours: &View, told: Option<u64>) -> Result<(), String> {
+        let tree = self.look()?;
+        self.stage.line(format!("side {n} saw {}", short(ours)));
+        self.stage.line(format!("others saw {}", short(before)));
+        self.stage.line(format!("others see {}", short(&View::new(&tree))));
+        let side = &self.sides[n];
+        let hidden = side.is_active() && side.setup.interfere == "block";
+        self.met.merges += 1;
+        self.met.conflicts += told.unwrap_or(0);
+        self.met.contradicted += u64::from(told.is_some_and(|told| told > 0));
+        let (o, t) = (&side.by_ours, &side.by_theirs);
+        let merge = Merge {
+            ours,
+            theirs: before,
+            merged: &View::new(&tree),
+            by_ours: [&o[0], &o[1]],
+            by_theirs: [&t[0], &t[1]],
+            on_conflict: side.setup.on_conflict,
+            conflicts: told,
+            by_itself: side.setup.merges_by_itself() || side.is_blurred,
+        };
+        // What another merges by itself meanwhile is nobody's doing here.
+        let others = self
+            .sides
+            .iter()
+            .any(|other| other.n != n && other.is_active() && other.setup.merges_by_itself());
+        if !hidden && !others && (side.setup.durability != "none" || told.is_some()) {
+            merge.judge()?;
+        }
+        let lives = side.is_active();
+        self.now_seen(tree, Some(n));
+        let side = &mut self.sides[n];
+        side.merged_so_far();
+        side.is_merged_partly |= lives;
+        Ok(())
+    }
+
+    pub(super) fn discard(&mut self, n: usize) -> Result<(), String> {
+        let tree = self.look()?;
+        self.now_seen(tree, None);
+        if !self.ensure(n)? {
+            return Ok(());
+        }
+        let before = View::new(&self.seen);
+        let mut last = String::new();
+        for _ in 0..TRIES_MAX {
+            let (desk, realm) = self.at_work(n);
+            let dropped = within(&desk, &realm, |realm| realm.discard());
+            if desk.live.is_over() {
+                match self.go_on_merging(n)? {
+                    After::GoesOn => continue,
+                    After::Over => break,
+                }
+            }
+            match dropped {
+                Ok(()) => break,
+                Err(_) if realm.is_ended() => break,
+                Err(error) => {
+                    last = error.to_string();
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+        if self.sides[n].is_active() && self.sides[n].realm.as_ref().is_some_and(|realm| !realm.is_ended()) {
+            return Err(format!("it is not dropped: {last}"));
+        }
+        let is_whole = self.sides[n].is_merged_partly;
+        self.sides[n].over();
+        let tree = self.look()?;
+        if !is_whole {
+            unchanged(&before, &View::new(&tree)).map_err(|why| format!("it was dropped, and {why}"))?;
+        }
+        self.now_seen(tree, Some(n));
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! One decoupling of a case, as its client knows it.
+
+use std::sync::Arc;
+
+use chiton_proto::Claim;
+use chiton_realm::Realm;
+use chiton_types::Name;
+
+use super::case::SideSetup;
+use super::stage::Desk;
+use super::view::{Touched, View};
+use crate::tree::Tree;
+
+pub(super) struct Side {
+    pub(super) n: usize,
+    pub(super) setup: SideSetup,
+    pub(super) name: Name,
+    pub(super) desk: Option<Desk>,
+    pub(super) realm: Option<Arc<Realm>>,
+    pub(super) claim: Option<Claim>,
+    /// What its client saw, after each change.
+    pub(super) saw: Vec<Tree>,
+    /// Up to here it is durable.
+    pub(super) safe: usize,
+    /// A change was under way when the client died.
+    pub(super) in_flight: bool,
+    /// Since it began, and since it was merged last.
+    pub(super) by_ours: [Touched; 2],
+    pub(super) by_theirs: [Touched; 2],
+    /// Up to here it is merged.
+    pub(super) merged: usize,
+    /// What a later life found is not what was seen before: where others touched the same that was merged.
+    pub(super) is_blurred: bool,
+    /// Something of it may be merged.
+    pub(super) is_merged_partly: bool,
+}
+
+impl Side {
+    pub(super) fn new(n: usize, setup: &SideSetup) -> Side {
+        Side {
+            n,
+            setup: setup.clone(),
+            name: Name::new(format!("try{n}").as_bytes()).expect("a name"),
+            desk: None,
+            realm: None,
+            claim: None,
+            saw: Vec::new(),
+            safe: 0,
+            in_flight: false,
+            merged: 0,
+            is_blurred: false,
+            by_ours: Default::default(),
+            by_theirs: Default::default(),
+            is_merged_partly: false,
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    pub(super) fn began(&mut self, realm: Arc<Realm>, tree: Tree) {
+        self.claim = Some(realm.claim());
+        self.realm = Some(realm);
+        self.saw = vec![tree];
+        self.safe = 0;
+        self.in_flight = false;
+        self.merged = 0;
+        self.is_blurred = false;
+        self.by_ours = Default::default();
+        self.by_theirs = Default::default();
+        self.is_merged_partly = self.setup.merges_by_itself();
+    }
+
+    pub(super) fn over(&mut self) {
+        self.realm = None;
+        self.claim = None;
+    }
+
+    pub(super) fn sees(&self) -> View {
+        self.saw.last().map(View::new).unwrap_or_default()
+    }
+
+    /// It changed so.
+    pub(super) fn saw_next(&mut self, tree: Tree) {
+        let (before, after) = (self.sees(), View::new(&tree));
+        self.by_ours.iter_mut().for_each(|touched| touched.between(&before, &after));
+        self.saw.push(tree);
+    }
+
+    pub(super) fn others_touched(&mut self, by: &Touched) {
+        self.by_theirs.iter_mut().for_each(|touched| touched.add(by));
+    }
+
+    /// All of it is durable, if its level keeps anything.
+    pub(super) fn is_safe(&mut self) {
+        if self.setup.durability != "none" {
+            self.safe = self.saw.len() - 1;
+        }
+    }
+
+    /// What was done after that is lost.
+    fn lost_after(&mut self, at: usize) {
+        self.saw.truncate(at + 1);
+        let views: Vec<View> = self.saw.iter().map(View::new).collect();
+        for (touched, from) in self.by_ours.iter_mut().zip([0, self.merged]) {
+            *touched = Touched::default();
+            for pair in views.get(from..).unwrap_or_default().windows(2) {
+                touched.between(&pair[0], &pair[1]);
+            }
+        }
+    }
+
+    /// It is merged so far.
+    pub(super) fn merged_so_far(&mut self) {
+        self.merged = self.saw.len() - 1;
+        self.by_ours[1] = Touched::default();
+        self.by_theirs[1] = Touched::default();
+    }
+
+    /// A later life found this.
+    pub(super) fn found(&mut self, tree: Tree) -> Result<(), String> {
+        let alike = |a: &Tree, b: &Tree| {
+            let rest = |tree: &Tree| {
+                let mut nodes = tree.nodes.clone();
+                nodes.remove("/");
+                nodes
+            };
+            rest(a) == rest(b)
+        };
+        let at = (self.safe..self.saw.len()).find(|at| alike(&self.saw[*at], &tree));
+        // What was merged is as the merge left it: where others touched the same, that need not be what was seen here.
+        let contested = self.is_merged_partly && !self.by_theirs[0].inos.is_empty();
+        if at.is_none() && !self.in_flight && !contested {
+            let last = &self.saw[self.saw.len() - 1];
+            let paths = last.nodes.keys().chain(tree.nodes.keys()).filter(|path| *path != "/");
+            let mut differs = paths.filter(|path| last.nodes.get(*path) != tree.nodes.get(*path));
+            let path = differs.next().cloned().unwrap_or_default();
+            return Err(format!(
+                "side {} goes on with what it never saw ({} durable of {}): {path} is {:?}, was {:?}",
+                self.n,
+                self.safe,
+                self.saw.len() - 1,
+                tree.nodes.get(&path),
+                last.nodes.get(&path)
+            ));
+        }
+        match at {
+            Some(at) => self.lost_after(at),
+            None => {
+                self.is_blurred |= contested;
+                self.saw_next(tree);
+            }
+        }
+        self.in_flight = false;
+        self.is_safe();
+        Ok(())
+    }
+}
