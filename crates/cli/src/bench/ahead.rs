@@ -1,12 +1,15 @@
 //! Files made under an exclusive lease on the names of their directory, beside files that the server is asked for; and
 //! what another one who makes files there costs.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chiton_bench::mdtest::{self, MdtestOptions};
+use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
+use chiton_bench::trivial_mount::TrivialMount;
 use chiton_client::Client;
 use chiton_mount::{Mount, MountOptions};
 use chiton_types::{Ino, Kind, Mode};
@@ -17,6 +20,8 @@ use crate::failure::{Failure, Outcome};
 
 const FILES: u64 = 100_000;
 const MOUNTED: u64 = 20_000;
+/// Files of a directory that is unpacked.
+const UNPACKED_DIR: u64 = 50;
 /// Directories that the other one comes to.
 const VISITS: u64 = 100;
 const BOUND: &str = "CPU: the engine's work a create";
@@ -24,7 +29,7 @@ const BOUND: &str = "CPU: the engine's work a create";
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let mut rows = singly(plan)?;
     rows.extend(interference(plan)?);
-    rows.push(mounted(plan)?);
+    rows.extend(mounted(plan)?);
     Ok(rows)
 }
 
@@ -110,46 +115,99 @@ fn beside<T>(other: &Client, dir: Ino, work: impl FnOnce() -> Outcome<T>) -> Out
     })
 }
 
-/// Through a mount of a server behind a socket.
-fn mounted(plan: &Plan) -> Outcome<Row> {
-    let (mut asked, mut ahead) = (Vec::new(), Vec::new());
+/// Through mounts of a server behind a socket, beside the trivial FUSE file system.
+fn mounted(plan: &Plan) -> Outcome<Vec<Row>> {
+    let floor_dir = plan.dir.join("ahead-floor");
+    make_dir(&floor_dir)?;
+    let floor = TrivialMount::spawn(&floor_dir).map_err(Failure::failed)?;
     let subject = Subject::start(plan, "ahead-mount-data")?;
     let asking = mount_of(subject.over_socket()?, &plan.dir.join("asking"))?;
-    for _ in 0..plan.rounds {
-        asked.push(creates(asking.dir(), MOUNTED / plan.divisor)?);
+    let working_ahead = mount_of(subject.beside(Some(2))?, &plan.dir.join("by-lease"))?;
+    let files = MOUNTED / plan.divisor;
+    let mut rates = [Rates::default(), Rates::default(), Rates::default()];
+    for round in 0..plan.rounds {
+        let dirs = [floor.dir(), asking.dir(), working_ahead.dir()];
+        for ((who, dir), rates) in dirs.iter().enumerate().zip(&mut rates) {
+            let dir = dir.join(format!("storm-{who}-{round}"));
+            make_dir(&dir)?;
+            rates.add(&dir, files)?;
+        }
     }
     unmount(asking)?;
-    let working_ahead = mount_of(subject.beside(Some(2))?, &plan.dir.join("by-lease"))?;
-    for _ in 0..plan.rounds {
-        ahead.push(creates(working_ahead.dir(), MOUNTED / plan.divisor)?);
-    }
     unmount(working_ahead)?;
     subject.end()?;
-    Ok(Row::new(
-        "mounted creates over a socket, one directory, 1 proc, by lease / asked",
-        "ops/s",
-        &asked,
-        &ahead,
-    )
-    .with_bound("CPU: FUSE crossings"))
+    floor.unmount().map_err(Failure::failed)?;
+    let [floor, asked, ahead] = rates.map(Rates::phases);
+    let mut rows = Vec::new();
+    for ((what, ahead), ((_, asked), (_, floor))) in ahead.iter().zip(asked.iter().zip(&floor)) {
+        let row = |beside: &str, theirs: &[f64]| {
+            let name = format!("mounted over a socket, 1 proc: {what}, by lease / {beside}");
+            Row::new(&name, "ops/s", theirs, ahead).with_bound("CPU: FUSE crossings, a thread that sends")
+        };
+        rows.extend([row("asked", asked), row("trivial FUSE", floor)]);
+    }
+    Ok(rows)
+}
+
+/// What one process does in a directory of a mount.
+#[derive(Default)]
+struct Rates {
+    creates: Vec<f64>,
+    removes: Vec<f64>,
+    storm: Vec<f64>,
+    unlinks: Vec<f64>,
+}
+
+impl Rates {
+    fn add(&mut self, dir: &Path, files: u64) -> Outcome {
+        let options = MdtestOptions {
+            dir: dir.to_path_buf(),
+            processes: 1,
+            files_per_process: files,
+            unique_dirs: false,
+            file_bytes: 0,
+        };
+        let phases = mdtest::run(&options)
+            .map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
+        let rate = |name: &str| phases.iter().find(|p| p.name == name).map_or(0.0, Phase::ops_per_second);
+        self.creates.push(rate("create"));
+        self.removes.push(rate("remove"));
+        let (made, seconds) = timed(|| unpack(dir, files).map_err(Failure::failed))?;
+        self.storm.push(made.len() as f64 / seconds);
+        let unlink = || made.iter().try_for_each(std::fs::remove_file).map_err(Failure::failed);
+        self.unlinks.push(made.len() as f64 / timed(unlink)?.1);
+        Ok(())
+    }
+
+    fn phases(self) -> [(&'static str, Vec<f64>); 4] {
+        [
+            ("empty creates, one directory", self.creates),
+            ("removes, one directory", self.removes),
+            ("unpacking files of 4 KiB, 50 a directory", self.storm),
+            ("removing these", self.unlinks),
+        ]
+    }
+}
+
+/// Makes directories and files in them as one who unpacks an archive; the files.
+fn unpack(dir: &Path, files: u64) -> std::io::Result<Vec<PathBuf>> {
+    let content = [7; 4096];
+    let mut made = Vec::new();
+    for first in (0..files).step_by(UNPACKED_DIR as usize) {
+        let dir = dir.join(format!("dir{first}"));
+        std::fs::create_dir(&dir)?;
+        for n in first..files.min(first + UNPACKED_DIR) {
+            let path = dir.join(format!("file{n}"));
+            File::create_new(&path)?.write_all(&content)?;
+            made.push(path);
+        }
+    }
+    Ok(made)
 }
 
 fn mount_of(client: Client, dir: &Path) -> Outcome<Mount> {
     make_dir(dir)?;
     Mount::start(Arc::new(client), dir, MountOptions::default()).map_err(Failure::from)
-}
-
-fn creates(dir: &Path, files: u64) -> Outcome<f64> {
-    let options = MdtestOptions {
-        dir: dir.to_path_buf(),
-        processes: 1,
-        files_per_process: files,
-        unique_dirs: false,
-        file_bytes: 0,
-    };
-    let phases =
-        mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
-    Ok(phases.iter().find(|phase| phase.name == "create").map_or(0.0, |phase| phase.ops_per_second()))
 }
 
 fn directory(client: &Client, dir: &str) -> Outcome<Ino> {
