@@ -105,6 +105,8 @@ pub(crate) struct State {
     pub(crate) leaving: Option<(Duration, Duration)>,
     /// Messages of promises with which fewer leases were given than is believed.
     pub(crate) giving_up: usize,
+    /// Somebody waits for the promises of this session up to this number.
+    pub(crate) hurry: Option<(SessionId, Seq)>,
 }
 
 /// A numbered call, and the connection to send it over.
@@ -165,6 +167,7 @@ impl Connected {
                 asked_since: None,
                 leaving: None,
                 giving_up: 0,
+                hurry: None,
             }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
@@ -333,6 +336,9 @@ impl Shared {
                 // Nobody waits for this answer: should it be lost, opens are declared anew.
                 drop(closes.map(|closes| wire.start(&closes)));
                 return Ok(Issued { wire, request, generation, session: id, blocks_mark });
+            }
+            if is_behind {
+                self.hurry(&mut state, upto);
             }
             self.wait(&mut state);
         }

@@ -189,6 +189,14 @@ impl Session {
         self.promises.open = Some(seq);
     }
 
+    /// The message to be sent next, while more can be added to it: its first number, when that was made, and how many there
+    /// are.
+    pub(crate) fn gathering(&self) -> Option<(Seq, Duration, usize)> {
+        let seq = *self.promises.unsent.front()?;
+        let message = self.promises.waiting.back().filter(|message| message.seq == seq)?;
+        (self.promises.open == Some(seq)).then(|| (seq, message.since, message.about.len()))
+    }
+
     /// The next message of promises to be sent. It is closed.
     pub(crate) fn next_promises(&mut self) -> Option<Arc<Request>> {
         let seq = self.promises.unsent.pop_front()?;

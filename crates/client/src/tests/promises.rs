@@ -82,6 +82,24 @@ fn a_message_takes_what_was_promised_until_it_is_sent_and_is_followed_by_the_nex
 }
 
 #[test]
+fn a_message_is_gathered_while_it_is_the_next_and_can_take_more() {
+    let mut session = new();
+    assert_eq!(session.gathering(), None);
+    (1..=2).for_each(|n| promise(&mut session, n, false));
+    assert_eq!(session.gathering(), Some((Seq(1), NOW, 2)));
+    // Another caller's need a message of their own: the first takes no more.
+    let told = Foretold { ino: Ino(103), ..Foretold::default() };
+    session.promise(&Cred { uid: 7, ..Cred::ROOT }, file(3), told, DIR, NOW);
+    assert_eq!(session.gathering(), None);
+    sent(&mut session);
+    assert_eq!(session.gathering(), Some((Seq(3), NOW, 1)));
+    let request = sent(&mut session);
+    assert_eq!(session.gathering(), None);
+    session.put_back(&request, Refusal::NoSpace);
+    assert_eq!(session.gathering(), None, "it is sent as it was");
+}
+
+#[test]
 fn what_the_server_does_not_take_now_is_sent_again_as_it_was() {
     let mut session = new();
     promise(&mut session, 1, false);

@@ -19,6 +19,8 @@
 //! A client must treat a lease that is granted by an answer to a request as void if a recall for that inode came
 //! while the request was under way: answer and recall travel on two connections.
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -424,80 +426,8 @@ impl Leases {
     pub(crate) fn born(&mut self, ino: Ino, slot: Slot) {
         if let Some(universal) = self.universal.filter(|universal| *universal != slot) {
             self.set(ino, universal, LeaseMode::None);
+            self.order.push_back((ino, universal));
         }
-    }
-
-    /// A session that can be asked for leases has made a directory at `since`, and things in it: it holds its names. Nobody
-    /// else can have heard of it yet.
-    pub(crate) fn born_with_names(&mut self, dir: Ino, slot: Slot, since: Time) {
-        if !self.live.contains(&slot) {
-            return;
-        }
-        if self.universal != Some(slot) {
-            self.set(dir, slot, LeaseMode::Shared);
-            self.order.push_back((dir, slot));
-        }
-        self.names.insert(dir, Named { slot, since });
-    }
-
-    /// Whether anybody holds the names of any directory.
-    #[inline]
-    pub(crate) fn has_names(&self) -> bool {
-        !self.names.is_empty()
-    }
-
-    /// Gives a session the names of a directory, if nobody else holds anything on it, or wants to.
-    pub(crate) fn grant_names(&mut self, dir: Ino, slot: Slot, (now, mono): (Time, Duration)) -> bool {
-        let is_wanted = self.waiting.contains_key(&dir)
-            || self.out_by_ino.contains_key(&dir)
-            || self.contended.get(&dir).is_some_and(|&until| mono < until);
-        if is_wanted || self.strongest_of_others(dir, slot) > LeaseMode::None {
-            return false;
-        }
-        if self.grant(dir, slot, LeaseMode::Shared, true, mono) < LeaseMode::Shared {
-            return false;
-        }
-        if self.mode(dir, slot) < LeaseMode::Shared {
-            // One that is alone is given no entry, and may have one from before.
-            self.set(dir, slot, LeaseMode::Shared);
-        }
-        // Who asks for more numbers may have told less than was made since he has them.
-        let since = self.names_since(dir, slot).unwrap_or(now);
-        self.names.insert(dir, Named { slot, since });
-        true
-    }
-
-    /// Whether the session holds the names of a directory.
-    #[inline]
-    pub(crate) fn holds_names(&self, dir: Ino, slot: Slot) -> bool {
-        self.names_since(dir, slot).is_some()
-    }
-
-    /// Since when the session holds the names of a directory, if it does.
-    pub(crate) fn names_since(&self, dir: Ino, slot: Slot) -> Option<Time> {
-        self.names.get(&dir).filter(|holder| holder.slot == slot).map(|holder| holder.since)
-    }
-
-    /// Whether `slot` must wait before it looks at a directory: another holds its names, and is asked to tell.
-    #[inline]
-    pub(crate) fn names_conflict(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
-        !self.names.is_empty()
-            && self.names.get(&dir).is_some_and(|holder| holder.slot != slot)
-            && self.conflict(dir, slot, LeaseMode::Shared, mono)
-    }
-
-    /// The same before it changes a name there: the other gives up all that it holds on the directory.
-    #[inline]
-    pub(crate) fn names_taken(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
-        !self.names.is_empty()
-            && self.names.get(&dir).is_some_and(|holder| holder.slot != slot)
-            && self.conflict(dir, slot, LeaseMode::None, mono)
-    }
-
-    /// Whether anybody holds the names of a directory: all are asked to tell what they did.
-    pub(crate) fn any_names_conflict(&mut self, mono: Duration) -> SmallVec<[Ino; 4]> {
-        let dirs: SmallVec<[Ino; 4]> = self.names.keys().copied().collect();
-        dirs.into_iter().filter(|dir| self.conflict(*dir, Slot::SERVER, LeaseMode::Shared, mono)).collect()
     }
 
     /// The inode is gone.
@@ -530,12 +460,30 @@ impl Leases {
         let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
         while excess > 0 {
             let Some((ino, slot)) = self.order.pop_front() else { return };
+            if self.universal == Some(slot) && self.forget_exception(ino, slot) {
+                // Where nothing is noted it counts as holding everything: nobody has to be asked.
+                excess -= 1;
+                continue;
+            }
             let held = self.table.get(&ino).is_some_and(|holds| holds.iter().any(|h| h.slot == slot));
             if held && self.live.contains(&slot) {
                 self.send(ino, slot, LeaseMode::None, mono);
                 excess -= 1;
             }
         }
+    }
+
+    /// That the session which holds everything does not hold this is no longer noted. True if it was.
+    fn forget_exception(&mut self, ino: Ino, universal: Slot) -> bool {
+        let Some(holds) = self.table.get_mut(&ino) else { return false };
+        let before = holds.len();
+        holds.retain(|hold| hold.slot != universal || hold.mode > LeaseMode::None);
+        let is_forgotten = holds.len() < before;
+        if holds.is_empty() {
+            self.table.remove(&ino);
+        }
+        self.entry_count -= usize::from(is_forgotten);
+        is_forgotten
     }
 
     /// Somebody waits for the inode.

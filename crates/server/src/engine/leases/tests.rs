@@ -222,6 +222,26 @@ fn what_was_just_made_is_not_held_by_the_session_that_holds_everything() {
 }
 
 #[test]
+fn what_others_made_is_noted_up_to_the_limit_and_then_counts_as_held() {
+    let mut l = Leases::new(10, REST);
+    l.join(A);
+    l.join(B);
+    for ino in (1..=20).map(Ino) {
+        l.born(ino, B);
+        assert_eq!(l.grant(ino, B, Exclusive, true, T), Exclusive);
+        l.limit(T);
+        while let Some((slot, recall)) = l.outbox.pop() {
+            assert_eq!((slot, recall.keep), (B, Nothing), "who holds everything is not asked");
+            l.acknowledge(slot, recall.id);
+        }
+    }
+    assert!((8..=12).contains(&l.len()), "{} leases", l.len());
+    assert_eq!((l.mode(Ino(20), A), l.mode(Ino(20), B)), (Nothing, Exclusive));
+    assert_eq!((l.mode(Ino(1), A), l.mode(Ino(1), B)), (Exclusive, Nothing));
+    assert!(l.conflict(Ino(1), B, Nothing, T), "it is asked for what may be its");
+}
+
+#[test]
 fn the_names_of_one_who_was_alone_are_asked_back_too() {
     let mut l = Leases::new(100, REST);
     l.join(A);
