@@ -194,7 +194,7 @@ impl Session {
     pub(crate) fn gathering(&self) -> Option<(Seq, Duration, usize)> {
         let seq = *self.promises.unsent.front()?;
         let message = self.promises.waiting.back().filter(|message| message.seq == seq)?;
-        (self.promises.open == Some(seq)).then(|| (seq, message.since, message.about.len()))
+        (self.promises.open == Some(seq)).then_some((seq, message.since, message.about.len()))
     }
 
     /// The next message of promises to be sent. It is closed.
