@@ -358,10 +358,6 @@ impl Engine {
         let lease = match (&outcome.attr, asked.op) {
             // Nobody else knows of a new file yet.
             (Some(attr), Op::Make { .. }) if attr.kind == Kind::File => {
-                if asked.told.is_some() {
-                    // It was told that it has this lease, too.
-                    self.leases.born(attr.ino, asked.slot);
-                }
                 self.leases.grant(attr.ino, asked.slot, LeaseMode::Exclusive, true, m.mono)
             }
             (Some(attr), Op::Make { make: Make::Dir, .. }) => {
