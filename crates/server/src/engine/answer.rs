@@ -255,11 +255,28 @@ impl Engine {
         clamp(mode, attr)
     }
 
+    /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
+    pub(super) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if !self.resends.is_empty() {
+            return LeaseMode::None;
+        }
+        let mode = self.grant_looked_at(attr.ino, slot, m);
+        clamp(mode, attr)
+    }
+
+    fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {
+        let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
+        if mode == LeaseMode::None {
+            let opens = &self.opens;
+            self.leases.lower(ino, slot, m.mono, |holder| opens.has(ino, holder));
+        }
+        mode
+    }
+
     /// True if the session has, or is given in passing, a lease on a directory.
     #[inline]
     pub(super) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
-        self.resends.is_empty()
-            && self.leases.grant(parent, slot, LeaseMode::Shared, false, m.mono) >= LeaseMode::Shared
+        self.resends.is_empty() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
     }
 
     fn reopen(&mut self, opens: &[(Ino, u32)], locks: &[Lock], slot: Slot) -> Result<Answer, Stop> {
@@ -321,7 +338,7 @@ impl Engine {
 }
 
 /// Whole-inode exclusivity is for files: of others, a client may cache what it read.
-fn clamp(mode: LeaseMode, attr: &Attr) -> LeaseMode {
+pub(super) fn clamp(mode: LeaseMode, attr: &Attr) -> LeaseMode {
     if attr.kind == Kind::File { mode } else { mode.min(LeaseMode::Shared) }
 }
 

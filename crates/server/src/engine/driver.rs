@@ -10,6 +10,7 @@ use chiton_proto::{Again, Failure, Foretold, LeaseMode};
 use chiton_types::{Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use smallvec::SmallVec;
 
+use crate::engine::answer::clamp;
 use crate::engine::parked::Wait;
 use crate::engine::policies::is_policy_attribute;
 use crate::engine::sessions::Slot;
@@ -358,15 +359,15 @@ impl Engine {
         let lease = match (&outcome.attr, asked.op) {
             // Nobody else knows of a new file yet.
             (Some(attr), Op::Make { .. }) if attr.kind == Kind::File => {
-                self.leases.grant(attr.ino, asked.slot, LeaseMode::Exclusive, true, m.mono)
+                self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
             }
             (Some(attr), Op::Make { make: Make::Dir, .. }) => {
-                self.leases.born(attr.ino, asked.slot);
+                let lease = self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
                 if asked.told.is_some() && asked.again.is_none() {
                     // Things are made in it already.
                     self.leases.born_with_names(attr.ino, asked.slot, attr.btime);
                 }
-                self.lease_in_passing(attr, asked.slot, m)
+                clamp(lease, attr)
             }
             (Some(attr), _) => self.lease_in_passing(attr, asked.slot, m),
             (None, _) => LeaseMode::None,

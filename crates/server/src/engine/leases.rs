@@ -14,7 +14,8 @@
 //! - Who holds the names of a directory exclusively was given that when asked for; nobody else holds anything on the
 //!   directory then, and who looks at it waits until the holder has told what it did there.
 //! - The only session there is holds everything without a table (`universal`). When a second one comes, the first
-//!   keeps that: an inode without an entry counts as held by it, so the worst is one recall too many.
+//!   keeps that: an inode on which nobody has an entry counts as held by it, so the worst is one recall too many. Where
+//!   others have one it holds what its own says, and without one nothing.
 //!
 //! A client must treat a lease that is granted by an answer to a request as void if a recall for that inode came
 //! while the request was under way: answer and recall travel on two connections.
@@ -35,6 +36,8 @@ use crate::engine::sessions::Slot;
 pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
 /// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
 const FREEZE: Duration = Duration::from_secs(1);
+/// Most recalls that are out while more are sent only because somebody looked.
+const LOWERED_MAX: usize = 4_096;
 
 /// Who holds the names of a directory, and since when by the server's clock.
 #[derive(Clone, Copy, Debug)]
@@ -224,10 +227,19 @@ impl Leases {
 
     /// What a session holds on an inode.
     pub(crate) fn mode(&self, ino: Ino, slot: Slot) -> LeaseMode {
-        if let Some(hold) = self.table.get(&ino).and_then(|holds| holds.iter().find(|h| h.slot == slot)) {
+        let holds = self.table.get(&ino);
+        if let Some(hold) = holds.and_then(|holds| holds.iter().find(|h| h.slot == slot)) {
             return hold.mode;
         }
-        if self.universal == Some(slot) { LeaseMode::Exclusive } else { LeaseMode::None }
+        if self.universal == Some(slot) && !holds.is_some_and(|holds| self.is_held(holds)) {
+            return LeaseMode::Exclusive;
+        }
+        LeaseMode::None
+    }
+
+    /// Whether any of those who are there holds something.
+    fn is_held(&self, holds: &[Hold]) -> bool {
+        holds.iter().any(|hold| hold.mode > LeaseMode::None && self.live.contains(&hold.slot))
     }
 
     /// The strongest lease that another session has on an inode.
@@ -248,6 +260,10 @@ impl Leases {
     fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
         let holds = self.table.get(&ino);
         let mut universal = self.universal.filter(|u| *u != slot);
+        if holds.is_some_and(|holds| self.is_held(holds)) {
+            // It has an entry like the others, or nothing.
+            universal = None;
+        }
         let names = if self.names.is_empty() { None } else { self.names.get(&ino).map(|holder| holder.slot) };
         for hold in holds.into_iter().flatten() {
             if universal == Some(hold.slot) {
@@ -388,9 +404,7 @@ impl Leases {
         asked: bool,
         mono: Duration,
     ) -> LeaseMode {
-        if mono < self.frozen_until
-            || (!self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&EVERYTHING))
-        {
+        if self.is_paused(mono) {
             return LeaseMode::None;
         }
         if self.is_alone(slot) {
@@ -421,12 +435,46 @@ impl Leases {
         mode
     }
 
-    /// A session has made an inode of which nobody else can have heard: the one that holds everything does not hold it.
-    #[inline]
-    pub(crate) fn born(&mut self, ino: Ino, slot: Slot) {
-        if let Some(universal) = self.universal.filter(|universal| *universal != slot) {
-            self.set(ino, universal, LeaseMode::None);
-            self.order.push_back((ino, universal));
+    /// Gives a session a lease on what it has made, of which nobody else can have heard; returns what it has now.
+    pub(crate) fn grant_born(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, mono: Duration) -> LeaseMode {
+        if self.universal.is_none_or(|universal| universal == slot)
+            || self.table.contains_key(&ino)
+            || self.is_paused(mono)
+            || !self.live.contains(&slot)
+        {
+            return self.grant(ino, slot, mode, true, mono);
+        }
+        // The one that holds everything does not hold this.
+        self.set(ino, slot, mode);
+        self.order.push_back((ino, slot));
+        mode
+    }
+
+    /// Whether nobody is given any lease.
+    fn is_paused(&self, mono: Duration) -> bool {
+        mono < self.frozen_until || (!self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&EVERYTHING))
+    }
+
+    /// Asks whoever keeps others from a shared lease on an inode to lower his own, and waits for nobody: who looks again
+    /// can be given one. Not from one that has it open, who would want it back, nor where it is fought over.
+    pub(crate) fn lower(&mut self, ino: Ino, slot: Slot, mono: Duration, is_open: impl Fn(Slot) -> bool) {
+        let is_busy = self.recalls.len() >= LOWERED_MAX
+            || self.is_paused(mono)
+            || !self.live.contains(&slot)
+            || self.out_by_ino.contains_key(&ino)
+            || self.waiting.contains_key(&ino)
+            || self.contended.get(&ino).is_some_and(|&until| mono < until);
+        if is_busy {
+            return;
+        }
+        let mut holders: SmallVec<[Slot; 4]> = SmallVec::new();
+        self.each_other(ino, slot, |holder, mode| {
+            if mode > LeaseMode::Shared {
+                holders.push(holder);
+            }
+        });
+        if !holders.iter().any(|holder| is_open(*holder)) {
+            holders.into_iter().for_each(|holder| self.send(ino, holder, LeaseMode::Shared, mono));
         }
     }
 

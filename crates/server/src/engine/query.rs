@@ -68,7 +68,7 @@ impl Engine {
             // Its only name may be gone.
             self.see_names(attr.parent, slot, m)?;
         }
-        let lease = self.lease_in_passing(&attr, slot, m);
+        let lease = self.lease_looked_at(&attr, slot, m);
         self.leases.limit(m.mono);
         Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })
     }
@@ -103,7 +103,7 @@ impl Engine {
                     return Err(Refusal::Busy.into());
                 }
                 self.see_names(attr.ino, slot, m)?;
-                let lease = self.lease_in_passing(&attr, slot, m);
+                let lease = self.lease_looked_at(&attr, slot, m);
                 Answer::Attr { attr, lease, parent_leased, parent_open }
             }
             None => Answer::Absent { parent_leased, parent_open },

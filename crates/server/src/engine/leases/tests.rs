@@ -212,13 +212,18 @@ fn who_holds_the_names_of_a_directory_is_asked_by_whoever_looks() {
 fn what_was_just_made_is_not_held_by_the_session_that_holds_everything() {
     let mut l = Leases::new(100, REST);
     l.join(A);
-    l.born(INO, A);
+    assert_eq!(l.grant_born(INO, A, Exclusive, T), Exclusive);
     assert!(l.is_alone(A), "nothing to note");
     l.join(B);
-    l.born(INO, B);
-    assert_eq!((l.mode(INO, A), l.mode(Ino(8), A)), (Nothing, Exclusive));
-    assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
-    assert!(l.grant_names(INO, B, (NOW, T)) && !l.grant_names(Ino(8), B, (NOW, T)));
+    assert_eq!(l.grant_born(Ino(6), B, Shared, T), Shared);
+    assert_eq!((l.mode(Ino(6), A), l.mode(Ino(8), A)), (Nothing, Exclusive));
+    assert_eq!(l.grant(Ino(6), B, Exclusive, true, T), Exclusive);
+    assert!(l.grant_names(Ino(6), B, (NOW, T)) && !l.grant_names(Ino(8), B, (NOW, T)));
+    assert!(!l.conflict(Ino(6), B, Nothing, T));
+    assert!(l.conflict(Ino(6), A, Nothing, T), "its maker is asked, and nobody else");
+    assert_eq!(l.outbox.len(), 1);
+    l.leave(B);
+    assert_eq!(l.mode(Ino(6), A), Exclusive);
 }
 
 #[test]
@@ -227,8 +232,7 @@ fn what_others_made_is_noted_up_to_the_limit_and_then_counts_as_held() {
     l.join(A);
     l.join(B);
     for ino in (1..=20).map(Ino) {
-        l.born(ino, B);
-        assert_eq!(l.grant(ino, B, Exclusive, true, T), Exclusive);
+        assert_eq!(l.grant_born(ino, B, Exclusive, T), Exclusive);
         l.limit(T);
         while let Some((slot, recall)) = l.outbox.pop() {
             assert_eq!((slot, recall.keep), (B, Nothing), "who holds everything is not asked");
@@ -239,6 +243,58 @@ fn what_others_made_is_noted_up_to_the_limit_and_then_counts_as_held() {
     assert_eq!((l.mode(Ino(20), A), l.mode(Ino(20), B)), (Nothing, Exclusive));
     assert_eq!((l.mode(Ino(1), A), l.mode(Ino(1), B)), (Exclusive, Nothing));
     assert!(l.conflict(Ino(1), B, Nothing, T), "it is asked for what may be its");
+}
+
+#[test]
+fn one_that_holds_everything_does_not_hold_again_what_others_have_when_that_is_no_longer_noted() {
+    let mut l = Leases::new(2, REST);
+    l.join(A);
+    l.join(B);
+    for ino in (1..=6).map(Ino) {
+        assert!(l.conflict(ino, B, Shared, T));
+        let (_, recall) = l.outbox.pop().expect("sent");
+        l.acknowledge(A, recall.id);
+        assert!(l.conflict(ino, B, Nothing, T));
+        let (_, recall) = l.outbox.pop().expect("sent");
+        l.acknowledge(A, recall.id);
+        l.grant(ino, B, Shared, true, T);
+        l.limit(T);
+        let (b, a) = (l.mode(ino, B), l.mode(ino, A));
+        assert!(a == Nothing || b == Nothing, "{ino}: A {a:?}, B {b:?}");
+        l.grant(ino, A, Exclusive, true, T);
+        let (b, a) = (l.mode(ino, B), l.mode(ino, A));
+        assert!(a == Nothing || b == Nothing, "{ino}: A {a:?}, B {b:?}");
+    }
+}
+
+#[test]
+fn who_holds_what_others_look_at_is_asked_once_to_share_it_unless_he_has_it_open() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.join(B);
+    l.join(C);
+    assert_eq!(l.grant_born(Ino(6), C, Exclusive, T), Exclusive);
+    for (ino, holder) in [(INO, A), (Ino(6), C)] {
+        assert_eq!(l.grant(ino, B, Shared, false, T), Nothing);
+        l.lower(ino, B, T, |slot| slot == holder);
+        assert!(l.outbox.is_empty(), "open");
+        l.lower(ino, B, T, |_| false);
+        l.lower(ino, B, T, |_| false);
+        let (slot, recall) = l.outbox.pop().expect("asked");
+        assert_eq!((slot, recall.ino, recall.keep), (holder, ino, Shared));
+        assert!(l.outbox.is_empty(), "once");
+        assert_eq!(l.acknowledge(slot, recall.id), Some(ino));
+        assert_eq!((l.grant(ino, B, Shared, false, T), l.mode(ino, holder)), (Shared, Shared));
+    }
+    // Where it is changed in turns, looks do not add to it.
+    assert!(l.conflict(INO, A, Nothing, T));
+    let (_, recall) = l.outbox.pop().expect("asked");
+    l.acknowledge(B, recall.id);
+    assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
+    l.lower(INO, B, T, |_| false);
+    assert!(l.outbox.is_empty());
+    l.lower(INO, B, T + REST, |_| false);
+    assert_eq!(l.outbox.len(), 1);
 }
 
 #[test]
