@@ -232,9 +232,12 @@ fn resume_session(
     for (at, ongoing) in pending.into_iter().enumerate() {
         let resend = &resends[at];
         let reply = ongoing.wait().map_err(|_| Lost)?;
-        if reply.result == Err(Failure::Refused(Refusal::NotConnected)) {
+        match reply.result {
             // It stops: the next is told.
-            return Err(Lost);
+            Err(Failure::Refused(Refusal::NotConnected)) => return Err(Lost),
+            // Nothing is decided by that about the operation: at the greeting it says what it knows for certain.
+            Err(Failure::SessionGone) => return Err(Lost),
+            _ => {}
         }
         replies.push((resend.request.seq, reply.result));
         counts_are_new |= match &resend.request.call {

@@ -151,6 +151,11 @@ impl Engine {
         let limit = Duration::from_millis(u64::from(self.settings.session_ms));
         let since = m.mono.saturating_sub(limit);
         let mut over = self.sessions.silent_since(since);
+        if !over.is_empty() {
+            // Whoever sends again what it was answered says nothing else before that is done: it is not silent, it waits.
+            let waiting = self.parked.sessions(|wait| *wait == Wait::Room);
+            over.retain(|session| !waiting.contains(session));
+        }
         over.extend(
             self.leases.overdue(since, m.mono).into_iter().filter_map(|slot| self.sessions.of_slot(slot)),
         );

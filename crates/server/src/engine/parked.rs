@@ -4,7 +4,7 @@
 //! - A parked request is in exactly one place: here, or in the engine's queue of those that can be tried again.
 //! - Those that wait for one inode go on in the order in which they came.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_namespace::Outcome;
 use chiton_proto::{Answer, Failure, Request};
@@ -107,6 +107,11 @@ impl Parked {
     /// Those whose task and wait satisfy `which`, in order.
     pub(crate) fn select(&self, which: impl Fn(&Task, &Wait) -> bool) -> Vec<Ticket> {
         self.tasks.iter().filter(|(_, (task, wait))| which(task, wait)).map(|(ticket, _)| *ticket).collect()
+    }
+
+    /// Whose requests wait for such a thing.
+    pub(crate) fn sessions(&self, which: impl Fn(&Wait) -> bool) -> BTreeSet<SessionId> {
+        self.tasks.values().filter(|(_, wait)| which(wait)).map(|(task, _)| task.session).collect()
     }
 
     /// The lowest position that somebody waits for.

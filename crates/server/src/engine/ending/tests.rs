@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
-use chiton_namespace::{Body, Make, Namespace, Op};
+use chiton_namespace::{Body, Make, Namespace, Op, XattrHow};
 use chiton_proto::{Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Reply, Request};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 
@@ -311,4 +311,21 @@ fn on_a_journal_that_failed_nobody_waits_for_an_end() {
     w.engine.tick(&w.m);
     w.take();
     assert_eq!(w.answered(lease), Some(Err(Failure::Refused(Refusal::Io))));
+}
+
+#[test]
+fn who_waits_to_be_answered_what_he_sends_again_is_not_silent() {
+    let (mut w, ino) = World::two();
+    w.m.health = Health::Full;
+    let op = Op::SetXattr { ino, name: b"user.a".to_vec(), value: b"1".to_vec(), how: XattrHow::Set };
+    let again = Some(Again { position: w.engine.position(), ..Again::default() });
+    let waits = w.ask(A, again, Call::Op { op, open: false }).expect_err("there is no space for it");
+    w.silence();
+    assert_eq!(w.answered(waits), None);
+    assert!(w.engine.resume_session(A, 7, 1, &w.m).is_ok(), "known");
+    w.m.mono += Duration::from_millis(u64::from(SESSION_MS) + 1);
+    w.engine.tick(&w.m);
+    w.take();
+    assert!(w.engine.resume_session(B, 7, 0, &w.m).is_err(), "B was silent");
+    assert!(w.engine.resume_session(A, 7, 1, &w.m).is_ok(), "still known");
 }

@@ -218,10 +218,9 @@ pub(super) fn spans(history: &History, calls: &[Asked<'_>]) -> Vec<Span> {
         if let Some(from) = from.filter(|from| *from < of.at) {
             spans.push(Span { from, to: of.at, is_first: from == 1 });
         }
-        from = resumes(history, calls, &of);
-        if from.is_none() {
-            return spans;
-        }
+        // Who followed may have died before the one that was replaced was gone: then nothing is judged before that.
+        let Some(resumed) = resumes(history, calls, &of) else { return spans };
+        from = from.max(Some(resumed));
     }
     let end = history.events.len() as Moment + 1;
     spans.extend(from.map(|from| Span { from, to: end, is_first: from == 1 }));

@@ -6,7 +6,7 @@ use crate::plan::SHARED;
 
 /// A history in short: `A+x` client A makes x and is told so, `A-x` removes it, `A?x` sees it, `A!x` does not;
 /// `A+x…` is not answered. `As` commits, `A†` dies. `†` and `*`: the server dies, and starts; `|` and `_`: another takes
-/// over from it, and it is gone.
+/// over from it, and it is gone; `‡` and `⁑`: that other dies, and starts.
 fn history(story: &str) -> History {
     let mut history = History::default();
     let mut next = 0;
@@ -27,6 +27,14 @@ fn history(story: &str) -> History {
             }
             Some('_') => {
                 push(Happened::ServerCrashed { server });
+                continue;
+            }
+            Some('‡') => {
+                push(Happened::ServerCrashed { server: ServerId(1) });
+                continue;
+            }
+            Some('⁑') => {
+                push(Happened::ServerStarted { server: ServerId(1), epoch: next, found: 0 });
                 continue;
             }
             Some('*') => {
@@ -107,6 +115,8 @@ fn what_comes_after_a_loss_is_judged_again() {
     check("* A+x | B!x _ B+y B?y", true);
     check("* A+x | B!x _ B+y B?y B!y", false);
     check("* A+x B!x | _ B+y", false);
+    check("* A+x | ‡ ⁑ B+z A-x B!x _ A† B?x B+y B?y", true);
+    check("* A+x | ‡ ⁑ B+z A-x B!x _ A† B?x B+y B?y B!y", false);
     // Before anybody is known to be back nothing is.
     check("* A+x A† † * C!x C?x", true);
     check("* A+x B!x A† † * B+y", false);
