@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use crate::event::take_name;
 use crate::fault::Fault;
 use crate::merge::{MergeMap, MergeState};
-use crate::namespace::Namespace;
+use crate::namespace::{Known, Namespace};
 use crate::realm::POLICY_BYTES_MAX;
 use crate::side::SideValue;
 use crate::values::DecouplingKey;
@@ -466,13 +466,26 @@ impl Namespace {
         }
     }
 
-    /// Others took this name of an inode: those who may know it remember it.
-    pub(crate) fn note_removed(&mut self, ino: Ino, parent: Ino, name: &Name) {
+    /// Somebody is about to take this name of an inode: those others who may know it remember it. `moves`: it gets another.
+    pub(crate) fn note_taken(&mut self, ino: Ino, parent: Ino, name: &Name, moves: bool) {
         let Ok(Some(root)) = self.decoupled_root(parent) else { return };
         let others = self.decouplings_of(root).filter(|d| Some(d.id) != self.merging);
         let ids: Vec<RealmId> = others.filter(|d| d.map.may_know(ino)).map(|d| d.id).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let found = self.dir_inode(parent).and_then(|dir| self.entry(dir, name));
+        let position = match found {
+            Ok(Known::Present(slot)) => slot.position,
+            // Whoever cannot tell remembers it.
+            _ => Position(0),
+        };
+        let names =
+            self.inodes.get(ino).map_or(1, |inode| if inode.kind == Kind::Dir { 1 } else { inode.nlink });
         for id in ids {
-            self.change_decoupling(id, |d| d.map.note_removed(ino, parent, name.clone()));
+            self.change_decoupling(id, |d| {
+                d.map.note_taken(ino, parent, name, position, !moves && names <= 1);
+            });
         }
     }
 

@@ -111,7 +111,7 @@ impl Namespace {
             }
             Event::Unlink { parent, name, ino, orphan, time } => {
                 if self.has_decouplings() {
-                    self.note_removed(*ino, *parent, name);
+                    self.note_taken(*ino, *parent, name, false);
                 }
                 self.set_entry(*parent, name, None, position);
                 let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
@@ -221,6 +221,7 @@ impl Namespace {
                 for ino in [Some(*from), Some(*to), Some(*ino), over.ino()].into_iter().flatten() {
                     inode(ino);
                 }
+                needs.extend(missing(self.decoupled_root(*from).map(drop)));
                 needs.extend(missing(self.decoupled_root(*to).map(drop)));
             }
             Event::SetAttr { ino, size, .. } => {
@@ -368,6 +369,14 @@ impl Namespace {
         time: Time,
         position: Position,
     ) {
+        if self.has_decouplings() {
+            self.note_taken(ino, from, from_name, true);
+            match over {
+                Over::Exchanged { ino: other } => self.note_taken(other, to, to_name, true),
+                Over::Replaced { ino: victim, .. } => self.note_taken(victim, to, to_name, false),
+                Over::Nothing => {}
+            }
+        }
         let moved = self.changing(ino, position);
         moved.ctime = moved.ctime.max(time);
         moved.parent = to;
@@ -392,9 +401,6 @@ impl Namespace {
                 self.set_entry(from, from_name, Some((other, other_kind)), position);
             }
             Over::Replaced { ino: victim, orphan } => {
-                if self.has_decouplings() {
-                    self.note_removed(victim, to, to_name);
-                }
                 self.set_entry(from, from_name, None, position);
                 let was_dir = self.lose_name((victim, to), orphan, time, position);
                 gained = gained.wrapping_sub(u32::from(was_dir));

@@ -25,7 +25,7 @@ impl Namespace {
     pub fn foreign_to_inode(&self, ino: Ino, map: &MergeMap) -> Result<Change, Fault> {
         let ino = map.translate(ino);
         Ok(match self.known_inode(ino)? {
-            Some(inode) if inode.nlink == 0 && map.is_tomb(ino) => Change::Removed,
+            Some(inode) if inode.nlink == 0 && map.taken.has_any(ino) => Change::Removed,
             Some(inode) if map.is_changed(inode) => Change::Changed,
             Some(_) => Change::None,
             // It was not merged yet, or its removal was.
@@ -41,7 +41,7 @@ impl Namespace {
         let dir = map.translate(dir);
         let Some(inode) = self.known_inode(dir)? else { return Ok(Change::None) };
         if inode.nlink == 0 {
-            return Ok(if map.is_tomb(dir) { Change::Removed } else { Change::None });
+            return Ok(if map.taken.has_any(dir) { Change::Removed } else { Change::None });
         }
         if inode.kind != chiton_types::Kind::Dir {
             return Ok(Change::None);
@@ -49,7 +49,7 @@ impl Namespace {
         Ok(match self.entry(inode, name)? {
             Known::Present(slot) if map.is_foreign(slot.position) => Change::Changed,
             Known::Present(_) => Change::None,
-            Known::Absent if map.has_tomb_at(dir, name) => Change::Removed,
+            Known::Absent if map.taken.is_taken_at(dir, name) => Change::Removed,
             Known::Absent => Change::None,
         })
     }

@@ -1,10 +1,11 @@
 //! Where things are on the server: is it there, is it below the root, what is it called, which name is free.
 
-use chiton_types::{Ino, Kind, Name, Refusal, Time};
+use chiton_types::{Ino, Kind, Name, Position, Refusal, Time};
 
 use super::conflict::{Conflict, ConflictKind, Resolution};
 use super::map::MergeMap;
-use super::{MergeStep, Skipped};
+use super::taken::Place;
+use super::{MergeStep, Skipped, found};
 use crate::dir::Slot;
 use crate::event::{Event, Over};
 use crate::fault::Fault;
@@ -34,7 +35,7 @@ impl Namespace {
             Err(fault) => return Err(fault),
         };
         if inode.nlink == 0 {
-            let removed = map.tombs.contains_key(&ino);
+            let removed = map.taken.has_any(ino);
             return Ok(if removed { Located::Removed(inode) } else { Located::Gone });
         }
         let is_dir = inode.kind == Kind::Dir;
@@ -63,7 +64,7 @@ impl Namespace {
                 Err(Fault::Refused(_)) => return Ok(false),
                 Err(fault) => return Err(fault),
             };
-            if inode.parent == at || (inode.nlink == 0 && !map.tombs.contains_key(&at)) {
+            if inode.parent == at || (inode.nlink == 0 && !map.taken.has_any(at)) {
                 return Ok(false);
             }
             at = inode.parent;
@@ -101,28 +102,78 @@ impl Namespace {
         time: Time,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
-        let (parent, name) = map.tombs.get(&inode.ino).cloned().expect("it was located as removed");
-        let parent = match self.locate(parent, map)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => dir,
-            // What held it was removed too: that comes back first. `tombs` lead upwards, as directories do.
-            Located::Removed(dir) if dir.ino != inode.ino && dir.kind == Kind::Dir => {
-                return self.bring_back(dir, ConflictKind::EditDelete, map, time, report);
+        let (mut inode, mut kind) = (inode, kind);
+        let mut above = None;
+        // What held it may be removed too: that comes back first. Names of directories lead upwards, as ours has them.
+        for _ in 0..DEPTH_MAX {
+            let (parent, _) =
+                map.taken.last_but(inode.ino, None).cloned().expect("it was located as removed");
+            match self.locate(parent, map)? {
+                Located::Removed(dir) if dir.ino != inode.ino && dir.kind == Kind::Dir => {
+                    (inode, kind) = (dir, ConflictKind::EditDelete);
+                }
+                found => {
+                    above = Some(found);
+                    break;
+                }
             }
+        }
+        let place = map.taken.last_but(inode.ino, None).cloned().expect("it was located as removed");
+        let above = match above {
+            Some(Located::Live(dir)) if dir.kind == Kind::Dir => dir,
             _ => match self.locate(map.root, map)? {
                 Located::Live(root) => root,
                 _ => return Ok(MergeStep::Skip(Skipped::Gone)),
             },
         };
-        let name = match self.entry(parent, &name)? {
-            Known::Absent => name,
-            Known::Present(_) => self.free_name(parent, &name, b".ours")?,
-        };
-        let path = self.path_of(parent.ino, Some(&name), map)?;
+        let name = self.own_name(above, &place.1)?;
+        let path = self.path_of(above.ino, Some(&name), map)?;
         if self.conflict(kind, path, inode.ino, None, map, report) == Resolution::Aborted {
             return Ok(MergeStep::Stop);
         }
-        map.tombs.remove(&inode.ino);
-        Ok(MergeStep::First(vec![Event::Restore { parent: parent.ino, name, ino: inode.ino, time }]))
+        map.taken.forget(inode.ino, &place);
+        // It is as ours has it from here on.
+        map.met(inode.ino);
+        Ok(MergeStep::First(vec![Event::Restore { parent: above.ino, name, ino: inode.ino, time }]))
+    }
+
+    /// This name, or one beside it if it is not free.
+    fn own_name(&self, dir: &Inode, name: &Name) -> Result<Name, Fault> {
+        match self.entry(dir, name)? {
+            Known::Absent => Ok(name.clone()),
+            Known::Present(_) => self.free_name(dir, name, b".ours"),
+        }
+    }
+
+    /// Takes a name from an inode. A file that ours has under another name, which others took, gets that one again: it is
+    /// not what ours removes.
+    pub(super) fn removal(
+        &self,
+        inode: &Inode,
+        place: Place,
+        time: Time,
+        map: &mut MergeMap,
+        is_open: &dyn Fn(Ino) -> bool,
+        report: &mut Vec<Conflict>,
+    ) -> Found<Event> {
+        let last = inode.kind != Kind::Dir && inode.nlink <= 1;
+        let other = map.taken.last_but(inode.ino, Some(&place)).filter(|_| last).cloned();
+        let (parent, name) = place;
+        let Some(other) = other else {
+            let orphan = self.stays_as_orphan(inode, map, is_open);
+            return Ok(Ok(Event::Unlink { parent, name, ino: inode.ino, orphan, time }));
+        };
+        let dir = match self.locate(other.0, map)? {
+            Located::Live(dir) if dir.kind == Kind::Dir => dir,
+            Located::Removed(dir) if dir.kind == Kind::Dir => {
+                return Ok(Err(self.bring_back(dir, ConflictKind::EditDelete, map, time, report)?));
+            }
+            _ => self.dir_inode(map.root)?,
+        };
+        let to_name = self.own_name(dir, &other.1)?;
+        map.taken.forget(inode.ino, &other);
+        let (ino, to, over) = (inode.ino, dir.ino, Over::Nothing);
+        Ok(Ok(Event::Rename { from: parent, from_name: name, to, to_name, ino, over, time }))
     }
 
     /// Reports a conflict; what to do about it.
@@ -154,7 +205,7 @@ impl Namespace {
         slot: &Slot,
         (ours_is_dir, meant): (bool, bool),
         time: Time,
-        map: &MergeMap,
+        map: &mut MergeMap,
         is_open: &dyn Fn(Ino) -> bool,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
@@ -173,19 +224,26 @@ impl Namespace {
         let (dir, ino) = (dir.ino, theirs.ino);
         Ok(match self.conflict(kind, path, ino, Some(aside.clone()), map, report) {
             Resolution::Ours => {
-                let orphan = self.stays_as_orphan(theirs, map, is_open);
-                MergeStep::First(vec![Event::Unlink { parent: dir, name: name.clone(), ino, orphan, time }])
+                let place = (dir, name.clone());
+                let event = found!(self.removal(theirs, place, time, map, is_open, report));
+                MergeStep::First(vec![event])
             }
             Resolution::Aborted => MergeStep::Stop,
-            _ => MergeStep::First(vec![Event::Rename {
-                from: dir,
-                from_name: name.clone(),
-                to: dir,
-                to_name: aside,
-                ino,
-                over: Over::Nothing,
-                time,
-            }]),
+            _ => {
+                if moved && let Some(place) = map.taken.last_but(ino, None).cloned() {
+                    // There it stands for what ours has under that name.
+                    map.taken.forget(ino, &place);
+                }
+                MergeStep::First(vec![Event::Rename {
+                    from: dir,
+                    from_name: name.clone(),
+                    to: dir,
+                    to_name: aside,
+                    ino,
+                    over: Over::Nothing,
+                    time,
+                }])
+            }
         })
     }
 
@@ -198,7 +256,7 @@ impl Namespace {
         is_open: &dyn Fn(Ino) -> bool,
     ) -> bool {
         let last = victim.kind == Kind::Dir || victim.nlink <= 1;
-        let wanted = victim.has(MAPPED) || map.tombs.contains_key(&victim.ino) || is_open(victim.ino);
+        let wanted = victim.has(MAPPED) || map.taken.has_any(victim.ino) || is_open(victim.ino);
         last && wanted
     }
 
@@ -218,23 +276,35 @@ impl Namespace {
         Err(Refusal::Exists.into())
     }
 
-    /// A name that an inode bears in a directory, by looking through all of it (only conflicts ask).
-    pub(super) fn name_in(&self, dir: Ino, ino: Ino) -> Result<Option<Name>, Fault> {
+    /// A name that an inode bears in a directory.
+    fn name_in(&self, dir: Ino, ino: Ino) -> Result<Option<Name>, Fault> {
+        Ok(self.names_in(dir, ino)?.into_iter().next().map(|(name, _)| name))
+    }
+
+    /// The names that an inode bears in a directory, and when it got each, by looking through all of it (only conflicts
+    /// ask).
+    fn names_in(&self, dir: Ino, ino: Ino) -> Result<Vec<(Name, Position)>, Fault> {
         let inode = self.dir_inode(dir)?;
         if !inode.has(COMPLETE) {
             return Err(self.need_dir(dir));
         }
         let slots = self.dirs.get(&dir).into_iter().flat_map(|d| d.iter_after(0));
-        let found = slots.into_iter().find(|(_, slot)| slot.ino == ino && slot.kind().is_some());
-        Ok(found.map(|(name, _)| Name::new(name).expect("names in memory were checked")))
+        let found = slots.into_iter().filter(|(_, slot)| slot.ino == ino && slot.kind().is_some());
+        let named = |name: &[u8]| Name::new(name).expect("names in memory were checked");
+        Ok(found.map(|(name, slot)| (named(name), slot.position)).collect())
     }
 
-    /// A name of an inode in the directory that its row names, if that is still its place.
-    pub(super) fn known_name(&self, inode: &Inode) -> Result<Option<Name>, Fault> {
-        match self.name_in(inode.parent, inode.ino) {
-            Err(Fault::Refused(_)) => Ok(None),
+    /// The names of an inode in the directory that its row names, if that is still its place.
+    pub(super) fn known_names(&self, inode: &Inode) -> Result<Vec<(Name, Position)>, Fault> {
+        match self.names_in(inode.parent, inode.ino) {
+            Err(Fault::Refused(_)) => Ok(Vec::new()),
             other => other,
         }
+    }
+
+    /// One of them.
+    pub(super) fn known_name(&self, inode: &Inode) -> Result<Option<Name>, Fault> {
+        Ok(self.known_names(inode)?.into_iter().next().map(|(name, _)| name))
     }
 
     /// The path from the decoupled subtree's root, for reports.

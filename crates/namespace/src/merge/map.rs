@@ -7,6 +7,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Kind, Name, Position, ShardId};
 
 use super::conflict::OnConflict;
+use super::taken::Taken;
 use crate::inode::Inode;
 
 /// Numbers that only the decoupling may make inodes with, in ascending order: those from `next` on are left.
@@ -34,7 +35,7 @@ pub struct MergeMap {
     bound: BTreeSet<Ino>,
     own: Vec<(Position, Position)>,
     ranges: Vec<InodeRange>,
-    pub(crate) tombs: BTreeMap<Ino, (Ino, Name)>,
+    pub(super) taken: Taken,
     /// Counters of each shard from which on inodes were born after the base.
     born_after: BTreeMap<ShardId, u64>,
     /// What others did stands here although the last change of the row is ours: directories that ours removed and that are
@@ -60,7 +61,7 @@ impl MergeMap {
             bound: BTreeSet::new(),
             own: Vec::new(),
             ranges: Vec::new(),
-            tombs: BTreeMap::new(),
+            taken: Taken::default(),
             born_after: BTreeMap::new(),
             standing: BTreeSet::new(),
             vouched: BTreeSet::new(),
@@ -116,14 +117,6 @@ impl MergeMap {
         self.is_of_ranges(ino) || self.born_after.get(&ino.shard()).is_none_or(|&from| ino.counter() < from)
     }
 
-    pub(crate) fn is_tomb(&self, ino: Ino) -> bool {
-        self.tombs.contains_key(&ino)
-    }
-
-    pub(super) fn has_tomb_at(&self, dir: Ino, name: &Name) -> bool {
-        self.tombs.values().any(|(parent, was)| *parent == dir && was == name)
-    }
-
     /// The writer whose blocks the decoupled side may name.
     pub fn writer(&self) -> u64 {
         self.writer
@@ -147,7 +140,7 @@ impl MergeMap {
             bound: self.bound.clone(),
             own: self.own.clone(),
             ranges: self.ranges.clone(),
-            tombs: self.tombs.clone(),
+            taken: self.taken.clone(),
             born_after: self.born_after.clone(),
             standing: self.standing.clone(),
             vouched: self.vouched.clone(),
@@ -172,7 +165,8 @@ impl MergeMap {
         position > self.base && !self.is_own(position)
     }
 
-    fn is_own(&self, position: Position) -> bool {
+    /// Whether the event at `position` is this decoupling's own.
+    pub(super) fn is_own(&self, position: Position) -> bool {
         // Most rows that a merge meets were changed last by itself, a moment ago.
         match self.own.last() {
             Some(&(start, end)) if position >= start => return position < end,
@@ -192,10 +186,20 @@ impl MergeMap {
         }
     }
 
-    /// Others took this name of an inode below the root. If it was its last, the inode must stay as an orphan until
-    /// the decoupling ends.
-    pub fn note_removed(&mut self, ino: Ino, parent: Ino, name: Name) {
-        self.tombs.insert(ino, (parent, name));
+    /// Others took this name of an inode below the root, which got it at `position`. If it was its last, the inode must
+    /// stay as an orphan until the decoupling ends.
+    pub fn note_taken(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position, is_last: bool) {
+        let may_be_known = !self.is_foreign(position);
+        if may_be_known || (is_last && !self.taken.has_any(ino)) {
+            self.taken.note(ino, (parent, name.clone()));
+        }
+    }
+
+    /// Both sides have an inode under a name that theirs gave it.
+    pub(super) fn note_agreed(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position) {
+        if self.is_foreign(position) {
+            self.taken.note(ino, (parent, name.clone()));
+        }
     }
 
     /// A file was found by a name in the subtree, and it has several, or its row names another directory as its
@@ -209,11 +213,6 @@ impl MergeMap {
     /// Whether a file is of the subtree although nothing leads from it to the root.
     pub(super) fn is_vouched(&self, ino: Ino) -> bool {
         self.is_of_ranges(ino) || self.vouched.contains(&ino)
-    }
-
-    /// Orphans that must stay until the decoupling ends.
-    pub fn pinned(&self) -> impl Iterator<Item = Ino> + '_ {
-        self.tombs.keys().copied()
     }
 
     /// Others may have moved directories: what is in the subtree must be looked at again.
@@ -322,12 +321,7 @@ impl MergeMap {
             out.put_u64(range.next.0);
             out.put_u64(range.end.0);
         }
-        out.put_varint(self.tombs.len() as u64);
-        for (ino, (parent, name)) in &self.tombs {
-            out.put_u64(ino.0);
-            out.put_u64(parent.0);
-            out.put_bytes(name.as_bytes());
-        }
+        self.taken.encode(out);
         for set in [&self.vouched, &self.standing] {
             out.put_varint(set.len() as u64);
             for ino in set {
@@ -376,11 +370,7 @@ impl MergeMap {
             }
             map.ranges.push(InodeRange { first: Ino(first), next: Ino(next), end: Ino(end) });
         }
-        for _ in 0..from.count(17)? {
-            let ino = next(map.tombs.last_key_value().map(|(last, _)| *last), Ino(from.u64()?))?;
-            let parent = Ino(from.u64()?);
-            map.tombs.insert(ino, (parent, crate::event::take_name(from)?));
-        }
+        map.taken = Taken::decode(from)?;
         for set in [&mut map.vouched, &mut map.standing] {
             for _ in 0..from.count(8)? {
                 set.insert(next(set.last().copied(), Ino(from.u64()?))?);
@@ -453,7 +443,9 @@ mod tests {
         map.vouch(Ino(6));
         map.note_standing(Ino(9));
         map.note_born_after(ShardId(1), 300);
-        map.note_removed(Ino(8), Ino(5), Name::new(b"gone").expect("a name"));
+        for name in ["gone", "gone too"] {
+            map.note_taken(Ino(8), Ino(5), &Name::try_from(name).expect("a name"), Position(3), false);
+        }
         let mut bytes = Vec::new();
         map.encode(&mut bytes);
         let mut take = Take::new(&bytes);

@@ -28,6 +28,7 @@ mod names;
 mod rename;
 mod squash;
 mod state;
+mod taken;
 
 use chiton_types::{Ino, Kind, Refusal, Time};
 
@@ -101,6 +102,7 @@ impl Namespace {
         ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
+        let given_up = Namespace::given_up(event, map);
         let step = match event {
             Event::Make { .. } => self.merge_make(event, map, ctx, report),
             Event::Link { .. } => self.merge_link(event, map, ctx, report),
@@ -133,6 +135,10 @@ impl Namespace {
         match step {
             Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
             Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
+            Ok(step @ (MergeStep::Emit | MergeStep::Skip(_))) => {
+                given_up.iter().for_each(|(ino, place)| map.taken.forget(*ino, place));
+                Ok(step)
+            }
             other => other,
         }
     }

@@ -42,7 +42,10 @@ impl Namespace {
                 map.vouch(*ino);
                 Ok(MergeStep::Emit)
             }
-            Known::Present(slot) if slot.ino == *ino => Ok(MergeStep::Skip(Skipped::Needless)),
+            Known::Present(slot) if slot.ino == *ino => {
+                map.note_agreed(*ino, dir.ino, name, slot.position);
+                Ok(MergeStep::Skip(Skipped::Needless))
+            }
             Known::Present(slot) => {
                 self.displace(dir, name, slot, (false, false), *time, map, ctx.is_open, report)
             }
@@ -68,7 +71,7 @@ impl Namespace {
         ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
-        let Event::Unlink { parent, name, ino, orphan, .. } = event else {
+        let Event::Unlink { parent, name, ino, time, .. } = event else {
             unreachable!("asked for an unlink")
         };
         *parent = map.translate(*parent);
@@ -78,36 +81,45 @@ impl Namespace {
             Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
             _ => return Ok(MergeStep::Skip(Skipped::Needless)),
         };
-        let found = match self.entry(dir, name)? {
-            Known::Present(slot) => Some(self.inode(slot.ino)?),
-            Known::Absent => None,
-        };
-        match found {
-            Some(victim) if victim.ino == *ino => {
-                let kind = if victim.kind == Kind::Dir {
-                    (victim.extra > 0).then_some(ConflictKind::DeleteFilled)
-                } else {
-                    map.is_changed(victim).then_some(ConflictKind::DeleteEdit)
+        let (victim, slot) = match self.entry(dir, name)? {
+            Known::Present(slot) if slot.ino == *ino => (self.inode(slot.ino)?, slot),
+            Known::Present(slot) => {
+                let other = self.inode(slot.ino)?;
+                // Theirs moved here what ours has elsewhere.
+                let moved = other.kind != Kind::Dir && other.nlink <= 1 && map.may_know(other.ino);
+                return match self.unlink_elsewhere(event, map, ctx, report)? {
+                    None if !moved => self.unlink_other(dir, other, event, map, ctx, report),
+                    step => Ok(step.unwrap_or(MergeStep::Skip(Skipped::Needless))),
                 };
-                if let Some(kind) = kind {
-                    let path = self.path_of(dir.ino, Some(name), map)?;
-                    match self.conflict(kind, path, victim.ino, None, map, report) {
-                        Resolution::Ours => {}
-                        Resolution::Aborted => return Ok(MergeStep::Stop),
-                        _ => {
-                            if victim.kind == Kind::Dir {
-                                map.note_standing(victim.ino);
-                            }
-                            return Ok(MergeStep::Skip(Skipped::Theirs));
-                        }
-                    }
-                }
-                *orphan = self.stays_as_orphan(victim, map, ctx.is_open);
-                Ok(MergeStep::Emit)
             }
-            Some(other) => self.unlink_other(dir, other, event, map, ctx, report),
-            None => self.unlink_elsewhere(event, map, ctx, report),
+            Known::Absent => {
+                let step = self.unlink_elsewhere(event, map, ctx, report)?;
+                return Ok(step.unwrap_or(MergeStep::Skip(Skipped::Needless)));
+            }
+        };
+        let kind = if victim.kind == Kind::Dir {
+            (victim.extra > 0).then_some(ConflictKind::DeleteFilled)
+        } else {
+            // What theirs did stays under another name if ours alone gave it this one.
+            let is_further = victim.nlink > 1 && map.is_own(slot.position);
+            (map.is_changed(victim) && !is_further).then_some(ConflictKind::DeleteEdit)
+        };
+        if let Some(kind) = kind {
+            let path = self.path_of(dir.ino, Some(name), map)?;
+            match self.conflict(kind, path, victim.ino, None, map, report) {
+                Resolution::Ours => {}
+                Resolution::Aborted => return Ok(MergeStep::Stop),
+                _ => {
+                    if victim.kind == Kind::Dir {
+                        map.note_standing(victim.ino);
+                    }
+                    return Ok(MergeStep::Skip(Skipped::Theirs));
+                }
+            }
         }
+        let (place, time) = ((dir.ino, name.clone()), *time);
+        *event = found!(self.removal(victim, place, time, map, ctx.is_open, report));
+        Ok(MergeStep::Emit)
     }
 
     /// Ours removed a name under which there is something else now.
@@ -135,37 +147,48 @@ impl Namespace {
         })
     }
 
-    /// Ours removed a name that is not there: both removed it, or theirs moved it.
+    /// Ours removed a name under which it is not: theirs moved it, or a merge put it elsewhere. `None`: neither, as both
+    /// removed it.
     fn unlink_elsewhere(
         &self,
         event: &mut Event,
         map: &mut MergeMap,
         ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
-        let Event::Unlink { parent, name, ino, orphan, .. } = event else {
+    ) -> Result<Option<MergeStep>, Fault> {
+        let Event::Unlink { parent, name, ino, time, .. } = event else {
             unreachable!("asked for an unlink")
         };
         let Located::Live(moved) = self.locate(*ino, map)? else {
-            return Ok(MergeStep::Skip(Skipped::Needless));
+            return Ok(None);
         };
+        let place = (*parent, name.clone());
+        let is_dir = moved.kind == Kind::Dir;
         // A file with several names may have lost this one only: which of the others was it? None.
-        let single = moved.kind == Kind::Dir || moved.nlink == 1;
-        let at = if single { self.known_name(moved)? } else { None };
-        let Some(at) = at.filter(|_| moved.ino != map.root && map.is_foreign(moved.position)) else {
-            return Ok(MergeStep::Skip(Skipped::Needless));
+        let single = is_dir || (moved.nlink == 1 && !map.taken.has_other(*ino, &place));
+        let at = if single && *ino != map.root { self.known_names(moved)?.pop() } else { None };
+        let Some((at, since)) = at else { return Ok(None) };
+        let by_theirs = map.is_foreign(since);
+        let by_merge = map.is_own(since) && !map.taken.holds(*ino, &place);
+        if !by_theirs && !by_merge {
+            return Ok(None);
+        }
+        let contradicts = by_theirs || (!is_dir && map.is_changed(moved));
+        let kind = match (is_dir && moved.extra > 0, contradicts) {
+            (true, _) => Some(ConflictKind::DeleteFilled),
+            (false, true) => Some(ConflictKind::DeleteRename),
+            (false, false) => None,
         };
-        let filled = moved.kind == Kind::Dir && moved.extra > 0;
-        let kind = if filled { ConflictKind::DeleteFilled } else { ConflictKind::DeleteRename };
-        let path = self.path_of(moved.parent, Some(&at), map)?;
-        Ok(match self.conflict(kind, path, moved.ino, None, map, report) {
-            Resolution::Ours => {
-                (*parent, *name) = (moved.parent, at);
-                *orphan = self.stays_as_orphan(moved, map, ctx.is_open);
-                MergeStep::Emit
+        if let Some(kind) = kind {
+            let path = self.path_of(moved.parent, Some(&at), map)?;
+            match self.conflict(kind, path, moved.ino, None, map, report) {
+                Resolution::Ours => {}
+                Resolution::Aborted => return Ok(Some(MergeStep::Stop)),
+                _ => return Ok(Some(MergeStep::Skip(Skipped::Theirs))),
             }
-            Resolution::Aborted => MergeStep::Stop,
-            _ => MergeStep::Skip(Skipped::Theirs),
-        })
+        }
+        let orphan = self.stays_as_orphan(moved, map, ctx.is_open);
+        *event = Event::Unlink { parent: moved.parent, name: at, ino: *ino, orphan, time: *time };
+        Ok(Some(MergeStep::Emit))
     }
 }

@@ -1,9 +1,10 @@
 //! Names that moved.
 
-use chiton_types::{Ino, Kind, Name, Refusal, Time};
+use chiton_types::{Ino, Kind, Name, Position, Refusal, Time};
 
 use super::conflict::{Conflict, ConflictKind, Resolution};
 use super::locate::{Found, Located};
+use super::taken::Place;
 use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
 use crate::event::{Event, Over};
 use crate::fault::Fault;
@@ -15,7 +16,8 @@ use crate::op::LINKS_MAX;
 struct Source<'a> {
     inode: &'a Inode,
     dir: &'a Inode,
-    name: Name,
+    /// None of its names moves if there is none: it gets a further one.
+    name: Option<Name>,
 }
 
 impl Namespace {
@@ -47,13 +49,18 @@ impl Namespace {
             Known::Present(slot) => Some((slot, self.inode(slot.ino)?)),
             Known::Absent => None,
         };
-        (*from, *from_name) = (source.dir.ino, source.name.clone());
         let gains = is_dir && source.dir.ino != to_dir.ino;
-        *over = match target {
-            Some((_, target)) if target.ino == inode.ino => {
+        let new_over = match target {
+            Some((slot, target)) if target.ino == inode.ino => {
+                map.note_agreed(target.ino, to_dir.ino, to_name, slot.position);
                 return Ok(already_there(&source, to_dir, to_name, time));
             }
             None if gains && to_dir.nlink >= LINKS_MAX => return Err(Refusal::TooManyLinks.into()),
+            None if source.name.is_none() => {
+                map.vouch(inode.ino);
+                let (parent, name) = (to_dir.ino, to_name.clone());
+                return Ok(MergeStep::First(vec![Event::Link { parent, name, ino: inode.ino, time }]));
+            }
             None => Over::Nothing,
             Some((_, target)) if exchange && expected == Some(target.ino) => {
                 if target.kind == Kind::Dir && self.is_at_or_above(target.ino, source.dir)? {
@@ -68,16 +75,26 @@ impl Namespace {
                 Over::Exchanged { ino: target.ino }
             }
             Some((slot, target)) => {
-                let as_expected = expected == Some(target.ino)
-                    && (target.kind == Kind::Dir) == is_dir
-                    && (if is_dir { target.extra == 0 } else { !map.is_changed(target) });
+                let place = (to_dir.ino, to_name.clone());
+                let is_as_known = || match is_dir {
+                    true => target.extra == 0,
+                    false => !map.is_changed(target) && !map.taken.has_other(target.ino, &place),
+                };
+                let as_expected =
+                    expected == Some(target.ino) && (target.kind == Kind::Dir) == is_dir && is_as_known();
                 if !as_expected {
                     let how = (is_dir, expected == Some(target.ino));
                     return self.displace(to_dir, to_name, slot, how, time, map, ctx.is_open, report);
                 }
+                if source.name.is_none() {
+                    let gone = found!(self.removal(target, place, time, map, ctx.is_open, report));
+                    return Ok(MergeStep::First(vec![gone]));
+                }
                 Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, map, ctx.is_open) }
             }
         };
+        let Some(name) = source.name else { return Ok(MergeStep::Skip(Skipped::Theirs)) };
+        (*from, *from_name, *over) = (source.dir.ino, name, new_over);
         Ok(MergeStep::Emit)
     }
 
@@ -87,7 +104,7 @@ impl Namespace {
         &'a self,
         from: Ino,
         from_name: &Name,
-        to_dir: &Inode,
+        to_dir: &'a Inode,
         to_name: &Name,
         ino: Ino,
         time: Time,
@@ -103,7 +120,7 @@ impl Namespace {
             && let Known::Present(slot) = self.entry(dir, from_name)?
             && slot.ino == ino
         {
-            return Ok(Ok(Source { inode: self.inode(ino)?, dir, name: from_name.clone() }));
+            return Ok(Ok(Source { inode: self.inode(ino)?, dir, name: Some(from_name.clone()) }));
         }
         let inode = match self.locate(ino, map)? {
             Located::Live(inode) => inode,
@@ -113,43 +130,53 @@ impl Namespace {
             Located::Gone => return Ok(Err(MergeStep::Skip(Skipped::Gone))),
             Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),
         };
-        // Theirs moved it. A file may have other names as well: then ours becomes one more.
-        let name = self.known_name(inode)?;
         if let Known::Present(slot) = self.entry(to_dir, to_name)?
             && slot.ino == ino
         {
+            map.note_agreed(ino, to_dir.ino, to_name, slot.position);
             return Ok(Err(MergeStep::Skip(Skipped::Needless)));
         }
         let is_dir = inode.kind == Kind::Dir;
-        let kind = if is_dir { ConflictKind::RenameRenameDir } else { ConflictKind::RenameRename };
         if is_dir && self.is_at_or_above(ino, to_dir)? {
             return Ok(Err(self.stands(ConflictKind::Loop, inode, map, report)?));
         }
-        // What cannot end the planning is asked before the conflict is reported, so that it is reported once.
-        let taken = match self.entry(to_dir, to_name)? {
-            Known::Present(_) => true,
-            Known::Absent => false,
-        };
+        let moved = self.moved_to(inode, &(from, from_name.clone()), map)?;
         let path = self.path_of(to_dir.ino, Some(to_name), map)?;
-        let resolution = if map.is_foreign(inode.position) || name.is_none() {
+        let kind = match moved {
+            // It has other names, and has lost this one.
+            None if !is_dir && map.taken.holds(ino, &(from, from_name.clone())) => ConflictKind::RenameDelete,
+            _ if is_dir => ConflictKind::RenameRenameDir,
+            _ => ConflictKind::RenameRename,
+        };
+        let resolution = if map.is_foreign(inode.position) || moved.is_none() {
             self.conflict(kind, path, ino, None, map, report)
         } else {
             Resolution::Ours
         };
-        Ok(match (resolution, name) {
+        let may_link = !is_dir && inode.nlink < LINKS_MAX;
+        Ok(match (resolution, moved) {
             (Resolution::Aborted, _) => Err(MergeStep::Stop),
-            (Resolution::BothNames, _) | (_, None) if !is_dir && !taken && inode.nlink < LINKS_MAX => {
-                map.vouch(ino);
-                Err(MergeStep::First(vec![Event::Link {
-                    parent: to_dir.ino,
-                    name: to_name.clone(),
-                    ino,
-                    time,
-                }]))
+            (Resolution::BothNames, _) | (_, None) if may_link => {
+                Ok(Source { inode, dir: to_dir, name: None })
             }
-            (_, Some(name)) => Ok(Source { inode, dir: self.dir_inode(inode.parent)?, name }),
+            (_, Some(name)) => Ok(Source { inode, dir: self.dir_inode(inode.parent)?, name: Some(name) }),
             (_, None) => Err(MergeStep::Skip(Skipped::Theirs)),
         })
+    }
+
+    /// The name that stands on the server for one that ours has and it has not: theirs moved it there, or a merge put it
+    /// there. `None` if none is known to, since ours may have all that there are as well.
+    fn moved_to(&self, inode: &Inode, from: &Place, map: &MergeMap) -> Result<Option<Name>, Fault> {
+        let names = self.known_names(inode)?;
+        let is_dir = inode.kind == Kind::Dir;
+        let alone = is_dir || inode.nlink <= 1;
+        let was_taken = map.taken.holds(inode.ino, from);
+        let stands = |(name, since): &&(Name, Position)| {
+            let is_ours = map.taken.holds(inode.ino, &(inode.parent, name.clone()));
+            let by_merge = alone && map.is_own(*since) && !was_taken;
+            is_dir || (map.is_foreign(*since) && !is_ours) || by_merge
+        };
+        Ok(names.iter().find(stands).map(|(name, _)| name.clone()))
     }
 
     /// Theirs stays as it is.
@@ -170,10 +197,11 @@ impl Namespace {
 
 /// The new name is a name of what moves: theirs did the same, or they are two names of one file, of which the old goes.
 fn already_there(source: &Source<'_>, to_dir: &Inode, to_name: &Name, time: Time) -> MergeStep {
-    let same = source.dir.ino == to_dir.ino && source.name == *to_name;
+    let Some(name) = source.name.clone() else { return MergeStep::Skip(Skipped::Needless) };
+    let same = source.dir.ino == to_dir.ino && name == *to_name;
     if same || source.inode.kind == Kind::Dir || source.inode.nlink < 2 {
         return MergeStep::Skip(Skipped::Needless);
     }
-    let (parent, name, ino) = (source.dir.ino, source.name.clone(), source.inode.ino);
+    let (parent, ino) = (source.dir.ino, source.inode.ino);
     MergeStep::First(vec![Event::Unlink { parent, name, ino, orphan: false, time }])
 }

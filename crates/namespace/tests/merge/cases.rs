@@ -243,12 +243,132 @@ const CASES: &[Case] = &[
         keep_both: "g=ours2 g.theirs=theirs",
     },
     Case {
+        // A further name of ours goes as it came.
         base: &["put f base"],
         theirs: &["write f theirs"],
-        ours: &["ln f g", "rm f", "rm g"],
-        conflicts: &[K::DeleteEdit, K::DeleteEdit],
+        ours: &["ln f g", "rm g", "rm f"],
+        conflicts: &[K::DeleteEdit],
         overwrite: "",
-        keep_both: "f=theirs g=theirs",
+        keep_both: "f=theirs",
+    },
+    Case {
+        // What ours goes on with, and then removes itself.
+        base: &["put f base"],
+        theirs: &["mv f g", "rm g"],
+        ours: &["write f ours", "rm f"],
+        conflicts: &[K::EditDelete],
+        overwrite: "",
+        keep_both: "",
+    },
+    Case {
+        base: &["mkdir d"],
+        theirs: &["mv d e", "rmdir e", "put d theirs"],
+        ours: &["chmod d 700", "rmdir d"],
+        conflicts: &[K::EditDelete],
+        overwrite: "d=theirs",
+        keep_both: "d=theirs",
+    },
+    Case {
+        // Both removed one of its names: the other is no new name of it.
+        base: &["put f base", "ln f g"],
+        theirs: &["rm f"],
+        ours: &["rm f"],
+        conflicts: &[],
+        overwrite: "g=base",
+        keep_both: "g=base",
+    },
+    Case {
+        // Each side removed another name of it: neither removed it.
+        base: &["put f base", "ln f g"],
+        theirs: &["rm f"],
+        ours: &["rm g"],
+        conflicts: &[K::DeleteEdit],
+        overwrite: "f=base",
+        keep_both: "g=base",
+    },
+    Case {
+        base: &["put f base", "ln f g", "put x x"],
+        theirs: &["mv x f"],
+        ours: &["rm g"],
+        conflicts: &[K::DeleteEdit],
+        overwrite: "f=x f.ours=base",
+        keep_both: "f=x g=base",
+    },
+    Case {
+        base: &["put f base", "ln f g", "put x x"],
+        theirs: &["rm f"],
+        ours: &["mv x g"],
+        conflicts: &[K::FileFile],
+        overwrite: "f=base g=x",
+        keep_both: "g=x g.theirs=base",
+    },
+    Case {
+        // A name that theirs linked and removed again was never one of ours.
+        base: &["put f base"],
+        theirs: &["ln f x", "rm x"],
+        ours: &["rm f"],
+        conflicts: &[K::DeleteEdit],
+        overwrite: "",
+        keep_both: "f=base",
+    },
+    Case {
+        // Theirs moved what ours has elsewhere to a name that ours removed.
+        base: &["put a a", "put d d"],
+        theirs: &["mv a d"],
+        ours: &["rm d"],
+        conflicts: &[],
+        overwrite: "d=a",
+        keep_both: "d=a",
+    },
+    Case {
+        base: &["put c c", "put d d"],
+        theirs: &["swap c d"],
+        ours: &["rm c"],
+        conflicts: &[K::DeleteRename],
+        overwrite: "c=d",
+        keep_both: "c=d d=c",
+    },
+    Case {
+        // The other name stays when ours moves the one that theirs removed.
+        base: &["put a base", "ln a d"],
+        theirs: &["rm a"],
+        ours: &["mv d b", "mv a c"],
+        conflicts: &[K::RenameDelete],
+        overwrite: "b=base c=base",
+        keep_both: "b=base c=base",
+    },
+    Case {
+        base: &["put a base", "ln a b", "put d d"],
+        theirs: &["rm b", "put c c"],
+        ours: &["mv b d", "mv a c"],
+        conflicts: &[K::RenameDelete, K::FileFile],
+        overwrite: "c=base d=base",
+        keep_both: "c=base c.theirs=c d=base",
+    },
+    Case {
+        base: &["put f f", "put g g"],
+        theirs: &["mv f h", "put x x"],
+        ours: &["mv f x", "mv g y"],
+        conflicts: &[K::RenameRename, K::FileFile],
+        overwrite: "x=f y=g",
+        keep_both: "h=f x=f x.theirs=x y=g",
+    },
+    Case {
+        // Where theirs moved it ours has it, too.
+        base: &["put c base"],
+        theirs: &["mv c b"],
+        ours: &["ln c b", "mv c a"],
+        conflicts: &[K::RenameDelete],
+        overwrite: "a=base b=base",
+        keep_both: "a=base b=base",
+    },
+    Case {
+        base: &["put c base", "ln c d"],
+        theirs: &["mv c e"],
+        ours: &["mv c f"],
+        conflicts: &[K::RenameRename],
+        overwrite: "d=base f=base",
+        keep_both: "d=base e=base f=base",
     },
     Case {
         base: &["put f base", "put g base"],
@@ -337,17 +457,9 @@ fn prepare(case: &Case, on_conflict: OnConflict) -> (Peer, Vec<Event>, MergeMap)
     map.note_born_after(ShardId(0), next);
     // What the decoupled side may still ask for stays as an orphan, and its name is remembered.
     server.open.extend((5..next).map(Ino));
-    for text in case.theirs {
-        let removed = text.strip_prefix("rm ").or(text.strip_prefix("rmdir "));
-        let removed = removed.map(|path| (path, resolve(&mut server, path).expect("it is there")));
-        act(&mut server, text, &mut next);
-        if let Some((path, ino)) = removed.filter(|(_, ino)| server.open.contains(ino)) {
-            let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-            // Its directory may be gone by the time that the merge asks; it never is when the name goes.
-            let dir = resolve(&mut server, dir).expect("it is there");
-            map.note_removed(ino, dir, name.try_into().expect("a name"));
-        }
-    }
+    server.noted_in = Some(map);
+    case.theirs.iter().for_each(|text| act(&mut server, text, &mut next));
+    let map = server.noted_in.take().expect("given above");
     let mut next = 1000;
     case.ours.iter().for_each(|text| act(&mut client, text, &mut next));
     (server, client.journal, map)
@@ -401,6 +513,29 @@ fn each_conflict_comes_out_as_the_table_says() {
     }
     let missing: Vec<_> = K::ALL.iter().filter(|kind| !seen.contains(&format!("{kind:?}"))).collect();
     assert!(missing.is_empty(), "no case shows {missing:?}");
+}
+
+#[test]
+fn a_name_that_ours_alone_gave_goes_as_it_came() {
+    let case = Case {
+        base: &["put f base"],
+        theirs: &["mv f g"],
+        ours: &["mv f h", "rm h"],
+        conflicts: &[],
+        overwrite: "",
+        keep_both: "",
+    };
+    let moved = (K::RenameRename, "h".to_owned());
+    for (on_conflict, expect, told) in [
+        (OnConflict::KeepBoth, "g=base", vec![moved.clone()]),
+        (OnConflict::Overwrite, "", vec![moved, (K::DeleteEdit, "h".to_owned())]),
+    ] {
+        let (mut server, report) = merge(&case, on_conflict);
+        assert_eq!(tree(&mut server), expect);
+        let report = report.expect("nothing stops").into_iter();
+        let report = report.map(|c| (c.kind, String::from_utf8_lossy(&c.path).into_owned()));
+        assert_eq!(report.collect::<Vec<_>>(), told);
+    }
 }
 
 #[test]

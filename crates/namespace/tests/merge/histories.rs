@@ -117,10 +117,9 @@ proptest! {
                 if step.is_reclaim() {
                     continue;
                 }
-                if let Some((ino, parent, name)) = they.act(&mut server, &step) {
-                    removed_by_them.insert(ino);
-                    map.note_removed(ino, parent, name);
-                }
+                server.noted_in = Some(map);
+                removed_by_them.extend(they.act(&mut server, &step));
+                map = server.noted_in.take().expect("given above");
                 // A server does so at every link of theirs.
                 server.vouch(SUB, &mut map);
             }

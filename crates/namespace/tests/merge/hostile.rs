@@ -156,14 +156,11 @@ proptest! {
         map.note_born_after(ShardId(0), 20);
         // Others may have been at work, and removed what comes back.
         server.open.extend((5..40).map(Ino));
-        for step in &theirs {
-            if step.is_reclaim() {
-                continue;
-            }
-            if let Some((ino, parent, name)) = actor.act(&mut server, step) {
-                map.note_removed(ino, parent, name);
-            }
+        server.noted_in = Some(map);
+        for step in theirs.iter().filter(|step| !step.is_reclaim()) {
+            actor.act(&mut server, step);
         }
+        let mut map = server.noted_in.take().expect("given above");
         let mut witness = server.fork();
         let outside = server.tree(Ino(3));
         let merged_from = server.journal.len();

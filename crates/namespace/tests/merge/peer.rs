@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
-use chiton_namespace::merge::{Conflict, MergeContext, MergeMap, MergeStep, Skipped};
+use chiton_namespace::merge::{Change, Conflict, MergeContext, MergeMap, MergeStep, Skipped};
 use chiton_namespace::{
-    Context, Event, Fault, Make, Mapped, Namespace, Op, Outcome, RowChange, RowSource, Rows,
+    Context, Event, Fault, Make, Mapped, Namespace, Op, Outcome, Over, RowChange, RowSource, Rows,
 };
 use chiton_types::codec::Take;
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     /// Every event applied since it was opened.
     pub(crate) journal: Vec<Event>,
     pub(crate) open: BTreeSet<Ino>,
+    /// Of a decoupling that notes what is done here: others do it.
+    pub(crate) noted_in: Option<MergeMap>,
 }
 
 /// What a tree looks like: everything that a user sees, by path.
@@ -73,7 +75,7 @@ impl Peer {
 
     fn over(store: Store, position: Position) -> Peer {
         let ns = Namespace::open(&store).expect("a formatted store");
-        Peer { ns, store, position, journal: Vec::new(), open: BTreeSet::new() }
+        Peer { ns, store, position, journal: Vec::new(), open: BTreeSet::new(), noted_in: None }
     }
 
     /// Another one that begins with this one's state.
@@ -149,9 +151,36 @@ impl Peer {
             self.fetch(Fault::Missing(needs)).expect("nothing is refused");
         }
         assert_eq!(self.ns.fit(&event, Position(u64::MAX)), Ok(()), "{event:?} does not fit the state");
+        if let Some(mut map) = self.noted_in.take() {
+            self.note_taken(&event, &mut map);
+            self.noted_in = Some(map);
+        }
         self.position = self.position.next();
         self.ns.apply(&event, self.position);
         self.journal.push(event);
+    }
+
+    /// As a server does before it applies what others do.
+    fn note_taken(&mut self, event: &Event, map: &mut MergeMap) {
+        let taken = match event {
+            Event::Unlink { parent, name, ino, .. } => vec![(*ino, *parent, name, false)],
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                let victim =
+                    over.ino().map(|victim| (victim, *to, to_name, matches!(over, Over::Exchanged { .. })));
+                [Some((*ino, *from, from_name, true)), victim].into_iter().flatten().collect()
+            }
+            _ => Vec::new(),
+        };
+        for (ino, dir, name, moves) in taken {
+            if !self.open.contains(&ino) {
+                continue;
+            }
+            let attr = self.ask(|ns| ns.attr(ino)).expect("it is there");
+            let change = self.ask(|ns| ns.foreign_to_name(dir, name, map)).expect("it is there");
+            let position = Position(if change == Change::Changed { u64::MAX } else { 0 });
+            let is_last = !moves && (attr.kind == Kind::Dir || attr.nlink <= 1);
+            map.note_taken(ino, dir, name, position, is_last);
+        }
     }
 
     /// Merges one event; what became of it. `Err`: the policy forbids.

@@ -44,8 +44,8 @@ impl Actor {
         Actor { next, writer, now: 1000, made: Vec::new() }
     }
 
-    /// Does it, if it can be done; the inode that lost a name, and the name.
-    pub(crate) fn act(&mut self, peer: &mut Peer, step: &Step) -> Option<(Ino, Ino, Name)> {
+    /// Does it, if it can be done; the inode that lost a name.
+    pub(crate) fn act(&mut self, peer: &mut Peer, step: &Step) -> Option<Ino> {
         self.now += 1;
         let op = self.op(peer, step)?;
         let place = match &op {
@@ -53,10 +53,8 @@ impl Actor {
             Op::Rename { to, to_name, how: RenameHow::Replace, .. } => Some((*to, to_name.clone())),
             _ => None,
         };
-        let loser = place.and_then(|(parent, name)| {
-            let ino = peer.ask(|ns| ns.lookup(&Cred::ROOT, parent, &name)).ok()??;
-            Some((ino, parent, name))
-        });
+        let loser = place
+            .and_then(|(parent, name)| peer.ask(|ns| ns.lookup(&Cred::ROOT, parent, &name)).ok().flatten());
         let (_, events) = peer.run(&op, Ino(self.next), Time(self.now)).ok()?;
         if let Op::Make { .. } = op {
             self.made.push(Ino(self.next));

@@ -1,0 +1,166 @@
+//! Names that ours has of an inode, and that others took from it: removed, moved away, or replaced.
+//!
+//! What is nameless by that comes back under one of them when ours goes on with it. What bears another name still is not
+//! what ours removes, or moves, under a taken one.
+//!
+//! Invariants:
+//! - A name goes when ours gives it up itself ([`Namespace::given_up`]), or when a merge puts the inode somewhere instead.
+//! - Only names that ours may know are in it, but for the last one of an inode: what lost it must be found again.
+
+use std::collections::BTreeMap;
+
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Ino, Name};
+
+use super::MergeMap;
+use crate::event::{Event, Over, take_name};
+use crate::namespace::Namespace;
+
+/// A name in a directory.
+pub(super) type Place = (Ino, Name);
+
+/// Most names that are remembered of an inode: beyond them the last is replaced.
+const NAMES_MAX: usize = 64;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Of each inode in the order in which they were taken; never none.
+    names: BTreeMap<Ino, Vec<Place>>,
+}
+
+impl Taken {
+    pub(super) fn note(&mut self, ino: Ino, place: Place) {
+        let names = self.names.entry(ino).or_default();
+        names.retain(|other| *other != place);
+        names.truncate(NAMES_MAX - 1);
+        names.push(place);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    pub(super) fn has_any(&self, ino: Ino) -> bool {
+        self.names.contains_key(&ino)
+    }
+
+    pub(super) fn holds(&self, ino: Ino, place: &Place) -> bool {
+        self.of(ino).contains(place)
+    }
+
+    /// Whether ours has the inode under a taken name that is not this one.
+    pub(super) fn has_other(&self, ino: Ino, place: &Place) -> bool {
+        self.of(ino).iter().any(|other| other != place)
+    }
+
+    /// The name that was taken last, but for one.
+    pub(super) fn last_but(&self, ino: Ino, but: Option<&Place>) -> Option<&Place> {
+        self.of(ino).iter().rfind(|place| Some(*place) != but)
+    }
+
+    pub(super) fn is_taken_at(&self, dir: Ino, name: &Name) -> bool {
+        self.names.values().flatten().any(|(parent, was)| *parent == dir && was == name)
+    }
+
+    /// Ours does not have it under this name any more, or the server does.
+    pub(super) fn forget(&mut self, ino: Ino, place: &Place) {
+        if let Some(names) = self.names.get_mut(&ino) {
+            names.retain(|other| other != place);
+            if names.is_empty() {
+                self.names.remove(&ino);
+            }
+        }
+    }
+
+    fn of(&self, ino: Ino) -> &[Place] {
+        self.names.get(&ino).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.names.values().map(|names| names.len() as u64).sum());
+        for (ino, names) in &self.names {
+            for (parent, name) in names {
+                out.put_u64(ino.0);
+                out.put_u64(parent.0);
+                out.put_bytes(name.as_bytes());
+            }
+        }
+    }
+
+    pub(super) fn decode(from: &mut Take<'_>) -> Result<Taken, Malformed> {
+        let mut taken = Taken::default();
+        for _ in 0..from.count(17)? {
+            let ino = Ino(from.u64()?);
+            let place = (Ino(from.u64()?), take_name(from)?);
+            let is_behind = taken.names.last_key_value().is_some_and(|(last, _)| *last > ino);
+            if is_behind || taken.holds(ino, &place) || taken.of(ino).len() == NAMES_MAX {
+                return Err(Malformed { expected: "taken names in order" });
+            }
+            taken.note(ino, place);
+        }
+        Ok(taken)
+    }
+}
+
+impl Namespace {
+    /// The names that ours gives up by an event, as the server knows their inodes and directories.
+    pub(super) fn given_up(event: &Event, map: &MergeMap) -> Vec<(Ino, Place)> {
+        let mut names = Vec::new();
+        if map.taken.is_empty() {
+            return names;
+        }
+        let mut left = |ino: Ino, dir: Ino, name: &Name| {
+            names.push((map.translate(ino), (map.translate(dir), name.clone())));
+        };
+        match event {
+            Event::Unlink { parent, name, ino, .. } => left(*ino, *parent, name),
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                left(*ino, *from, from_name);
+                if let Over::Replaced { ino: other, .. } | Over::Exchanged { ino: other } = over {
+                    left(*other, *to, to_name);
+                }
+            }
+            _ => {}
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(dir: u64, name: &str) -> Place {
+        (Ino(dir), Name::try_from(name).expect("a name"))
+    }
+
+    #[test]
+    fn each_name_is_remembered_once_and_the_last_is_found_first() {
+        let mut taken = Taken::default();
+        for name in ["a", "b", "a"] {
+            taken.note(Ino(8), place(5, name));
+        }
+        assert_eq!(taken.last_but(Ino(8), None), Some(&place(5, "a")));
+        assert_eq!(taken.last_but(Ino(8), Some(&place(5, "a"))), Some(&place(5, "b")));
+        assert!(taken.holds(Ino(8), &place(5, "b")) && taken.has_other(Ino(8), &place(5, "b")));
+        taken.forget(Ino(8), &place(5, "a"));
+        assert!(!taken.has_other(Ino(8), &place(5, "b")));
+        taken.forget(Ino(8), &place(5, "b"));
+        assert!(taken.is_empty() && !taken.has_any(Ino(8)));
+    }
+
+    #[test]
+    fn an_inode_has_a_bounded_number_of_them() {
+        let mut taken = Taken::default();
+        for n in 0..2 * NAMES_MAX {
+            taken.note(Ino(8), place(5, &n.to_string()));
+        }
+        assert_eq!(taken.of(Ino(8)).len(), NAMES_MAX);
+        assert!(taken.holds(Ino(8), &place(5, "0")), "what ours knew from the beginning stays");
+        assert_eq!(taken.last_but(Ino(8), None), Some(&place(5, &(2 * NAMES_MAX - 1).to_string())));
+        let mut bytes = Vec::new();
+        taken.encode(&mut bytes);
+        assert_eq!(Taken::decode(&mut Take::new(&bytes)), Ok(taken));
+    }
+}
