@@ -115,9 +115,10 @@ pub fn run(case: &Case) -> Outcome {
     Outcome { wrong, met, lines }
 }
 
-/// The shortest case found that still fails: steps are left out as long as that keeps it failing.
-pub fn shrink(case: &Case, tries_max: usize) -> Case {
+/// The shortest case found that still fails in the same words: steps are left out as long as that keeps it failing so.
+pub fn shrink(case: &Case, wrong: &str, tries_max: usize) -> Case {
     let mut short = case.clone();
+    let said = plain_words(wrong);
     let mut tries = 0;
     let mut size = short.steps.len().div_ceil(2).max(1);
     loop {
@@ -127,11 +128,18 @@ pub fn shrink(case: &Case, tries_max: usize) -> Case {
             let mut less = short.clone();
             less.steps.drain(at..(at + size).min(less.steps.len()));
             tries += 1;
-            if run(&less).wrong.is_some() { short = less } else { at += size }
+            let is_same = run(&less).wrong.is_some_and(|wrong| plain_words(&wrong) == said);
+            if is_same { short = less } else { at += size }
         }
         if tries >= tries_max || (size == 1 && short.steps.len() == before) {
             return short;
         }
         size = size.div_ceil(2).max(1);
     }
+}
+
+/// What a failure says, without the steps, paths and values that it is about.
+fn plain_words(wrong: &str) -> Vec<&str> {
+    let words = wrong.split_whitespace().map(|word| word.trim_end_matches([',', ':', ';']));
+    words.filter(|word| word.bytes().all(|b| b.is_ascii_lowercase())).collect()
 }

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         failed += 1;
         println!("seed {seed}: {wrong}");
         if !args.all {
-            shorter(&args, seed, &case);
+            shorter(&args, seed, &case, wrong);
             break;
         }
     }
@@ -84,11 +84,11 @@ fn main() -> ExitCode {
 }
 
 /// The shortest case found that fails, and how to see it again.
-fn shorter(args: &Args, seed: u64, case: &Case) {
+fn shorter(args: &Args, seed: u64, case: &Case, wrong: &str) {
     if args.only.is_some() {
         return;
     }
-    let short = shrink(case, 400);
+    let short = shrink(case, wrong, 400);
     let outcome = run(&short);
     for side in &short.sides {
         println!("  {side:?}");

@@ -6,12 +6,13 @@
 //! | ours did not touch it | what theirs saw |
 //! | both did, ours has a file or directory under the name | ours |
 //! | both did, ours has nothing under the name | nothing, or theirs |
-//! | it was in neither | nothing, or what was put aside, or brought back |
+//! | it was in neither | nothing, or what was put aside, or brought back, or what ours moved there before it removed it, and theirs kept |
 //! | a file that is on both sides | it is somewhere |
 //!
 //! Under `keep_both`, and where no conflict is told, each content that theirs wrote is somewhere; else no more of it is lost than
 //! conflicts are told. Where nobody touched what the other did no conflict is told; where both made different things of
-//! one name, or wrote to one file, one is.
+//! one name, or wrote to one file, one is. What ours itself saw in a place, and replaced there, contradicts nothing: theirs may
+//! have put it there as well, or moved it away and back.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ pub(super) struct Merge<'a> {
     pub(super) ours: &'a View,
     pub(super) theirs: &'a View,
     pub(super) merged: &'a View,
+    /// What ours saw since the last merge, one after the other.
+    pub(super) seen: &'a [View],
     /// By ours since the decoupling began, and since the last merge.
     pub(super) by_ours: [&'a Touched; 2],
     /// By others, alike.
@@ -84,7 +87,14 @@ impl Merge<'_> {
             let aside = at.1.contains(".theirs") || at.1.contains(".ours");
             // What theirs removed comes back under the name that it had last.
             let is_back = self.ours.nodes.contains_key(ino) && !self.theirs.nodes.contains_key(ino);
-            if !loops && !aside && !is_back && !ours.contains(at) && !self.theirs.names.contains_key(at) {
+            let is_kept = self.is_kept_on_the_way(at, *ino);
+            if !loops
+                && !aside
+                && !is_back
+                && !is_kept
+                && !ours.contains(at)
+                && !self.theirs.names.contains_key(at)
+            {
                 return Err(format!("{} is {ino:?}, and was on neither side", self.merged.paths[at]));
             }
         }
@@ -95,6 +105,23 @@ impl Merge<'_> {
         }
         self.nothing_is_lost()?;
         self.conflicts_are_told(&o_names)
+    }
+
+    /// Whether ours moved there what it removed afterwards, and theirs stands: each merge knows it by the last name.
+    fn is_kept_on_the_way(&self, at: &Entry, ino: Ino) -> bool {
+        let is_removed = !self.ours.nodes.contains_key(&ino) && self.theirs.nodes.contains_key(&ino);
+        is_removed && self.conflicts != Some(0) && self.has_seen_at(at, ino)
+    }
+
+    fn has_seen_at(&self, at: &Entry, ino: Ino) -> bool {
+        self.seen.iter().any(|view| view.names.get(at) == Some(&ino))
+    }
+
+    /// Whether ours saw what theirs has in a file.
+    fn has_seen_in(&self, ino: Ino) -> bool {
+        let content = |view: &View| view.nodes.get(&ino).map(|node| node.content.clone());
+        let theirs = content(self.theirs);
+        self.seen.iter().any(|view| content(view) == theirs)
     }
 
     /// Directories of ours that became one with theirs of the same name.
@@ -134,6 +161,7 @@ impl Merge<'_> {
         }
         let written = t_round.written.iter().filter_map(|ino| self.theirs.nodes.get(ino));
         let written = written.filter(|node| node.kind == Kind::File && !node.content.is_empty());
+        let written = written.filter(|node| !self.has_seen_in(node.ino));
         let lost: Vec<&Node> = written.filter(|node| !self.merged.has_content(&node.content)).collect();
         let Some(first) = lost.first() else { return Ok(()) };
         let what = format!("{:?} {:?} of theirs is lost", first.ino, String::from_utf8_lossy(&first.content));
@@ -168,7 +196,8 @@ impl Merge<'_> {
         let both = o_round
             .written
             .intersection(&t_round.written)
-            .find(|ino| self.ours.nodes.contains_key(ino) && self.theirs.nodes.contains_key(ino));
+            .filter(|ino| self.ours.nodes.contains_key(ino) && self.theirs.nodes.contains_key(ino))
+            .find(|ino| !self.has_seen_in(**ino));
         if let Some(ino) = both {
             return Err(format!("both wrote {ino:?}, and no conflict is told"));
         }
@@ -178,6 +207,7 @@ impl Merge<'_> {
             ours.is_some()
                 && theirs.is_some()
                 && ours != theirs
+                && !theirs.is_some_and(|ino| self.has_seen_at(at, *ino))
                 && !(is_dir(self.ours, ours) && is_dir(self.theirs, theirs))
         });
         match made {
@@ -244,14 +274,22 @@ mod tests {
         on_conflict: &str,
         told: u64,
     ) -> Result<(), String> {
-        let (base, ours, theirs, merged) = (view(base), view(ours), view(theirs), view(merged));
+        // One step after the other.
+        let steps = |text: &str| text.split('>').map(view).collect::<Vec<View>>();
+        let (ours, theirs, merged) = (steps(ours), steps(theirs), view(merged));
         let (mut o, mut t) = (Touched::default(), Touched::default());
-        o.between(&base, &ours);
-        t.between(&base, &theirs);
+        let mut seen = vec![view(base)];
+        for (touched, steps) in [(&mut t, theirs.clone()), (&mut o, ours)] {
+            seen.truncate(1);
+            seen.extend(steps);
+            seen.windows(2).for_each(|pair| touched.between(&pair[0], &pair[1]));
+        }
+        let (ours, theirs) = (seen.last().expect("the base"), theirs.last().expect("a step"));
         let merge = Merge {
-            ours: &ours,
-            theirs: &theirs,
+            ours,
+            theirs,
             merged: &merged,
+            seen: &seen,
             by_ours: [&o, &o],
             by_theirs: [&t, &t],
             on_conflict,
@@ -283,6 +321,14 @@ mod tests {
             ("/a=1:a", "/a=1:o", "/a=1:t", "/a=1:o /a.theirs=5:t", "keep_both", 1, true),
             ("/a=1:a", "/b=1:a", "/c=1:a", "/b=1:a", "overwrite", 1, true),
             ("/a=1:a", "/c=2:o /a=1:a", "/c=1:a", "/c=2:o", "overwrite", 1, false),
+            // Ours replaces what it saw there: theirs moved it to the same place, or away and back.
+            ("/a=1:a", "/b=1:a > /a=1:a > /a=1:a /b=2:o", "/b=1:a", "/a=1:a /b=2:o", "overwrite", 0, true),
+            ("/a=1:a", "/c=1:a > /a=2:o /c=1:a", "/b=1:a > /a=1:a", "/a=2:o /c=1:a", "keep_both", 0, true),
+            ("/a=1:a", "/a=1:o", "/a=1:t > /a=1:a", "/a=1:o", "keep_both", 0, true),
+            // Ours moved it, then removed it, and theirs stands.
+            ("/a=1:a", "/b=1:a > ", "/a=1:t", "/b=1:t", "keep_both", 1, true),
+            ("/a=1:a", "/b=1:a > ", "/a=1:t", "/b=1:t", "keep_both", 0, false),
+            ("/a=1:a", "/b=1:a > ", "/a=1:t", "/c=1:t", "keep_both", 1, false),
         ] {
             let found = judged(base, ours, theirs, merged, on_conflict, told);
             let about = format!("{base} | {ours} | {theirs} | {merged} | {on_conflict} {told}");

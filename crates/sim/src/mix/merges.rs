@@ -107,7 +107,7 @@ impl Driver {
         if report.conflict_count == 0 {
             return Err(format!("it stops without a conflict: {report}"));
         }
-        if report.sent == 0 && !self.sides[n].is_merged_partly {
+        if report.sent == 0 && !self.sides[n].is_merged_partly && !self.others_merge_by_themselves(n) {
             let tree = self.look()?;
             unchanged(before, &View::new(&tree)).map_err(|why| format!("it was stopped, and {why}"))?;
         }
@@ -130,26 +130,33 @@ impl Driver {
             ours,
             theirs: before,
             merged: &View::new(&tree),
+            seen: &side.seen_since_merged(),
             by_ours: [&o[0], &o[1]],
             by_theirs: [&t[0], &t[1]],
             on_conflict: side.setup.on_conflict,
             conflicts: told,
             by_itself: side.setup.merges_by_itself() || side.is_blurred,
         };
-        // What another merges by itself meanwhile is nobody's doing here.
-        let others = self
-            .sides
-            .iter()
-            .any(|other| other.n != n && other.is_active() && other.setup.merges_by_itself());
-        if !hidden && !others && (side.setup.durability != "none" || told.is_some()) {
+        if !hidden
+            && !self.others_merge_by_themselves(n)
+            && (side.setup.durability != "none" || told.is_some())
+        {
             merge.judge()?;
         }
         let lives = side.is_active();
         self.now_seen(tree, Some(n));
         let side = &mut self.sides[n];
-        side.merged_so_far();
+        if !hidden {
+            side.merged_so_far();
+        }
         side.is_merged_partly |= lives;
         Ok(())
+    }
+
+    /// What another merges by itself, at any time, is nobody's doing here.
+    fn others_merge_by_themselves(&self, n: usize) -> bool {
+        let mut others = self.sides.iter().filter(|side| side.n != n);
+        others.any(|side| side.is_active() && side.setup.merges_by_itself())
     }
 
     pub(super) fn discard(&mut self, n: usize) -> Result<(), String> {
@@ -184,10 +191,11 @@ impl Driver {
         let is_whole = self.sides[n].is_merged_partly;
         self.sides[n].over();
         let tree = self.look()?;
-        if !is_whole {
+        if !is_whole && !self.others_merge_by_themselves(n) {
             unchanged(&before, &View::new(&tree)).map_err(|why| format!("it was dropped, and {why}"))?;
         }
-        self.now_seen(tree, Some(n));
+        // Nothing of it is there for others, but for what may have been merged before.
+        self.now_seen(tree, is_whole.then_some(n));
         Ok(())
     }
 }

@@ -111,6 +111,11 @@ impl Side {
         }
     }
 
+    /// What its client saw since the last merge.
+    pub(super) fn seen_since_merged(&self) -> Vec<View> {
+        self.saw.iter().skip(self.merged).map(View::new).collect()
+    }
+
     /// It is merged so far.
     pub(super) fn merged_so_far(&mut self) {
         self.merged = self.saw.len() - 1;
