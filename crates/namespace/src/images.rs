@@ -19,9 +19,9 @@ use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
 use crate::chunk::Chunk;
 use crate::event::Event;
 use crate::fault::{Fault, Need};
-use crate::inode::Inode;
+use crate::inode::{Inode, XATTRS};
 use crate::merge::MergeMap;
-use crate::namespace::{Namespace, RowChange};
+use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Namespace, RowChange};
 use crate::paging::{Fetched, Rows};
 use crate::row;
 
@@ -213,8 +213,7 @@ impl Namespace {
         self.dirt.images.keeping.clear();
         let Some(id) = self.dirt.images.own.take() else { return };
         for (key, before) in std::mem::take(&mut self.dirt.images.own_dirs) {
-            let ino = key.get(1..9).and_then(|ino| ino.try_into().ok()).map(u64::from_be_bytes);
-            let ino = Ino(ino.expect("a key of an inode"));
+            let ino = ino_of(&key);
             let (Ok(before), Some(Some(image))) =
                 (Inode::decode(ino, &before), self.dirt.images.get(id, &key))
             else {
@@ -228,6 +227,9 @@ impl Namespace {
             image.nlink = image.nlink.wrapping_add(now.nlink.wrapping_sub(before.nlink));
             (image.parent, image.mode, image.uid, image.gid) = (now.parent, now.mode, now.uid, now.gid);
             (image.mtime, image.ctime) = (now.mtime, now.ctime);
+            if self.dirt.images.get(id, &row::xattrs_key(ino)).is_none() {
+                image.flags = image.flags & !XATTRS | now.flags & XATTRS;
+            }
             let value = Some(image.encode());
             self.dirt.images.unwritten.push((image_key(id, &key), Some(encode(value.as_deref()))));
             self.dirt.images.all.insert((id, key), value);
@@ -293,41 +295,88 @@ impl Namespace {
             Need::Chunks(ino) => {
                 found.rows = self.at_base(found.rows, &row::chunk_key(*ino, 0)[..9], id.0, map);
             }
-            Need::Inode(ino) => found.rows = self.one_at_base(found.rows, row::inode_key(*ino), id.0, map),
+            Need::Inode(ino) => found.rows = self.one_at_base(found.rows, row::inode_key(*ino), id.0, map)?,
             Need::Entry(dir, name) => {
                 let key = row::entry_key(*dir, name.hash64(), name.as_bytes());
-                found.rows = self.one_at_base(found.rows, key, id.0, map);
+                found.rows = self.one_at_base(found.rows, key, id.0, map)?;
             }
             Need::Content(ino) => {
-                found.rows = self.one_at_base(found.rows, row::content_key(*ino), id.0, map)
+                found.rows = self.one_at_base(found.rows, row::content_key(*ino), id.0, map)?
             }
             Need::Chunk(ino, n) => {
-                found.rows = self.one_at_base(found.rows, row::chunk_key(*ino, *n), id.0, map);
+                found.rows = self.one_at_base(found.rows, row::chunk_key(*ino, *n), id.0, map)?;
             }
-            Need::Xattrs(ino) => found.rows = self.one_at_base(found.rows, row::xattrs_key(*ino), id.0, map),
+            Need::Xattrs(ino) => {
+                found.rows = self.one_at_base(found.rows, row::xattrs_key(*ino), id.0, map)?
+            }
             Need::Block(_) => {}
         }
         Ok(found)
     }
 
-    fn one_at_base(&self, mut rows: Rows, key: Vec<u8>, id: u32, map: &MergeMap) -> Rows {
-        if let Some(image) = self.dirt.images.get(id, &key) {
-            rows = image.map(|value| (key, value.to_vec())).into_iter().collect();
+    fn one_at_base(&self, rows: Rows, key: Vec<u8>, id: u32, map: &MergeMap) -> Result<Rows, Fault> {
+        let row = rows.into_iter().next().map(|(_, value)| value);
+        let Some(mut value) = self.as_known(&key, row, id, map) else { return Ok(Rows::new()) };
+        if key[0] == b'I' {
+            value = self.counted_at_base(&key, value, id, map)?;
         }
-        rows.retain(|(key, value)| !is_of_others(key, value, map) && !self.names_unknown(key, value, id));
-        rows
+        Ok(vec![(key, value)])
     }
 
     fn at_base(&self, rows: Rows, prefix: &[u8], id: u32, map: &MergeMap) -> Rows {
-        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = rows.into_iter().collect();
-        for (key, value) in self.dirt.images.of(id, prefix) {
-            match value {
-                Some(value) => all.insert(key.to_vec(), value.to_vec()),
-                None => all.remove(key),
-            };
+        let mut all: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
+            rows.into_iter().map(|(key, value)| (key, Some(value))).collect();
+        for (key, _) in self.dirt.images.of(id, prefix) {
+            all.entry(key.to_vec()).or_default();
         }
-        all.retain(|key, value| !is_of_others(key, value, map) && !self.names_unknown(key, value, id));
-        all.into_iter().collect()
+        let known = all.into_iter().filter_map(|(key, row)| {
+            let value = self.as_known(&key, row, id, map)?;
+            Some((key, value))
+        });
+        known.collect()
+    }
+
+    /// A row as a decoupled client knows it, which is `row` for everybody.
+    fn as_known(&self, key: &[u8], row: Option<Vec<u8>>, id: u32, map: &MergeMap) -> Option<Vec<u8>> {
+        let dir = ino_of(key);
+        let is_name = key.first() == Some(&b'E') && map.has_names_apart();
+        let name = if is_name { row::decode_entry_key(key).ok().map(|(_, name)| name) } else { None };
+        if name.as_ref().is_some_and(|name| map.is_gone(dir, name)) {
+            return None;
+        }
+        let is_shared = |value: &Vec<u8>| match &name {
+            Some(name) => Take::new(value).u64().is_ok_and(|ino| map.is_shared(Ino(ino), dir, name)),
+            None => key.first() == Some(&b'I') && map.is_bound(dir),
+        };
+        let row = match self.dirt.images.get(id, key) {
+            Some(Some(image)) => Some(image.to_vec()),
+            Some(None) => row.filter(is_shared),
+            None => row,
+        };
+        let is_known =
+            |value: &Vec<u8>| !is_of_others(key, value, map) && !self.names_unknown(key, value, id);
+        row.filter(|value| is_known(value) || is_shared(value))
+    }
+
+    /// The row of an inode, with as many entries as its client sees if others changed what is in it, too.
+    fn counted_at_base(&self, key: &[u8], value: Vec<u8>, id: u32, map: &MergeMap) -> Result<Vec<u8>, Fault> {
+        let dir = ino_of(key);
+        let (Some(_), Ok(mut inode)) = (self.dirt.images.get(id, key), Inode::decode(dir, &value)) else {
+            return Ok(value);
+        };
+        let now = self.known_inode(dir)?;
+        if inode.kind != Kind::Dir || now.is_some_and(|now| now.extra > DIR_WHOLE_ENTRIES_MAX) {
+            return Ok(value);
+        }
+        let rows = self.serve(&Need::Dir(dir))?.rows;
+        let rows = self.at_base(rows, &row::entry_key(dir, 0, b"")[..9], id, map);
+        let is_dir = |(_, value): &&(Vec<u8>, Vec<u8>)| value.get(8) == Some(&(Kind::Dir as u8));
+        inode.extra = rows.len() as u64;
+        inode.nlink = 2 + rows.iter().filter(is_dir).count() as u32;
+        if matches!(self.dirt.images.get(id, &row::xattrs_key(dir)), Some(None)) {
+            inode.flags &= !XATTRS;
+        }
+        Ok(inode.encode())
     }
 
     /// Whether a name stands for an inode that others made: a merge put it aside, which made the name the decoupling's own.
@@ -337,6 +386,11 @@ impl Namespace {
                 .u64()
                 .is_ok_and(|ino| matches!(self.dirt.images.get(id, &row::inode_key(Ino(ino))), Some(None)))
     }
+}
+
+/// The inode in a row's key.
+fn ino_of(key: &[u8]) -> Ino {
+    Ino(key.get(1..9).and_then(|ino| ino.try_into().ok()).map_or(0, u64::from_be_bytes))
 }
 
 /// A row that others made after the base.

@@ -131,7 +131,7 @@ impl Namespace {
         if self.conflict(kind, path, inode.ino, None, map, report) == Resolution::Aborted {
             return Ok(MergeStep::Stop);
         }
-        map.taken.forget(inode.ino, &place);
+        map.note_placed(inode.ino, &place, &(above.ino, name.clone()));
         // It is as ours has it from here on.
         map.met(inode.ino);
         Ok(MergeStep::First(vec![Event::Restore { parent: above.ino, name, ino: inode.ino, time }]))
@@ -171,7 +171,7 @@ impl Namespace {
             _ => self.dir_inode(map.root)?,
         };
         let to_name = self.own_name(dir, &other.1)?;
-        map.taken.forget(inode.ino, &other);
+        map.note_placed(inode.ino, &other, &(dir.ino, to_name.clone()));
         let (ino, to, over) = (inode.ino, dir.ino, Over::Nothing);
         Ok(Ok(Event::Rename { from: parent, from_name: name, to, to_name, ino, over, time }))
     }
@@ -232,7 +232,7 @@ impl Namespace {
             _ => {
                 if moved && let Some(place) = map.taken.last_but(ino, None).cloned() {
                     // There it stands for what ours has under that name.
-                    map.taken.forget(ino, &place);
+                    map.note_placed(ino, &place, &(dir, aside.clone()));
                 }
                 MergeStep::First(vec![Event::Rename {
                     from: dir,

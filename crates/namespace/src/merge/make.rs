@@ -49,6 +49,20 @@ impl Namespace {
             Known::Present(slot) if is_dir && slot.kind() == Some(Kind::Dir) && map.may_bind(slot.ino) => {
                 // Both made it, or theirs could not be removed: one directory with what is in both.
                 let theirs = self.inode(slot.ino)?;
+                if map.stands(theirs.ino) && !map.is_changed(theirs) {
+                    // Ours removed it, and begins anew: what it had of its own goes, what theirs put into it stays.
+                    let xattrs = self.xattrs_of(theirs)?.into_iter().flat_map(|xattrs| xattrs.0.keys());
+                    let removal = |name: &Vec<u8>| Event::Xattr {
+                        ino: theirs.ino,
+                        name: name.clone(),
+                        value: None,
+                        ctime: theirs.ctime.max(*time),
+                    };
+                    let removals: Vec<Event> = xattrs.map(removal).collect();
+                    if !removals.is_empty() {
+                        return Ok(MergeStep::First(removals));
+                    }
+                }
                 map.made(*ino);
                 map.bind(*ino, theirs.ino);
                 let differs = (theirs.mode, theirs.uid, theirs.gid) != (*mode, *uid, *gid);

@@ -7,7 +7,8 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Kind, Name, Position, ShardId};
 
 use super::conflict::OnConflict;
-use super::taken::Taken;
+use super::taken::{Place, Taken};
+use crate::event::take_name;
 use crate::inode::Inode;
 
 /// Numbers that only the decoupling may make inodes with, in ascending order: those from `next` on are left.
@@ -36,6 +37,8 @@ pub struct MergeMap {
     own: Vec<(Position, Position)>,
     ranges: Vec<InodeRange>,
     pub(super) taken: Taken,
+    /// Names that ours gave up where the server did something else about it: ours does not see them any more.
+    gone: BTreeSet<Place>,
     /// Counters of each shard from which on inodes were born after the base.
     born_after: BTreeMap<ShardId, u64>,
     /// What others did stands here although the last change of the row is ours: directories that ours removed and that are
@@ -62,6 +65,7 @@ impl MergeMap {
             own: Vec::new(),
             ranges: Vec::new(),
             taken: Taken::default(),
+            gone: BTreeSet::new(),
             born_after: BTreeMap::new(),
             standing: BTreeSet::new(),
             vouched: BTreeSet::new(),
@@ -112,9 +116,50 @@ impl MergeMap {
         std::mem::replace(&mut self.base, base)
     }
 
-    /// Whether the decoupled side may know an inode: it was there at the base, or has one of its numbers.
+    /// Whether the decoupled side may know an inode: it was there at the base, has one of its numbers, or became one with one
+    /// that has.
     pub(crate) fn may_know(&self, ino: Ino) -> bool {
-        self.is_of_ranges(ino) || self.born_after.get(&ino.shard()).is_none_or(|&from| ino.counter() < from)
+        let is_own = self.is_of_ranges(ino) || self.bound.contains(&ino);
+        is_own || self.born_after.get(&ino.shard()).is_none_or(|&from| ino.counter() < from)
+    }
+
+    /// Ours does not see a name any more, whatever stands under it.
+    pub(super) fn note_gone(&mut self, place: Place) {
+        self.gone.insert(place);
+    }
+
+    /// What ours has under a taken name is at `now` from here on.
+    pub(super) fn note_placed(&mut self, ino: Ino, taken: &Place, now: &Place) {
+        self.taken.forget(ino, taken);
+        if taken != now {
+            self.gone.insert(taken.clone());
+        }
+    }
+
+    /// Ours has something under this name.
+    pub(super) fn note_gained(&mut self, place: &Place) {
+        self.gone.remove(place);
+    }
+
+    /// Whether ours knows some names otherwise than by what others did since the base, and ours itself.
+    pub(crate) fn has_names_apart(&self) -> bool {
+        !(self.gone.is_empty() && self.bound.is_empty() && self.taken.is_empty())
+    }
+
+    /// Whether ours gave up a name that stands on the server, or stood there at the base.
+    pub(crate) fn is_gone(&self, dir: Ino, name: &Name) -> bool {
+        self.gone.contains(&(dir, name.clone()))
+    }
+
+    /// Whether ours has this inode under a name that others gave it: a directory that became one with ours, or a name that
+    /// both gave.
+    pub(crate) fn is_shared(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
+        self.bound.contains(&ino) || self.taken.holds(ino, &(dir, name.clone()))
+    }
+
+    /// Whether this is a directory of others that became one with one of ours.
+    pub(crate) fn is_bound(&self, ino: Ino) -> bool {
+        self.bound.contains(&ino)
     }
 
     /// The writer whose blocks the decoupled side may name.
@@ -141,6 +186,7 @@ impl MergeMap {
             own: self.own.clone(),
             ranges: self.ranges.clone(),
             taken: self.taken.clone(),
+            gone: self.gone.clone(),
             born_after: self.born_after.clone(),
             standing: self.standing.clone(),
             vouched: self.vouched.clone(),
@@ -259,6 +305,11 @@ impl MergeMap {
         self.standing.insert(ino);
     }
 
+    /// Whether what others did to this stands.
+    pub(super) fn stands(&self, ino: Ino) -> bool {
+        self.standing.contains(&ino)
+    }
+
     /// What others did to this was met.
     pub(super) fn met(&mut self, ino: Ino) {
         self.standing.remove(&ino);
@@ -333,6 +384,11 @@ impl MergeMap {
             out.put_u16(shard.0);
             out.put_u64(*counter);
         }
+        out.put_varint(self.gone.len() as u64);
+        for (dir, name) in &self.gone {
+            out.put_u64(dir.0);
+            out.put_bytes(name.as_bytes());
+        }
     }
 
     /// Reads a map.
@@ -379,6 +435,13 @@ impl MergeMap {
         for _ in 0..from.count(10)? {
             let shard = next(map.born_after.last_key_value().map(|(last, _)| *last), ShardId(from.u16()?))?;
             map.born_after.insert(shard, from.u64()?);
+        }
+        for _ in 0..from.count(9)? {
+            let place = (Ino(from.u64()?), take_name(from)?);
+            if map.gone.last().is_some_and(|last| *last >= place) {
+                return Err(Malformed { expected: "names in order" });
+            }
+            map.gone.insert(place);
         }
         Ok(map)
     }
@@ -427,6 +490,7 @@ mod tests {
         assert!(map.may_bind(Ino(200)) && !map.may_bind(Ino(89)) && !map.may_bind(Ino(105)));
         map.bind(Ino(101), Ino(200));
         assert!(!map.may_bind(Ino(200)), "two directories of ours in one");
+        assert!(map.may_know(Ino(200)) && !map.may_know(Ino(201)), "what others do to it is noted");
         map.note_standing(Ino(200));
         assert!(map.may_bind(Ino(200)));
     }
@@ -446,6 +510,7 @@ mod tests {
         for name in ["gone", "gone too"] {
             map.note_taken(Ino(8), Ino(5), &Name::try_from(name).expect("a name"), Position(3), false);
         }
+        map.note_gone((Ino(5), Name::new(b"stands").expect("a name")));
         let mut bytes = Vec::new();
         map.encode(&mut bytes);
         let mut take = Take::new(&bytes);

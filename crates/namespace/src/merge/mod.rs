@@ -102,7 +102,7 @@ impl Namespace {
         ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
-        let given_up = Namespace::given_up(event, map);
+        let (given_up, gained) = (Namespace::given_up(event, map), Namespace::gained(event, map));
         let step = match event {
             Event::Make { .. } => self.merge_make(event, map, ctx, report),
             Event::Link { .. } => self.merge_link(event, map, ctx, report),
@@ -136,7 +136,16 @@ impl Namespace {
             Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
             Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
             Ok(step @ (MergeStep::Emit | MergeStep::Skip(_))) => {
-                given_up.iter().for_each(|(ino, place)| map.taken.forget(*ino, place));
+                // What ours removed it does not see again, even if it stands; what it could not move it does.
+                let stands = matches!(step, MergeStep::Skip(Skipped::Theirs));
+                let removed = matches!(event, Event::Unlink { .. });
+                for (ino, place) in given_up {
+                    let was_taken = map.taken.forget(ino, &place);
+                    if (was_taken && !stands) || (removed && stands) {
+                        map.note_gone(place);
+                    }
+                }
+                gained.iter().for_each(|place| map.note_gained(place));
                 Ok(step)
             }
             other => other,

@@ -63,14 +63,16 @@ impl Taken {
         self.names.values().flatten().any(|(parent, was)| *parent == dir && was == name)
     }
 
-    /// Ours does not have it under this name any more, or the server does.
-    pub(super) fn forget(&mut self, ino: Ino, place: &Place) {
-        if let Some(names) = self.names.get_mut(&ino) {
-            names.retain(|other| other != place);
-            if names.is_empty() {
-                self.names.remove(&ino);
-            }
+    /// Ours does not have it under this name any more, or the server does. True if it was a taken one.
+    pub(super) fn forget(&mut self, ino: Ino, place: &Place) -> bool {
+        let Some(names) = self.names.get_mut(&ino) else { return false };
+        let before = names.len();
+        names.retain(|other| other != place);
+        let was_taken = names.len() < before;
+        if names.is_empty() {
+            self.names.remove(&ino);
         }
+        was_taken
     }
 
     fn of(&self, ino: Ino) -> &[Place] {
@@ -107,9 +109,6 @@ impl Namespace {
     /// The names that ours gives up by an event, as the server knows their inodes and directories.
     pub(super) fn given_up(event: &Event, map: &MergeMap) -> Vec<(Ino, Place)> {
         let mut names = Vec::new();
-        if map.taken.is_empty() {
-            return names;
-        }
         let mut left = |ino: Ino, dir: Ino, name: &Name| {
             names.push((map.translate(ino), (map.translate(dir), name.clone())));
         };
@@ -124,6 +123,22 @@ impl Namespace {
             _ => {}
         }
         names
+    }
+
+    /// The names that ours gives by an event, as the server knows their directories.
+    pub(super) fn gained(event: &Event, map: &MergeMap) -> Vec<Place> {
+        if !map.has_names_apart() {
+            return Vec::new();
+        }
+        let place = |dir: Ino, name: &Name| (map.translate(dir), name.clone());
+        match event {
+            Event::Make { parent, name, .. } | Event::Link { parent, name, .. } => vec![place(*parent, name)],
+            Event::Rename { from, from_name, over: Over::Exchanged { .. }, to, to_name, .. } => {
+                vec![place(*from, from_name), place(*to, to_name)]
+            }
+            Event::Rename { to, to_name, .. } => vec![place(*to, to_name)],
+            _ => Vec::new(),
+        }
     }
 }
 

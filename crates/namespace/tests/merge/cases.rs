@@ -557,6 +557,49 @@ fn attributes_of_both_sides_are_told_apart() {
 }
 
 #[test]
+fn a_directory_that_ours_makes_anew_has_nothing_of_the_one_that_ours_removed() {
+    for (theirs, tagged) in [(&["put d/x theirs"][..], false), (&["put d/x theirs", "tag d theirs"], true)] {
+        let case = Case {
+            base: &["mkdir d", "tag d base"],
+            theirs,
+            ours: &["rmdir d", "mkdir d"],
+            conflicts: &[],
+            overwrite: "",
+            keep_both: "",
+        };
+        let (mut server, _) = merge(&case, OnConflict::Overwrite);
+        assert_eq!(tree(&mut server), "d/ d/x=theirs");
+        let dir = resolve(&mut server, "d").expect("it is there");
+        assert_eq!(!server.node(dir).xattrs.is_empty(), tagged, "{theirs:?}");
+    }
+}
+
+#[test]
+fn what_theirs_removed_after_it_became_one_with_ours_comes_back() {
+    let mut server = Peer::new();
+    let mut client = server.fork();
+    let mut map = MergeMap::new(SUB, server.position, 7, OnConflict::Overwrite);
+    map.grant(Ino(1000), Ino(2000));
+    map.note_born_after(ShardId(0), 10);
+    server.open.insert(Ino(10));
+    let (mut next, mut fresh, mut merged, mut report) = (1000, 5000, 0, Vec::new());
+    act(&mut server, "mkdir d", &mut 10);
+    for ours in ["mkdir d", "put d/f ours"] {
+        act(&mut client, ours, &mut next);
+        for event in &client.journal[merged..] {
+            server.merge(event, &mut map, &mut fresh, &mut report).expect("nothing stops");
+        }
+        merged = client.journal.len();
+        if ours == "mkdir d" {
+            server.noted_in = Some(map);
+            act(&mut server, "rmdir d", &mut 20);
+            map = server.noted_in.take().expect("given above");
+        }
+    }
+    assert_eq!(tree(&mut server), "d/ d/f=ours");
+}
+
+#[test]
 fn after_a_sync_only_new_changes_of_others_are_conflicts() {
     let mut server = Peer::new();
     let mut client = server.fork();

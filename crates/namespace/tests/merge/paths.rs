@@ -1,6 +1,6 @@
 //! Operations by path below `sub`, for cases that are read by people.
 
-use chiton_namespace::{AttrChange, Body, Extent, Make, Op, RenameHow};
+use chiton_namespace::{AttrChange, Body, Extent, Make, Op, RenameHow, XattrHow};
 use chiton_types::{BlockId, Cred, Ino, Mode, Name, Time};
 
 use crate::peer::Peer;
@@ -26,7 +26,7 @@ pub(crate) fn resolve(peer: &mut Peer, path: &str) -> Option<Ino> {
 }
 
 /// Does one thing: `mkdir d`, `put f content`, `write f content`, `blocks f`, `rm f`, `rmdir d`, `mv a b`, `swap a b`,
-/// `ln a b`, `clone a b`, `chmod a 700`. The next inode number is `next`.
+/// `ln a b`, `clone a b`, `chmod a 700`, `tag f value`. The next inode number is `next`.
 pub(crate) fn act(peer: &mut Peer, text: &str, next: &mut u64) {
     let words: Vec<&str> = text.split(' ').collect();
     let (verb, path) = (words[0], words[1]);
@@ -56,6 +56,11 @@ pub(crate) fn act(peer: &mut Peer, text: &str, next: &mut u64) {
                     Op::SetAttr { ino, change: AttrChange { mode: Some(Mode(mode)), ..Default::default() } }
                 }
             }
+        }
+        "tag" => {
+            let ino = resolve(peer, path).expect("it is there");
+            let value = third.as_bytes().to_vec();
+            Op::SetXattr { ino, name: b"user.tag".to_vec(), value, how: XattrHow::Set }
         }
         "rm" | "rmdir" => {
             let (parent, name) = split(peer, path);

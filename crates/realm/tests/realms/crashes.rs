@@ -3,6 +3,8 @@
 use crate::site::{IN_MEMORY, IN_STORE, ON_DISK, Site, merge};
 use crate::tree::tree;
 use crate::work::Work;
+use chiton_client::Client;
+use chiton_namespace::XattrHow;
 
 #[test]
 fn what_the_local_journal_holds_survives_its_client() {
@@ -182,5 +184,60 @@ fn a_client_goes_on_with_its_journal_whatever_others_did_meanwhile() {
     for (name, content) in [("g", "before"), ("new", "ours"), ("newer", "ours")] {
         let found = others.client.read_file(format!("/job/dir/{name}"));
         assert_eq!(found, Ok(content.as_bytes().to_vec()), "{name}");
+    }
+}
+
+/// `mkdir d`, `put f`, `rm f`, `mv a b`, `tag f`: one after the other, below a directory.
+fn act(client: &Client, at: &str, deeds: &[&str]) {
+    for deed in deeds {
+        let words: Vec<String> = deed.split(' ').skip(1).map(|path| format!("{at}/{path}")).collect();
+        let path = &words[0];
+        let done = match deed.split(' ').next().expect("a verb") {
+            "mkdir" => client.mkdir_all(path).map(drop),
+            "put" => client.create_file(path, at.as_bytes()).map(drop),
+            "rm" => client.remove(path),
+            "mv" => client.rename_path(path, &words[1]),
+            "tag" => {
+                let ino = client.stat(path).expect("there").ino;
+                client.setxattr(&client.caller(), ino, b"user.tag", b"ours", XattrHow::Set)
+            }
+            verb => panic!("no verb: {verb}"),
+        };
+        assert_eq!(done, Ok(()), "{deed}");
+    }
+}
+
+#[test]
+fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
+    for (base, theirs, ours) in [
+        (&[][..], &["put d"][..], &["mkdir d", "put d/f"][..]),
+        (&[], &["mkdir c", "put c/theirs"], &["mkdir c", "mkdir c/d", "put c/f"]),
+        (&[], &["mkdir c", "tag c"], &["mkdir c", "mv c e", "put e/f"]),
+        (&["put d", "put x"], &["mv d c"], &["rm d", "put a"]),
+        (&["put d", "put x"], &["mv d c"], &["mv d c", "put d"]),
+        (&["mkdir d"], &["put d/theirs"], &["tag d"]),
+        (&["mkdir d"], &["put d/theirs"], &["rm d"]),
+        (&["put d"], &["rm d", "put d"], &["rm d", "mkdir d", "put d/f"]),
+    ] {
+        let about = format!("base {base:?}, theirs {theirs:?}, ours {ours:?}");
+        let site = Site::new();
+        let party = site.connected();
+        let root = party.mkdir("/job").ino;
+        act(&party.client, "/job", base);
+        let policy = "consistency: weak\ndurability: local\non_conflict: overwrite\n";
+        let realm = party.decouple(root, policy).expect("decoupled");
+        act(&site.embedded().client, "/job", theirs);
+        act(realm.client(), "", ours);
+        let seen = tree(realm.client(), "/");
+        realm.sync(&|_| {}).expect("merged so far");
+        realm.abandon();
+        drop(realm);
+        let realm = site.connected().recover();
+        assert_eq!(tree(realm.client(), "/"), seen, "{about}");
+        // Directories count what is seen in them.
+        for path in seen.keys().rev() {
+            assert_eq!(realm.client().remove(path), Ok(()), "{path}: {about}");
+        }
+        merge(&realm);
     }
 }
