@@ -26,6 +26,8 @@ pub(super) struct Merge<'a> {
     pub(super) ours: &'a View,
     pub(super) theirs: &'a View,
     pub(super) merged: &'a View,
+    /// Directories that became one with theirs at earlier merges.
+    pub(super) twins: &'a BTreeMap<Ino, Ino>,
     /// What ours saw since the last merge, one after the other.
     pub(super) seen: &'a [View],
     /// By ours since the decoupling began, and since the last merge.
@@ -113,8 +115,13 @@ impl Merge<'_> {
         is_removed && self.conflicts != Some(0) && self.has_seen_at(at, ino)
     }
 
+    /// Whether ours saw an inode, or its own that became one with it, under a name.
     fn has_seen_at(&self, at: &Entry, ino: Ino) -> bool {
-        self.seen.iter().any(|view| view.names.get(at) == Some(&ino))
+        let same = self.twins();
+        let there = |ino: &Ino| same.get(ino).copied().unwrap_or(*ino);
+        let is_it =
+            |((dir, name), found): (&Entry, &Ino)| there(found) == ino && *name == at.1 && there(dir) == at.0;
+        self.seen.iter().any(|view| view.names.iter().any(is_it))
     }
 
     /// Whether ours saw what theirs has in a file.
@@ -125,14 +132,15 @@ impl Merge<'_> {
     }
 
     /// Directories of ours that became one with theirs of the same name.
-    fn twins(&self) -> BTreeMap<Ino, Ino> {
-        let mut same: BTreeMap<Ino, Ino> = BTreeMap::new();
+    pub(super) fn twins(&self) -> BTreeMap<Ino, Ino> {
+        let mut same = self.twins.clone();
+        same.retain(|ours, _| !self.merged.nodes.contains_key(ours));
         // By path, so that what is above comes first.
         let mut dirs: Vec<(&String, &Entry)> = self.ours.paths.iter().map(|(at, path)| (path, at)).collect();
         dirs.sort();
         for (_, at) in dirs {
             let ino = self.ours.names[at];
-            if !self.ours.is_dir(ino) || self.merged.nodes.contains_key(&ino) {
+            if !self.ours.is_dir(ino) || self.merged.nodes.contains_key(&ino) || same.contains_key(&ino) {
                 continue;
             }
             let place = (same.get(&at.0).copied().unwrap_or(at.0), at.1.clone());
@@ -289,6 +297,7 @@ mod tests {
             ours,
             theirs,
             merged: &merged,
+            twins: &BTreeMap::new(),
             seen: &seen,
             by_ours: [&o, &o],
             by_theirs: [&t, &t],

@@ -130,6 +130,7 @@ impl Driver {
             ours,
             theirs: before,
             merged: &View::new(&tree),
+            twins: &side.twins,
             seen: &side.seen_since_merged(),
             by_ours: [&o[0], &o[1]],
             by_theirs: [&t[0], &t[1]],
@@ -143,9 +144,10 @@ impl Driver {
         {
             merge.judge()?;
         }
-        let lives = side.is_active();
+        let (lives, twins) = (side.is_active(), merge.twins());
         self.now_seen(tree, Some(n));
         let side = &mut self.sides[n];
+        side.twins = twins;
         if !hidden {
             side.merged_so_far();
         }

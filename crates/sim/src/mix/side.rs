@@ -1,10 +1,11 @@
 //! One decoupling of a case, as its client knows it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_proto::Claim;
 use chiton_realm::Realm;
-use chiton_types::Name;
+use chiton_types::{Ino, Name};
 
 use super::case::SideSetup;
 use super::stage::Desk;
@@ -29,6 +30,8 @@ pub(super) struct Side {
     pub(super) by_theirs: [Touched; 2],
     /// Up to here it is merged.
     pub(super) merged: usize,
+    /// Its directories that became one with directories of others.
+    pub(super) twins: BTreeMap<Ino, Ino>,
     /// What a later life found is not what was seen before: where others touched the same that was merged.
     pub(super) is_blurred: bool,
     /// Something of it may be merged.
@@ -48,6 +51,7 @@ impl Side {
             safe: 0,
             in_flight: false,
             merged: 0,
+            twins: BTreeMap::new(),
             is_blurred: false,
             by_ours: Default::default(),
             by_theirs: Default::default(),
@@ -66,6 +70,7 @@ impl Side {
         self.safe = 0;
         self.in_flight = false;
         self.merged = 0;
+        self.twins.clear();
         self.is_blurred = false;
         self.by_ours = Default::default();
         self.by_theirs = Default::default();
@@ -133,7 +138,8 @@ impl Side {
             };
             rest(a) == rest(b)
         };
-        let at = (self.safe..self.saw.len()).find(|at| alike(&self.saw[*at], &tree));
+        // Of states that are alike the last: what was done and undone between them may be there.
+        let at = (self.safe..self.saw.len()).rfind(|at| alike(&self.saw[*at], &tree));
         // What was merged is as the merge left it: where others touched the same, that need not be what was seen here.
         let contested = self.is_merged_partly && !self.by_theirs[0].inos.is_empty();
         if at.is_none() && !self.in_flight && !contested {
