@@ -32,6 +32,23 @@ pub enum Need {
     Block(BlockId),
 }
 
+impl Need {
+    /// The same of another inode.
+    pub(crate) fn translated(&self, to: impl Fn(Ino) -> Ino) -> Need {
+        match self {
+            Need::Inode(ino) => Need::Inode(to(*ino)),
+            Need::Entry(dir, name) => Need::Entry(to(*dir), name.clone()),
+            Need::Dir(dir) => Need::Dir(to(*dir)),
+            Need::Slice { dir, after, rows } => Need::Slice { dir: to(*dir), after: *after, rows: *rows },
+            Need::Content(ino) => Need::Content(to(*ino)),
+            Need::Chunk(ino, n) => Need::Chunk(to(*ino), *n),
+            Need::Chunks(ino) => Need::Chunks(to(*ino)),
+            Need::Xattrs(ino) => Need::Xattrs(to(*ino)),
+            Need::Block(block) => Need::Block(*block),
+        }
+    }
+}
+
 /// No answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {

@@ -25,6 +25,9 @@ use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Namespace, RowChange};
 use crate::paging::{Fetched, Rows};
 use crate::row;
 
+/// First byte of the key of a chunk that no row is like any more, whose blocks stay.
+const KEPT_CHUNK: u8 = b'm';
+
 /// Images of all decouplings, and what a checkpoint must write of them.
 #[derive(Default)]
 pub(crate) struct Images {
@@ -73,8 +76,23 @@ impl Images {
             Some(value) if key[0] == b'I' && value.first() == Some(&(Kind::Dir as u8)) => {
                 self.own_dirs.push((key.to_vec(), value.to_vec()));
             }
-            _ => self.forget(id, key),
+            _ => {
+                self.keep_blocks(id, key);
+                self.forget(id, key);
+            }
         }
+    }
+
+    /// The client may go on reading the blocks that were there: of what others changed it has seen nothing, although a merge
+    /// makes the row its own.
+    fn keep_blocks(&mut self, id: u32, key: &[u8]) {
+        let Some(Some(chunk)) = self.get(id, key).filter(|_| key[0] == b'M') else { return };
+        let chunk = chunk.to_vec();
+        let mut kept = [&[KEPT_CHUNK], key].concat();
+        let times = self.of(id, &kept).count() as u32;
+        kept.extend_from_slice(&times.to_be_bytes());
+        self.unwritten.push((image_key(id, &kept), Some(encode(Some(&chunk)))));
+        self.install(id, kept, Some(chunk));
     }
 
     fn forget(&mut self, id: u32, key: &[u8]) {
@@ -121,7 +139,7 @@ impl Images {
 
     /// Blocks that an image names.
     pub(crate) fn blocks(&self) -> Vec<BlockId> {
-        let maps = self.all.iter().filter(|((_, key), _)| key.first() == Some(&b'M'));
+        let maps = self.all.iter().filter(|((_, key), _)| matches!(key.first(), Some(b'M' | &KEPT_CHUNK)));
         let chunks = maps.filter_map(|(_, value)| Chunk::decode(&mut Take::new(value.as_deref()?)).ok());
         let mut blocks: Vec<BlockId> =
             chunks.flat_map(|chunk| chunk.extents().iter().map(|e| e.block).collect::<Vec<_>>()).collect();
@@ -264,13 +282,23 @@ impl Namespace {
         }
     }
 
-    /// The rows that `need` names as a decoupled client knows them: at its base, with what it merged since.
+    /// The rows that `need` names as a decoupled client knows them: at its base, with what it merged since, and by its own
+    /// numbers.
     ///
     /// # Errors
     /// [`Fault::Missing`] only.
     pub fn serve_at_base(&self, need: &Need, id: RealmId) -> Result<Fetched, Fault> {
+        let Some(map) = self.decoupling(id).map(|d| &d.map) else { return self.serve(need) };
+        let mut found = self.found_at_base(&need.translated(|ino| map.translate(ino)), id, map)?;
+        if map.has_bound() {
+            found.rows = found.rows.into_iter().map(|row| by_its_numbers(row, map)).collect();
+        }
+        found.need = need.clone();
+        Ok(found)
+    }
+
+    fn found_at_base(&self, need: &Need, id: RealmId, map: &MergeMap) -> Result<Fetched, Fault> {
         let mut found = self.serve(need)?;
-        let Some(map) = self.decoupling(id).map(|d| &d.map) else { return Ok(found) };
         match need {
             Need::Slice { dir, after, rows } => {
                 let mut after = *after;
@@ -281,7 +309,6 @@ impl Namespace {
                     found.rows = self.at_base(found.rows, prefix, id.0, map);
                     found.rows.retain(|(key, _)| hash_of(key) > after && hash_of(key) <= last);
                     if found.exhausted || !found.rows.is_empty() {
-                        found.need = need.clone();
                         return Ok(found);
                     }
                     // All of these are of others: what is behind them.
@@ -386,6 +413,29 @@ impl Namespace {
                 .u64()
                 .is_ok_and(|ino| matches!(self.dirt.images.get(id, &row::inode_key(Ino(ino))), Some(None)))
     }
+}
+
+/// A row of the server with the numbers that ours has for directories that became one with its own.
+fn by_its_numbers((mut key, mut value): (Vec<u8>, Vec<u8>), map: &MergeMap) -> (Vec<u8>, Vec<u8>) {
+    let ino = ino_of(&key);
+    match key.first() {
+        Some(b'E') => {
+            if let Ok(target) = Take::new(&value).u64() {
+                value[..8].copy_from_slice(&map.ours(Ino(target)).0.to_le_bytes());
+            }
+        }
+        Some(b'I') => {
+            if let Ok(mut inode) = Inode::decode(ino, &value) {
+                inode.parent = map.ours(inode.parent);
+                value = inode.encode();
+            }
+        }
+        _ => {}
+    }
+    if let Some(number) = key.get_mut(1..9) {
+        number.copy_from_slice(&map.ours(ino).0.to_be_bytes());
+    }
+    (key, value)
 }
 
 /// The inode in a row's key.

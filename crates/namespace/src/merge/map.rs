@@ -157,6 +157,19 @@ impl MergeMap {
         self.bound.contains(&ino) || self.taken.holds(ino, &(dir, name.clone()))
     }
 
+    /// Whether any directory of others became one with one of ours.
+    pub(crate) fn has_bound(&self) -> bool {
+        !self.bound.is_empty()
+    }
+
+    /// The decoupled side's number of an inode of the server: of several the last.
+    pub(crate) fn ours(&self, ino: Ino) -> Ino {
+        if !self.bound.contains(&ino) {
+            return ino;
+        }
+        self.inodes.iter().rfind(|(_, theirs)| **theirs == ino).map_or(ino, |(ours, _)| *ours)
+    }
+
     /// Whether this is a directory of others that became one with one of ours.
     pub(crate) fn is_bound(&self, ino: Ino) -> bool {
         self.bound.contains(&ino)

@@ -1,10 +1,13 @@
 //! The client dies, the server dies: what was durable is there, once.
 
+use chiton_client::{Client, OpenFlags};
+use chiton_namespace::{AttrChange, XattrHow};
+use chiton_realm::Realm;
+use chiton_types::{Ino, Mode};
+
 use crate::site::{IN_MEMORY, IN_STORE, ON_DISK, Site, merge};
 use crate::tree::tree;
 use crate::work::Work;
-use chiton_client::Client;
-use chiton_namespace::XattrHow;
 
 #[test]
 fn what_the_local_journal_holds_survives_its_client() {
@@ -228,16 +231,50 @@ fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
         let realm = party.decouple(root, policy).expect("decoupled");
         act(&site.embedded().client, "/job", theirs);
         act(realm.client(), "", ours);
-        let seen = tree(realm.client(), "/");
         realm.sync(&|_| {}).expect("merged so far");
+        // The journal goes on with the numbers that ours has.
+        for path in tree(realm.client(), "/").keys() {
+            let change = AttrChange { mode: Some(Mode(0o700)), ..AttrChange::default() };
+            realm.client().set_attr_path(path, change).expect("changed");
+        }
+        realm.client().sync().expect("durable");
+        let seen = tree(realm.client(), "/");
+        let number = |realm: &Realm, path: &String| realm.client().stat(path).expect("there").ino;
+        let numbers: Vec<Ino> = seen.keys().map(|path| number(&realm, path)).collect();
         realm.abandon();
         drop(realm);
         let realm = site.connected().recover();
         assert_eq!(tree(realm.client(), "/"), seen, "{about}");
+        assert_eq!(seen.keys().map(|path| number(&realm, path)).collect::<Vec<_>>(), numbers, "{about}");
         // Directories count what is seen in them.
         for path in seen.keys().rev() {
             assert_eq!(realm.client().remove(path), Ok(()), "{path}: {about}");
         }
         merge(&realm);
     }
+}
+
+#[test]
+fn what_ours_has_not_written_is_read_as_it_was_after_a_merge_too() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.embedded());
+    let root = ours.mkdir("/job").ino;
+    let before = vec![7; 16 << 20];
+    ours.client.create_file("/job/f", &before).expect("made");
+    ours.client.sync().expect("there");
+    let realm = ours.decouple(root, "consistency: weak\ndurability: local\n").expect("decoupled");
+    others.client.write_file("/job/f", &vec![9; 16 << 20]).expect("written");
+    others.client.sync().expect("there");
+    let client = realm.client();
+    let fh = client.open_path("/f", OpenFlags::READ_WRITE).expect("opened");
+    client.write(&client.caller(), fh, 0, b"ours").expect("written");
+    client.release(fh).expect("closed");
+    let report = realm.sync(&|_| {}).expect("merged so far");
+    assert_eq!(report.conflict_count, 1, "{report}");
+    for _ in 0..2 {
+        site.server().tidy().expect("tidied");
+    }
+    let found = client.read_file("/f").expect("read");
+    assert!(found.starts_with(b"ours") && found[4..] == before[4..], "not what ours saw");
+    merge(&realm);
 }

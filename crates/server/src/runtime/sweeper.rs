@@ -124,9 +124,9 @@ impl Shared {
                 .scan(Bound::Excluded(&start), Some(end), PAGE)
                 .map_err(|e| self.mend_meta(e).to_string())?;
             for (key, value) in &page {
-                // Of rows as decoupled clients saw them: those of maps.
+                // Of rows as decoupled clients saw them: those of maps, and of what they may still read.
                 let value = match (key[0], key.get(5), value.split_first()) {
-                    (b'V', Some(b'M'), Some((1, value))) => value,
+                    (b'V', Some(b'M' | b'm'), Some((1, value))) => value,
                     (b'V', ..) => continue,
                     _ => value,
                 };
