@@ -114,6 +114,12 @@ impl Ahead {
         inner.tried.insert(dir, Tried { made: tried.made.saturating_add(1), ..tried });
     }
 
+    /// The server has changed something at this time: by our clock it may be earlier, and what is promised comes later.
+    pub(crate) fn seen(&self, time: Time) {
+        let mut inner = self.0.lock();
+        inner.last_time = inner.last_time.max(time);
+    }
+
     /// A directory was made in another, and the server asked.
     pub(crate) fn dir_made(&self, parent: Ino) {
         if let Some(dir) = self.0.lock().held.get_mut(&parent) {

@@ -139,6 +139,10 @@ impl Core {
     pub(crate) fn changed(&self, recalls: &Recalls, since: Since, done: &[(&Op, &Outcome, LeaseMode)]) {
         let now = self.world.monotonic();
         for (op, outcome, _) in done {
+            // A write's time is the writer's word.
+            if !matches!(op, Op::Write { .. }) {
+                self.ahead.seen(outcome.attr.as_ref().map_or(outcome.time, |attr| attr.ctime));
+            }
             if let (Op::Make { parent, .. }, Some(attr)) = (op, &outcome.attr)
                 && attr.kind == Kind::Dir
             {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow};
 use chiton_proto::{Answer, Call, Foretold, LeaseMode, Query};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
 use chiton_world::sync::{Condvar, Mutex};
 use chiton_world::{RealWorld, SharedWorld, World};
 use tempfile::TempDir;
@@ -219,6 +219,22 @@ fn a_small_file_is_made_written_read_and_closed_without_a_question() {
     assert!(closed.mtime >= made.mtime.min(open.mtime) && closed.ctime >= closed.mtime);
     assert_eq!((closed.ino, closed.mode, closed.btime), (made.ino, Mode(0o640), made.btime));
     assert_eq!(site.asked(), 0);
+}
+
+#[test]
+fn what_is_promised_is_not_earlier_than_what_the_server_has_changed() {
+    let site = Site::new();
+    let (made, _) = site.create("a");
+    // The server's clock is ahead of what is known of it here.
+    let later = Time(made.ctime.0 + 3_600_000_000_000);
+    let op = Op::Rmdir { parent: site.dir, name: name("d") };
+    let outcome = Outcome { attr: None, gone: None, time: later };
+    let core = &site.client.core;
+    let recalls = site.service.recalls();
+    core.changed(recalls, core.cache.since(recalls), &[(&op, &outcome, LeaseMode::None)]);
+    let (next, _) = site.create("b");
+    assert_eq!(site.promised(), ["file a 0", "file b 1"]);
+    assert!(next.btime >= later, "{:?} {later:?}", next.btime);
 }
 
 #[test]

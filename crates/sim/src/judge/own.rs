@@ -105,8 +105,9 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 }
                 going.remove(client);
             }
-            // What a client does in what it has taken does not need its session.
-            Happened::SessionLost { client } if apart.contains(client) => {}
+            // What a client does in what it has taken does not need its session; before that, all does.
+            Happened::SessionLost { client }
+                if apart.contains(client) && lives.get(client).is_some_and(Life::was_taken) => {}
             Happened::WorksApart { client } => drop(apart.insert(*client)),
             // What is under way may belong to the session that follows, and then takes effect on what is left of all
             // before: the making of a root is as good there, anything else leaves nothing to compare.
@@ -224,6 +225,10 @@ impl Life {
     /// Its client has it for itself.
     fn is_taken(&self) -> bool {
         self.apart.as_ref().is_some_and(|apart| !apart.is_ended())
+    }
+
+    fn was_taken(&self) -> bool {
+        self.apart.is_some()
     }
 
     fn within(&self, path: &str) -> Option<String> {

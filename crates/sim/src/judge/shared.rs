@@ -91,7 +91,8 @@ fn judge_values(calls: &[Asked<'_>], span: &Span) -> Vec<Violation> {
                     values.write_ends(&thing, version, span.from);
                 }
             }
-            Some((at, answer)) if at < span.to => {
+            // Of one that began before the span it is not known whether it took effect before what is lost.
+            Some((at, answer)) if at < span.to && call.begun >= span.from => {
                 if !matches!(answer, Answer::Refused(_)) {
                     values.write_begins(&thing, version, call.begun);
                     values.write_ends(&thing, version, at);
