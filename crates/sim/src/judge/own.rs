@@ -25,6 +25,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut going: BTreeMap<ClientId, String> = BTreeMap::new();
     let mut ends: BTreeMap<CallId, Action> = BTreeMap::new();
     let mut apart: BTreeSet<ClientId> = BTreeSet::new();
+    // Those of them whose session ended before their directory was taken: it may be gone with what was answered.
+    let mut doubtful: BTreeSet<ClientId> = BTreeSet::new();
     for event in &history.events {
         match &event.what {
             Happened::Invoked {
@@ -58,6 +60,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 }
             }
             Happened::Decoupled { client, changed, kept, merges, .. } => {
+                doubtful.remove(client);
                 if let Some(life) = lives.get_mut(client) {
                     life.taken(*changed, *kept, *merges);
                 }
@@ -85,7 +88,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 {
                     let life = Life::new(path.clone(), *call);
                     ended.extend(lives.insert(*client, life));
-                } else if let Some(life) = lives.get_mut(client) {
+                    doubtful.remove(client);
+                } else if let Some(life) = lives.get_mut(client).filter(|_| !doubtful.contains(client)) {
                     life.invoked(*call, action);
                 }
             }
@@ -106,8 +110,11 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 going.remove(client);
             }
             // What a client does in what it has taken does not need its session; before that, all does.
-            Happened::SessionLost { client }
-                if apart.contains(client) && lives.get(client).is_some_and(Life::was_taken) => {}
+            Happened::SessionLost { client } if apart.contains(client) => {
+                if lives.get(client).is_some_and(|life| !life.was_taken() && !life.is_being_made()) {
+                    doubtful.insert(*client);
+                }
+            }
             Happened::WorksApart { client } => drop(apart.insert(*client)),
             // What is under way may belong to the session that follows, and then takes effect on what is left of all
             // before: the making of a root is as good there, anything else leaves nothing to compare.
@@ -325,6 +332,10 @@ impl Life {
         let (ino, time) = match answer {
             // The times of a file that is being written here are those of the last write (S37).
             Answer::Attr(seen) if self.handles.values().any(|ino| *ino == seen.ino) => {
+                (seen.ino, TIME_UNKNOWN)
+            }
+            // Nor is a file's ctime before its mtime, which is its writer's word: it does not say when a link was made.
+            Answer::Attr(seen) if matches!(action, Action::Link { .. }) && seen.ctime <= seen.mtime => {
                 (seen.ino, TIME_UNKNOWN)
             }
             Answer::Attr(seen) => (seen.ino, self.time(seen.ctime)),
