@@ -33,7 +33,6 @@ const EVICT_BYTES: usize = 4 << 20;
 impl Shared {
     /// Runs until the server stops.
     pub(crate) fn checkpointer(&self) {
-        self.list_dead_writers();
         let mut realms = Seen::default();
         while !self.is_stopping() {
             self.checkpoint_bell.wait(LOOK);

@@ -35,6 +35,7 @@ use crate::runtime::options::ServerOptions;
 use crate::runtime::session_ids::SessionIds;
 use crate::runtime::severable::Severable;
 use crate::runtime::stores::{Meta, Source};
+use crate::runtime::sweeper::Listing;
 
 /// Who is told an answer that comes later.
 pub(crate) enum Waiter {
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) errands: Errands,
     pub(crate) channels: Channels,
     pub(crate) dead_writers: Mutex<Vec<(SessionId, Position)>>,
+    pub(crate) dead_writers_listing: Mutex<Listing>,
 
     /// [`Health`] of the journal.
     health: AtomicU8,
@@ -183,6 +185,7 @@ impl Shared {
             errands: Errands::default(),
             channels: Channels::default(),
             dead_writers: Mutex::new(Vec::new()),
+            dead_writers_listing: Mutex::new(Listing::Due),
             health: AtomicU8::new(0),
             store_full: AtomicBool::new(false),
             blocks_unsynced: Arc::new(AtomicBool::new(false)),

@@ -21,6 +21,14 @@ use crate::runtime::shared::Shared;
 const GARBAGE_BLOCKS: usize = 1_000;
 const PAGE: usize = 4_096;
 
+/// Whether writers of earlier lives are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    Due,
+    Failed,
+    Done,
+}
+
 impl Shared {
     /// Deletes the blocks that the namespace has dropped.
     pub(crate) fn sweep_garbage(&self) {
@@ -49,21 +57,39 @@ impl Shared {
         }
     }
 
-    /// Lists writers of earlier lives whose sessions are over.
-    pub(crate) fn list_dead_writers(&self) {
+    /// Lists writers of earlier lives whose sessions are over: once, and again while blocks cannot be listed.
+    fn list_dead_writers(&self) {
+        let mut listing = self.dead_writers_listing.lock();
+        if *listing == Listing::Done {
+            return;
+        }
+        match self.find_dead_writers() {
+            Ok(found) => {
+                self.dead_writers.lock().extend(found);
+                *listing = Listing::Done;
+            }
+            Err(error) => {
+                // Said once, however often it is tried.
+                if *listing == Listing::Due {
+                    self.note_error(&format!("blocks cannot be listed: {error}"));
+                }
+                *listing = Listing::Failed;
+            }
+        }
+    }
+
+    fn find_dead_writers(&self) -> Result<Vec<(SessionId, Position)>, chiton_objects::ObjectError> {
         // What was replayed may name their blocks, and is in no checkpoint yet: they wait for one that holds it.
         let (live, replayed) = {
             let engine = self.engine.lock();
             let live: HashSet<SessionId> = engine.live_writers().into_iter().collect();
             (live, engine.position())
         };
+        let mut found = Vec::new();
         let mut after: Option<String> = None;
         while !self.is_stopping() {
-            let page = match self.objects.list("blocks/", after.as_deref(), 1) {
-                Ok(page) => page,
-                Err(error) => return self.note_error(&format!("blocks cannot be listed: {error}")),
-            };
-            let Some(object) = page.into_iter().next() else { return };
+            let page = self.objects.list("blocks/", after.as_deref(), 1)?;
+            let Some(object) = page.into_iter().next() else { break };
             let Some(block) = BlockId::parse_key(&object.key) else {
                 after = Some(object.key);
                 continue;
@@ -74,13 +100,15 @@ impl Shared {
             let swept = matches!(self.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
             // Sessions of this life are told about when they end.
             if !live.contains(&session) && session < self.own_session && !swept {
-                self.dead_writers.lock().push((session, replayed));
+                found.push((session, replayed));
             }
         }
+        Ok(found)
     }
 
     /// Deletes blocks of dead writers that no map names.
     pub(crate) fn sweep_writers(&self) {
+        self.list_dead_writers();
         if self.is_viewed() {
             return;
         }
