@@ -295,6 +295,16 @@ impl Client {
         promising.operate(op, open)
     }
 
+    /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
+    /// promised.
+    pub(crate) fn set_attr_ahead(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
+        let cred = caller.cred();
+        let promising = self.core.promising(&*self.service, &cred)?;
+        let mut known = self.core.cache.exclusive_attr(ino)?;
+        self.files.overlay(&mut known);
+        promising.set_attr(op, &known)
+    }
+
     /// Asks for the names of a directory, if files are made there one after the other.
     fn lease_names(&self, caller: &Caller<'_>, dir: Ino, now: Duration) {
         let core = &self.core;

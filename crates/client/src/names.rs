@@ -156,7 +156,12 @@ impl Client {
             // What was written before must not set the times after.
             self.files.push_inode(ino)?;
         }
-        let (outcome, lease, since) = self.operate(caller, Op::SetAttr { ino, change }, false)?;
+        let op = Op::SetAttr { ino, change };
+        let since = self.since();
+        if let Some(attr) = self.set_attr_ahead(caller, &op, ino) {
+            return Ok(self.entry(since, None, attr, LeaseMode::Exclusive));
+        }
+        let (outcome, lease, since) = self.operate(caller, op, false)?;
         Ok(self.entry(since, None, outcome.attr.ok_or(Refusal::Io)?, lease))
     }
 }

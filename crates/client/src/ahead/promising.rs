@@ -3,12 +3,15 @@
 //! Invariants:
 //! - The names of the directory are held, and nothing is under way that may end that.
 //! - What is made has a name that is known to be absent, and a number; mode and owner of the directory allow it.
-//! - What is written is a file that was made under the lease that is still held: nobody else has seen it.
+//! - What is written, or given other attributes, is a file that was made under the lease that is still held: nobody else
+//!   has seen it.
 //! - What is removed has no other name, and is nobody else's to believe anything of: it was made so, or is leased exclusively.
 //! - A directory that is made is held from its first moment on; numbers are taken from its parent's shard for all below.
 //! - What the outcome is, is what the server will make of the operation (`chiton_namespace`'s `plan` and `apply`).
 
-use chiton_namespace::{Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX};
+use chiton_namespace::{
+    AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX, SetTime,
+};
 use chiton_proto::{Foretold, LeaseMode};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time, access};
 
@@ -123,12 +126,10 @@ impl Promising<'_> {
     pub(super) fn write(&self, op: &Op, known: &Attr) -> Option<Attr> {
         let Op::Write { ino, body: Body::Inline(bytes), size, mtime, kill_setid } = op else { return None };
         let inner = &mut *self.core.ahead.0.lock();
-        let (parent, lease) = *inner.files.get(ino)?;
-        if self.held(inner, parent)?.lease != lease || bytes.len() > INLINE_BYTES_MAX {
+        let (parent, before) = self.made_here(inner, known)?;
+        if bytes.len() > INLINE_BYTES_MAX {
             return None;
         }
-        // What else was changed of it is known there.
-        let before = self.core.cache.attr(*ino).filter(|attr| attr.position >= known.position)?;
         let mode = if *kill_setid { before.mode.without_setid(before.kind) } else { before.mode };
         let attr = Attr {
             mode,
@@ -146,6 +147,33 @@ impl Promising<'_> {
             return None;
         }
         outcome.attr
+    }
+
+    /// Promises other attributes of a file, but no other size: all of them then.
+    pub(super) fn set_attr(&self, op: &Op, known: &Attr) -> Option<Attr> {
+        let Op::SetAttr { ino, change } = op else { return None };
+        let inner = &mut *self.core.ahead.0.lock();
+        let (parent, before) = self.made_here(inner, known)?;
+        let time = inner.time(self.now);
+        let attr = changed(before, change, self.cred, time)?;
+        let outcome = Outcome { attr: Some(attr), gone: None, time: Time(0) };
+        if !self.promise(op, Foretold { ino: *ino, time, open: false }, parent, &outcome) {
+            return None;
+        }
+        inner.last_time = time;
+        outcome.attr
+    }
+
+    /// The directory of a file that was made under the lease on its names that is still held, and its attributes as the
+    /// server knows them or will. `known`: what is known of it by whoever asks.
+    fn made_here(&self, inner: &mut Inner, known: &Attr) -> Option<(Ino, Attr)> {
+        let (parent, lease) = *inner.files.get(&known.ino)?;
+        if self.held(inner, parent)?.lease != lease {
+            return None;
+        }
+        // What else was changed of it is known there.
+        let before = self.core.cache.attr(known.ino).filter(|attr| attr.position >= known.position)?;
+        Some((parent, before))
     }
 
     /// The directory, if its names are held.
@@ -171,6 +199,38 @@ impl Promising<'_> {
         cache.ended(ops);
         promised
     }
+}
+
+/// A file's attributes after a change, if this caller may make it, and nothing else decides: as `chiton_namespace` plans
+/// and applies it.
+fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Option<Attr> {
+    let AttrChange { mode, uid, gid, size: None, atime, mtime, kill_setid: false, .. } = *change else {
+        return None;
+    };
+    if before.kind != Kind::File || !(cred.is_root() || cred.uid == before.uid) {
+        return None;
+    }
+    // Who is not root loses bits by some of these.
+    let is_simple = uid.is_none() && gid.is_none() && mode.is_none_or(|mode| !mode.has(Mode::SETGID));
+    if !cred.is_root() && !is_simple {
+        return None;
+    }
+    let at = |set: Option<SetTime>, before: Time| match set {
+        None => before,
+        Some(SetTime::At(at)) => at,
+        Some(SetTime::Now) => time,
+    };
+    Some(Attr {
+        mode: mode.map_or(before.mode, |mode| Mode(mode.0 & 0o7777)),
+        uid: uid.unwrap_or(before.uid),
+        gid: gid.unwrap_or(before.gid),
+        atime: at(atime, before.atime),
+        mtime: at(mtime, before.mtime),
+        ctime: before.ctime.max(time),
+        // As after a write.
+        position: before.position.next(),
+        ..before
+    })
 }
 
 /// Group and mode of what is made in a directory, if its mode and owner allow that, and nothing else decides.

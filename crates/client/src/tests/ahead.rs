@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow};
+use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow, SetTime};
 use chiton_proto::{Answer, Call, Foretold, LeaseMode, Query};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
@@ -188,6 +188,10 @@ impl Site {
                     assert_eq!((ino, size), (told.ino, bytes.len() as u64));
                     format!("write {size} {n}")
                 }
+                Op::SetAttr { ino, .. } => {
+                    assert_eq!(ino, told.ino);
+                    format!("attributes {n}")
+                }
                 op => format!("{op:?}"),
             }
         };
@@ -219,6 +223,41 @@ fn a_small_file_is_made_written_read_and_closed_without_a_question() {
     assert!(closed.mtime >= made.mtime.min(open.mtime) && closed.ctime >= closed.mtime);
     assert_eq!((closed.ino, closed.mode, closed.btime), (made.ino, Mode(0o640), made.btime));
     assert_eq!(site.asked(), 0);
+}
+
+#[test]
+fn attributes_of_what_was_made_are_changed_without_a_question() {
+    let site = Site::new();
+    let (caller, client) = (site.client.caller(), &site.client);
+    let (made, fh) = site.create("a");
+    site.write(fh, 0, b"hello");
+    let at = Time(1_000_000_000);
+    let times = AttrChange { mtime: Some(SetTime::At(at)), atime: Some(SetTime::Now), ..Default::default() };
+    let set = client.setattr(&caller, made.ino, times, Some(fh)).expect("set").attr;
+    assert_eq!((set.mtime, set.size), (at, 5));
+    assert!(set.atime >= made.atime && set.ctime >= made.ctime);
+    let mode = AttrChange { mode: Some(Mode(0o600)), ..Default::default() };
+    client.setattr(&caller, made.ino, mode, None).expect("set");
+    assert_eq!(site.promised(), ["file a 0", "write 5 0", "attributes 0", "attributes 0"]);
+    client.release(fh).expect("closed");
+    let seen = client.getattr(made.ino, None).expect("known").attr;
+    assert_eq!((seen.mode, seen.mtime, seen.size), (Mode(0o600), at, 5));
+    assert_eq!((site.asked(), site.promised().len()), (0, 0));
+    // What was written before must not set the time after: it goes first; and what is written later sets it.
+    let (_, fh) = site.create("b");
+    site.write(fh, 0, b"x");
+    let ino = Ino(made.ino.0 + 1);
+    client.setattr(&caller, ino, times, Some(fh)).expect("set");
+    site.write(fh, 1, b"y");
+    client.release(fh).expect("closed");
+    assert_eq!(site.promised(), ["file b 1", "write 1 1", "attributes 1", "write 2 1"]);
+    assert!(client.getattr(ino, None).expect("known").attr.mtime > at);
+    // A size is asked for, and so is everything of what may be seen by others.
+    let size = AttrChange { size: Some(1), ..Default::default() };
+    assert_eq!(client.setattr(&caller, ino, size, None).map(drop), Err(Refusal::Stale));
+    client.core.recall(made.ino, LeaseMode::Shared);
+    assert_eq!(client.setattr(&caller, made.ino, mode, None).map(drop), Err(Refusal::Stale));
+    assert_eq!(site.promised().len(), 0);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
-use chiton_types::{Ino, Kind, Mode, Refusal};
+use chiton_namespace::{AttrChange, SetTime};
+use chiton_types::{Attr, Ino, Kind, Mode, Refusal, Time};
 
 use crate::site::Site;
 
@@ -319,6 +320,38 @@ fn what_was_answered_is_there_for_whoever_removes_or_moves_it() {
         assert_eq!(left, if n % 4 == 0 { 9 } else { 10 }, "{dir}");
     }
     assert!(count(&other, "ahead") >= 60, "the lease was used in each");
+}
+
+/// As `tar` unpacks a file: made, written, its time and mode set, closed.
+#[test]
+fn attributes_that_were_set_ahead_are_those_that_others_see() {
+    let site = Site::new();
+    let (client, other) = (site.connected(), site.connected());
+    let dir = client.mkdir_all("/dir").expect("made").ino;
+    let caller = client.caller();
+    let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+    let mut told = Vec::new();
+    for n in 0..200_i64 {
+        let name = format!("f{n}");
+        let (entry, fh) = client.create(&caller, dir, name.as_bytes(), Mode(0o600), flags).expect("made");
+        client.write(&caller, fh, 0, name.as_bytes()).expect("written");
+        let changes = [
+            AttrChange { mtime: Some(SetTime::At(Time(n * 1_000))), ..Default::default() },
+            AttrChange { atime: Some(SetTime::Now), mode: Some(Mode(0o4755)), ..Default::default() },
+            AttrChange { uid: Some(entry.attr.uid), gid: Some(entry.attr.gid), ..Default::default() },
+        ];
+        for change in &changes[..1 + n as usize % 3] {
+            client.setattr(&caller, entry.attr.ino, *change, Some(fh)).expect("set");
+        }
+        client.release(fh).expect("closed");
+        told.push((name, client.getattr(entry.attr.ino, None).expect("known").attr));
+    }
+    for (name, told) in told {
+        let seen = other.stat(&format!("/dir/{name}")).expect("there");
+        assert_eq!(Attr { position: told.position, ..seen.clone() }, told, "{name}");
+        assert!(seen.position >= told.position, "what is guessed is not later than what is");
+    }
+    assert!(count(&other, "ahead") > 0 && count(&other, "setattr") >= 200);
 }
 
 #[test]

@@ -39,7 +39,11 @@ const DRIFT_PARTS: u32 = 32;
 
 /// What a session was told of the server's clock: whoever answers by himself goes on from that.
 #[derive(Debug, Default)]
-pub(crate) struct ToldClock(Option<Told>);
+pub(crate) struct ToldClock {
+    told: Option<Told>,
+    /// The latest time of what it answered by itself.
+    last: Time,
+}
 
 #[derive(Debug)]
 struct Told {
@@ -53,8 +57,8 @@ struct Told {
 impl ToldClock {
     fn tell(&mut self, now: Time, mono: Duration) {
         let ahead_ns = now.0.saturating_sub(nanos(mono));
-        match &mut self.0 {
-            None => self.0 = Some(Told { first: now, ahead_ns, since: mono }),
+        match &mut self.told {
+            None => self.told = Some(Told { first: now, ahead_ns, since: mono }),
             Some(told) => {
                 told.first = told.first.min(now);
                 if ahead_ns >= told.ahead_ns {
@@ -64,9 +68,21 @@ impl ToldClock {
         }
     }
 
+    /// What it answered by itself took place at this time.
+    pub(super) fn answered(&mut self, time: Time) {
+        self.last = self.last.max(time);
+    }
+
+    /// When something takes place that it asks for: its time does not go back behind what it answered by itself, unless our
+    /// clock was set.
+    fn now(&self, now: Time) -> Time {
+        let is_near = self.last.0 <= now.0.saturating_add(nanos(SKEW));
+        if is_near { now.max(self.last) } else { now }
+    }
+
     /// What its clock, going on from that, may show by now, from the earliest to the latest.
     fn span(&self, mono: Duration) -> Option<(Time, Time)> {
-        let told = self.0.as_ref()?;
+        let told = self.told.as_ref()?;
         let gain = mono.saturating_sub(told.since) / DRIFT_PARTS;
         let latest = told.ahead_ns.saturating_add(nanos(mono)).saturating_add(nanos(gain + SKEW));
         Some((told.first, Time(latest)))
@@ -233,8 +249,10 @@ impl Engine {
 
     /// When an operation takes place. What its caller was told is believed as far as it can be so.
     pub(super) fn time_of(&self, asked: &Asked<'_>, m: &Moment) -> Time {
-        let Some(claimed) = asked.former_time().or(asked.told.map(|told| told.time)) else { return m.now };
         let session = self.sessions.get(asked.session);
+        let Some(claimed) = asked.former_time().or(asked.told.map(|told| told.time)) else {
+            return session.map_or(m.now, |session| session.clock.now(m.now));
+        };
         let known = session.and_then(|session| session.clock.span(m.mono));
         let latest = Time(m.now.0.saturating_add(nanos(SKEW)));
         let latest = known.map_or(latest, |(_, may_show)| latest.max(may_show));
@@ -276,11 +294,12 @@ impl Engine {
     }
 }
 
-/// What may be told afterwards: names that come and go, and the content of small files.
+/// What may be told afterwards: names that come and go, the content of small files, and attributes.
 fn may_be_told(op: &Op) -> bool {
     match op {
         Op::Make { make, .. } => !matches!(make, Make::Node { .. }),
         Op::Unlink { .. } | Op::Write { body: Body::Inline(_), .. } => true,
+        Op::SetAttr { change, .. } => change.size.is_none(),
         _ => false,
     }
 }
@@ -305,6 +324,12 @@ mod tests {
         assert_eq!(clock.span(mono(330)), Some((at(500), at(1_390))));
         clock.tell(at(5_000), mono(330));
         assert_eq!(clock.span(mono(330)), Some((at(500), at(5_060))));
+        // What is asked for comes after what was answered, unless the clock was set.
+        assert_eq!(clock.now(at(1_000)), at(1_000));
+        clock.answered(at(1_040));
+        clock.answered(at(1_030));
+        assert_eq!((clock.now(at(1_000)), clock.now(at(1_050))), (at(1_040), at(1_050)));
+        assert_eq!(clock.now(at(900)), at(900));
         // Nothing overflows.
         clock.tell(Time(i64::MAX), mono(331));
         assert_eq!(clock.span(mono(400)).map(|(_, latest)| latest), Some(Time(i64::MAX)));

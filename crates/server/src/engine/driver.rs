@@ -147,6 +147,11 @@ impl Engine {
         if performed.outcome.attr.is_none() {
             performed.outcome.time = now;
         }
+        if asked.told.is_some()
+            && let Some(session) = self.sessions.get_mut(asked.session)
+        {
+            session.clock.answered(now);
+        }
         Ok(performed)
     }
 

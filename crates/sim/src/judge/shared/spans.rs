@@ -118,8 +118,6 @@ fn goes_to_the_server(action: &Action) -> bool {
             | Action::Rename { .. }
             | Action::Exchange { .. }
             | Action::SetXattr { .. }
-            | Action::Chmod { .. }
-            | Action::SetTimes { .. }
             | Action::FsyncDir
             | Action::Sync
     )
