@@ -99,6 +99,15 @@ impl KeptBlocks {
         }
     }
 
+    /// It will never take this one: nothing that names it will be taken either.
+    pub(crate) fn forget(&mut self, put: &Request) {
+        if let Call::PutBlock { block, .. } = &put.call
+            && let Some(kept) = self.blocks.remove(block)
+        {
+            self.bytes -= kept.bytes;
+        }
+    }
+
     /// Memory that they take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -167,6 +176,15 @@ mod tests {
         let mark = blocks.mark();
         put(&mut blocks, 2);
         blocks.committed(mark);
+        assert_eq!((missing(&blocks, BOOT + 1), blocks.bytes()), (vec![2], 10));
+    }
+
+    #[test]
+    fn a_block_that_is_never_taken_is_not_put_again() {
+        let mut blocks = kept(&[1, 2]);
+        let put = blocks.missing_in(BOOT + 1).remove(0);
+        blocks.forget(&put);
+        blocks.forget(&put);
         assert_eq!((missing(&blocks, BOOT + 1), blocks.bytes()), (vec![2], 10));
     }
 

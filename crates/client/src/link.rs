@@ -268,6 +268,11 @@ fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
     };
     for put in puts {
         let reply = wire.call(&put).map_err(|_| Lost)?;
+        if reply.result == Err(Failure::Refused(Refusal::NotPermitted)) {
+            // Of a decoupling that the server has forgotten, or whose end it knows of: what names it is refused too.
+            shared.state.lock().session.blocks.forget(&put);
+            continue;
+        }
         if let Err(failure) = reply.result {
             eprintln!(
                 "chiton: the server was restarted, and does not take a block again: {failure:?}; next try soon"

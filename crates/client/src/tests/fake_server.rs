@@ -52,6 +52,8 @@ pub(crate) struct Fake {
     pub(crate) blocks: BTreeMap<BlockId, bool>,
     /// All puts, by number.
     pub(crate) puts: Vec<u64>,
+    /// A writer whose blocks are not taken (any more).
+    pub(crate) forgotten_writer: Option<u64>,
     /// How many puts had come when an operation was last sent again.
     pub(crate) puts_at_resend: usize,
     resends_expected: u32,
@@ -196,6 +198,9 @@ impl Fake {
             }
             Call::PutBlock { block, .. } => {
                 self.puts.push(block.number);
+                if self.forgotten_writer == Some(block.writer) {
+                    return Err(Failure::Refused(Refusal::NotPermitted));
+                }
                 self.blocks.entry(*block).or_default();
                 Ok(Answer::Done)
             }

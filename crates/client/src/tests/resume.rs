@@ -102,6 +102,21 @@ fn blocks_that_a_restart_lost_are_put_again_before_what_may_name_them() {
     assert_eq!(fake.blocks.keys().map(|block| block.number).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
+#[test]
+fn a_block_of_what_a_restart_has_ended_keeps_nobody_from_coming_back() {
+    let server = FakeServer::default();
+    let client = connect(&server);
+    let of_realm = |number| Call::PutBlock { block: BlockId { writer: 77, number }, bytes: vec![5; 300] };
+    client.call(&Cred::ROOT, of_realm(1)).expect("put");
+    put(&client, 2);
+    server.0.lock().forgotten_writer = Some(77);
+    server.0.lock().restart();
+    create(&client, "a", false).expect("made");
+    server.0.lock().restart();
+    create(&client, "b", false).expect("made");
+    assert_eq!(server.0.lock().puts, [1, 2, 1, 2, 2], "it is not tried again");
+}
+
 /// A client that keeps little.
 fn forgetful(server: &FakeServer) -> Connected {
     let options = ConnectedOptions {
