@@ -3,7 +3,7 @@
 //! ```text
 //!   create ─ create ─ LeaseNames ─▶ held ── create ✓ write ✓ create ✓ … (promised; `sending` tells the server)
 //!                                    │
-//!        recall, our own chmod, … ───┴▶ not held; asked for again after a while
+//!        recall, numbers used up, … ──┴▶ not held; asked for again after a while
 //! ```
 //!
 //! Invariants:
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use chiton_namespace::{Op, Outcome};
 use chiton_proto::{Answer, Call};
-use chiton_types::{Attr, Cred, Ino, Mode, ShardId, Time};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, ShardId, Time, access};
 use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
 
@@ -120,6 +120,32 @@ impl Ahead {
         inner.last_time = inner.last_time.max(time);
     }
 
+    /// A directory has other attributes, and the server was asked.
+    pub(crate) fn dir_changed(&self, attr: &Attr) {
+        let mut inner = self.0.lock();
+        // Of two that are under way the one that is heard last need not be the last.
+        if inner.overturning > 1 {
+            inner.held.remove(&attr.ino);
+        }
+        if let Some(dir) = inner.held.get_mut(&attr.ino) {
+            (dir.mode, dir.uid, dir.gid) = (attr.mode, attr.uid, attr.gid);
+        }
+    }
+
+    /// Whether somebody may search a directory, if its names are held: its attributes change with each name.
+    pub(crate) fn may_search(&self, dir: Ino, cred: &Cred) -> Option<bool> {
+        let inner = self.0.lock();
+        let dir = inner.held.get(&dir)?;
+        access::check(cred, Kind::Dir, dir.mode, dir.uid, dir.gid, access::EXEC)
+    }
+
+    /// Whether a file was made here, and nobody else can have given it extended attributes, nor have we.
+    pub(crate) fn is_bare(&self, ino: Ino) -> bool {
+        let mut inner = self.0.lock();
+        let Some(&(parent, lease)) = inner.files.get(&ino) else { return false };
+        inner.overturning == 0 && inner.held.get(&parent).is_some_and(|dir| dir.lease == lease)
+    }
+
     /// A directory was made in another, and the server asked.
     pub(crate) fn dir_made(&self, parent: Ino) {
         if let Some(dir) = self.0.lock().held.get_mut(&parent) {
@@ -148,7 +174,9 @@ impl Ahead {
             inner.overturning += 1;
             // What may have a name elsewhere then may be seen by others.
             match call {
-                Call::Op { op: Op::Link { ino, .. }, .. } => drop(inner.files.remove(ino)),
+                Call::Op { op: Op::Link { ino, .. } | Op::SetXattr { ino, .. }, .. } => {
+                    inner.files.remove(ino);
+                }
                 Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. } => inner.files.clear(),
                 _ => {}
             }

@@ -267,7 +267,14 @@ impl Inner {
         if let Op::SetAttr { ino, change } = op
             && narrows(change)
         {
-            self.dirs.remove(ino);
+            // What its names stand for is the same.
+            let known = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir && holds(attr.ino));
+            match (known, self.dirs.get(ino).copied()) {
+                (Some(attr), Some(dir)) => {
+                    self.dirs.insert(*ino, Dir { open: attr.mode.0 & SEARCH == SEARCH, ..dir });
+                }
+                _ => drop(self.dirs.remove(ino)),
+            }
         }
         // The attributes afterwards are as good as an answer, unless another change was under way meanwhile.
         let before = outcome.attr.as_ref().filter(|_| !is_new).and_then(|attr| self.attrs.get(&attr.ino));

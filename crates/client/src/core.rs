@@ -148,8 +148,12 @@ impl Core {
             {
                 self.ahead.dir_made(*parent);
             }
-            let changed = match op {
-                Op::SetAttr { ino, .. } => Some(*ino),
+            let changed = match (op, &outcome.attr) {
+                (Op::SetAttr { .. }, Some(attr)) if attr.kind == Kind::Dir => {
+                    self.ahead.dir_changed(attr);
+                    None
+                }
+                (Op::SetAttr { ino, .. }, _) => Some(*ino),
                 _ => outcome.gone.map(|gone| gone.ino),
             };
             changed.map(|ino| self.ahead.end(ino, now, || {}));

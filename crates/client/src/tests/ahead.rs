@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow, SetTime};
+use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
 use chiton_proto::{Answer, Call, Foretold, LeaseMode, Query};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::embedded::Embedded;
 use crate::handler::Handler;
+use crate::service::Groups;
 use crate::{CallError, Caller, Client, ClientOptions, Lookup, OpenFlags, Recalls, Service, Underway};
 
 /// First of the numbers that are granted.
@@ -258,6 +259,39 @@ fn attributes_of_what_was_made_are_changed_without_a_question() {
     client.core.recall(made.ino, LeaseMode::Shared);
     assert_eq!(client.setattr(&caller, made.ino, mode, None).map(drop), Err(Refusal::Stale));
     assert_eq!(site.promised().len(), 0);
+}
+
+#[test]
+fn a_directory_that_only_its_owner_may_search_is_worked_in_without_a_question() {
+    let site = Site::new();
+    let (caller, client) = (site.client.caller(), &site.client);
+    site.create("a");
+    let mode = AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
+    client.setattr(&caller, site.dir, mode, None).expect("set");
+    assert_eq!(site.asked(), 1);
+    site.create("b");
+    assert!(matches!(client.lookup(&caller, site.dir, b"b"), Ok(Lookup::Found { .. })));
+    assert!(matches!(client.lookup(&caller, site.dir, b"c"), Ok(Lookup::Absent { .. })));
+    assert_eq!((site.asked(), site.promised()), (0, vec!["file a 0".to_owned(), "file b 1".to_owned()]));
+    // Of others it is the server that says no.
+    let no_groups: Arc<[u32]> = Arc::new([]);
+    let stranger = Caller { uid: 4_711, gid: 4_711, groups: Groups::Known(&no_groups) };
+    assert_eq!(client.lookup(&stranger, site.dir, b"b").map(drop), Err(Refusal::Access));
+    assert!(site.asked() > 0);
+}
+
+#[test]
+fn that_what_was_made_has_no_security_attributes_is_known() {
+    let site = Site::new();
+    let (caller, client) = (site.client.caller(), &site.client);
+    let (made, _) = site.create("a");
+    let get = |name: &[u8]| client.getxattr(&caller, made.ino, name);
+    assert_eq!((get(b"security.capability"), site.asked()), (Err(Refusal::NoXattr), 0));
+    assert_eq!(get(b"user.a"), Err(Refusal::Stale), "the server was told nothing");
+    let set = client.setxattr(&caller, made.ino, b"security.capability", b"x", XattrHow::Set);
+    assert_eq!(set, Err(Refusal::Stale));
+    site.asked();
+    assert_eq!((get(b"security.capability"), site.asked()), (Err(Refusal::Stale), 1));
 }
 
 #[test]
