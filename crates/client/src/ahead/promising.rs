@@ -204,9 +204,13 @@ impl Promising<'_> {
 /// A file's attributes after a change, if this caller may make it, and nothing else decides: as `chiton_namespace` plans
 /// and applies it.
 fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Option<Attr> {
-    let AttrChange { mode, uid, gid, size: None, atime, mtime, kill_setid: false, .. } = *change else {
+    let AttrChange { mode, uid, gid, size: None, atime, mtime, kill_setid, .. } = *change else {
         return None;
     };
+    let has_setid = before.mode.without_setid(before.kind) != before.mode;
+    if kill_setid && (mode.is_some() || has_setid) {
+        return None;
+    }
     if before.kind != Kind::File || !(cred.is_root() || cred.uid == before.uid) {
         return None;
     }
