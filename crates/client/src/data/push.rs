@@ -129,6 +129,12 @@ impl Files {
             inner.unsend(&stamp);
         }
         inner.drop_failed_uploads(&self.budget);
+        if result == Err(Refusal::NotPermitted) {
+            // The blocks are those of a session, or a decoupling, that is over: nobody may name them any more.
+            inner.note_failure(Refusal::Io);
+            self.give_up(file.ino, &mut inner, Refusal::Io, true);
+            return Err(Refusal::Io);
+        }
         result
     }
 

@@ -289,7 +289,7 @@ impl Life {
             if let Ok(Some(deed)) = self.deed(&action, ino, TIME_UNKNOWN) {
                 // If the model refuses it, so did the server. Nobody was told that anything is pushed or
                 // durable.
-                let _ = self.carry_out(Deed { durable: false, pushes: Vec::new(), ..deed });
+                let _ = self.carry_out(Deed { durable: false, pushes: Vec::new(), pushes_after: Vec::new(), ..deed });
             }
         }
     }
@@ -411,6 +411,9 @@ impl Life {
                 Some(ino) => Entry::Buffered(ino, change, time),
                 None => Entry::Act(change, time),
             });
+        }
+        for which in deed.pushes_after {
+            self.entries.push(Entry::Pushed(which));
         }
         if let Some(ino) = deed.buffers.filter(|ino| self.lost_under_way == Some(*ino)) {
             self.entries.push(Entry::Lost(ino));

@@ -13,6 +13,8 @@ pub(super) struct Deed {
     pub(super) changes: Vec<(Change, Time)>,
     /// First what is buffered of this file, or of all, is pushed.
     pub(super) pushes: Vec<Option<Ino>>,
+    /// The same, afterwards.
+    pub(super) pushes_after: Vec<Option<Ino>>,
     /// The changes stay in the client's buffers.
     pub(super) buffers: Option<Ino>,
     pub(super) durable: bool,
@@ -96,9 +98,10 @@ impl Life {
             }
             Action::Open { path, create, truncate, handle } => {
                 let mut changes = Vec::new();
-                // What another handle of this client has buffered goes before it is cut off.
-                let mut pushes: Vec<Option<Ino>> =
-                    self.handles.get(handle).map(|before| Some(*before)).into_iter().collect();
+                // What another handle of this client has buffered goes before it is cut off; what the one that is replaced
+                // has, when it is closed at the end.
+                let mut pushes = Vec::new();
+                let pushes_after = self.handles.get(handle).map(|before| Some(*before)).into_iter().collect();
                 let opened = match self.no_link(path) {
                     Ok(there) if self.model.node(there).is_some_and(|node| node.kind == Kind::Dir) => {
                         return Err(Refusal::IsDir);
@@ -120,7 +123,7 @@ impl Life {
                 if let Some(before) = self.handles.get(handle) {
                     changes.push((Change::Close { ino: *before }, TIME_UNKNOWN));
                 }
-                Ok(Some(Deed { pushes, opens: Some((*handle, opened)), ..Deed::act(changes) }))
+                Ok(Some(Deed { pushes, pushes_after, opens: Some((*handle, opened)), ..Deed::act(changes) }))
             }
             Action::Write { handle, offset, bytes } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
