@@ -47,6 +47,8 @@ impl Shared {
             ObjectCall::Get { bytes_max } => ObjectAnswer::Bytes(self.first_bytes(key, bytes_max)?),
             ObjectCall::Delete => {
                 self.objects.delete(key)?;
+                // A journal is trimmed from its oldest segment on: one that reappeared before others would leave a gap.
+                self.objects.sync()?;
                 ObjectAnswer::Deleted
             }
             ObjectCall::List { after } => {
