@@ -127,6 +127,13 @@ impl Engine {
         Ok(())
     }
 
+    /// The event at this place, the next, has nothing any more that it could change.
+    pub(crate) fn pass_over(&mut self, position: Position) {
+        debug_assert_eq!(position, self.position.next());
+        self.ns.apply(&Event::Noop, position);
+        self.position = position;
+    }
+
     /// The events of a merge's frame are known as that before the first of them is applied.
     fn note_own_frame(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<(), Malformed> {
         if !self.ns.has_decouplings() || header.session != SessionId(0) {

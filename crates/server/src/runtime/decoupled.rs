@@ -188,7 +188,9 @@ fn replay_all(
     m: &Moment,
 ) -> Result<(), StartError> {
     let fetch = |needs: &[Need]| base.fetch(needs).map_err(StartError::Failed);
-    let mut visit = |frame: &Frame<'_>| replay_frame(engine, &fetch, frame, m);
+    // What was merged may have been changed by others, and of a file that was removed while it was open nothing is there.
+    let base_changes = merged > Position(0);
+    let mut visit = |frame: &Frame<'_>| replay_frame(engine, &fetch, frame, base_changes, m);
     match replay(place, merged, &mut visit, &mut |_| {}) {
         Ok(_) => Ok(()),
         Err(ReplayError::Visitor(error)) => Err(error),

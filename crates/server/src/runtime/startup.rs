@@ -83,7 +83,7 @@ pub(crate) fn recover(
     let mut visit = |frame: &Frame<'_>| {
         replayed.events += u64::from(frame.header.event_count);
         replayed.bytes += (frame.payload.len() + FRAME_OVERHEAD_BYTES) as u64;
-        replay_frame(&mut engine, &fetch, frame, &m)
+        replay_frame(&mut engine, &fetch, frame, false, &m)
     };
     let mut progress = |p: Progress| {
         if let Some(tell) = &options.progress {
@@ -163,10 +163,12 @@ pub(crate) fn hang_in(shared: &Shared) {
 /// What a frame needs and lacks is fetched.
 pub(crate) type Fetch<'a> = dyn Fn(&[Need]) -> Result<Vec<Fetched>, StartError> + 'a;
 
+/// `base_changes`: what the events were planned on may have changed since; what does not fit it any more is passed over.
 pub(crate) fn replay_frame(
     engine: &mut Engine,
     fetch: &Fetch<'_>,
     frame: &Frame<'_>,
+    base_changes: bool,
     m: &Moment,
 ) -> Result<(), StartError> {
     loop {
@@ -175,6 +177,10 @@ pub(crate) fn replay_frame(
             Err(ReplayFault::Malformed(cause)) => {
                 let at = frame.first;
                 return Err(StartError::Corrupt(format!("the journal's frame at position {at}: {cause}")));
+            }
+            Err(ReplayFault::Misfit(at, _)) if base_changes => {
+                engine.pass_over(at);
+                continue;
             }
             Err(ReplayFault::Misfit(at, misfit)) => {
                 return Err(StartError::Corrupt(format!(

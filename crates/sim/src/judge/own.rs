@@ -289,7 +289,12 @@ impl Life {
             if let Ok(Some(deed)) = self.deed(&action, ino, TIME_UNKNOWN) {
                 // If the model refuses it, so did the server. Nobody was told that anything is pushed or
                 // durable.
-                let _ = self.carry_out(Deed { durable: false, pushes: Vec::new(), pushes_after: Vec::new(), ..deed });
+                let _ = self.carry_out(Deed {
+                    durable: false,
+                    pushes: Vec::new(),
+                    pushes_after: Vec::new(),
+                    ..deed
+                });
             }
         }
     }
