@@ -163,6 +163,35 @@ fn what_is_in_the_object_store_is_gone_on_with_from_another_machine() {
     }
 }
 
+/// What is written to a file that was removed while it was open, and merged so, is of nothing that is there.
+#[test]
+fn a_client_goes_on_after_a_merge_though_it_wrote_to_what_it_had_removed() {
+    for policy in [ON_DISK, IN_STORE] {
+        let site = Site::new();
+        let ours = site.connected();
+        let realm = ours.take("/job", policy);
+        let client = realm.client();
+        let (caller, root) = (client.caller(), client.stat("/").expect("there").ino);
+        let (_, fh) =
+            client.create(&caller, root, b"open", Mode(0o600), OpenFlags::READ_WRITE).expect("made");
+        client.sync().expect("durable");
+        client.unlink(&caller, root, b"open").expect("removed");
+        realm.sync(&|_| {}).expect("merged so far");
+        client.write(&caller, fh, 0, b"to nobody").expect("written");
+        client.fsync(fh, false).expect("durable");
+        client.create_file("/after", b"x").expect("made");
+        client.sync().expect("durable");
+        let (id, expected) = (realm.id(), tree(client, "/"));
+        realm.abandon();
+        let later = if policy == IN_STORE { site.elsewhere() } else { ours };
+        let again =
+            if policy == IN_STORE { later.realms.adopt(id).expect("adopted") } else { later.recover() };
+        assert_eq!(tree(again.client(), "/"), expected);
+        merge(&again);
+        assert_eq!(tree(&later.client, "/job"), expected);
+    }
+}
+
 #[test]
 fn a_client_goes_on_with_its_journal_whatever_others_did_meanwhile() {
     let site = Site::new();
