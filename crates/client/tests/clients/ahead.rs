@@ -347,7 +347,7 @@ fn attributes_that_were_set_ahead_are_those_that_others_see() {
         told.push((name, client.getattr(entry.attr.ino, None).expect("known").attr));
     }
     for (name, told) in told {
-        let seen = other.stat(&format!("/dir/{name}")).expect("there");
+        let seen = other.stat(format!("/dir/{name}")).expect("there");
         assert_eq!(Attr { position: told.position, ..seen.clone() }, told, "{name}");
         assert!(seen.position >= told.position, "what is guessed is not later than what is");
     }

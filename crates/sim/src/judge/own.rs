@@ -111,9 +111,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
             }
             // What a client does in what it has taken does not need its session; before that, all does.
             Happened::SessionLost { client } if apart.contains(client) => {
-                if lives.get(client).is_some_and(|life| !life.was_taken() && !life.is_being_made()) {
-                    doubtful.insert(*client);
-                }
+                let is_untaken = |life: &Life| !life.was_taken() && !life.is_being_made();
+                doubtful.extend(lives.get(client).is_some_and(is_untaken).then_some(*client));
             }
             Happened::WorksApart { client } => drop(apart.insert(*client)),
             // What is under way may belong to the session that follows, and then takes effect on what is left of all
