@@ -1,11 +1,13 @@
 //! Files made under an exclusive lease on the names of their directory, beside files that the server is asked for; and
 //! what another one who makes files there costs.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
@@ -183,13 +185,13 @@ impl Rates {
         [
             ("empty creates, one directory", self.creates),
             ("removes, one directory", self.removes),
-            ("unpacking files of 4 KiB, 50 a directory", self.storm),
+            ("unpacking files of 4 KiB with time and mode, 50 a directory", self.storm),
             ("removing these", self.unlinks),
         ]
     }
 }
 
-/// Makes directories and files in them as one who unpacks an archive; the files.
+/// Makes directories and files in them as one who unpacks an archive: written, then given their time and mode; the files.
 fn unpack(dir: &Path, files: u64) -> std::io::Result<Vec<PathBuf>> {
     let content = [7; 4096];
     let mut made = Vec::new();
@@ -198,7 +200,10 @@ fn unpack(dir: &Path, files: u64) -> std::io::Result<Vec<PathBuf>> {
         std::fs::create_dir(&dir)?;
         for n in first..files.min(first + UNPACKED_DIR) {
             let path = dir.join(format!("file{n}"));
-            File::create_new(&path)?.write_all(&content)?;
+            let mut file = File::create_new(&path)?;
+            file.write_all(&content)?;
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(n))?;
+            file.set_permissions(Permissions::from_mode(0o644))?;
             made.push(path);
         }
     }
