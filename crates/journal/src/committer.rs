@@ -29,6 +29,8 @@ pub(crate) struct Committer {
     pub(crate) catalog: Arc<Catalog>,
     /// Header of the segment that is being written.
     pub(crate) header: SegmentHeader,
+    /// Nothing of it is durable yet, and it is in no catalog.
+    pub(crate) is_fresh: bool,
     /// Where the next mark or frame goes.
     pub(crate) offset: u64,
     /// A mark and the frames after it; kept for its memory.
@@ -134,6 +136,10 @@ impl Committer {
             }
         }
         self.place.sync(self.header.segment)?;
+        if std::mem::take(&mut self.is_fresh) {
+            // Not before: of those that have a successor a trim leaves none.
+            self.catalog.add(self.header.segment, self.header.first);
+        }
         self.check_fence()?;
         self.offset = at + bytes as u64;
         Ok((bytes, position))
@@ -187,7 +193,7 @@ impl Committer {
         let segment = self.header.segment + 1;
         let header = SegmentHeader { segment, first: durable.next(), durable, ..self.header };
         create_past_void(&*self.place, &header, &header.encode())?;
-        self.catalog.add(segment, header.first);
+        self.is_fresh = true;
         self.header = header;
         self.offset = SEGMENT_HEADER_BYTES as u64;
         Ok(())

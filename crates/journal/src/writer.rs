@@ -97,6 +97,7 @@ impl Journal {
                     place,
                     catalog,
                     header,
+                    is_fresh: false,
                     offset: SEGMENT_HEADER_BYTES as u64,
                     joined: Vec::new(),
                 };

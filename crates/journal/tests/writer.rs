@@ -4,9 +4,12 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use chiton_journal::{FilePlace, Journal, JournalError, Options, Place, PlaceError, Shape};
+use chiton_journal::{
+    FilePlace, Journal, JournalError, MemoryPlace, Options, Place, PlaceError, SegmentInfo, Shape,
+};
 use chiton_types::Position;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -174,6 +177,57 @@ fn trim_removes_what_lies_wholly_below() {
         commit(&journal, [30]);
         assert_eq!(read(&*place, ends[29]).0, [30]);
     }
+}
+
+/// A place whose syncs can fail while all else works.
+struct Unsynced(MemoryPlace, AtomicBool);
+
+impl Place for Unsynced {
+    fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+    fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError> {
+        self.0.list()
+    }
+    fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError> {
+        self.0.read(number, bytes_max)
+    }
+    fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        self.0.create(number, bytes)
+    }
+    fn append(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        self.0.append(number, offset, bytes)
+    }
+    fn sync(&self, number: u64) -> Result<(), PlaceError> {
+        if self.1.load(Ordering::SeqCst) {
+            return Err(PlaceError::Failed("cannot sync".to_owned()));
+        }
+        self.0.sync(number)
+    }
+    fn remove(&self, number: u64) -> Result<(), PlaceError> {
+        self.0.remove(number)
+    }
+}
+
+#[test]
+fn a_segment_of_which_nothing_is_durable_replaces_no_other() {
+    let place = Arc::new(Unsynced(MemoryPlace::new(Shape::Grows), AtomicBool::new(false)));
+    let journal = Journal::create(place.clone(), identity(1), options(100)).expect("create");
+    let mut last = commit(&journal, [0]);
+    while place.list().expect("list").last().is_none_or(|segment| segment.bytes < 100) {
+        last = commit(&journal, [1]);
+    }
+    let before = place.list().expect("list").len();
+    place.1.store(true, Ordering::SeqCst);
+    let next = append(&journal, [2]);
+    assert!(matches!(journal.wait_durable(next), Err(JournalError::Failed(_))));
+    assert_eq!(place.list().expect("list").len(), before + 1, "the next one is begun");
+    // A checkpoint holds all that is durable, and the machine dies.
+    journal.trim(Position(u64::MAX)).expect("trim");
+    drop(journal);
+    let left = Arc::new(place.0.crash(&mut |_, _| 0));
+    let (_, recovered) = Journal::open(left, identity(2), options(100)).expect("there is a journal");
+    assert_eq!(recovered.last_position, last);
 }
 
 #[test]

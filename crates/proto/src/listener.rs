@@ -54,6 +54,19 @@ impl Listener {
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot listen at {address}: {e}")))
     }
 
+    /// Makes room for one that takes the place of whoever listens at `address`: a socket file is removed, also if a server is
+    /// alive behind it, which keeps those that are connected. Nothing at addresses without a file.
+    ///
+    /// # Errors
+    /// Those of unlink(2).
+    pub fn displace(address: &Address) -> io::Result<()> {
+        let Address::Unix(path) = address else { return Ok(()) };
+        match fs::symlink_metadata(path) {
+            Ok(meta) if meta.file_type().is_socket() => fs::remove_file(path),
+            _ => Ok(()),
+        }
+    }
+
     /// Where it listens.
     pub fn address(&self) -> &Address {
         &self.address
@@ -150,8 +163,13 @@ mod tests {
         let refused = Listener::bind(&address).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         assert!(refused.to_string().contains("another server is alive"), "{refused}");
+        Listener::displace(&address).unwrap();
+        let instead = Listener::bind(&address).unwrap();
         drop(first);
+        assert!(path.exists(), "it is another's");
+        drop(instead);
         assert!(!path.exists());
+        Listener::displace(&address).unwrap();
 
         // What a killed server leaves: a file that nobody listens behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -162,5 +180,7 @@ mod tests {
         drop(second);
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         assert_eq!(Listener::bind(&address).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        Listener::displace(&address).unwrap();
+        assert!(path.exists(), "no socket");
     }
 }

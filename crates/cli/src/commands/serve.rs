@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use chiton_journal::Progress;
-use chiton_proto::Address;
+use chiton_proto::{Address, Listener};
 use chiton_server::{DataAddress, Server, ServerOptions};
 use chiton_world::RealWorld;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,6 +28,11 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let server = start_visibly(&data, &args.server, Arc::new(tell))?;
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
+    if args.server.take_over {
+        // Its former server may be there still, paused perhaps, and has lost its right.
+        Listener::displace(&addresses[0])
+            .map_err(|e| Failure::failed(format!("cannot take the place at {}: {e}", addresses[0])))?;
+    }
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
     for address in &addresses {
         eprintln!("serving {data} on {address}");
