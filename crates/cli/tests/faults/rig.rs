@@ -156,6 +156,10 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("it is there");
+        if signal == Signal::STOP {
+            // Else a thread of it may take a request yet, and who waits for that cannot be killed.
+            until("it stands still", || stands_still(pid));
+        }
     }
 
     pub(crate) fn kill(&mut self) {
@@ -359,4 +363,14 @@ pub(crate) fn append_bytes(path: &Path, bytes: &[u8]) {
     let file = File::options().write(true).open(path).expect("opens");
     let len = file.metadata().expect("a length").len();
     file.write_all_at(bytes, len).expect("written");
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: Pid) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it is there");
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // What follows the name, which may hold anything but stands in parentheses.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
 }

@@ -89,6 +89,7 @@ impl Silent {
         // At once: each waits for its own time.
         let begun: Vec<_> = all.iter().map(|words| begin(chiton().args(*words))).collect();
         for (words, child) in all.iter().zip(begun) {
+            eprintln!("chiton {words:?}");
             let (code, said) = end(child);
             assert_eq!(code, Some(NOBODY), "chiton {words:?}: {said}");
             assert!(said.contains("connect") || said.contains("does not answer"), "chiton {words:?}: {said}");
