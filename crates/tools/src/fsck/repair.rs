@@ -284,8 +284,13 @@ impl Patch<'_> {
                 (Some(ino), Some((dir, name))) => self.give_back(dir, name, ino)?,
                 _ => self.delete(row.to_vec()),
             },
-            // What stands there instead is a finding of its own.
-            [b'L', ..] if row.len() == 9 => {}
+            // What stands there instead is a finding of its own, if the inode can be read.
+            [b'L', ino @ ..] if row.len() == 9 => {
+                let ino = Ino(u64::from_be_bytes(ino.try_into().expect("eight bytes")));
+                if self.inode(ino)?.is_none() {
+                    self.delete(row.to_vec());
+                }
+            }
             [b'H', ..] if policy_says => {}
             // Their key says all.
             [b'O' | b'W', ..] if row.len() == 9 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),

@@ -232,6 +232,24 @@ fn a_tree_far_larger_than_the_memory_for_sorting() {
     assert!(small.iter().any(|f| f.path.as_deref() == Some("/dir 0")), "{small:?}");
 }
 
+#[test]
+fn a_list_of_directories_beside_an_inode_that_cannot_be_read_either_goes() {
+    let rig = POPULATED.with(Rig::copy);
+    let mut spoiled = 0;
+    for (key, mut value) in rig.rows() {
+        let has_list = key[0] == b'I' && rig.rows().iter().any(|(k, _)| k[0] == b'L' && k[1..] == key[1..]);
+        if has_list || key[0] == b'L' {
+            value.push(1);
+            rig.put_raw(key, Some(value));
+            spoiled += 1;
+        }
+    }
+    assert!(spoiled >= 2);
+    repair(&*rig.meta, &*rig.objects, &content(), Time(7), &mut |_, _| {}, &mut |_| {}).expect("repairs");
+    let after = check_content(&rig);
+    assert!(after.iter().all(|f| f.problem.remedy().is_none()), "{after:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
