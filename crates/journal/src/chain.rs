@@ -52,13 +52,6 @@ pub(crate) struct Link {
     pub(crate) bytes: u64,
 }
 
-impl Link {
-    /// True for a header alone: a writer's first segment where segments are whole.
-    pub(crate) fn is_claim(&self) -> bool {
-        self.bytes == SEGMENT_HEADER_BYTES as u64
-    }
-}
-
 /// Where the journal ends.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
@@ -88,7 +81,7 @@ impl Chain {
         for SegmentInfo { number, bytes } in place.list()? {
             let head = place.read(number, SEGMENT_HEADER_BYTES as u64)?;
             match read_header(number, &head) {
-                Ok(header) => chain.push(Link { header, bytes }, place.shape()),
+                Ok(header) => chain.push(Link { header, bytes }),
                 Err(damage) => chain.headless.push(damage),
             }
         }
@@ -113,7 +106,7 @@ impl Chain {
     /// Claims at the front that what is left of the journal does not follow. (A writer's first segment lands before
     /// its others are put: only a trim leaves a claim without it.)
     fn part_with_claims(&mut self) {
-        let claims = self.links.iter().take_while(|link| link.is_claim()).count();
+        let claims = self.links.iter().take_while(|link| link.header.is_claim).count();
         let follows = |i: &usize| {
             let next = self.links.get(i + 1);
             next.is_some_and(|next| next.header.first > self.links[*i].header.first)
@@ -139,9 +132,9 @@ impl Chain {
     }
 
     /// Takes in the next segment.
-    pub(crate) fn push(&mut self, link: Link, shape: Shape) {
+    pub(crate) fn push(&mut self, link: Link) {
         let header = link.header;
-        let is_claim = shape == Shape::Whole && link.is_claim();
+        let is_claim = link.header.is_claim;
         if is_claim {
             self.all_claims.insert(header.segment);
         }

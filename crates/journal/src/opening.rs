@@ -47,10 +47,11 @@ impl Opening {
             let catalog = Catalog::new(&chain, link);
             let next = match &chain.links[link] {
                 // Exactly the number that the writer before would use next, so that it cannot go on.
-                claim if is_whole && claim.is_claim() => after_claim(claim.header.segment)?,
+                claim if claim.header.is_claim => after_claim(claim.header.segment)?,
                 last => after(last.header.segment)?,
             };
             let header = SegmentHeader {
+                is_claim: is_whole,
                 journal: identity.journal,
                 nonce: identity.nonce,
                 epoch: identity.epoch.max(Epoch(after(chain.epoch.0)?)),

@@ -24,7 +24,7 @@ use crate::options::Identity;
 use crate::place::{Place, Shape};
 use crate::reader::{Frame, SegmentReader};
 use crate::replay::Progress;
-use crate::segment::{FENCE_NUMBERS, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{FENCE_NUMBERS, SegmentHeader};
 use crate::survey::{Found, SegmentNote, SegmentState, Survey, survey};
 
 /// Asked about a frame: the payload that it shall have instead, if another.
@@ -79,6 +79,7 @@ fn end_header(
         Shape::Grows => Position(first.0 - 1),
     };
     Ok(SegmentHeader {
+        is_claim: place.shape() == Shape::Whole,
         journal: identity.journal,
         nonce: identity.nonce,
         epoch: epoch_after(chain, identity.epoch)?,
@@ -142,7 +143,7 @@ pub fn trim_before(place: &dyn Place, first: Position) -> Result<usize, JournalE
             break;
         }
         // A claim keeps older writers out for good.
-        if place.shape() == Shape::Grows || pair[0].bytes != SEGMENT_HEADER_BYTES as u64 {
+        if pair[0].header.is_some_and(|header| !header.is_claim) {
             place.remove(pair[0].number)?;
             removed += 1;
         }
@@ -194,6 +195,7 @@ pub fn rewrite<E: From<JournalError>>(
         if note.frames > 0 {
             let header = note.header.expect("a live segment has one");
             let new = SegmentHeader {
+                is_claim: false,
                 journal: identity.journal,
                 nonce: identity.nonce,
                 epoch,

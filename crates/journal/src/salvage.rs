@@ -40,7 +40,7 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Salvage<'a> {
     pub(crate) runs: Vec<Run<'a>>,
     pub(crate) bads: Vec<Bad>,
-    /// Positions behind damage rest on what bad frames say.
+    /// Positions behind damage rest on what bad frames say, or on the segment's having all of its end.
     pub(crate) assumed: bool,
 }
 
@@ -116,6 +116,7 @@ impl Salvage<'_> {
         let last = self.runs.last_mut().expect("there is one from the start");
         last.first =
             end.and_then(|end| end.0.checked_sub(last.events)).filter(|&n| n >= after_first).map(Position);
+        self.assumed = last.first.is_some() && !last.frames.is_empty();
     }
 }
 

@@ -29,6 +29,7 @@ pub const FENCE_NUMBERS: u64 = 1024;
 pub const VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"CHITONJ\n";
+const CLAIM_MAGIC: [u8; 8] = *b"CHITONC\n";
 
 /// Bytes of a mark.
 pub(crate) const MARK_BYTES: usize = 8;
@@ -38,6 +39,9 @@ pub(crate) const MARK_TAG: u32 = u32::MAX;
 /// What a segment says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// A header alone that keeps the writer before from going on, where segments are whole. Nothing else tells it from
+    /// a segment that lost its frames.
+    pub is_claim: bool,
     /// Which journal it is a piece of.
     pub journal: u64,
     /// Random number that its writer drew when it opened the journal.
@@ -60,7 +64,7 @@ impl SegmentHeader {
     pub fn encode(&self) -> Vec<u8> {
         assert!(self.durable < self.first, "a segment begins after what is durable");
         let mut buf = Vec::with_capacity(SEGMENT_HEADER_BYTES);
-        buf.extend_from_slice(&MAGIC);
+        buf.extend_from_slice(if self.is_claim { &CLAIM_MAGIC } else { &MAGIC });
         buf.put_u32(VERSION);
         for field in [self.journal, self.nonce, self.epoch.0, self.segment, self.first.0, self.durable.0] {
             buf.put_u64(field);
@@ -84,7 +88,9 @@ impl SegmentHeader {
         }
         let malformed = |m: chiton_types::Malformed| Cause::Malformed { expected: m.expected };
         let mut take = Take::new(bytes);
-        if take.take(8, "a magic number").map_err(malformed)? != MAGIC {
+        let magic = take.take(8, "a magic number").map_err(malformed)?;
+        let is_claim = magic == CLAIM_MAGIC;
+        if !is_claim && magic != MAGIC {
             return Err(Cause::Malformed { expected: "the magic number of a journal segment" });
         }
         let version = take.u32().map_err(malformed)?;
@@ -93,6 +99,7 @@ impl SegmentHeader {
         }
         let mut field = || take.u64().map_err(malformed);
         let header = SegmentHeader {
+            is_claim,
             journal: field()?,
             nonce: field()?,
             epoch: Epoch(field()?),
@@ -147,6 +154,7 @@ mod tests {
     use super::*;
 
     const HEADER: SegmentHeader = SegmentHeader {
+        is_claim: false,
         journal: 7,
         nonce: 0xabcd,
         epoch: Epoch(3),

@@ -91,7 +91,8 @@ pub struct Survey {
     pub events: u64,
     /// The damage, in order.
     pub flaws: Vec<Flaw>,
-    /// Positions behind damage in the last segment rest on what bad frames say.
+    /// Positions behind damage are inferred: from what bad frames say, or from where the next segment begins, which is
+    /// wrong if whole frames are missing before it.
     pub assumed: bool,
     /// An unfinished commit behind the last event: harmless.
     pub torn: Option<Damage>,
@@ -136,12 +137,17 @@ pub fn survey<E: From<JournalError>>(
         },
         next: None,
         adjacent: true,
+        numbered_on: false,
+        corrupt_follows: false,
     };
     let pieces = pieces(&chain, &size);
     let mut done = Progress { bytes_done: 0, bytes_total: pieces.iter().map(|piece| piece.bytes).sum() };
     let mut ended = false;
     for (i, piece) in pieces.iter().enumerate() {
         let successor = pieces[i + 1..].iter().find_map(|later| later.header);
+        walk.numbered_on = pieces.get(i + 1).is_some_and(|later| later.number == piece.number + 1);
+        let headless = pieces[i + 1..].iter().map_while(|later| later.damage.as_ref());
+        walk.corrupt_follows = { headless }.any(|damage| damage.kind == DamageKind::Corrupt);
         walk.adjacent = pieces.get(i + 1).is_none_or(|later| later.header.is_some());
         if ended {
             walk.note(piece, SegmentState::Void);
@@ -207,6 +213,10 @@ struct Walk<'a, E> {
     next: Option<Position>,
     /// The segment after this one has a header: it begins where this one ends.
     adjacent: bool,
+    /// There is a segment with the number after this one's: after a claim numbers are left out.
+    numbered_on: bool,
+    /// Before the next that has a header there is one whose header no crash leaves so.
+    corrupt_follows: bool,
 }
 
 impl<E: From<JournalError>> Walk<'_, E> {
@@ -233,7 +243,7 @@ impl<E: From<JournalError>> Walk<'_, E> {
     fn segment(&mut self, piece: &Piece, successor: Option<SegmentHeader>) -> Result<bool, E> {
         match piece.header {
             Some(header) => self.linked(piece, header, successor),
-            None => self.headless(piece, successor).map(|()| false),
+            None => self.headless(piece, successor),
         }
     }
 
@@ -291,18 +301,26 @@ impl<E: From<JournalError>> Walk<'_, E> {
     }
 
     /// A segment whose header cannot be read is taken for the next one of its predecessor's writer, if what it holds
-    /// then fits its neighbours.
-    fn headless(&mut self, piece: &Piece, successor: Option<SegmentHeader>) -> Result<(), E> {
+    /// then fits its neighbours. True if the journal ends before it.
+    fn headless(&mut self, piece: &Piece, successor: Option<SegmentHeader>) -> Result<bool, E> {
         let damage = piece.damage.clone().expect("a segment without a header has damage");
-        let Some(bytes) = self.read(piece)? else { return Ok(()) };
+        let Some(bytes) = self.read(piece)? else { return Ok(false) };
         let start = self.next;
+        let is_past = |next| self.found.witnessed < next && successor.is_some_and(|s| s.first > next);
+        if damage.kind == DamageKind::Torn && !self.corrupt_follows && start.is_some_and(is_past) {
+            // It never landed, and nobody was told of what was written after it.
+            self.found.torn.get_or_insert(damage);
+            self.note(piece, SegmentState::Void);
+            return Ok(true);
+        }
         let joins = match (start, successor) {
             (Some(next), Some(successor)) => successor.first == next,
             // Nothing was begun after it: whether it ever held anything, nobody was told.
             (_, None) => damage.kind == DamageKind::Torn,
             // Before the first event there is nothing, and a claim holds nothing.
             (None, Some(successor)) => {
-                let is_claim = bytes.len() == SEGMENT_HEADER_BYTES && piece.number > 1;
+                let is_bare = bytes.len() == SEGMENT_HEADER_BYTES;
+                let is_claim = is_bare && piece.number > 1 && !self.numbered_on;
                 successor.first == Position(1) || is_claim
             }
         };
@@ -312,10 +330,11 @@ impl<E: From<JournalError>> Walk<'_, E> {
             if successor.is_none() && damage.kind == DamageKind::Torn {
                 self.found.torn.get_or_insert(damage);
             }
-            return Ok(());
+            return Ok(false);
         }
         self.note(piece, SegmentState::Headless);
         let template = SegmentHeader {
+            is_claim: false,
             journal: self.found.journal.unwrap_or(0),
             nonce: 0,
             epoch: self.found.epoch,
@@ -347,17 +366,19 @@ impl<E: From<JournalError>> Walk<'_, E> {
                 if start.is_none() {
                     (self.found.first, self.next) = (first, Some(first));
                 }
-                self.found.assumed |= successor.is_none();
+                // With one neighbour only, nothing says that no whole frames are missing from it; but none are before the
+                // first position.
+                self.found.assumed |= successor.is_none() || (start.is_none() && first != Position(1));
                 let header = SegmentHeader { first, ..template };
-                self.frames(piece, reader, &bytes, header, successor)
+                self.frames(piece, reader, &bytes, header, successor)?;
             }
             None => {
                 if let Some(successor) = successor.filter(|_| start.is_some()) {
                     self.next = Some(successor.first);
                 }
-                Ok(())
             }
         }
+        Ok(false)
     }
 
     /// Gives out the frames of a segment that begins with `header.first`.

@@ -55,6 +55,7 @@ impl Journal {
             place.remove(damage.segment)?;
         }
         let header = SegmentHeader {
+            is_claim: place.shape() == Shape::Whole,
             journal: identity.journal,
             nonce: identity.nonce,
             epoch: identity.epoch,
@@ -67,7 +68,7 @@ impl Journal {
         }
         let mut links = chain;
         links.headless.clear();
-        links.push(Link { header, bytes: SEGMENT_HEADER_BYTES as u64 }, place.shape());
+        links.push(Link { header, bytes: SEGMENT_HEADER_BYTES as u64 });
         let catalog = Catalog::new(&links, 0);
         Ok(Journal::start(place, header, catalog, options))
     }
@@ -107,7 +108,7 @@ impl Journal {
                 let (tail, place, catalog) = (tail.clone(), place.clone(), catalog.clone());
                 let dispatched = header.durable;
                 let segment = header.segment.checked_add(FENCE_NUMBERS).expect("numbers below 2^64");
-                let header = SegmentHeader { segment, ..header };
+                let header = SegmentHeader { segment, is_claim: false, ..header };
                 let dispatcher =
                     Dispatcher { tail, place, catalog, header, dispatched, rest: Rest::default() };
                 Box::new(|| dispatcher.run())

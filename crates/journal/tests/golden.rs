@@ -6,6 +6,7 @@ use chiton_types::{Epoch, Position, Seq, SessionId, ShardId};
 #[test]
 fn a_segment_with_two_frames() {
     let header = SegmentHeader {
+        is_claim: false,
         journal: 0x0706,
         nonce: 0x1122_3344_5566_7788,
         epoch: Epoch(3),
@@ -48,6 +49,11 @@ fn a_segment_with_two_frames() {
         "616263", // payload
     ];
     assert_eq!(hex, expect.concat());
+
+    let claim = SegmentHeader { is_claim: true, ..header }.encode();
+    let hex: String = claim.iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(&hex[..16], "434849544f4e430a");
+    assert_eq!(hex[16..120], expect.concat()[16..120]);
 
     let mut reader = SegmentReader::new(2, &bytes).expect("a good header");
     assert_eq!(*reader.header(), header);

@@ -58,6 +58,24 @@ fn journal(
     (place, starts)
 }
 
+/// What must hold after one flipped bit: a position may be wrong only where no later segment of its writer says where
+/// the bad one ends.
+fn check_flipped(place: &dyn Place, starts: &BTreeMap<u64, u64>, context: &str) {
+    check(place, starts, context);
+    let (frames, Ok(survey)) = look(place) else { return };
+    let ends = |segment: u64| {
+        let at = survey.segments.iter().position(|note| note.number == segment).expect("noted");
+        let nonces: Vec<u64> =
+            survey.segments[at..].iter().filter_map(|n| Some(n.header?.nonce)).take(2).collect();
+        nonces.len() == 2 && nonces[0] == nonces[1]
+    };
+    if survey.flaws.iter().all(|flaw| ends(flaw.damage.segment)) {
+        for (n, first) in &frames {
+            assert_eq!(starts.get(n), Some(first), "{context}: frame {n}");
+        }
+    }
+}
+
 /// What must hold for any bytes, if `starts` says where the frames were.
 fn check(place: &dyn Place, starts: &BTreeMap<u64, u64>, context: &str) {
     let (numbers, replayed) = read(place, Position(0));
@@ -108,7 +126,7 @@ fn every_flipped_bit_is_survived() {
                 bad[bit / 8] ^= 1 << (bit % 8);
                 let damaged = copy(&place);
                 damaged.set_bytes(info.number, bad);
-                check(&damaged, &starts, &format!("{shape:?}, segment {}, bit {bit}", info.number));
+                check_flipped(&damaged, &starts, &format!("{shape:?}, segment {}, bit {bit}", info.number));
             }
         }
     }
@@ -168,6 +186,20 @@ fn a_lost_header_and_a_lost_segment_are_told_apart() {
     let gone: Vec<u64> =
         starts.values().copied().filter(|n| (first.0..=last.expect("known").0).contains(n)).collect();
     assert_eq!(gone.len() + frames.len(), starts.len());
+}
+
+/// A whole segment cut to its damaged header looks like a damaged claim, but for the number after it.
+#[test]
+fn a_segment_cut_to_its_damaged_header_is_no_claim() {
+    let (place, starts) = journal(Shape::Whole, 80, 2, 1);
+    let survey = look(&*place).1.expect("a survey");
+    let data = survey.segments.iter().find(|segment| segment.events > 0).expect("one with events").number;
+    let mut bytes = place.read(data, u64::MAX).expect("read");
+    bytes[0] = 0;
+    bytes.truncate(64);
+    place.set_bytes(data, bytes);
+    check(&*place, &starts, "cut");
+    assert!(!look(&*place).1.expect("a survey").is_whole());
 }
 
 proptest! {

@@ -86,6 +86,7 @@ fn repair(bytes: &mut [u8], random: &mut Random) {
         };
         let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("8 bytes"));
         let header = SegmentHeader {
+            is_claim: random.below(4) == 0,
             journal: word(12),
             nonce: word(20),
             epoch: Epoch(word(28)),

@@ -110,7 +110,7 @@ pub struct Inspection {
     pub corrupt: Vec<Lost>,
     /// Further damage, not listed.
     pub corrupt_unlisted: u64,
-    /// Positions behind damage rest on what damaged frames say.
+    /// Positions behind damage are inferred: from what damaged frames say, or from where the next segment begins.
     pub assumed: bool,
     /// An unfinished commit at the end, which is harmless.
     pub torn: Option<String>,
@@ -215,7 +215,10 @@ impl fmt::Display for Inspection {
             writeln!(f, "corrupt      {} more", self.corrupt_unlisted)?;
         }
         if self.assumed {
-            writeln!(f, "note         positions behind the damage rest on what damaged frames say")?;
+            writeln!(
+                f,
+                "note         positions behind the damage are inferred from damaged frames and later segments"
+            )?;
         }
         write!(f, "Overall journal integrity: {}", self.integrity)
     }

@@ -55,7 +55,15 @@ impl World {
         let (answers, dropped, seq) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let mut world = World { engine, rows, frames: frames.clone(), m, answers, dropped, seq };
         let (first, durable) = (Position(1), Position(0));
-        let header = SegmentHeader { journal: 1, nonce: 1, epoch: Epoch(1), segment: 1, first, durable };
+        let header = SegmentHeader {
+            is_claim: false,
+            journal: 1,
+            nonce: 1,
+            epoch: Epoch(1),
+            segment: 1,
+            first,
+            durable,
+        };
         let mut segment = header.encode();
         segment.extend_from_slice(&frames);
         for frame in SegmentReader::new(1, &segment).expect("a header") {
