@@ -7,7 +7,7 @@ use chiton_types::{Ino, Kind, Name, Position, RealmId};
 
 use crate::decoupling::Decoupling;
 use crate::event::{Event, Over};
-use crate::inode::Inode;
+use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 
 /// Why an event does not fit.
@@ -159,6 +159,9 @@ impl Namespace {
             // What cannot be read may have been anything: the journal knows it better.
             Some(slot) if slot.is_unreadable() => Ok(()),
             Some(slot) if slot.kind().map(|_| slot.ino) != expected => Err(Misfit::Entry(dir, name.clone())),
+            None if expected.is_some() && self.inodes.get(dir).is_some_and(|dir| dir.has(COMPLETE)) => {
+                Err(Misfit::Entry(dir, name.clone()))
+            }
             _ => Ok(()),
         }
     }

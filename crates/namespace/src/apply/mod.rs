@@ -16,7 +16,7 @@ use crate::dirt::{DirtyKey, FRESH, REFERENCED};
 use crate::event::{Event, Over};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, XATTRS};
-use crate::namespace::{Namespace, RowChange};
+use crate::namespace::{Known, Namespace, RowChange};
 use crate::realm::LinkedFile;
 use crate::row;
 use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
@@ -274,6 +274,37 @@ impl Namespace {
             | Event::Noop => {}
         }
         needs
+    }
+
+    /// What must be fetched to tell whether the names that `event` takes from inodes are there (for replay over a state
+    /// that others may have changed meanwhile).
+    pub fn needs_names(&self, event: &Event) -> Vec<Need> {
+        let needs =
+            |dir: Ino, name: &Name| missing(self.inode(dir).and_then(|dir| self.entry(dir, name)).map(drop));
+        match event {
+            Event::Unlink { parent, name, .. } => needs(*parent, name),
+            Event::Rename { from, from_name, to, to_name, over, .. } => {
+                let mut all = needs(*from, from_name);
+                if over.ino().is_some() {
+                    all.extend(needs(*to, to_name));
+                }
+                all
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A rename that replaced what is not under the new name any more replaces nothing. To be asked when
+    /// [`Namespace::needs_names`] is empty.
+    pub fn fit_over(&self, event: &mut Event) {
+        let Event::Rename { to, to_name, over, .. } = event else { return };
+        let is_free = self
+            .inode(*to)
+            .and_then(|dir| self.entry(dir, to_name))
+            .is_ok_and(|found| matches!(found, Known::Absent));
+        if is_free && matches!(over, Over::Replaced { .. }) {
+            *over = Over::Nothing;
+        }
     }
 
     /// The inode, about to be changed by the event at `position`.

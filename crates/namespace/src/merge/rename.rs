@@ -148,7 +148,9 @@ impl Namespace {
             _ if is_dir => ConflictKind::RenameRenameDir,
             _ => ConflictKind::RenameRename,
         };
-        let resolution = if map.is_foreign(inode.position) || moved.is_none() {
+        // Ours may have changed the row since: the name says who moved it.
+        let by_theirs = moved.as_ref().is_none_or(|(_, since)| map.is_foreign(*since));
+        let resolution = if map.is_foreign(inode.position) || by_theirs {
             self.conflict(kind, path, ino, None, map, report)
         } else {
             Resolution::Ours
@@ -159,14 +161,21 @@ impl Namespace {
             (Resolution::BothNames, _) | (_, None) if may_link => {
                 Ok(Source { inode, dir: to_dir, name: None })
             }
-            (_, Some(name)) => Ok(Source { inode, dir: self.dir_inode(inode.parent)?, name: Some(name) }),
+            (_, Some((name, _))) => {
+                Ok(Source { inode, dir: self.dir_inode(inode.parent)?, name: Some(name) })
+            }
             (_, None) => Err(MergeStep::Skip(Skipped::Theirs)),
         })
     }
 
-    /// The name that stands on the server for one that ours has and it has not: theirs moved it there, or a merge put it
-    /// there. `None` if none is known to, since ours may have all that there are as well.
-    fn moved_to(&self, inode: &Inode, from: &Place, map: &MergeMap) -> Result<Option<Name>, Fault> {
+    /// The name that stands on the server for one that ours has and it has not, and since when: theirs moved it there, or
+    /// a merge put it there. `None` if none is known to, since ours may have all that there are as well.
+    fn moved_to(
+        &self,
+        inode: &Inode,
+        from: &Place,
+        map: &MergeMap,
+    ) -> Result<Option<(Name, Position)>, Fault> {
         let names = self.known_names(inode)?;
         let is_dir = inode.kind == Kind::Dir;
         let alone = is_dir || inode.nlink <= 1;
@@ -176,7 +185,7 @@ impl Namespace {
             let by_merge = alone && map.is_own(*since) && !was_taken;
             is_dir || (map.is_foreign(*since) && !is_ours) || by_merge
         };
-        Ok(names.iter().find(stands).map(|(name, _)| name.clone()))
+        Ok(names.iter().find(stands).cloned())
     }
 
     /// Theirs stays as it is.

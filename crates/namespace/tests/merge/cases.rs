@@ -209,6 +209,15 @@ const CASES: &[Case] = &[
         keep_both: "h/ h/x=base h/y=ours",
     },
     Case {
+        // What ours changes in the directory before does not hide that theirs moved it.
+        base: &["mkdir d", "put f base"],
+        theirs: &["swap d f"],
+        ours: &["chmod d 700", "mv d h", "tag h x"],
+        conflicts: &[K::RenameRenameDir],
+        overwrite: "d=base h/",
+        keep_both: "d=base h/",
+    },
+    Case {
         base: &["put f base"],
         theirs: &["rm f"],
         ours: &["mv f g"],

@@ -86,12 +86,14 @@ impl Engine {
     }
 
     /// Applies a frame of the journal that follows what was applied so far. If rows are missing, install them and
-    /// call again with the same frame: what of it is applied already is passed over.
+    /// call again with the same frame: what of it is applied already is passed over. `base_changes`: others may have
+    /// changed what the events were planned on, so that names must be looked at.
     pub(crate) fn replay(
         &mut self,
         header: &FrameHeader,
         first: Position,
         payload: &[u8],
+        base_changes: bool,
         m: &Moment,
     ) -> Result<(), ReplayFault> {
         self.note_own_frame(header, payload)?;
@@ -99,10 +101,16 @@ impl Engine {
         let mut position = first;
         let mut subject = None;
         for _ in 0..header.event_count {
-            let event = Event::decode(&mut from)?;
+            let mut event = Event::decode(&mut from)?;
             subject = subject.or(subject_of(&event));
             if position > self.position {
-                let needs = self.ns.needs(&event);
+                let mut needs = self.ns.needs(&event);
+                if base_changes {
+                    needs.extend(self.ns.needs_names(&event));
+                    if needs.is_empty() {
+                        self.ns.fit_over(&mut event);
+                    }
+                }
                 if !needs.is_empty() {
                     return Err(ReplayFault::Missing(needs));
                 }

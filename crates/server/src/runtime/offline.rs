@@ -268,7 +268,7 @@ impl Applying<'_> {
         self.done.passed_over += skipped.len() as u64;
         let mut payload = encode(frame.first, &events, &skipped);
         loop {
-            match self.engine.replay(&frame.header, frame.first, &payload, &self.m) {
+            match self.engine.replay(&frame.header, frame.first, &payload, false, &self.m) {
                 Ok(()) => break,
                 Err(ReplayFault::Malformed(cause)) => return Err(corrupt(&cause)),
                 Err(ReplayFault::Misfit(position, _)) if what.skip_misfits => {

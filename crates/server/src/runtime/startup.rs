@@ -172,7 +172,7 @@ pub(crate) fn replay_frame(
     m: &Moment,
 ) -> Result<(), StartError> {
     loop {
-        let needs = match engine.replay(&frame.header, frame.first, frame.payload, m) {
+        let needs = match engine.replay(&frame.header, frame.first, frame.payload, base_changes, m) {
             Ok(()) => return Ok(()),
             Err(ReplayFault::Malformed(cause)) => {
                 let at = frame.first;

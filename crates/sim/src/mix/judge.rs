@@ -55,6 +55,9 @@ impl Merge<'_> {
             false => o_round.names.iter().map(entry).collect(),
         };
         let o_inos = if self.by_itself { &o_all.inos } else { &o_round.inos };
+        // What ours did to a directory that became one with theirs it did to theirs.
+        let o_inos: std::collections::BTreeSet<Ino> =
+            o_inos.iter().flat_map(|ino| [*ino, there(*ino)]).collect();
         let loops = o_all.moves_dirs && t_all.moves_dirs;
         for (at, ino) in &self.ours.names {
             let place = entry(at);

@@ -68,7 +68,7 @@ impl World {
         segment.extend_from_slice(&frames);
         for frame in SegmentReader::new(1, &segment).expect("a header") {
             let frame = frame.expect("whole frames");
-            while let Err(fault) = world.engine.replay(&frame.header, frame.first, frame.payload, &m) {
+            while let Err(fault) = world.engine.replay(&frame.header, frame.first, frame.payload, false, &m) {
                 let crate::engine::ReplayFault::Missing(needs) = fault else { panic!("{fault:?}") };
                 world.supply(&needs);
             }
