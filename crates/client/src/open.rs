@@ -29,13 +29,14 @@ impl Client {
     ) -> Result<(Entry, u64), Refusal> {
         let made = new_name(name)?;
         for _ in 0..CREATE_TRIES {
+            let changes = self.files.changes();
             let make = Make::File { content: Vec::new() };
             let op = Op::Make { parent, name: made.clone(), make, mode };
             let refusal = match self.operate(caller, op, true) {
                 Ok((outcome, lease, since)) => {
                     let attr = outcome.attr.ok_or(Refusal::Io)?;
                     let flags = OpenFlags { truncate: false, ..flags };
-                    let fh = self.opened(caller, attr.clone(), lease, (since.recalls, 0), flags)?;
+                    let fh = self.opened(caller, attr.clone(), lease, (since.recalls, changes), flags)?;
                     return Ok((self.entry(since, Some((parent, &made)), attr, lease), fh));
                 }
                 Err(refusal) => refusal,
@@ -72,7 +73,7 @@ impl Client {
 
     fn open_entry(&self, caller: &Caller<'_>, ino: Ino, flags: OpenFlags) -> Result<(Entry, u64), Refusal> {
         let since = self.since();
-        let changes = self.files.changes(ino);
+        let changes = self.files.changes();
         let query = Query::Open { ino, want: flags.want() };
         let Answer::Attr { attr, lease, .. } = self.ask(caller, Call::Query(query))? else {
             return Err(Refusal::Io);
@@ -88,7 +89,7 @@ impl Client {
         caller: &Caller<'_>,
         attr: Attr,
         lease: LeaseMode,
-        before: (Mark, u64),
+        before: (Mark, Mark),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;

@@ -174,6 +174,7 @@ impl Cluster {
         let files = FilesOptions {
             block_bytes: setup.block_bytes,
             inline_bytes_max: setup.inline_bytes_max,
+            idle_files_max: setup.idle_files_max,
             dirty_bytes_max: 1 << 20,
             ..FilesOptions::default()
         };

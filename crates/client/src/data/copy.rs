@@ -107,7 +107,7 @@ impl Files {
             Err(Refusal::Invalid | Refusal::Unsupported | Refusal::CrossRealm) => return Ok(false),
             Err(refusal) => return Err(refusal),
         };
-        inner.changes += 1;
+        self.note_changed(to.file.ino, &mut inner);
         inner.content = Content::Unknown;
         if let Some(attr) = outcome.attr.filter(|attr| attr.ino == to.file.ino) {
             inner.adopt(attr);

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A file that is forgotten was clean; whatever lease the server thinks we have on it is then held for nothing, and
-//!   given up when asked for.
+//!   given up when asked for. Its state is that of nobody from then on: who still has it may do nothing in its name.
 //! - `recall` returns only when nothing is left here that it asked back; it never waits for a lease.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use chiton_objects::block::encoded_bytes;
 use chiton_proto::LeaseMode;
 use chiton_types::{Attr, BlockId, Cred, Ino, Position, Refusal};
 use chiton_world::SharedWorld;
-use chiton_world::sync::{Mutex, RwLock};
+use chiton_world::sync::{Condvar, Mutex, RwLock};
 use chiton_world::thread::{self, JoinHandle};
 use hashbrown::HashMap;
 
@@ -27,7 +27,8 @@ use super::options::{DataMode, FilesOptions};
 use super::pool::Pool;
 use super::push::Scope;
 use super::read::ReadAhead;
-use crate::{Caller, Mark, OpenFlags, Service};
+use super::table::Table;
+use crate::{Caller, Mark, OpenFlags, Recalls, Service};
 
 /// One open of a file.
 pub(super) struct OpenFile {
@@ -37,14 +38,6 @@ pub(super) struct OpenFile {
     /// Failures of the file that this handle was told of.
     pub(super) told: AtomicU64,
     pub(super) ahead: Mutex<ReadAhead>,
-}
-
-#[derive(Default)]
-struct Table {
-    files: HashMap<Ino, Arc<FileState>>,
-    /// Those without handles, the longest so first.
-    idle: BTreeMap<u64, Ino>,
-    idle_stamp: u64,
 }
 
 /// File data of one client.
@@ -57,7 +50,11 @@ pub struct Files {
     pub(super) cache: Arc<ReadCache>,
     pub(super) upload_pool: Pool,
     pub(super) ahead_pool: Pool,
+    /// Which files were changed from here, whether they have a state or not.
+    changes: Recalls,
     table: Mutex<Table>,
+    /// Goes with the table: the size of one is set.
+    resized: Condvar,
     handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
     next_handle: AtomicU64,
     next_block: AtomicU64,
@@ -89,7 +86,9 @@ impl Files {
             io,
             world,
             options,
+            changes: Recalls::default(),
             table: Mutex::default(),
+            resized: Condvar::new(),
             handles: RwLock::default(),
             next_handle: AtomicU64::new(1),
             dirty: Mutex::default(),
@@ -105,7 +104,7 @@ impl Files {
     }
 
     /// Opens a file that the service has already counted as opened. `attr` and `lease` are from its answer, `mark` was
-    /// taken from [`Service::recalls`] before it was asked, and `changes` from [`Files::changes`]. With O_TRUNC the file is
+    /// taken from [`Service::recalls`] before it was asked, `changes` from [`Files::changes`]. With O_TRUNC the file is
     /// emptied (unless it was just made).
     ///
     /// # Errors
@@ -115,7 +114,7 @@ impl Files {
         caller: &Caller<'_>,
         attr: Attr,
         lease: LeaseMode,
-        (mark, changes): (Mark, u64),
+        (mark, changes): (Mark, Mark),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
@@ -128,7 +127,7 @@ impl Files {
                 // Close-to-open: what was cached holds if nobody has changed the file since.
                 inner.lease = LeaseMode::None;
                 inner.grant(LeaseMode::None, attr);
-            } else if inner.changes != changes {
+            } else if self.changes.recalled_since(changes, ino) {
                 // What was done here since is not in it: its place among positions may be known to nobody yet.
             } else if !recalled && lease >= inner.lease && lease > LeaseMode::None {
                 inner.grant(lease, attr);
@@ -165,9 +164,15 @@ impl Files {
         Ok(fh)
     }
 
-    /// How often the content of a file was changed from here, as far as is remembered.
-    pub fn changes(&self, ino: Ino) -> u64 {
-        self.find(ino).map_or(0, |file| file.lock().changes)
+    /// To be taken before a question whose answer tells of a file: what is changed from here since is not in it.
+    pub fn changes(&self) -> Mark {
+        self.changes.now()
+    }
+
+    /// The server has answered a change of the content from here.
+    pub(super) fn note_changed(&self, ino: Ino, inner: &mut Inner) {
+        inner.changes += 1;
+        self.changes.note(ino);
     }
 
     /// Ends a handle. What is dirty in the file is pushed; what cannot be pushed when its last handle ends is lost (its
@@ -361,7 +366,9 @@ impl Files {
     /// Forgets that, if it has not.
     pub(super) fn note_clean(&self, file: &Arc<FileState>) {
         let mut dirty = self.dirty.lock();
-        if !file.lock().is_dirty() {
+        // Who comes late may have a state of which nobody knows any more, while there is another.
+        let is_this = dirty.get(&file.ino).is_some_and(|of| Arc::ptr_eq(of, file));
+        if is_this && !file.lock().is_dirty() {
             dirty.remove(&file.ino);
         }
     }
@@ -402,12 +409,45 @@ impl Files {
     /// The state of a file, with one handle more.
     fn enter(&self, attr: &Attr) -> Arc<FileState> {
         let mut table = self.table.lock();
+        while table.resizing.contains(&attr.ino) {
+            self.resized.wait(&mut table);
+        }
         let slot_bytes = self.options.block_bytes;
         let file =
             table.files.entry(attr.ino).or_insert_with(|| Arc::new(FileState::new(attr.clone(), slot_bytes)));
         let file = file.clone();
         file.lock().handles += 1;
         file
+    }
+
+    /// Sets the size of a file, open or not: `known` with its state, which stays, else `unknown`, with which none comes about.
+    /// What was asked before that is older.
+    pub(super) fn resize<T>(
+        &self,
+        ino: Ino,
+        known: impl FnOnce(&Arc<FileState>) -> T,
+        unknown: impl FnOnce() -> T,
+    ) -> T {
+        let mut table = self.table.lock();
+        while table.resizing.contains(&ino) {
+            self.resized.wait(&mut table);
+        }
+        if let Some(file) = table.files.get(&ino).cloned() {
+            file.lock().handles += 1;
+            drop(table);
+            let done = known(&file);
+            self.leave(&file, true);
+            return done;
+        }
+        table.resizing.insert(ino);
+        drop(table);
+        let done = unknown();
+        let mut table = self.table.lock();
+        table.resizing.remove(&ino);
+        self.changes.note(ino);
+        drop(table);
+        self.resized.notify_all();
+        done
     }
 
     /// Forgets everything of a file that is not with the server. `untold`: nobody who has, or had, it open knows yet.

@@ -37,6 +37,7 @@ mod push;
 mod read;
 mod seek;
 mod shape;
+mod table;
 mod upload;
 mod write;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use chiton_namespace::{Body, CHUNK_BYTES, Extent, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_proto::{Answer, Call};
-use chiton_types::{Cred, Refusal, Time};
+use chiton_types::{Cred, Ino, Refusal, Time};
 use chiton_world::sync::MutexGuard;
 
 use super::buffer::Piece;
@@ -226,7 +226,7 @@ impl Files {
             };
             let answer = self.call(&stamp.cred, Call::Op { op, open: false });
             let mut inner = file.lock();
-            inner.sent(answer)?;
+            self.sent(file.ino, &mut inner, answer)?;
             for e in &part {
                 inner.sending.cut(e.offset..e.end());
                 match &mut inner.content {
@@ -263,7 +263,7 @@ impl Files {
         if self.owns(&inner)
             && let Some(attr) = self.service.write_ahead(&stamp.cred, &op, &inner.attr)
         {
-            inner.changes += 1;
+            self.note_changed(file.ino, &mut inner);
             inner.blocks_only = false;
             inner.attr = attr;
             inner.content = Content::Inline(body);
@@ -274,7 +274,7 @@ impl Files {
         drop(inner);
         let answer = self.call(&stamp.cred, Call::Op { op, open: false });
         let mut inner = file.lock();
-        let result = inner.sent(answer);
+        let result = self.sent(file.ino, &mut inner, answer);
         let body = inner.sending_inline.take().unwrap_or_default();
         match result {
             Ok(()) => inner.content = Content::Inline(body),
@@ -291,6 +291,19 @@ impl Files {
         }
         inner.in_flight = false;
         result
+    }
+
+    /// Takes over the server's answer to an operation that changed the content.
+    fn sent(&self, ino: Ino, inner: &mut Inner, answer: Result<Answer, Refusal>) -> Result<(), Refusal> {
+        let Answer::Op { outcome, .. } = answer? else { return Err(Refusal::Io) };
+        self.note_changed(ino, inner);
+        inner.blocks_only = false;
+        if let Some(attr) = outcome.attr
+            && attr.position >= inner.attr.position
+        {
+            inner.attr = attr;
+        }
+        Ok(())
     }
 }
 
@@ -323,19 +336,6 @@ impl Inner {
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
         Stamp { losses: self.losses, mtime: self.mtime, kill_setid, cred: self.cred.clone() }
-    }
-
-    /// Takes over the server's answer to an operation that changed the content.
-    fn sent(&mut self, answer: Result<Answer, Refusal>) -> Result<(), Refusal> {
-        let Answer::Op { outcome, .. } = answer? else { return Err(Refusal::Io) };
-        self.changes += 1;
-        self.blocks_only = false;
-        if let Some(attr) = outcome.attr
-            && attr.position >= self.attr.position
-        {
-            self.attr = attr;
-        }
-        Ok(())
     }
 
     /// What was being sent is dirty again, unless it was given up meanwhile.

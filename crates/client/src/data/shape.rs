@@ -42,10 +42,11 @@ impl Files {
         fh: Option<u64>,
         size: u64,
     ) -> Result<Attr, Refusal> {
-        match self.find(ino) {
-            Some(file) => self.truncate_file(&file, caller, fh.is_some(), size),
-            None => self.set_size(caller, ino, fh.is_some(), size),
-        }
+        self.resize(
+            ino,
+            |file| self.truncate_file(file, caller, fh.is_some(), size),
+            || self.set_size(caller, ino, fh.is_some(), size),
+        )
     }
 
     fn set_size(
@@ -89,7 +90,7 @@ impl Files {
         let recalls = file.lock().recalls;
         let attr = self.set_size(caller, file.ino, by_handle, size)?;
         let mut inner = file.lock();
-        inner.changes += 1;
+        self.note_changed(file.ino, &mut inner);
         if attr.position >= inner.attr.position {
             inner.buffer.cut(size..u64::MAX, &self.budget);
             inner.pending.cut(size..u64::MAX);

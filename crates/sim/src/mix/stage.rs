@@ -84,6 +84,7 @@ impl Stage {
             block_bytes: 4096,
             inline_bytes_max: *random.pick(&[0, 20, 4096]),
             dirty_bytes_max: 1 << 20,
+            idle_files_max: *Random::new(case.seed, 22).pick(&[0, 4096]),
             ..FilesOptions::default()
         };
         let shape = if random.chance(1, 3) { Shape::Whole } else { Shape::Grows };

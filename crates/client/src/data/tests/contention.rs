@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use chiton_proto::LeaseMode;
 use chiton_types::{BlockId, Ino};
@@ -9,7 +10,8 @@ use chiton_world::sync::{Condvar, Mutex};
 
 use super::{Member, Rig, caller, tiny};
 use crate::OpenFlags;
-use crate::data::{BlockError, BlockIo, DirectBlocks, FilesOptions};
+use crate::data::push::Scope;
+use crate::data::{BlockError, BlockIo, DirectBlocks, Files, FilesOptions};
 
 /// A gate before the store.
 #[derive(Default)]
@@ -216,4 +218,95 @@ fn what_is_read_during_a_push_is_not_believed_after_it() {
         push.join().expect("no panic").expect("stored");
     });
     assert_eq!(member.all(fh), expected, "afterwards");
+}
+
+/// Whoever pushed a file when its last handle ended may be late, and the file open again by then.
+#[test]
+fn a_late_push_does_not_take_what_was_written_since_for_pushed() {
+    let member = Rig::new().member(FilesOptions { idle_files_max: 0, ..tiny() });
+    let (ino, fh) = member.create();
+    member.write(fh, 0, b"first");
+    let before = member.files.find(ino).expect("it is open");
+    member.files.release(fh).expect("release");
+    let fh = member.open(ino, OpenFlags::READ_WRITE);
+    member.write(fh, 0, b"second");
+    member.files.push(&before, Scope::All).expect("nothing to push");
+    member.files.note_clean(&before);
+    member.files.sync().expect("sync");
+    assert_eq!(member.door.stat(ino).size, 6);
+    assert!(!member.files.has_dirty());
+}
+
+/// What the server said of a file before it was opened, written and closed by another thread is old.
+#[test]
+fn an_open_that_was_answered_before_a_file_was_written_and_forgotten_is_not_believed() {
+    let rig = Rig::new();
+    let (session, io) = (rig.server.session(), Arc::new(DirectBlocks::new(rig.objects.clone())));
+    let options = FilesOptions { idle_files_max: 0, ..tiny() };
+    let files = Files::new(session.clone(), io, Arc::new(chiton_world::RealWorld), options);
+    session.attach(&files);
+    let member = Member { files: files.clone(), door: session.clone() };
+    let (ino, fh) = member.create();
+    files.release(fh).expect("release");
+    let open_after = |what: &dyn Fn()| {
+        let changes = files.changes();
+        let (attr, lease, mark) = session.ask_open(ino);
+        what();
+        let flags = OpenFlags::READ_WRITE;
+        let fh = caller(|c| files.open(c, attr, lease, (mark, changes), flags)).expect("open");
+        let all = member.all(fh);
+        files.release(fh).expect("release");
+        all
+    };
+    let written = open_after(&|| {
+        let fh = member.open(ino, OpenFlags::READ_WRITE);
+        member.write(fh, 0, b"written");
+        files.release(fh).expect("release");
+    });
+    assert_eq!(written, b"written");
+    let cut = open_after(&|| drop(caller(|c| files.truncate(c, ino, None, 3)).expect("truncate")));
+    assert_eq!(cut, b"wri");
+}
+
+/// While the size of a file is set that is not open here, nobody opens it by what the server said before.
+#[test]
+fn who_opens_a_file_whose_size_is_being_set_waits() {
+    let member = Rig::new().member(FilesOptions { idle_files_max: 0, ..tiny() });
+    let (ino, fh) = member.create();
+    member.files.release(fh).expect("release");
+    let opened = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        member.files.resize(
+            ino,
+            |_| panic!("it has no state"),
+            || {
+                scope.spawn(|| {
+                    let fh = member.open(ino, OpenFlags::READ);
+                    opened.store(true, Ordering::SeqCst);
+                    member.files.release(fh).expect("release");
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(!opened.load(Ordering::SeqCst));
+            },
+        );
+    });
+    assert!(opened.load(Ordering::SeqCst));
+}
+
+/// A file whose size is being set keeps its state, so that whoever opens it meanwhile has the same.
+#[test]
+fn a_file_whose_size_is_being_set_is_not_forgotten() {
+    let member = Rig::new().member(FilesOptions { idle_files_max: 0, ..tiny() });
+    let (ino, fh) = member.create();
+    member.files.resize(
+        ino,
+        |file| {
+            member.files.release(fh).expect("release");
+            let again = member.open(ino, OpenFlags::READ);
+            assert!(Arc::ptr_eq(file, &member.files.find(ino).expect("it is open")));
+            member.files.release(again).expect("release");
+        },
+        || panic!("it is open"),
+    );
+    assert!(member.files.find(ino).is_none());
 }

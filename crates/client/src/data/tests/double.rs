@@ -428,7 +428,7 @@ impl Session {
     }
 
     /// As Query::Open: writers elsewhere write back first.
-    fn ask_open(&self, ino: Ino) -> (Attr, LeaseMode, Mark) {
+    pub(super) fn ask_open(&self, ino: Ino) -> (Attr, LeaseMode, Mark) {
         let mark = self.recalls.now();
         let state = self.server.clear(self.server.state.lock(), self.id, ino, LeaseMode::Shared, false);
         let file = &state.files[&ino];
@@ -442,13 +442,14 @@ impl Session {
 
 impl Door for Session {
     fn create(&self, files: &Files) -> (Ino, u64) {
+        let changes = files.changes();
         let (attr, lease, mark) = self.make();
         let ino = attr.ino;
-        (ino, caller(|c| files.open(c, attr, lease, (mark, 0), OpenFlags::READ_WRITE)).expect("open"))
+        (ino, caller(|c| files.open(c, attr, lease, (mark, changes), OpenFlags::READ_WRITE)).expect("open"))
     }
 
     fn open(&self, files: &Files, ino: Ino, flags: OpenFlags) -> u64 {
-        let changes = files.changes(ino);
+        let changes = files.changes();
         let (attr, lease, mark) = self.ask_open(ino);
         caller(|c| files.open(c, attr, lease, (mark, changes), flags)).expect("open")
     }
