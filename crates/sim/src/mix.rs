@@ -26,6 +26,7 @@ use std::time::Duration;
 use chiton_world::sync::Mutex;
 
 use crate::net;
+use crate::random::Random;
 use crate::record::Recorder;
 use crate::turns::{Party, Stuck, Turns};
 
@@ -81,6 +82,9 @@ pub struct Outcome {
 /// Runs a case.
 pub fn run(case: &Case) -> Outcome {
     let turns = Turns::begin(case.seed);
+    if let Some(locks) = *Random::new(case.seed, 23).pick(&[None, Some(100), Some(10)]) {
+        turns.stall_one_in(locks, case.seed);
+    }
     let recorder = Recorder::default();
     let memory = std::path::Path::new("/dev/shm");
     let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };

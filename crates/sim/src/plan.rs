@@ -64,6 +64,8 @@ pub struct Setup {
     pub inline_bytes_max: usize,
     /// Files that a client remembers after their last close.
     pub idle_files_max: usize,
+    /// One of so many locks is taken a while after it could be.
+    pub stall_one_in: Option<u64>,
     /// How wrong clocks run: the server's, then each client's.
     pub drift_ppm: Vec<i64>,
     /// Messages take at most so many microseconds.
@@ -214,6 +216,7 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     // Of its own, so that seeds are what they were.
     setup.ahead_after = *Random::new(seed, 8).pick(&[Some(0), Some(0), Some(2), None]);
     setup.idle_files_max = *Random::new(seed, 12).pick(&[0, 1, 4096]);
+    setup.stall_one_in = *Random::new(seed, 13).pick(&[None, Some(1_000), Some(100), Some(10)]);
     let weights: Vec<u32> =
         (0..KINDS).map(|_| if random.chance(1, 4) { 0 } else { random.between(1, 20) as u32 }).collect();
     let pause_us = *random.pick(&[2_000, 20_000, 200_000, 1_000_000]);
@@ -250,6 +253,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
         block_bytes: *random.pick(&[4096, 65_536]),
         inline_bytes_max: *random.pick(&[0, 512, 4096]),
         idle_files_max: 4096,
+        stall_one_in: None,
         drift_ppm: (0..=clients).map(|_| drift(random)).collect(),
         delay_us_max: *random.pick(&[120, 2_000, 20_000]),
         roles: Vec::new(),

@@ -65,6 +65,9 @@ pub struct Outcome {
 /// Runs a plan.
 pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     let turns = Turns::begin(plan.seed);
+    if let Some(locks) = plan.setup.stall_one_in {
+        turns.stall_one_in(locks, plan.seed);
+    }
     let recorder = Recorder::default();
     // Directories of jobs' clients; their journals are not in them.
     let scratch = (!plan.setup.roles.is_empty()).then(scratch);

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants:
-//! - One thread runs at a time, and only waiting ends its turn.
+//! - One thread runs at a time, and only waiting ends its turn, or a stall: some threads stand still before they take a lock.
 //! - Nothing depends on addresses, real time or the operating system: the same seed, the same turns.
 //! - A thread belongs to a party (a machine). The threads of a paused party get no turn.
 
@@ -15,7 +15,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +105,7 @@ impl Turns {
             parties: BTreeMap::new(),
             stacks: Vec::new(),
             panic: None,
+            stalls: None,
         };
         let turns = Rc::new(Turns {
             time,
@@ -124,6 +125,11 @@ impl Turns {
         let state = PartyState { world: world.clone(), paused: false, held: Vec::new() };
         self.state.borrow_mut().parties.insert(party, state);
         world
+    }
+
+    /// From now on one of so many locks is taken a while after it could be.
+    pub fn stall_one_in(&self, locks: u64, seed: u64) {
+        self.state.borrow_mut().stalls = Some((Random::new(seed, 14), locks));
     }
 
     /// True time.
@@ -416,6 +422,34 @@ impl Schedule for Turns {
         self.prepare(None, Some(time));
         self.suspend();
     }
+
+    fn pass(&self, at: &'static Location<'static>) {
+        let pause = {
+            // Who draws turns takes no turn, and who ends by a panic must not wait.
+            let Ok(mut state) = self.state.try_borrow_mut() else { return };
+            if state.current == 0 || std::thread::panicking() {
+                return;
+            }
+            let Some((random, locks)) = &mut state.stalls else { return };
+            // What the simulation itself notes is of the moment at which it happens.
+            if !random.chance(1, *locks) || at.file().starts_with(here()) {
+                return;
+            }
+            draw_pause(random)
+        };
+        self.sleep(pause);
+    }
+}
+
+/// Where the source of the simulation is.
+fn here() -> &'static str {
+    file!().strip_suffix("turns.rs").expect("the name of this file")
+}
+
+/// How long a thread stands still: mostly until all others wait, now and then for some round trips.
+fn draw_pause(random: &mut Random) -> Duration {
+    let most_us = *random.pick(&[0, 0, 0, 0, 100, 100, 5_000, 50_000]);
+    Duration::from_micros(random.below(most_us + 1))
 }
 
 /// The turns of this thread.

@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //! - Without a schedule on this thread, everything is the operating system's, at the cost of one look at a flag, and
-//!   that only where a thread waits, wakes another, or starts one.
-//! - Under a schedule one thread runs at a time and is never interrupted: what it does between two waits is atomic.
+//!   that only where a thread takes a lock, waits, wakes another, or starts one.
+//! - Under a schedule one thread runs at a time: what it does between two waits, or two locks that it takes, is atomic.
 
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub trait Schedule {
     fn wake(&self, key: usize, all: bool);
     /// Waits so long.
     fn sleep(&self, time: Duration);
+    /// A thread is about to take a lock, here: others may get their turns before.
+    fn pass(&self, at: &'static Location<'static>);
 }
 
 thread_local! {
@@ -58,6 +61,22 @@ impl Drop for Installed {
 #[inline]
 pub fn is_scheduled() -> bool {
     IS_SCHEDULED.get()
+}
+
+/// Lets a schedule give others their turns.
+#[inline]
+#[track_caller]
+pub(crate) fn pass() {
+    if is_scheduled() {
+        pass_scheduled(Location::caller());
+    }
+}
+
+#[cold]
+fn pass_scheduled(at: &'static Location<'static>) {
+    if let Some(schedule) = current() {
+        schedule.pass(at);
+    }
 }
 
 /// The schedule of this thread.

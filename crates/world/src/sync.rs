@@ -1,7 +1,7 @@
 //! Locks and waits: `parking_lot`'s, or turns of a [`Schedule`](crate::schedule::Schedule).
 //!
 //! Invariants:
-//! - A lock that is free costs what `parking_lot`'s costs. Only who must wait looks for a schedule.
+//! - A lock that is free costs what `parking_lot`'s costs, and a look at a flag.
 //! - Guards are `parking_lot`'s own.
 
 use std::fmt;
@@ -48,7 +48,9 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     #[inline]
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        schedule::pass();
         match self.0.try_lock() {
             Some(guard) => guard,
             None => self.lock_slow(),
@@ -95,7 +97,9 @@ impl<T> RwLock<T> {
 impl<T: ?Sized> RwLock<T> {
     /// Waits until nobody changes it.
     #[inline]
+    #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        schedule::pass();
         match self.0.try_read() {
             Some(guard) => guard,
             None => match schedule::current() {
@@ -107,7 +111,9 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Waits until nobody else has it.
     #[inline]
+    #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        schedule::pass();
         match self.0.try_write() {
             Some(guard) => guard,
             None => match schedule::current() {

@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) parties: BTreeMap<Party, PartyState>,
     pub(super) stacks: Vec<DefaultStack>,
     pub(super) panic: Option<String>,
+    /// What stalls are drawn from, and that one of so many locks is taken late.
+    pub(super) stalls: Option<(Random, u64)>,
 }
 
 impl State {

@@ -86,3 +86,31 @@ fn a_paused_party_stands_still_and_a_seed_repeats() {
     let orders: std::collections::BTreeSet<_> = (0..20).map(|seed| life(seed).0).collect();
     assert!(orders.len() > 5, "seeds differ");
 }
+
+#[test]
+fn threads_that_stall_are_overtaken_before_they_take_a_lock() {
+    let life = |seed, stalls| {
+        let turns = Turns::begin(seed);
+        if stalls {
+            turns.stall_one_in(2, seed);
+        }
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let recalls = Arc::new(chiton_client::Recalls::default());
+        for n in 0..3 {
+            let (log, recalls) = (log.clone(), recalls.clone());
+            turns.spawn_in(Party::OUTSIDE, "worker", move || {
+                log.lock().push(n);
+                // Of the product: it takes a lock.
+                recalls.note(chiton_types::Ino(n));
+                log.lock().push(n);
+            });
+        }
+        turns.run(LONG, || turns.threads_of(Party::OUTSIDE) == 0).expect("they end");
+        let log = log.lock().clone();
+        (log, turns.fingerprint())
+    };
+    let is_apart = |log: &[u64]| log.chunks(2).any(|pair| pair[0] != pair[1]);
+    assert!((0..20).all(|seed| !is_apart(&life(seed, false).0)));
+    assert!((0..20).any(|seed| is_apart(&life(seed, true).0)));
+    assert_eq!(life(5, true), life(5, true));
+}
