@@ -14,7 +14,7 @@ mod state;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use chiton_world::schedule::{Installed, Schedule, install};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use state::{Alarm, PartyState, State, Thread, WOKEN};
+use state::{Alarm, EVENTS, PartyState, State, Thread, WOKEN};
 
 use crate::clock::{PartyWorld, TrueTime};
 use crate::random::Random;
@@ -106,6 +106,8 @@ impl Turns {
             stacks: Vec::new(),
             panic: None,
             stalls: None,
+            events: VecDeque::new(),
+            has_events_thread: false,
         };
         let turns = Rc::new(Turns {
             time,
@@ -181,7 +183,7 @@ impl Turns {
         }
     }
 
-    /// Calls `what` after `delay` of true time. It must not wait.
+    /// Calls `what` after `delay` of true time. It must not wait, but for locks.
     pub fn after(&self, delay: Duration, what: impl FnOnce() + 'static) {
         let at = self.now() + delay;
         self.state.borrow_mut().set_alarm(at, Alarm::Call(Box::new(what)));
@@ -267,15 +269,42 @@ impl Turns {
                 self.time.set(at);
             }
             match state.alarm.remove(&number).expect("an alarm that is set is known") {
-                Alarm::Call(call) => call,
+                // A lock that it takes may be that of a thread that stalls: then it has to wait.
+                Alarm::Call(call) if state.stalls.is_some() => {
+                    state.events.push_back(call);
+                    None
+                }
+                Alarm::Call(call) => Some(call),
                 Alarm::Wake { thread, waits } => {
                     state.time_out(thread, waits);
                     return true;
                 }
             }
         };
-        call();
+        match call {
+            Some(call) => call(),
+            None => self.wake_events(),
+        }
         true
+    }
+
+    /// What happens at a time happens in a thread, one after the other.
+    fn wake_events(&self) {
+        if std::mem::replace(&mut self.state.borrow_mut().has_events_thread, true) {
+            self.wake(EVENTS, false);
+            return;
+        }
+        let events = || {
+            let turns = turns();
+            loop {
+                let next = turns.state.borrow_mut().events.pop_front();
+                match next {
+                    Some(call) => call(),
+                    None => drop(turns.wait(EVENTS, None)),
+                }
+            }
+        };
+        self.start(Party::OUTSIDE, "events", Box::new(events));
     }
 
     /// Names the threads that are left, and what they wait for.
@@ -367,6 +396,9 @@ impl Turns {
         state.threads.clear();
         state.alarm.clear();
         state.alarms.clear();
+        state.events.clear();
+        // Who has not ended may keep what is left of this for ever.
+        state.stacks.clear();
     }
 }
 

@@ -55,6 +55,9 @@ pub(super) struct State {
     pub(super) panic: Option<String>,
     /// What stalls are drawn from, and that one of so many locks is taken late.
     pub(super) stalls: Option<(Random, u64)>,
+    /// Calls whose time has come, if threads stall.
+    pub(super) events: VecDeque<Box<dyn FnOnce()>>,
+    pub(super) has_events_thread: bool,
 }
 
 impl State {
@@ -88,3 +91,5 @@ impl State {
 
 /// In place of a key: was woken. No condition has this address.
 pub(super) const WOKEN: usize = usize::MAX;
+/// What the thread of events waits for.
+pub(super) const EVENTS: usize = usize::MAX - 1;
