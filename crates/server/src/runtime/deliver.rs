@@ -84,17 +84,20 @@ impl Channels {
 
     /// A connection of a session; one that it replaces is closed.
     pub(crate) fn add(&self, session: SessionId, channel: Channel, sender: &Sender) {
+        if let Some(before) = self.replace(session, channel, sender) {
+            before.close();
+        }
+    }
+
+    /// A connection of a session. Returns the one that it replaces, to be closed.
+    pub(crate) fn replace(&self, session: SessionId, channel: Channel, sender: &Sender) -> Option<Sender> {
         let mut by_session = self.by_session.lock();
         let ways = by_session.entry(session).or_default();
         let way = match channel {
             Channel::Main => &mut ways.main,
             Channel::Recall => &mut ways.recall,
         };
-        let before = way.replace(sender.clone());
-        drop(by_session);
-        if let Some(before) = before {
-            before.close();
-        }
+        way.replace(sender.clone())
     }
 
     /// Ends all connections: no answer that is still on its way is given.

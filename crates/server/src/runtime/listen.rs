@@ -32,12 +32,23 @@ impl Service for Door {
                 })
             }
             (Channel::Recall, Some((session, secret))) => {
-                let recalls = shared.with_engine(|engine, m| engine.recalls_connected(session, secret, m));
+                let recalls = shared.with_engine(|engine, m| {
+                    let recalls = engine.recalls_connected(session, secret, m)?;
+                    // What is asked back from now on finds this way.
+                    Some((recalls, shared.channels.replace(session, Channel::Recall, sender)))
+                });
+                let recalls = recalls.map(|(recalls, before)| {
+                    before.iter().for_each(Sender::close);
+                    recalls
+                });
                 for recall in recalls.iter().flatten() {
                     // Lost: the client connects again.
                     let _ = sender.recall(recall);
                 }
-                recalls.map(|_| Opened { session, secret }).ok_or(RefuseReason::SessionGone)
+                return Some(match recalls {
+                    Some(_) => shared.accepted(Opened { session, secret }),
+                    None => unknown(RefuseReason::SessionGone),
+                });
             }
             (Channel::Recall, None) => {
                 return Some(refused(RefuseReason::SessionGone, "a recall connection belongs to a session"));
@@ -45,10 +56,10 @@ impl Service for Door {
         };
         match opened {
             Ok(opened) => {
-                shared.channels.add(opened.session, hello.channel, sender);
+                shared.channels.add(opened.session, Channel::Main, sender);
                 Some(shared.accepted(opened))
             }
-            Err(reason) => Some(refused(reason, "the session is unknown or over; begin a new one")),
+            Err(reason) => Some(unknown(reason)),
         }
     }
 
@@ -101,6 +112,10 @@ impl Shared {
             objects: self.objects_address.clone(),
         }
     }
+}
+
+fn unknown(reason: RefuseReason) -> Welcome {
+    refused(reason, "the session is unknown or over; begin a new one")
 }
 
 fn refused(reason: RefuseReason, message: &str) -> Welcome {
