@@ -233,8 +233,11 @@ impl Tail {
         );
         self.durable.store(durable.0, Ordering::Release);
         state.taken_bytes -= bytes;
-        state.trouble = None;
-        self.in_trouble.store(false, Ordering::Release);
+        // Of several that are being put, one may have failed for good before those in front of it are confirmed.
+        if !state.failed() {
+            state.trouble = None;
+            self.in_trouble.store(false, Ordering::Release);
+        }
         if let Some(mut emptied) = emptied
             && emptied.capacity() <= KEPT_SEGMENTS * self.options.segment_bytes
         {
@@ -316,6 +319,24 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_failed_for_good_stays_when_something_before_it_is_confirmed() {
+        let tail = Tail::new(Options::default(), Position(0));
+        let first = tail.append(1, |pending| pending.extend([1; 8])).expect("appended");
+        let second = tail.append(1, |pending| pending.extend([2; 8])).expect("appended");
+        drop(tail.lock().take());
+        tail.report(JournalError::Unreachable("for a moment".to_owned()));
+        tail.confirm(Position(0), 0, None);
+        assert_eq!(tail.wait_durable(Position(0)), Ok(()));
+        let fenced = JournalError::Fenced { by: chiton_types::Epoch(7) };
+        tail.report(fenced.clone());
+        tail.confirm(first, 8, None);
+        assert_eq!(tail.wait_durable(first), Ok(()));
+        assert_eq!(tail.wait_durable(second), Err(fenced.clone()));
+        assert_eq!(tail.append(1, |_| {}), Err(fenced.clone()));
+        assert_eq!(tail.verdict(), Err(fenced));
+    }
 
     #[test]
     fn a_long_buffer_is_kept_while_there_is_something_to_do() {
