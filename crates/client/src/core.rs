@@ -6,7 +6,7 @@ use std::time::Duration;
 use chiton_namespace::{Body, Make, Op, Outcome};
 use chiton_proto::{LeaseMode, Recall};
 use chiton_types::{Attr, Ino, Kind, Name};
-use chiton_world::SharedWorld;
+use chiton_world::{SharedWorld, thread};
 
 use crate::ahead::Ahead;
 use crate::cache::{Cache, Since, narrows};
@@ -213,8 +213,8 @@ impl Core {
         self.ahead.end(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
     }
 
-    fn files(&self) -> Option<Arc<Files>> {
-        self.files.get()?.upgrade()
+    fn files(&self) -> Option<InUse> {
+        self.files.get()?.upgrade().map(|files| InUse(Some(files)))
     }
 
     /// Then names told are not remembered, which costs as much as an operation of a server in this process, and no
@@ -222,6 +222,26 @@ impl Core {
     /// lock, each while it waits for the other to give up its lease: taking names back one by one would hang them.)
     fn forgets_names_at_once(&self) -> bool {
         self.invalidator.get().is_some_and(|invalidator| invalidator.forgets_names_at_once())
+    }
+}
+
+/// The files, in a thread of the session. If the client has ended meanwhile, they end in a thread of their own: with them
+/// ends the session, which waits for its threads.
+struct InUse(Option<Arc<Files>>);
+
+impl std::ops::Deref for InUse {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        self.0.as_ref().expect("taken when dropped")
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(files) = self.0.take().and_then(Arc::into_inner) {
+            drop(thread::spawn("chiton-end", move || drop(files)).expect("a thread can be started"));
+        }
     }
 }
 
