@@ -48,8 +48,13 @@ enum Step {
 
 impl Asked {
     /// Numbers the call (waiting for the link to be up); nothing is sent yet.
-    pub(crate) fn begin(shared: &Arc<Shared>, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
-        let Issued { wire, request, generation, session, blocks_mark } = shared.issue(cred, call)?;
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        cred: &Cred,
+        call: Call,
+        only_in: Option<SessionId>,
+    ) -> Result<Asked, Refusal> {
+        let Issued { wire, request, generation, session, blocks_mark } = shared.issue(cred, call, only_in)?;
         let sent = shared.world.monotonic();
         Ok(Asked { shared: shared.clone(), wire, request, generation, session, sent, blocks_mark })
     }
@@ -88,7 +93,7 @@ impl Asked {
     }
 
     fn anew(self) -> Result<Asked, Refusal> {
-        Asked::begin(&self.shared, &self.request.cred, self.request.call.clone())
+        Asked::begin(&self.shared, &self.request.cred, self.request.call.clone(), None)
     }
 
     fn took(&self, reply: Result<Reply, ConnectionLost>) -> Step {

@@ -195,7 +195,7 @@ impl Connected {
     }
 
     fn asked(&self, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
-        Asked::begin(&self.shared, cred, call)
+        Asked::begin(&self.shared, cred, call, None)
     }
 }
 
@@ -307,14 +307,22 @@ impl Shared {
         (state.up.is_none() && self.is_interrupted()).then_some(Refusal::Interrupted)
     }
 
-    /// The wire and the request for a call, when the link is up.
-    pub(crate) fn issue(&self, cred: &Cred, call: Call) -> Result<Issued, Refusal> {
+    /// The wire and the request for a call, when the link is up. `only_in`: in this session or not at all.
+    pub(crate) fn issue(
+        &self,
+        cred: &Cred,
+        call: Call,
+        only_in: Option<SessionId>,
+    ) -> Result<Issued, Refusal> {
         let behind = Behind::of(&call);
         let mut state = self.state.lock();
         let (session, upto) = (state.session.id, state.session.last_seq());
         loop {
             if let Some(refusal) = self.wait_is_over(&state) {
                 return Err(refusal);
+            }
+            if only_in.is_some_and(|only| only != state.session.id) {
+                return Err(Refusal::Io);
             }
             let is_behind = session == state.session.id && state.session.is_behind(behind, upto);
             if let (true, Some(refusal), Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. }) =
@@ -369,6 +377,11 @@ impl Service for Connected {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.make_room()?;
         self.asked(cred, call)?.finish()
+    }
+
+    fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.make_room()?;
+        Asked::begin(&self.shared, cred, call, Some(session))?.finish()
     }
 
     fn make_room(&self) -> Result<(), CallError> {

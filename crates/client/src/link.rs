@@ -191,6 +191,8 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
     arrive(shared, &wire)?;
     let recall = recall_wire(shared, &hello(&shared.options, Channel::Recall, Some((session, secret))))?;
     shared.set_session_ms(session_ms);
+    // While the old session is still that which calls are for: what is told as lost now is not sent in the new one.
+    leases_are_void(shared, true);
     let reopen = {
         let mut state = shared.state.lock();
         let before = state.session.id;
@@ -202,7 +204,7 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
         shared.wake(&mut state);
         state.session.reopen()
     };
-    leases_are_void(shared, true);
+    leases_are_void(shared, false);
     shared.pool.listen(shared, recall);
     resume_session(shared, &*wire, &reopen, Vec::new())?;
     go_up(shared, wire, sent)

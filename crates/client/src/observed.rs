@@ -24,6 +24,24 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
+    /// Asks by `ask`, and takes note of what it changes.
+    fn observe(
+        &self,
+        call: Call,
+        ask: impl FnOnce(Call) -> Result<Answer, CallError>,
+    ) -> Result<Answer, CallError> {
+        let _overturning = self.core.ahead.overturn(&call);
+        let ops = self.ops(&call);
+        if ops.is_empty() {
+            return ask(call);
+        }
+        self.core.cache.begins(&ops);
+        let since = self.core.cache.since(self.inner.recalls());
+        let answer = ask(call);
+        tell(&self.core, self.inner.recalls(), since, &ops, &answer);
+        answer
+    }
+
     /// The operations of a call, if it is worth to look at them afterwards.
     fn ops(&self, call: &Call) -> Vec<Op> {
         match call {
@@ -58,16 +76,11 @@ fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Resul
 
 impl Service for Observed {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
-        let _overturning = self.core.ahead.overturn(&call);
-        let ops = self.ops(&call);
-        if ops.is_empty() {
-            return self.inner.call(cred, call);
-        }
-        self.core.cache.begins(&ops);
-        let since = self.core.cache.since(self.inner.recalls());
-        let answer = self.inner.call(cred, call);
-        tell(&self.core, self.inner.recalls(), since, &ops, &answer);
-        answer
+        self.observe(call, |call| self.inner.call(cred, call))
+    }
+
+    fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.observe(call, |call| self.inner.call_in(session, cred, call))
     }
 
     fn make_room(&self) -> Result<(), CallError> {

@@ -68,6 +68,15 @@ pub trait Service: Send + Sync {
     /// [`Refusal::Io`] when the session expired before the answer was known.
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError>;
 
+    /// As [`Service::call`], but only while this session goes on: [`Refusal::Io`] if it is over before the call is sent. For
+    /// what is told to be lost with the session.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn call_in(&self, _session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.call(cred, call)
+    }
+
     /// Waits until there is memory for more operations that are not durable yet; for callers of [`Service::start`] that
     /// ask for many.
     ///

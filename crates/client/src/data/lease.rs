@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use chiton_proto::{Answer, Call, Content as Told, LeaseMode, Query};
-use chiton_types::{Cred, Ino, Refusal};
+use chiton_types::{Cred, Ino, Refusal, SessionId};
 use chiton_world::sync::MutexGuard;
 
 use super::content::{Chunks, Content};
@@ -35,10 +35,12 @@ const PAUSE_MS_LOG2_MAX: u32 = 6;
 impl Files {
     /// Asks the service.
     pub(super) fn call(&self, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
-        self.service.call(cred, call).map_err(|error| match error {
-            CallError::Refused(refusal) => refusal,
-            CallError::NeedGroups => Refusal::Access,
-        })
+        self.service.call(cred, call).map_err(refusal_of)
+    }
+
+    /// Asks the service while this session goes on.
+    pub(super) fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
+        self.service.call_in(session, cred, call).map_err(refusal_of)
     }
 
     fn is_linearizable(&self) -> bool {
@@ -199,6 +201,13 @@ impl Files {
         inner.recalls += 1;
         inner.recalling = false;
         file.notify();
+    }
+}
+
+fn refusal_of(error: CallError) -> Refusal {
+    match error {
+        CallError::Refused(refusal) => refusal,
+        CallError::NeedGroups => Refusal::Access,
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use chiton_namespace::{Body, CHUNK_BYTES, Extent, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_proto::{Answer, Call};
-use chiton_types::{Cred, Ino, Refusal, Time};
+use chiton_types::{Cred, Ino, Refusal, SessionId, Time};
 use chiton_world::sync::MutexGuard;
 
 use super::buffer::Piece;
@@ -50,6 +50,8 @@ struct Stamp {
     mtime: Time,
     kill_setid: bool,
     cred: Cred,
+    /// With this session it is told as lost: then it is not sent in the next.
+    session: SessionId,
 }
 
 impl Files {
@@ -118,7 +120,7 @@ impl Files {
         // All that is dirty now, and nothing newer: what readers elsewhere see is a state that there was.
         inner.sending = std::mem::take(&mut inner.pending);
         inner.sending.share_repeated();
-        let stamp = inner.take_stamp();
+        let stamp = inner.take_stamp(self.service.session());
         let size = inner.size;
         let uploads: Vec<Arc<Upload>> = inner.uploads.values().cloned().collect();
         drop(inner);
@@ -224,7 +226,7 @@ impl Files {
                 mtime: stamp.mtime,
                 kill_setid: stamp.kill_setid,
             };
-            let answer = self.call(&stamp.cred, Call::Op { op, open: false });
+            let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
             let mut inner = file.lock();
             self.sent(file.ino, &mut inner, answer)?;
             for e in &part {
@@ -251,7 +253,7 @@ impl Files {
             body[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         }
         inner.buffer.cut(0..u64::MAX, &self.budget);
-        let stamp = inner.take_stamp();
+        let stamp = inner.take_stamp(self.service.session());
         let op = Op::Write {
             ino: file.ino,
             body: Body::Inline(body.clone()),
@@ -272,7 +274,7 @@ impl Files {
         }
         inner.sending_inline = Some(body);
         drop(inner);
-        let answer = self.call(&stamp.cred, Call::Op { op, open: false });
+        let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
         let mut inner = file.lock();
         let result = self.sent(file.ino, &mut inner, answer);
         let body = inner.sending_inline.take().unwrap_or_default();
@@ -331,11 +333,11 @@ fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
 
 impl Inner {
     /// What goes with the content that is sent now.
-    fn take_stamp(&mut self) -> Stamp {
+    fn take_stamp(&mut self, session: SessionId) -> Stamp {
         self.unsent = false;
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
-        Stamp { losses: self.losses, mtime: self.mtime, kill_setid, cred: self.cred.clone() }
+        Stamp { losses: self.losses, mtime: self.mtime, kill_setid, cred: self.cred.clone(), session }
     }
 
     /// What was being sent is dirty again, unless it was given up meanwhile.
