@@ -1,6 +1,6 @@
 //! Files that nobody else makes, numbers of inodes, fencing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::{Epoch, Ino, Position, Refusal};
 
@@ -18,6 +18,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut deeds: Vec<Deed> = Vec::new();
     // Answered deeds that are durable for sure, by client: a client that dies takes what was not with it.
     let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
+    // Calls that had not been answered when their session was lost.
+    let mut overtaken: BTreeSet<CallId> = BTreeSet::new();
     let mut makes: BTreeMap<CallId, ()> = BTreeMap::new();
     let mut fresh: BTreeMap<ClientId, Vec<usize>> = BTreeMap::new();
     let mut commits: BTreeMap<CallId, usize> = BTreeMap::new();
@@ -47,6 +49,9 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                         // Whether it took effect is not known.
                         Answer::Refused(Refusal::NotConnected | Refusal::Io) => {}
                         Answer::Refused(refusal) => deeds[deed].fate = Fate::Refused(*refusal),
+                        // Done in a session that was lost before its caller was told: the next call that commits
+                        // tells of the loss.
+                        _ if overtaken.remove(call) => {}
                         _ => {
                             deeds[deed].fate = Fate::Done;
                             fresh.entry(*client).or_default().push(deed);
@@ -65,6 +70,9 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
             }
             // Nobody is left to send again what the server may lose.
             Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
+                overtaken.extend(
+                    open.iter().filter(|(_, deed)| deeds[**deed].by == client.0).map(|(call, _)| *call),
+                );
                 for deed in fresh.remove(client).unwrap_or_default() {
                     deeds[deed].fate = Fate::Untold;
                 }
@@ -99,4 +107,52 @@ fn token_of(path: &str) -> Option<&str> {
         return path.contains(VISITS).then_some(path);
     }
     path.strip_prefix(LOG).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn judged(events: &[&str]) -> Vec<String> {
+        let client = ClientId(0);
+        let mut history = History::default();
+        for event in events {
+            let (what, call) = event.split_at(1);
+            let call = CallId(call.parse().unwrap_or(0));
+            let path = format!("{LOG}c0-{}", call.0);
+            history.push(
+                Duration::ZERO,
+                match what {
+                    "(" => Happened::Invoked {
+                        client,
+                        call,
+                        action: Action::Create { path, content: Vec::new() },
+                    },
+                    ")" => Happened::Returned { client, call, answer: Answer::Done },
+                    "s" => Happened::Invoked { client, call, action: Action::Sync },
+                    "-" => Happened::Returned { client, call, answer: Answer::Refused(Refusal::Io) },
+                    _ => Happened::SessionLost { client },
+                },
+            );
+        }
+        judge(&history, Some(&Tree::default())).into_iter().map(|found| found.what).collect()
+    }
+
+    #[test]
+    fn what_a_lost_session_had_under_way_may_be_missing_and_nothing_else() {
+        for (events, missing) in [
+            (&["(1", ")1"][..], true),
+            (&["(1", "-1"], false),
+            (&["(1", ")1", "x"], false),
+            (&["(1", ")1", "s2", ")2", "x"], true),
+            (&["(1", "x", ")1"], false),
+            (&["x", "(1", ")1"], true),
+            (&["(1", "x", ")1", "(2", ")2"], true),
+        ] {
+            let found = judged(events);
+            assert_eq!(!found.is_empty(), missing, "{events:?}: {found:?}");
+        }
+    }
 }
