@@ -442,7 +442,7 @@ fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {
             Op::Make { .. } => attr.map_or(Ino(0), |attr| attr.ino),
             _ => Ino(0),
         },
-        time: attr.map_or(outcome.time, |attr| attr.ctime),
+        time: outcome.time,
     }
 }
 

@@ -238,7 +238,8 @@ pub struct Outcome {
     /// Inode that lost its last name or place by this operation (unlink, rmdir, rename over), and whether it
     /// lives on as an orphan until it is closed.
     pub gone: Option<Gone>,
-    /// Of an operation without attributes afterwards: when it was carried out, 0 if not known (any more).
+    /// When it was carried out, as far as is known, else 0. Not always `attr.ctime`: a file's writer says when it wrote, and
+    /// that may be later than what follows by the server's clock.
     pub time: Time,
 }
 

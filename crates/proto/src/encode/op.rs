@@ -232,9 +232,9 @@ pub(super) fn put_outcome(out: &mut Vec<u8>, position: Position, outcome: &Outco
     };
     out.put_u8(attr | gone);
     out.put_u64(position.0);
-    match &outcome.attr {
-        Some(attr) => put_attr(out, attr),
-        None => out.put_i64(outcome.time.0),
+    out.put_i64(outcome.time.0);
+    if let Some(attr) = &outcome.attr {
+        put_attr(out, attr);
     }
     if let Some(gone) = &outcome.gone {
         out.put_u64(gone.ino.0);
@@ -248,10 +248,8 @@ pub(super) fn take_outcome(bits: u8, from: &mut Take<'_>) -> Result<(Position, O
         return bad("an outcome");
     }
     let position = Position(from.u64()?);
-    let (attr, time) = match bits & HAS_ATTR {
-        0 => (None, Time(from.i64()?)),
-        _ => (Some(take_attr(from)?), Time(0)),
-    };
+    let time = Time(from.i64()?);
+    let attr = if bits & HAS_ATTR != 0 { Some(take_attr(from)?) } else { None };
     let gone = if bits & HAS_GONE != 0 {
         Some(Gone { ino: Ino(from.u64()?), orphan: bits & GONE_ORPHAN != 0 })
     } else {

@@ -7,7 +7,7 @@
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_namespace::{Body, Context, Event, Make, Op, Outcome, Planned};
 use chiton_proto::{Again, Failure, Foretold, LeaseMode};
-use chiton_types::{Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use smallvec::SmallVec;
 
 use crate::engine::answer::clamp;
@@ -144,9 +144,7 @@ impl Engine {
             self.volatile.orphans.insert(gone.ino);
         }
         let mut performed = self.finish(asked, planned, position, m);
-        if performed.outcome.attr.is_none() {
-            performed.outcome.time = now;
-        }
+        performed.outcome.time = now;
         if asked.told.is_some()
             && let Some(session) = self.sessions.get_mut(asked.session)
         {
@@ -404,7 +402,11 @@ impl Engine {
                 session.window.open_counted(asked.seq);
             }
         }
-        let time = asked.former_time().filter(|_| attr.is_none()).unwrap_or_default();
+        let changed = |attr: &Attr| match asked.op {
+            Op::Make { .. } => attr.btime,
+            _ => attr.ctime,
+        };
+        let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
         let outcome = Outcome { attr, gone: done.gone(), time };
         let (lease, parent_leased) =
             if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };

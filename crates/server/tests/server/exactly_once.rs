@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink};
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_namespace::{Body, Make, Op, Outcome};
 use chiton_proto::{
     Address, Again, Answer, Call, Channel, Connection, Failure, Hello, LeaseMode, OpenError,
     PROTOCOL_VERSION, Query, RecallChannel, RecallDone, Reply, Request, Welcome,
 };
 use chiton_server::{Server, ServerOptions};
-use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
+use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -102,7 +102,7 @@ fn again((position, outcome): &(Position, Outcome)) -> Option<Again> {
         boot: 1,
         position: *position,
         ino: attr.map(|attr| attr.ino).unwrap_or_default(),
-        time: attr.map_or(outcome.time, |attr| attr.ctime),
+        time: outcome.time,
     })
 }
 
@@ -212,6 +212,38 @@ fn a_crashed_server_gets_what_it_lost_in_its_former_order() {
         // Numbers given out from now on are none of the former ones.
         assert_ne!(a2.create(dir, "new"), file_ino);
     });
+}
+
+/// A file's writer may say a later time than the server's clock shows: what follows does not take place then, neither at
+/// first nor when it is sent again.
+#[test]
+fn what_is_sent_again_took_place_when_its_caller_was_told() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let mut rig = Rig::new();
+    let mut options = quiet();
+    options.journal.flush_interval = Duration::from_secs(3600);
+    (options.grace_ms, options.session_ms) = (60_000, 60_000);
+    let server = rig.start(options.clone());
+    let address = serve(&server, tmp.path());
+    let c = Client::new(&address);
+    let ino = c.create(Ino::ROOT, "written");
+    c.op(Op::Link { ino, parent: Ino::ROOT, name: name("other") });
+    let made = c.getattr(ino);
+    let body = Body::Inline(b"later".to_vec().into());
+    let mtime = Time(made.ctime.0 + 30_000_000_000);
+    c.op(Op::Write { ino, body, size: 5, mtime, kill_setid: false });
+    c.commit();
+    let removed = c.numbered(1, None, unlink(Ino::ROOT, "other")).expect("removed");
+    assert!(removed.1.time < mtime && removed.1.attr.as_ref().expect("there").ctime >= mtime);
+    let before = c.getattr(Ino::ROOT).mtime;
+    assert_eq!(before, removed.1.time);
+    rig.crash(&server);
+
+    let server = rig.start(options);
+    let address = serve(&server, tmp.path());
+    let c = c.resume(&address, 1);
+    c.numbered(1, again(&removed), unlink(Ino::ROOT, "other")).expect("removed again");
+    assert_eq!(c.getattr(Ino::ROOT).mtime, before);
 }
 
 /// What changes nothing has no place among the operations: it is answered again as it was, and after a crash its client
