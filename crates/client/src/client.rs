@@ -20,6 +20,7 @@ use crate::dial::SocketDialer;
 use crate::embedded::Embedded;
 use crate::handler::Handler;
 use crate::observed::Observed;
+use crate::refusing::Refusing;
 use crate::service::{Caller, Service, ask};
 use crate::whole::Part;
 use crate::{ClientOptions, ConnectError, Dialer};
@@ -168,6 +169,11 @@ impl Client {
             options.ahead_after,
         );
         let core = Arc::new(core);
+        // In this process asking is as good as knowing.
+        let service = match service.is_embedded() {
+            true => service,
+            false => Arc::new(Refusing::new(service, options.world.clone())),
+        };
         let service: Arc<dyn Service> = Arc::new(Observed { inner: service, core: core.clone() });
         let blocks = blocks.unwrap_or_else(|| Arc::new(ServerBlocks::new(service.clone())));
         assert!(core.service.set(Arc::downgrade(&service)).is_ok(), "the service is set once");

@@ -74,6 +74,7 @@ mod cache;
 mod core;
 mod generations;
 mod observed;
+mod refusing;
 mod told;
 mod whole;
 

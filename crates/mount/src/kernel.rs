@@ -11,10 +11,8 @@
 //!   hold that lock.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,6 +24,11 @@ use parking_lot::{Condvar, Mutex};
 /// `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16), which fuser does not know: every name is looked up anew before it is
 /// believed again.
 const NOTIFY_INC_EPOCH: i32 = 8;
+/// `FUSE_NOTIFY_INVAL_ENTRY`.
+const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// `FUSE_EXPIRE_ONLY` (Linux 6.2), which fuser does not know. Without it the kernel takes what is mounted on the name, or below
+/// it, away with the name.
+const EXPIRE_ONLY: u32 = 1;
 const NAME_TTL_WITHOUT_EPOCHS: Duration = Duration::from_secs(1);
 /// Most inodes that wait for the thread; past it, all pages of what is asked for are dropped by whoever asks.
 const QUEUE_MAX: usize = 65_536;
@@ -83,14 +86,30 @@ impl Kernel {
         self.forget_all_names();
     }
 
-    /// Nothing that the kernel knows about `name` in `parent` holds any more.
+    /// Nothing that the kernel knows about `name` in `parent` holds any more: it is looked up anew. What is mounted there, or
+    /// below it, stays (on kernels before Linux 6.2 it goes).
     pub(crate) fn inval_entry(&self, parent: Ino, name: &[u8]) {
-        self.tell("a name", |notifier| notifier.inval_entry(self.number(parent), OsStr::from_bytes(name)));
+        // fuse_out_header, fuse_notify_inval_entry_out, the name, NUL.
+        let len = 32 + name.len() + 1;
+        let mut message = Vec::with_capacity(len);
+        message.extend(u32::try_from(len).expect("a name is short").to_ne_bytes());
+        message.extend(NOTIFY_INVAL_ENTRY.to_ne_bytes());
+        message.extend(0u64.to_ne_bytes());
+        message.extend(self.number(parent).0.to_ne_bytes());
+        message.extend(u32::try_from(name.len()).expect("a name is short").to_ne_bytes());
+        message.extend(EXPIRE_ONLY.to_ne_bytes());
+        message.extend(name);
+        message.push(0);
+        self.tell("a name", |lines| match rustix::io::write(&lines.device, &message) {
+            // The kernel does not know the name.
+            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        });
     }
 
     /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
     pub(crate) fn inval_inode(&self, ino: Ino) {
-        self.tell("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
+        self.tell("an inode", |lines| lines.notifier.inval_inode(self.number(ino), 0, 0));
     }
 
     /// Whether this kernel can forget all names at once.
@@ -159,9 +178,9 @@ impl Kernel {
         self.wake.notify_all();
     }
 
-    fn tell(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {
+    fn tell(&self, what: &str, tell: impl FnOnce(&Lines) -> io::Result<()>) {
         let Some(lines) = self.lines.get() else { return };
-        if let Err(error) = tell(&lines.notifier) {
+        if let Err(error) = tell(lines) {
             // ENODEV, ENOTCONN: unmounted meanwhile, the kernel holds nothing any more.
             if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) {
                 eprintln!("chiton: the kernel did not drop {what}: {error}");

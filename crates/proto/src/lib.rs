@@ -16,6 +16,7 @@
 
 mod message;
 mod realm;
+mod touches;
 
 mod encode;
 
@@ -49,4 +50,5 @@ pub use recall::RecallChannel;
 pub use sender::{ConnId, Outlet, Sender};
 pub use serve::{Closed, ServeOptions, Service, Serving, serve};
 pub use stream::Stream;
+pub use touches::{is_policy_attribute, operation_touches};
 pub use transport::{ConnectionLost, Transport};

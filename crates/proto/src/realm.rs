@@ -129,6 +129,14 @@ pub enum RealmCall {
         /// The inode.
         ino: Ino,
     },
+    /// What keeps others out of where an inode is: [`RealmAnswer::BlockedBy`]. Asked after [`chiton_types::Refusal::Busy`], so
+    /// that it need not be asked for each refusal.
+    BlockedBy {
+        /// The inode.
+        ino: Ino,
+        /// A name in it, which may stand for the directory that is kept from others.
+        name: Option<Name>,
+    },
     /// All decouplings: [`RealmAnswer::Realms`].
     List,
     /// An object that the decoupled client keeps in the server's store: [`RealmAnswer::Object`].
@@ -216,10 +224,26 @@ pub enum RealmAnswer {
         /// The decoupling that it is in (no branch).
         decoupled: Option<Box<RealmInfo>>,
     },
+    /// What is in the way, if anything is.
+    BlockedBy(Option<Blocked>),
     /// All.
     Realms(Vec<RealmInfo>),
     /// An object of the client's.
     Object(ObjectAnswer),
+}
+
+/// A decoupling that keeps others out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The directory that was taken.
+    pub root: Ino,
+    /// Others may look (`interfere_policy: block_writes`).
+    pub only_writes: bool,
+    /// The name that was asked about stands for it; else the inode lies in it.
+    pub is_name: bool,
+    /// The session has a shared lease on the root: as long as it has, the decoupling is not over, and what is refused because
+    /// of it need not be asked for.
+    pub leased: bool,
 }
 
 /// What a client needs to act in a realm by itself.

@@ -16,7 +16,7 @@ pub(crate) use self::at_mount::{Done, Place};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::decoupled;
 pub(crate) use self::recover::{recover, state_dir};
-pub(crate) use self::run::{Ended, Surroundings, command, heeded, run, when_answering};
+pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, when_answering};
 
 /// Options of `chiton decouple`.
 #[derive(Debug, Args)]
@@ -167,7 +167,7 @@ pub(crate) struct Recover {
 /// Options of `chiton run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Decouples the directory, runs the command, and merges what was done if the command ends with 0; else drops it. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. The directory's own path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
+    after_help = "Decouples the directory, runs the command, and merges what was done if the command ends with 0; else drops it. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. For root's commands that is the directory's own path, where they, and nobody else, see the branch; for others the directory's path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
 )]
 pub(crate) struct Run {
     /// A policy file or a preset's name (default: the policy of the directory; of a branch: a journal on this machine).

@@ -79,6 +79,21 @@ fn a_command_in_a_branch_is_merged_if_it_succeeds_and_nobody_sees_it_before() {
     }
     runs.nothing_is_left();
 
+    // By its own path the command finds the branch too, if it is root's.
+    if rustix::process::geteuid().is_root() {
+        let tree = text(&runs.tree);
+        let script = format!(
+            "echo in > {tree}/absolute; test $CHITON_BRANCH = {tree} && test $PWD = {tree}; sleep 0.2"
+        );
+        let failed = runs.run(&format!("{script}; exit 9"), &[]);
+        assert_eq!(failed.status.code(), Some(9), "{}", said(&failed));
+        assert!(!runs.tree.join("absolute").exists(), "the directory itself is not reached");
+        let out = runs.run(&script, &[]);
+        assert!(out.status.success(), "{}", said(&out));
+        assert_eq!(fs::read(runs.tree.join("absolute")).expect("merged"), b"in\n");
+        runs.nothing_is_left();
+    }
+
     // Who is in the directory is in the branch.
     let mut command = chiton();
     command.args(["run", "--branch", "try", "--state-dir", &runs.state, "--json", "--path", ".."]);

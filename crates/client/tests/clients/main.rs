@@ -2,5 +2,6 @@
 
 mod agree;
 mod ahead;
+mod blocked;
 mod restarts;
 mod site;

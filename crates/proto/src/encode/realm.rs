@@ -8,9 +8,9 @@ use chiton_types::{BlockId, Ino, Name, Position, RealmId, ShardId, Time};
 
 use super::{bad, put_attr, put_text, take_attr, take_bool, take_text, take_u32_varint};
 use crate::realm::{
-    Claim, Foreign, FoundRows, Granted, MERGE_EVENTS_MAX, MergeState, MergeWindow, Merged, NAMES_MAX,
-    NEEDS_MAX, ObjectAnswer, ObjectCall, OnConflict, REALM_OBJECT_BYTES_MAX, RealmAnswer, RealmCall,
-    RealmInfo, TEXT_BYTES_MAX,
+    Blocked, Claim, Foreign, FoundRows, Granted, MERGE_EVENTS_MAX, MergeState, MergeWindow, Merged,
+    NAMES_MAX, NEEDS_MAX, ObjectAnswer, ObjectCall, OnConflict, REALM_OBJECT_BYTES_MAX, RealmAnswer,
+    RealmCall, RealmInfo, TEXT_BYTES_MAX,
 };
 
 fn put_claim(out: &mut Vec<u8>, claim: Claim) {
@@ -22,14 +22,14 @@ fn take_claim(from: &mut Take<'_>) -> Result<Claim, Malformed> {
     Ok(Claim { realm: RealmId(from.u32()?), generation: from.u32()? })
 }
 
-fn put_branch(out: &mut Vec<u8>, branch: Option<&Name>) {
-    out.put_u8(u8::from(branch.is_some()));
-    if let Some(name) = branch {
+fn put_some_name(out: &mut Vec<u8>, name: Option<&Name>) {
+    out.put_u8(u8::from(name.is_some()));
+    if let Some(name) = name {
         out.put_bytes(name.as_bytes());
     }
 }
 
-fn take_branch(from: &mut Take<'_>) -> Result<Option<Name>, Malformed> {
+fn take_some_name(from: &mut Take<'_>) -> Result<Option<Name>, Malformed> {
     Ok(if take_bool(from)? { Some(take_name(from)?) } else { None })
 }
 
@@ -54,7 +54,7 @@ pub(super) fn put_realm_call(out: &mut Vec<u8>, call: &RealmCall) {
         RealmCall::Decouple { root, branch, nonce, journal_at, policy } => {
             out.put_u8(0);
             out.put_u64(root.0);
-            put_branch(out, branch.as_ref());
+            put_some_name(out, branch.as_ref());
             out.put_u64(*nonce);
             put_text(out, journal_at);
             out.put_bytes(policy);
@@ -138,6 +138,11 @@ pub(super) fn put_realm_call(out: &mut Vec<u8>, call: &RealmCall) {
             put_claim(out, *claim);
             out.put_u8(*on_conflict as u8);
         }
+        RealmCall::BlockedBy { ino, name } => {
+            out.put_u8(11);
+            out.put_u64(ino.0);
+            put_some_name(out, name.as_ref());
+        }
     }
 }
 
@@ -198,7 +203,7 @@ pub(super) fn take_realm_call(from: &mut Take<'_>) -> Result<RealmCall, Malforme
     Ok(match from.u8()? {
         0 => RealmCall::Decouple {
             root: Ino(from.u64()?),
-            branch: take_branch(from)?,
+            branch: take_some_name(from)?,
             nonce: from.u64()?,
             journal_at: take_short_text(from)?,
             policy: take_policy(from)?,
@@ -251,6 +256,7 @@ pub(super) fn take_realm_call(from: &mut Take<'_>) -> Result<RealmCall, Malforme
             let on_conflict = on_conflict.ok_or(Malformed { expected: "what to do with conflicts" })?;
             RealmCall::Resolve { claim, on_conflict }
         }
+        11 => RealmCall::BlockedBy { ino: Ino(from.u64()?), name: take_some_name(from)? },
         _ => return bad("a call about realms"),
     })
 }
@@ -405,6 +411,16 @@ pub(super) fn put_realm_answer(out: &mut Vec<u8>, answer: &RealmAnswer) {
             out.put_u8(8);
             put_object_answer(out, answer);
         }
+        RealmAnswer::BlockedBy(blocked) => {
+            out.put_u8(9);
+            out.put_u8(u8::from(blocked.is_some()));
+            if let Some(Blocked { root, only_writes, is_name, leased }) = blocked {
+                out.put_u64(root.0);
+                out.put_u8(u8::from(*only_writes));
+                out.put_u8(u8::from(*is_name));
+                out.put_u8(u8::from(*leased));
+            }
+        }
     }
 }
 
@@ -466,6 +482,13 @@ pub(super) fn take_realm_answer(from: &mut Take<'_>) -> Result<RealmAnswer, Malf
             RealmAnswer::Realms((0..n).map(|_| take_info(from)).collect::<Result<_, _>>()?)
         }
         8 => RealmAnswer::Object(take_object_answer(from)?),
+        9 if !take_bool(from)? => RealmAnswer::BlockedBy(None),
+        9 => RealmAnswer::BlockedBy(Some(Blocked {
+            root: Ino(from.u64()?),
+            only_writes: take_bool(from)?,
+            is_name: take_bool(from)?,
+            leased: take_bool(from)?,
+        })),
         _ => return bad("an answer about realms"),
     })
 }
@@ -484,7 +507,7 @@ fn put_conflict(out: &mut Vec<u8>, conflict: &Conflict) {
     out.put_u8(resolution.expect("the table has every resolution") as u8);
     out.put_bytes(&conflict.path);
     out.put_u64(conflict.ino.0);
-    put_branch(out, conflict.aside.as_ref());
+    put_some_name(out, conflict.aside.as_ref());
 }
 
 fn take_conflict(from: &mut Take<'_>) -> Result<Conflict, Malformed> {
@@ -494,7 +517,7 @@ fn take_conflict(from: &mut Take<'_>) -> Result<Conflict, Malformed> {
         resolution: *Resolution::ALL.get(resolution).ok_or(Malformed { expected: "a resolution" })?,
         path: from.bytes()?.to_vec(),
         ino: Ino(from.u64()?),
-        aside: take_branch(from)?,
+        aside: take_some_name(from)?,
     })
 }
 
@@ -505,7 +528,7 @@ fn put_info(out: &mut Vec<u8>, info: &RealmInfo) {
     put_claim(out, info.claim);
     out.put_u64(info.root.0);
     out.put_bytes(&info.path);
-    put_branch(out, info.branch.as_ref());
+    put_some_name(out, info.branch.as_ref());
     put_text(out, &info.owner);
     out.put_u8(u8::from(info.is_attached));
     out.put_u8(u8::from(info.is_own));
@@ -523,7 +546,7 @@ fn take_info(from: &mut Take<'_>) -> Result<RealmInfo, Malformed> {
         claim: take_claim(from)?,
         root: Ino(from.u64()?),
         path: from.bytes()?.to_vec(),
-        branch: take_branch(from)?,
+        branch: take_some_name(from)?,
         owner: take_text(from)?,
         is_attached: take_bool(from)?,
         is_own: take_bool(from)?,

@@ -64,6 +64,7 @@ pub(crate) fn call() -> impl Strategy<Value = RealmCall> {
             .prop_map(|(claim, on_conflict)| RealmCall::Resolve { claim, on_conflict }),
         (claim(), any::<bool>()).prop_map(|(claim, force)| RealmCall::End { claim, force }),
         ino().prop_map(|ino| RealmCall::Of { ino }),
+        (ino(), option::of(name())).prop_map(|(ino, name)| RealmCall::BlockedBy { ino, name }),
         Just(RealmCall::List),
         (claim(), "[a-z0-9/]{0,20}", object_call()).prop_map(|(claim, name, what)| RealmCall::Object {
             claim,
@@ -170,6 +171,10 @@ pub(crate) fn answer() -> impl Strategy<Value = RealmAnswer> {
         (ino(), option::of(info()))
             .prop_map(|(root, decoupled)| RealmAnswer::Of { root, decoupled: decoupled.map(Box::new) }),
         vec(info(), 0..4).prop_map(RealmAnswer::Realms),
+        option::of((ino(), any::<(bool, bool, bool)>())).prop_map(|blocked| {
+            let one = |(root, (only_writes, is_name, leased))| Blocked { root, only_writes, is_name, leased };
+            RealmAnswer::BlockedBy(blocked.map(one))
+        }),
         object_answer().prop_map(RealmAnswer::Object),
     ]
 }

@@ -6,13 +6,12 @@
 
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_namespace::{Body, Context, Event, Make, Op, Outcome, Planned};
-use chiton_proto::{Again, Failure, Foretold, LeaseMode};
+use chiton_proto::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use smallvec::SmallVec;
 
 use crate::engine::answer::clamp;
 use crate::engine::parked::Wait;
-use crate::engine::policies::is_policy_attribute;
 use crate::engine::sessions::Slot;
 use crate::engine::spread::{birth_key, spread};
 use crate::engine::volatile::NOT_JOURNALLED;

@@ -119,7 +119,7 @@ impl Engine {
             self.locks.cancel(ticket);
             self.answer_parked(ticket, Err(Failure::SessionGone), m);
         }
-        self.end_fleeting(session);
+        self.end_fleeting(session, m);
         self.commands.push(Command::DropSession(session, self.position));
         for task in self.recovery.as_mut().map(|recovery| recovery.gone(session)).unwrap_or_default() {
             let ticket = task.ticket.expect("what is collected has a ticket");

@@ -43,12 +43,6 @@ impl Policies {
         self.default = policy;
     }
 }
-
-/// True for the attributes of this file.
-pub(super) fn is_policy_attribute(name: &[u8]) -> bool {
-    name.starts_with(b"chiton.")
-}
-
 impl Engine {
     /// The maps' epoch: it grows with each change of a policy.
     pub(crate) fn epoch(&self) -> Epoch {

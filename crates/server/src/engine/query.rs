@@ -8,12 +8,11 @@
 
 use chiton_namespace::{Fault, Listing, Mapped, Need};
 use chiton_policy::Data;
-use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs};
+use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs, is_policy_attribute};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Refusal, access};
 use smallvec::{SmallVec, smallvec};
 
 use crate::engine::parked::Wait;
-use crate::engine::policies::is_policy_attribute;
 use crate::engine::sessions::Slot;
 use crate::engine::{Engine, Moment, Stop};
 

@@ -135,6 +135,11 @@ impl Engine {
             RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&asker, *claim, *on_conflict, m),
             RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
             RealmCall::Of { ino } => self.of(&asker, *ino),
+            RealmCall::BlockedBy { ino, name } => {
+                let slot = self.sessions.get(asker.session).map_or(Slot::SERVER, |s| s.slot);
+                let blocked = self.blocked_by(slot, *ino, name.as_ref(), m)?;
+                Ok((RealmAnswer::BlockedBy(blocked), NOW))
+            }
             RealmCall::List => self.list_realms(&asker),
             RealmCall::Object { .. } => unreachable!("the runtime answers these"),
         }?;
@@ -388,6 +393,9 @@ impl Engine {
             self.claimed(asker, claim)?;
         }
         self.may_change(m)?;
+        if let Some(root) = self.tell_blocked(claim.realm, m) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![root])));
+        }
         self.drop_decoupling(claim.realm);
         Ok((RealmAnswer::Ended, self.journalled()))
     }
@@ -406,21 +414,25 @@ impl Engine {
     }
 
     /// A session ends: with it what it has decoupled of which nothing survives it.
-    pub(super) fn end_fleeting(&mut self, session: SessionId) {
+    pub(super) fn end_fleeting(&mut self, session: SessionId, m: &Moment) {
         if self.ns.has_decouplings() {
-            self.drop_all(|d| d.is_fleeting && d.owner == session);
+            for id in self.those(|d| d.is_fleeting && d.owner == session) {
+                // Nobody waits for these: who had it is gone, and a refusal may come a moment late.
+                let _ = self.tell_blocked(id, m);
+                self.drop_decoupling(id);
+            }
         }
     }
 
     /// After a start: sessions that are not known any more ended with the server.
     pub(super) fn end_forsaken(&mut self) {
         let known = self.session_ids();
-        self.drop_all(|d| d.is_fleeting && !known.contains(&d.owner));
+        let over = self.those(|d| d.is_fleeting && !known.contains(&d.owner));
+        over.into_iter().for_each(|id| self.drop_decoupling(id));
     }
 
-    fn drop_all(&mut self, which: impl Fn(&Decoupling) -> bool) {
-        let over: Vec<RealmId> = self.ns.decouplings().filter(|d| which(d)).map(|d| d.id).collect();
-        over.into_iter().for_each(|id| self.drop_decoupling(id));
+    fn those(&self, which: impl Fn(&Decoupling) -> bool) -> Vec<RealmId> {
+        self.ns.decouplings().filter(|d| which(d)).map(|d| d.id).collect()
     }
 
     /// Decouplings, as JSON.

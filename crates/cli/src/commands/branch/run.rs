@@ -5,7 +5,8 @@
 //!                                               └─ else ▶ delete (or leave it, with --keep)
 //! ```
 //!
-//! The command begins in the branch: where the user is, if that is in the directory, else at its root.
+//! The command begins in the branch: where the user is, if that is in the directory, else at its root. It sees the branch in the
+//! directory's own place, in a mount namespace of its own, if this process may make one (root); else only where it is mounted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -17,7 +18,7 @@ use chiton_realm::{Realm, User};
 use super::Where;
 use super::tree::{Tree, failure, name};
 use crate::commands::policy::read_policy;
-use crate::commands::realm::{Ended, Place, Run, Surroundings, command, heeded, when_answering};
+use crate::commands::realm::{Ended, Place, Run, Surroundings, command, heeded, may_show, when_answering};
 use crate::failure::{Failure, Outcome};
 use crate::{reach, target};
 
@@ -98,7 +99,10 @@ impl Job {
     fn place(&self, over: &Path) -> Surroundings {
         let here = std::env::current_dir().unwrap_or_default();
         let within = here.strip_prefix(over).unwrap_or(Path::new(""));
-        Surroundings { branch: self.dir.clone(), dir: self.dir.join(within) }
+        // Whoever names files by absolute paths (build directories do) must not reach the directory itself.
+        let branch = if may_show() { over.to_owned() } else { self.dir.clone() };
+        let shown = (branch == over).then(|| (self.dir.clone(), over.to_owned()));
+        Surroundings { dir: branch.join(within), branch, shown }
     }
 
     /// Merges, drops or leaves what was done.

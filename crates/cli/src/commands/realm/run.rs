@@ -7,15 +7,19 @@
 //!
 //! With `--branch` it is a branch (`commands/branch/run.rs`) instead of the subtree itself.
 
+use std::ffi::CString;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
 use chiton_mount::{ControlRequest, GiveBack};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::process::{Pid, Signal, chdir, kill_process};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -133,10 +137,37 @@ pub(crate) fn heeded() -> Outcome<Signals> {
 
 /// The branch in which a command works.
 pub(crate) struct Surroundings {
-    /// Where it is mounted.
+    /// Where the command finds it.
     pub(crate) branch: PathBuf,
     /// Where the command begins.
     pub(crate) dir: PathBuf,
+    /// What is shown to the command, and to nobody else, in another place: the mount of the branch, and its directory.
+    pub(crate) shown: Option<(PathBuf, PathBuf)>,
+}
+
+/// Whether this process may show a command something in another place.
+pub(crate) fn may_show() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// The command will see `mounted` at `at`, and begin in `dir`. Mounts that come later elsewhere are seen by it, and its own by
+/// nobody.
+fn show(command: &mut Command, mounted: &Path, at: &Path, dir: &Path) -> Outcome {
+    let c_path = |path: &Path| {
+        CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Failure::failed(format!("{}: a path has no NUL", path.display())))
+    };
+    let (mounted, at, dir) = (c_path(mounted)?, c_path(at)?, c_path(dir)?);
+    let enter = move || {
+        unshare(UnshareFlags::NEWNS)?;
+        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        mount_bind(mounted.as_c_str(), at.as_c_str())?;
+        // Where it was told to begin before is under what is shown now.
+        Ok(chdir(dir.as_c_str())?)
+    };
+    // SAFETY: between fork and exec only system calls are made, on memory that was there before.
+    unsafe { command.pre_exec(enter) };
+    Ok(())
 }
 
 /// Runs the command to its end. Signals go on to it.
@@ -145,6 +176,9 @@ pub(crate) fn command(args: &Run, mut signals: Signals, at: Option<&Surroundings
     let mut command = Command::new(program);
     command.args(&args.command[1..]);
     if let Some(at) = at {
+        if let Some((mounted, over)) = &at.shown {
+            show(&mut command, mounted, over, &at.dir)?;
+        }
         command.current_dir(&at.dir).env(BRANCH, &at.branch).env("PWD", &at.dir);
     }
     let mut child = match command.spawn() {

@@ -8,11 +8,12 @@
 
 use chiton_namespace::{Fault, Op};
 use chiton_policy::Consistency;
+use chiton_proto::is_policy_attribute;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
 
 use super::Asker;
 use crate::engine::driver::Asked;
-use crate::engine::policies::{is_policy_attribute, place_of};
+use crate::engine::policies::place_of;
 use crate::engine::{Engine, Stop};
 
 impl Engine {

@@ -8,16 +8,18 @@
 //! ```
 //!
 //! Invariants:
+//! - Who is refused may be given a lease on the root, and refuses the same by himself until it is recalled: before the
+//!   decoupling ends.
 //! - The owner's own session is like any other: it acts through the realm.
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
 use chiton_namespace::{Decoupling, Event, Fault, Interference, Op, Over};
-use chiton_proto::{Call, LeaseMode, LockKind, Query};
-use chiton_types::{Cred, Ino, Refusal, access};
+use chiton_proto::{Blocked, Call, LeaseMode, is_policy_attribute, operation_touches};
+use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
 
-use crate::engine::policies::is_policy_attribute;
-use crate::engine::{Engine, Stop};
+use crate::engine::sessions::Slot;
+use crate::engine::{Engine, Moment, Stop};
 
 impl Engine {
     /// Refuses a call that a decoupling forbids. Operations are looked at one by one: [`Engine::may_operate`].
@@ -27,43 +29,7 @@ impl Engine {
     }
 
     fn check_call(&self, call: &Call) -> Result<(), Stop> {
-        match call {
-            Call::Query(query) => match query {
-                Query::Open { ino, want } => self.meets(*ino, want & access::WRITE != 0),
-                Query::Lookup { parent: ino, .. }
-                | Query::GetAttr { ino }
-                | Query::Access { ino, .. }
-                | Query::ReadDir { dir: ino, .. }
-                | Query::ReadLink { ino }
-                | Query::ListXattr { ino }
-                | Query::Map { ino, .. }
-                | Query::Resolve { from: ino, .. } => self.meets(*ino, false),
-                // What policy holds can be asked everywhere: a client must find out where it is.
-                Query::GetXattr { name, .. } if is_policy_attribute(name) => Ok(()),
-                Query::GetXattr { ino, .. } => self.meets(*ino, false),
-                Query::StatFs => Ok(()),
-            },
-            Call::Lease { ino, mode } => self.meets(*ino, *mode == LeaseMode::Exclusive),
-            Call::SetLock { lock, .. } if lock.kind != LockKind::Unlock => {
-                self.meets(lock.ino, lock.kind == LockKind::Write)
-            }
-            Call::GetLock { lock } => self.meets(lock.ino, false),
-            Call::SetLock { .. }
-            | Call::Op { .. }
-            | Call::Batch { .. }
-            | Call::Ahead { .. }
-            | Call::LeaseNames { .. }
-            | Call::Commit { .. }
-            | Call::Closed { .. }
-            | Call::Reopen { .. }
-            | Call::CancelLock { .. }
-            | Call::PutBlock { .. }
-            | Call::GetBlock { .. }
-            | Call::Admin { .. }
-            | Call::Realm(_)
-            | Call::Ping
-            | Call::Bye => Ok(()),
-        }
+        call.touches(|ino, changes| self.meets(ino, changes))
     }
 
     /// Refuses an operation that a decoupling forbids.
@@ -74,12 +40,6 @@ impl Engine {
 
     fn check_operation(&self, op: &Op) -> Result<(), Stop> {
         match op {
-            Op::Make { parent: ino, .. }
-            | Op::Unlink { parent: ino, .. }
-            | Op::SetAttr { ino, .. }
-            | Op::Write { ino, .. }
-            | Op::Remap { ino, .. }
-            | Op::Reclaim { ino } => self.meets(*ino, true),
             Op::Rmdir { parent, name } => {
                 self.meets(*parent, true)?;
                 match self.ns.lookup(&Cred::ROOT, *parent, name) {
@@ -91,24 +51,12 @@ impl Engine {
                     _ => Ok(()),
                 }
             }
-            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } => {
-                if is_policy_attribute(name) && self.root_of(*ino)?.is_some() {
-                    return Err(Refusal::Busy.into());
-                }
-                self.meets(*ino, true)
+            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name }
+                if is_policy_attribute(name) && self.root_of(*ino)?.is_some() =>
+            {
+                Err(Refusal::Busy.into())
             }
-            Op::Link { ino, parent, .. } => {
-                self.meets(*parent, true)?;
-                self.meets(*ino, true)
-            }
-            Op::Rename { from, to, .. } => {
-                self.meets(*from, true)?;
-                self.meets(*to, true)
-            }
-            Op::Clone { from, to, .. } => {
-                self.meets(*from, false)?;
-                self.meets(*to, true)
-            }
+            op => operation_touches(op, |ino, changes| self.meets(ino, changes)),
         }
     }
 
@@ -133,6 +81,46 @@ impl Engine {
     /// Who has a root for itself.
     pub(super) fn holder(&self, root: Ino) -> Option<&Decoupling> {
         self.ns.decouplings_of(root).find(|d| d.branch.is_none())
+    }
+
+    /// What keeps others out of where an inode is, or a name in it: told with a lease, which is recalled before that ends.
+    pub(super) fn blocked_by(
+        &mut self,
+        slot: Slot,
+        ino: Ino,
+        name: Option<&Name>,
+        m: &Moment,
+    ) -> Result<Option<Blocked>, Stop> {
+        let mut root = self.root_of(ino)?.filter(|root| self.keeps_out(*root).is_some());
+        let is_name = root.is_none();
+        if let (None, Some(name)) = (root, name) {
+            root = match self.ns.lookup(&Cred::ROOT, ino, name) {
+                Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                found => found.ok().flatten().filter(|ino| self.is_hidden(*ino)),
+            };
+        }
+        let Some((root, only_writes)) = root.and_then(|root| Some((root, self.keeps_out(root)?))) else {
+            return Ok(None);
+        };
+        let leased = self.leases.grant(root, slot, LeaseMode::Shared, false, m.mono) > LeaseMode::None;
+        self.leases.limit(m.mono);
+        Ok(Some(Blocked { root, only_writes, is_name, leased }))
+    }
+
+    /// Whether others are kept out of a decoupled root: of changes only, or altogether.
+    fn keeps_out(&self, root: Ino) -> Option<bool> {
+        match self.holder(root)?.interference {
+            Interference::Allow => None,
+            Interference::Block => Some(false),
+            Interference::BlockWrites => Some(true),
+        }
+    }
+
+    /// Asks for the leases that [`Engine::blocked_by`] gave: the root, if somebody still has one.
+    pub(super) fn tell_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
+        let kept = self.ns.decoupling(id).filter(|d| d.branch.is_none())?;
+        let (root, keeps) = (kept.root(), kept.interference != Interference::Allow);
+        (keeps && self.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
     }
 
     /// True if nothing of an inode may be told: it is a root that is kept from others. (What is below one is not found.)

@@ -1,0 +1,315 @@
+//! A service that knows what others keep to themselves, and refuses it without asking.
+//!
+//! ```text
+//!   call ─▶ known to be kept from us, and the lease on its root holds? ─yes─▶ EBUSY, no message
+//!              │ no
+//!              ▼
+//!           asked ─ EBUSY ─▶ what is in the way (BlockedBy)? ─▶ noted: inode, name ─▶ root
+//! ```
+//!
+//! A subtree that somebody has decoupled under `interfere_policy: block` costs those who try their luck in it one refusal for each
+//! inode and name, and the server nothing after that.
+//!
+//! Invariants:
+//! - A refusal is believed as long as the lease on the root that came with it: the server asks for it back before the
+//!   decoupling ends, and waits. While there is one, root and what is below stay where they are.
+//! - What the server refuses for another reason is asked each time.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use chiton_namespace::Op;
+use chiton_proto::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall, operation_touches};
+use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal, SessionId};
+use chiton_world::SharedWorld;
+use chiton_world::sync::Mutex;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::connected::Ready;
+use crate::recalls::{Mark, Recalls};
+use crate::service::{CallError, Interrupted, Service, Underway};
+
+/// Inodes and names noted; when there are more all are found out anew.
+const NOTED_MAX: usize = 65_536;
+/// Who was given no lease does not ask for one again sooner.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The service.
+pub(crate) struct Refusing(Arc<Knowing>);
+
+/// What it shares with calls that are under way.
+struct Knowing {
+    inner: Arc<dyn Service>,
+    world: SharedWorld,
+    /// Something is noted; read without the lock.
+    is_any: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    roots: HashMap<Ino, Root>,
+    /// What is in which root.
+    inodes: HashMap<Ino, Ino>,
+    /// Names that stand for roots.
+    names: HashMap<(Ino, Name), Ino>,
+    /// Not before then anything is found out.
+    patience: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Root {
+    only_writes: bool,
+    /// Taken before the lease on it was asked for.
+    mark: Mark,
+}
+
+/// What a call touches: enough to know it by.
+#[derive(Default)]
+struct Touched {
+    inodes: SmallVec<[(Ino, bool); 2]>,
+    /// Looked up: the name, in the only inode.
+    name: Option<Name>,
+}
+
+impl Touched {
+    fn of(call: &Call) -> Touched {
+        let mut touched = Touched::default();
+        let visit = |ino, changes| {
+            touched.inodes.push((ino, changes));
+            Ok::<(), std::convert::Infallible>(())
+        };
+        let Ok(()) = match call {
+            Call::Op { op, .. } => operation_touches(op, visit),
+            call => call.touches(visit),
+        };
+        if let Call::Query(Query::Lookup { name, .. }) = call {
+            touched.name = Some(name.clone());
+        }
+        touched
+    }
+}
+
+impl Refusing {
+    pub(crate) fn new(inner: Arc<dyn Service>, world: SharedWorld) -> Refusing {
+        let is_any = AtomicBool::new(false);
+        Refusing(Arc::new(Knowing { inner, world, is_any, known: Mutex::default() }))
+    }
+
+    fn inner(&self) -> &dyn Service {
+        &*self.0.inner
+    }
+
+    fn ask(
+        &self,
+        call: Call,
+        ask: impl FnOnce(Call) -> Result<Answer, CallError>,
+    ) -> Result<Answer, CallError> {
+        let touched = Touched::of(&call);
+        if self.0.refuses(&touched) {
+            return Err(Refusal::Busy.into());
+        }
+        let answer = ask(call);
+        self.0.learn(&touched, &answer);
+        answer
+    }
+}
+
+impl Knowing {
+    /// True if it is known that what touches this is refused.
+    fn refuses(&self, touched: &Touched) -> bool {
+        if !self.is_any.load(Ordering::Acquire) || self.world.monotonic() >= self.inner.valid_until() {
+            return false;
+        }
+        let mut known = self.known.lock();
+        let recalls = self.inner.recalls();
+        let mut inodes = touched.inodes.iter();
+        if inodes.any(|(ino, changes)| known.refuses(*ino, *changes, recalls)) {
+            return true;
+        }
+        match (touched.inodes.first(), &touched.name) {
+            (Some((dir, _)), Some(name)) => known.refuses_name(*dir, name, recalls),
+            _ => false,
+        }
+    }
+
+    /// If that was refused: finds out what is in the way, so that it need not be asked again.
+    fn learn(&self, touched: &Touched, answer: &Result<Answer, CallError>) {
+        let now = self.world.monotonic();
+        if !matches!(answer, Err(CallError::Refused(Refusal::Busy))) || now < self.known.lock().patience {
+            return;
+        }
+        for (ino, _) in &touched.inodes {
+            let mark = self.inner.recalls().now();
+            let ask = RealmCall::BlockedBy { ino: *ino, name: touched.name.clone() };
+            let answer = self.inner.call(&Cred::ROOT, Call::Realm(Box::new(ask)));
+            let Ok(Answer::Realm(RealmAnswer::BlockedBy(Some(blocked)))) = answer else { continue };
+            let mut known = self.known.lock();
+            if blocked.leased {
+                known.note(*ino, touched.name.as_ref(), blocked, mark);
+                self.is_any.store(true, Ordering::Release);
+            } else {
+                known.patience = now + PATIENCE;
+            }
+        }
+    }
+}
+
+impl Known {
+    fn note(&mut self, ino: Ino, name: Option<&Name>, blocked: Blocked, mark: Mark) {
+        if self.inodes.len() + self.names.len() >= NOTED_MAX {
+            *self = Known::default();
+        }
+        let Blocked { root, only_writes, is_name, .. } = blocked;
+        // Of two leases on one root the younger counts.
+        self.roots.insert(root, Root { only_writes, mark });
+        match name {
+            Some(name) if is_name => drop(self.names.insert((ino, name.clone()), root)),
+            _ => drop(self.inodes.insert(ino, root)),
+        }
+    }
+
+    fn refuses(&mut self, ino: Ino, changes: bool, recalls: &Recalls) -> bool {
+        self.inodes.get(&ino).copied().is_some_and(|root| self.holds(root, changes, recalls))
+    }
+
+    fn refuses_name(&mut self, dir: Ino, name: &Name, recalls: &Recalls) -> bool {
+        self.names.get(&(dir, name.clone())).copied().is_some_and(|root| self.holds(root, false, recalls))
+    }
+
+    fn holds(&mut self, root: Ino, changes: bool, recalls: &Recalls) -> bool {
+        let Some(known) = self.roots.get(&root) else { return false };
+        if recalls.recalled_since(known.mark, root) {
+            self.roots.remove(&root);
+            return false;
+        }
+        changes || !known.only_writes
+    }
+}
+
+impl Service for Refusing {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.ask(call, |call| self.inner().call(cred, call))
+    }
+
+    fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.ask(call, |call| self.inner().call_in(session, cred, call))
+    }
+
+    fn call_cancellable(
+        &self,
+        cred: &Cred,
+        call: Call,
+        token: &crate::CancelToken,
+    ) -> Result<Answer, CallError> {
+        self.inner().call_cancellable(cred, call, token)
+    }
+
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        let touched = Touched::of(&call);
+        if self.0.refuses(&touched) {
+            return Box::new(Ready(Some(Err(Refusal::Busy.into()))));
+        }
+        let underway = self.inner().start(cred, call);
+        Box::new(Learning { underway, touched, knowing: self.0.clone() })
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
+        self.inner().make_room()
+    }
+
+    fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        self.inner().create_ahead(cred, parent, names, mode)
+    }
+
+    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.inner().promise(cred, op, told, dir)
+    }
+
+    fn write_ahead(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
+        self.inner().write_ahead(cred, op, known)
+    }
+
+    fn keep_promises(&self, dir: Option<Ino>) {
+        self.inner().keep_promises(dir);
+    }
+
+    fn session(&self) -> SessionId {
+        self.inner().session()
+    }
+
+    fn durable(&self) -> Position {
+        self.inner().durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        self.inner().commit(upto)
+    }
+
+    fn closed(&self, ino: Ino) {
+        self.inner().closed(ino);
+    }
+
+    fn valid_until(&self) -> Duration {
+        self.inner().valid_until()
+    }
+
+    fn recalls(&self) -> &Recalls {
+        self.inner().recalls()
+    }
+
+    fn leave(&self, limit: Duration) {
+        self.inner().leave(limit);
+    }
+
+    fn set_interrupted(&self, interrupted: Interrupted) {
+        self.inner().set_interrupted(interrupted);
+    }
+
+    fn is_away(&self) -> bool {
+        self.inner().is_away()
+    }
+
+    fn knock(&self) -> Result<(), String> {
+        self.inner().knock()
+    }
+
+    fn unsettled(&self) -> usize {
+        self.inner().unsettled()
+    }
+
+    fn is_embedded(&self) -> bool {
+        self.inner().is_embedded()
+    }
+
+    fn abandon(&self) {
+        self.inner().abandon();
+    }
+}
+
+/// A call under way, from whose refusal something is learned by who waits for it. (Who polls must not be held up.)
+struct Learning {
+    underway: Box<dyn Underway>,
+    touched: Touched,
+    knowing: Arc<Knowing>,
+}
+
+impl Future for Learning {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut *self.underway).poll(cx)
+    }
+}
+
+impl Underway for Learning {
+    fn wait(self: Box<Self>) -> Result<Answer, CallError> {
+        let answer = self.underway.wait();
+        self.knowing.learn(&self.touched, &answer);
+        answer
+    }
+}

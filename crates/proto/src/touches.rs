@@ -1,0 +1,90 @@
+//! Which inodes a call looks at or changes: what a decoupling that keeps others out refuses, wherever that is decided.
+//!
+//! Invariants:
+//! - What ends or declares something (closes, unlocks, reopens, commits, blocks) touches nothing: it is never refused.
+//! - Operations of a batch, and those that were answered ahead, are looked at one by one, by who carries them out.
+
+use chiton_namespace::Op;
+use chiton_types::{Ino, access};
+
+use crate::message::{Call, LeaseMode, LockKind, Query};
+
+/// True for attributes that tell of policies, which can be asked for everywhere: a client must find out where it is.
+pub fn is_policy_attribute(name: &[u8]) -> bool {
+    name.starts_with(b"chiton.")
+}
+
+impl Call {
+    /// Visits each inode that the call itself touches, and whether it changes something there, until `visit` refuses.
+    ///
+    /// # Errors
+    /// What `visit` said.
+    pub fn touches<E>(&self, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
+        match self {
+            Call::Query(query) => match query {
+                Query::Open { ino, want } => visit(*ino, want & access::WRITE != 0),
+                Query::GetXattr { name, .. } if is_policy_attribute(name) => Ok(()),
+                Query::Lookup { parent: ino, .. }
+                | Query::GetAttr { ino }
+                | Query::Access { ino, .. }
+                | Query::ReadDir { dir: ino, .. }
+                | Query::ReadLink { ino }
+                | Query::GetXattr { ino, .. }
+                | Query::ListXattr { ino }
+                | Query::Map { ino, .. }
+                | Query::Resolve { from: ino, .. } => visit(*ino, false),
+                Query::StatFs => Ok(()),
+            },
+            Call::Lease { ino, mode } => visit(*ino, *mode == LeaseMode::Exclusive),
+            Call::SetLock { lock, .. } if lock.kind != LockKind::Unlock => {
+                visit(lock.ino, lock.kind == LockKind::Write)
+            }
+            Call::GetLock { lock } => visit(lock.ino, false),
+            Call::SetLock { .. }
+            | Call::Op { .. }
+            | Call::Batch { .. }
+            | Call::Ahead { .. }
+            | Call::LeaseNames { .. }
+            | Call::Commit { .. }
+            | Call::Closed { .. }
+            | Call::Reopen { .. }
+            | Call::CancelLock { .. }
+            | Call::PutBlock { .. }
+            | Call::GetBlock { .. }
+            | Call::Admin { .. }
+            | Call::Realm(_)
+            | Call::Ping
+            | Call::Bye => Ok(()),
+        }
+    }
+}
+
+/// Visits each inode that an operation touches, as [`Call::touches`] does.
+///
+/// # Errors
+/// What `visit` said.
+pub fn operation_touches<E>(op: &Op, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
+    match op {
+        Op::Make { parent: ino, .. }
+        | Op::Unlink { parent: ino, .. }
+        | Op::Rmdir { parent: ino, .. }
+        | Op::SetAttr { ino, .. }
+        | Op::SetXattr { ino, .. }
+        | Op::RemoveXattr { ino, .. }
+        | Op::Write { ino, .. }
+        | Op::Remap { ino, .. }
+        | Op::Reclaim { ino } => visit(*ino, true),
+        Op::Link { ino, parent: other, .. } => {
+            visit(*other, true)?;
+            visit(*ino, true)
+        }
+        Op::Rename { from, to, .. } => {
+            visit(*from, true)?;
+            visit(*to, true)
+        }
+        Op::Clone { from, to, .. } => {
+            visit(*from, false)?;
+            visit(*to, true)
+        }
+    }
+}
