@@ -190,6 +190,10 @@ pub(crate) struct Mount {
     /// chiton decouple is refused.
     #[arg(long)]
     pub(crate) no_decouple: bool,
+    /// What is mounted inside this mount (bind mounts, volumes of containers) stays there whatever others change: names are asked
+    /// for anew each time. Slower. (Branches that are mounted inside ask for it by themselves.)
+    #[arg(long)]
+    pub(crate) keep_mounts: bool,
     /// Ask the server for each change: a mount that dies then loses none that was answered. Slower.
     #[arg(long)]
     pub(crate) no_ahead: bool,

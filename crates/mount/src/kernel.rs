@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use chiton_types::Ino;
 use fuser::{INodeNo, Notifier};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
 /// `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16), which fuser does not know: every name is looked up anew before it is
 /// believed again.
@@ -40,8 +40,19 @@ pub(crate) struct Kernel {
     root: Ino,
     lines: OnceLock<Lines>,
     has_epochs: AtomicBool,
+    /// The kernel holds no names.
+    holds_none: AtomicBool,
+    /// Held by who tells a name.
+    telling: RwLock<()>,
     queue: Mutex<Queue>,
     wake: Condvar,
+}
+
+/// A name is being told.
+pub(crate) struct Telling<'a> {
+    /// How long it may be kept.
+    pub(crate) ttl: Duration,
+    _telling: RwLockReadGuard<'a, ()>,
 }
 
 #[derive(Debug)]
@@ -63,6 +74,8 @@ impl Kernel {
             root,
             lines: OnceLock::new(),
             has_epochs: AtomicBool::new(false),
+            holds_none: AtomicBool::new(false),
+            telling: RwLock::new(()),
             queue: Mutex::default(),
             wake: Condvar::new(),
         }
@@ -77,13 +90,12 @@ impl Kernel {
         if ino == self.root { INodeNo::ROOT } else { INodeNo(ino.0) }
     }
 
-    /// From now on the kernel can be told. Before, it holds nothing.
+    /// From now on the kernel can be told. Before, it holds nothing. (The first words find out whether it has epochs.)
     pub(crate) fn connect(&self, notifier: Notifier, device: OwnedFd) {
         let first = self.lines.set(Lines { notifier, device }).is_ok();
         assert!(first, "a mount has one connection to the kernel");
         self.has_epochs.store(true, Ordering::Relaxed);
-        // Says whether this kernel can do it.
-        self.forget_all_names();
+        self.new_epoch();
     }
 
     /// Nothing that the kernel knows about `name` in `parent` holds any more: it is looked up anew. What is mounted there, or
@@ -117,10 +129,32 @@ impl Kernel {
         self.has_epochs.load(Ordering::Relaxed)
     }
 
+    /// From now on what somebody mounts inside this mount stays there: the kernel is told no more names, and asks for each anew.
+    /// (A kernel that is told to forget all names takes away what is mounted on them when they are looked at next.)
+    pub(crate) fn keep_mounts(&self) {
+        {
+            let _nobody_tells = self.telling.write();
+            if self.holds_none.load(Ordering::Relaxed) {
+                return;
+            }
+            self.holds_none.store(true, Ordering::Relaxed);
+        }
+        self.new_epoch();
+    }
+
+    /// How long the kernel may keep a name that could be kept for so long; to be held until it is told.
+    pub(crate) fn tell_name(&self, ttl: Duration, is_shared: bool) -> Telling<'_> {
+        let telling = self.telling.read();
+        Telling { ttl: ttl.min(self.name_ttl_max(is_shared)), _telling: telling }
+    }
+
     /// How long the kernel may be told to keep a name. Where names cannot be taken back all at once: not long, and in
     /// a file system that is shared not at all. (Taking back one name waits for the directory's lock, which a request
     /// may hold that waits for another client, which may wait for us to take back that name.)
-    pub(crate) fn name_ttl_max(&self, is_shared: bool) -> Duration {
+    fn name_ttl_max(&self, is_shared: bool) -> Duration {
+        if self.holds_none.load(Ordering::Relaxed) {
+            return Duration::ZERO;
+        }
         match (self.has_epochs(), is_shared) {
             (true, _) => Duration::MAX,
             (false, false) => NAME_TTL_WITHOUT_EPOCHS,
@@ -131,6 +165,10 @@ impl Kernel {
     /// No name that the kernel knows is believed any more before it is looked up again. Takes no lock. `false`: this
     /// kernel cannot do that.
     pub(crate) fn forget_all_names(&self) -> bool {
+        self.holds_none.load(Ordering::Relaxed) || self.new_epoch()
+    }
+
+    fn new_epoch(&self) -> bool {
         let Some(lines) = self.lines.get() else { return true };
         if !self.has_epochs() {
             return false;

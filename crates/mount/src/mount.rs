@@ -285,6 +285,9 @@ fn serve(
     let shell = Shell::new(router, kernel.clone(), control, options);
     let session = Session::from_fd(shell, device, acl, config)?;
     kernel.connect(session.notifier(), own_line);
+    if options.keep_mounts {
+        kernel.keep_mounts();
+    }
     let invalidating =
         std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || kernel.run())?;
     let dispatch = std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || {

@@ -22,6 +22,9 @@ pub struct MountOptions {
     /// Others than this mount use the same server at the same time. `None`: if the server is not in this process.
     /// Files that are open for writing then bypass the kernel's page cache (see `docs/semantics.md`).
     pub shared: Option<bool>,
+    /// What is mounted inside stays there, whatever others change: the kernel keeps no names and asks for each anew, which
+    /// is slower. Also asked for while it is mounted ([`crate::ControlRequest::KeepMounts`]).
+    pub keep_mounts: bool,
     /// When the mount ends: a server that says nothing for so long is given up, and with it what it has not got.
     pub unmount_timeout: Duration,
     /// A Unix socket to make, in a directory that only this user may change: there the mount is asked about decoupled
@@ -41,6 +44,7 @@ impl Default for MountOptions {
             suid: false,
             devices: false,
             shared: None,
+            keep_mounts: false,
             unmount_timeout: Duration::from_secs(30),
             control: None,
             fs_name: "chiton".to_owned(),

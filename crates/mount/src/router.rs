@@ -427,6 +427,11 @@ impl Router {
         forget(&self.kernel, slot);
     }
 
+    /// What is mounted inside stays there.
+    pub(crate) fn keep_mounts(&self) {
+        self.kernel.keep_mounts();
+    }
+
     fn forget_later(&self, slot: &Arc<Slot>) {
         if slot.begin_forgetting() {
             let (kernel, slot) = (self.kernel.clone(), slot.clone());

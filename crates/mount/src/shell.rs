@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 
 use crate::attr::{GENERATION, errno, file_attr, mode, set_time};
 use crate::guard::{IMPATIENT, NOBODY, guarded};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Telling};
 use crate::lock_waits::LockWaits;
 use crate::range_lock;
 use crate::reply;
@@ -70,15 +70,15 @@ impl Shell {
     }
 
     /// Names may be kept only as long as they can be taken back at once.
-    fn bounded(&self, ttl: Duration) -> Duration {
-        ttl.min(self.kernel.name_ttl_max(self.is_shared))
+    fn bounded(&self, ttl: Duration) -> Telling<'_> {
+        self.kernel.tell_name(ttl, self.is_shared)
     }
 
     fn reply_entry(&self, reply: ReplyEntry, result: Result<Entry, Refusal>) {
         match result {
             Ok(entry) => {
-                let ttl = self.bounded(entry.ttl);
-                reply.entry_with_ttls(&entry.attr_ttl, &ttl, &file_attr(&entry.attr), GENERATION);
+                let name = self.bounded(entry.ttl);
+                reply.entry_with_ttls(&entry.attr_ttl, &name.ttl, &file_attr(&entry.attr), GENERATION);
             }
             Err(refusal) => reply.error(errno(refusal)),
         }
@@ -98,9 +98,13 @@ impl Filesystem for Shell {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         guarded("lookup", req.pid(), || match self.look_up(req, self.ino(parent), name.as_bytes()) {
             Ok(Lookup::Found { attr, ttl, attr_ttl }) => {
-                reply.entry_with_ttls(&attr_ttl, &self.bounded(ttl), &file_attr(&attr), GENERATION);
+                let name = self.bounded(ttl);
+                reply.entry_with_ttls(&attr_ttl, &name.ttl, &file_attr(&attr), GENERATION);
             }
-            Ok(Lookup::Absent { ttl }) => reply::absent(reply, self.bounded(ttl)),
+            Ok(Lookup::Absent { ttl }) => {
+                let name = self.bounded(ttl);
+                reply::absent(reply, name.ttl);
+            }
             Err(refusal) => reply.error(errno(refusal)),
         });
     }
@@ -259,8 +263,8 @@ impl Filesystem for Shell {
             match self.make_file(req, self.ino(parent), name.as_bytes(), mode(new_mode), flags) {
                 Ok((entry, fh, how)) => {
                     // fuser has one time-out for both here.
-                    let ttl = self.bounded(entry.ttl.min(entry.attr_ttl));
-                    reply.created(&ttl, &file_attr(&entry.attr), GENERATION, fh, how);
+                    let name = self.bounded(entry.ttl.min(entry.attr_ttl));
+                    reply.created(&name.ttl, &file_attr(&entry.attr), GENERATION, fh, how);
                 }
                 Err(refusal) => reply.error(errno(refusal)),
             }

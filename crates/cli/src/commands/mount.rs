@@ -15,6 +15,7 @@ use chiton_world::{RealWorld, SharedWorld};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::realm::Place;
 use super::{format, realm, serve};
 use crate::args::{Data, Mount};
 use crate::background;
@@ -26,6 +27,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
+    Place::keep_mounts(&mountpoint)?;
     let end = Arc::new(TakenOver::default());
     let teller = end.clone();
     let told: serve::Fenced = Arc::new(move |why| teller.tell(why));
@@ -49,6 +51,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         fs_name: source.replace(',', "_"),
         unmount_timeout: Duration::from_secs(args.unmount_timeout),
         control: realms.is_some().then(|| target::control_socket(is_for_others)).transpose()?,
+        keep_mounts: args.keep_mounts,
         ..MountOptions::default()
     };
     let mount = match realms {

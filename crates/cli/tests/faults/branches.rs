@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::rig::{Mounted, Scratch, is_root, until};
 use crate::seen::{assert_same, look, plant};
-use crate::two::{Two, done, mount_branch, refused, text};
+use crate::two::{Two, done, mount_branch, mount_branch_at, refused, text};
 
 struct Branched {
     two: Two,
@@ -61,6 +61,36 @@ fn work(at: &Path, who: &str) {
     fs::hard_link(at.join("dir/file3"), at.join(who).join("another name")).expect("a link");
     let file = fs::File::options().append(true).open(at.join("dir/deep/small9")).expect("an open");
     std::io::Write::write_all(&mut &file, who.as_bytes()).expect("a write");
+}
+
+/// S69: "… also in a directory of the file system itself, whatever others change."
+#[test]
+fn a_branch_stays_where_it_is_mounted_inside_the_file_system_itself() {
+    let Some(b) = Branched::new() else { return };
+    b.create("inside");
+    let at = b.tree.join("dir/mounted here");
+    fs::create_dir(&at).expect("a directory");
+    let branch = mount_branch_at(&b.two.scratch, &b.tree, "inside", &at);
+    let dev = |path: &Path| fs::metadata(path).expect("there").dev();
+    assert_ne!(dev(&at), dev(&b.tree));
+    for n in 0..20 {
+        // Others change every directory above it, so that leases on them are recalled.
+        for dir in ["", "tree", "tree/dir"] {
+            fs::write(b.two.far.path(dir).join(format!("theirs {n}")), "x").expect("a write");
+            fs::read_dir(b.two.near.path(dir)).expect("a listing").for_each(drop);
+        }
+        // A decoupled subtree that begins and ends beside it, too.
+        let job = b.two.near.path(&format!("job{n}"));
+        fs::create_dir(&job).expect("a directory");
+        done(&["decouple", text(&job), "--policy", "batchfs"]);
+        done(&["merge", text(&job)]);
+        fs::write(at.join(format!("mine {n}")), "x").expect("a write");
+        assert_ne!(dev(&at), dev(&b.tree), "it was taken away");
+    }
+    assert!(!b.two.far.path("tree/dir/mounted here/mine 0").exists());
+    done(&["umount", text(&at)]);
+    drop(branch);
+    assert_eq!(fs::read_dir(&at).expect("a listing").count(), 0);
 }
 
 /// S69, S70, S71.

@@ -84,12 +84,18 @@ pub(crate) fn libc_busy() -> i32 {
 
 /// A branch's mount in the foreground.
 pub(crate) fn mount_branch(scratch: &Scratch, tree: &Path, name: &str) -> Mounted {
-    let (dir, log) = (scratch.path(&format!("at-{name}")), scratch.path(&format!("{name}.log")));
+    let dir = scratch.path(&format!("at-{name}"));
     fs::create_dir_all(&dir).expect("a mount point");
+    mount_branch_at(scratch, tree, name, &dir)
+}
+
+/// A branch, mounted on this directory.
+pub(crate) fn mount_branch_at(scratch: &Scratch, tree: &Path, name: &str, dir: &Path) -> Mounted {
+    let log = scratch.path(&format!("{name}.log"));
     let before = fs::read_to_string(&log).unwrap_or_default().matches("mounted on").count();
     let mut command = chiton();
-    command.args(["branch", "mount", "--foreground"]).arg(tree).arg(name).arg(&dir);
+    command.args(["branch", "mount", "--foreground"]).arg(tree).arg(name).arg(dir);
     let mut process = Process::start(command, log);
     process.says("mounted on", before + 1);
-    Mounted { process, dir }
+    Mounted { process, dir: dir.to_owned() }
 }

@@ -76,6 +76,10 @@ pub(super) fn carry_out(
                 give_back(router, &slot, &end, tell)
             })
         }
+        ControlRequest::KeepMounts => {
+            router.keep_mounts();
+            Ok((Value::Null, String::new(), 0))
+        }
         ControlRequest::List => list(router),
         ControlRequest::Knock => match router.global().knock() {
             Ok(()) => Ok((Value::Null, String::new(), 0)),

@@ -39,6 +39,8 @@ pub enum ControlRequest {
         #[serde(default)]
         on_conflict: Option<String>,
     },
+    /// Something is about to be mounted inside this mount: it is to stay there.
+    KeepMounts,
     /// What is decoupled here.
     List,
     /// Whether the server answers, for who cannot ask it.

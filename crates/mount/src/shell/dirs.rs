@@ -65,7 +65,7 @@ impl Shell {
                     // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a
                     // name that was taken back in between would be believed.
                     let is_shared = self.is_shared && !route.is_realm();
-                    let ttl = if is_shared { Duration::ZERO } else { self.bounded(ttl) };
+                    let ttl = if is_shared { Duration::ZERO } else { self.bounded(ttl).ttl };
                     let name = OsStr::from_bytes(row.name);
                     reply.add(attr.ino, row.offset, name, &ttl, &attr, GENERATION)
                 })

@@ -9,6 +9,7 @@ use chiton_realm::User;
 use super::Mount;
 use super::tree::{Tree, failure, name};
 use crate::commands::mount;
+use crate::commands::realm::Place;
 use crate::failure::{Failure, Outcome};
 use crate::target;
 
@@ -17,6 +18,7 @@ pub(super) fn mount(args: &Mount) -> Outcome {
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
+    Place::keep_mounts(&mountpoint)?;
     let name = name(&args.name)?;
     let who = format!("branch {} of {}, mount {}", args.name, args.at.path.display(), mountpoint.display());
     let mut tree = Tree::find(&args.at, &who, args.timeout)?;

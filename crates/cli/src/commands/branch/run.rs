@@ -35,6 +35,9 @@ pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
     let tree = Tree::find(&at, &who, None)?;
     let dir = std::fs::canonicalize(&args.path)
         .map_err(|e| Failure::failed(format!("{}: {e}", args.path.display())))?;
+    if may_show() {
+        Place::keep_mounts(&dir)?;
+    }
     let signals = heeded()?;
     let policy = policy.as_deref().map(str::as_bytes);
     let made = tree.realms.create_branch(&tree.client.caller(), tree.root, &name, policy);

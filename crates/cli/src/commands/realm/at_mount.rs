@@ -61,6 +61,15 @@ impl Place {
         Ok(Place { ino, socket })
     }
 
+    /// If a directory is in a mount of Chiton: what is mounted there from now on stays.
+    pub(crate) fn keep_mounts(dir: &Path) -> Outcome {
+        match Place::find(dir) {
+            Ok(place) => place.ask(&ControlRequest::KeepMounts).map(drop),
+            Err(failure) if failure.class == Class::Absent => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Whether its mount has a decoupling.
     pub(super) fn has(&self, realm: u32) -> bool {
         let all = self.ask(&ControlRequest::List).map(|done| done.report);

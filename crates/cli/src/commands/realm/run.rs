@@ -19,7 +19,7 @@ use std::time::Duration;
 use chiton_mount::{ControlRequest, GiveBack};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Pid, Signal, chdir, kill_process};
-use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -159,7 +159,8 @@ fn show(command: &mut Command, mounted: &Path, at: &Path, dir: &Path) -> Outcome
     };
     let (mounted, at, dir) = (c_path(mounted)?, c_path(at)?, c_path(dir)?);
     let enter = move || {
-        unshare(UnshareFlags::NEWNS)?;
+        // SAFETY: mounts alone are parted; nothing of this process is looked up by where it is mounted.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
         mount_bind(mounted.as_c_str(), at.as_c_str())?;
         // Where it was told to begin before is under what is shown now.
