@@ -175,6 +175,11 @@ impl Router {
         self.slot_where(|slot| slot.is_named(parent, name))
     }
 
+    /// Whether a subtree that is decoupled here ends at this directory.
+    pub(crate) fn is_border(&self, ino: Ino) -> bool {
+        self.slot_where(|slot| slot.realm().is_border(ino)).is_some()
+    }
+
     /// The slot of a realm; it gets one when it is met for the first time.
     pub(crate) fn slot(&self, realm: &Arc<Realm>) -> Arc<Slot> {
         let is_its = |slot: &&Arc<Slot>| Arc::ptr_eq(slot.realm(), realm);

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Two decouplings are disjoint, or of the same root; then at most one of them is no branch.
+//! - Two decouplings are disjoint, or of the same root; then at most one of them is no branch. Each ends at the next policy
+//!   below it (a branch has none below it).
 //! - A decoupled root is a border like that of a policy: a name never crosses it, nor is it moved or removed. So what is
 //!   below it changes only when a decoupling begins or ends.
 //! - All decouplings are always in memory whole. Where there is none, nothing is looked up.
@@ -291,7 +292,8 @@ impl Namespace {
         RealmId(self.decoupling_last)
     }
 
-    /// The decoupled root at or above an inode. What has no name any more counts as where it was.
+    /// The decoupled root at or above an inode, down to the next policy: what has one of its own is not in the subtree. What has no
+    /// name any more counts as where it was.
     #[inline]
     pub fn decoupled_root(&self, ino: Ino) -> Result<Option<Ino>, Fault> {
         if self.decoupling_count == 0 { Ok(None) } else { self.find_decoupled_root(ino) }
@@ -313,6 +315,9 @@ impl Namespace {
                 dirs.push(at);
                 if is_root(at) {
                     break Some(at);
+                }
+                if self.policy_count > 0 && self.policy(at).is_some() {
+                    break None;
                 }
             }
             if at == Ino::ROOT {
@@ -337,6 +342,40 @@ impl Namespace {
         }
     }
 
+    /// Whether an inode is a decoupled root or below one, also below a policy there.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`], or it does not exist.
+    pub fn is_below_decoupled(&self, ino: Ino) -> Result<bool, Fault> {
+        for decoupling in self.decouplings() {
+            if self.is_above(decoupling.root(), ino)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a directory is an inode, or above it.
+    ///
+    /// # Errors
+    /// As [`Namespace::is_below_decoupled`].
+    pub fn is_above(&self, dir: Ino, ino: Ino) -> Result<bool, Fault> {
+        self.is_at_or_above(dir, self.inode(ino)?)
+    }
+
+    /// Whether a subtree that begins at `root` reaches down to `dir`, with no policy in between.
+    fn reaches(&self, root: Ino, dir: Ino) -> Result<bool, Fault> {
+        let mut at = dir;
+        while at != root {
+            let inode = self.inode(at)?;
+            if at == Ino::ROOT || inode.nlink == 0 || self.policy(at).is_some() {
+                return Ok(false);
+            }
+            at = inode.parent;
+        }
+        Ok(true)
+    }
+
     /// Whether a directory is a decoupled root or above one.
     pub fn is_above_decoupled(&self, dir: Ino) -> Result<bool, Fault> {
         for decoupling in self.decouplings() {
@@ -350,7 +389,7 @@ impl Namespace {
     /// Refuses unless a directory can be decoupled.
     ///
     /// # Errors
-    /// `Busy` if it overlaps another decoupling or a policy begins below it, `CrossRealm` if files bear names on both
+    /// `Busy` if it overlaps another decoupling, or is to be branched and a policy begins below it; `CrossRealm` if files bear names on both
     /// sides of the border.
     pub fn plan_decouple(&self, root: Ino, branch: Option<&Name>) -> Result<(), Fault> {
         let dir = self.dir_inode(root)?;
@@ -364,13 +403,12 @@ impl Namespace {
                 }
                 continue;
             }
-            let overlaps = self.is_at_or_above(root, self.inode(other.root())?)?
-                || self.is_at_or_above(other.root(), dir)?;
-            if overlaps {
+            if self.reaches(root, other.root())? || self.reaches(other.root(), root)? {
                 return Err(Refusal::Busy.into());
             }
         }
-        for policy in self.policies().filter(|policy| policy.ino != root) {
+        // The mount of a branch sees nothing but the branch.
+        for policy in self.policies().filter(|policy| branch.is_some() && policy.ino != root) {
             if self.is_at_or_above(root, self.inode(policy.ino)?)? {
                 return Err(Refusal::Busy.into());
             }

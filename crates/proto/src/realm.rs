@@ -259,6 +259,8 @@ pub struct Granted {
     pub writer: u64,
     /// Numbers for new inodes, reserved durably.
     pub ranges: Vec<(Ino, Ino)>,
+    /// Directories below the root that have a policy of their own: neither they nor what is below them is the client's.
+    pub borders: Vec<Ino>,
     /// Number of shards of the file system.
     pub shards: u16,
     /// The policy that holds, as YAML, complete.

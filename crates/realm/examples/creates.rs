@@ -73,6 +73,7 @@ fn decoupled(place: Arc<dyn Place>, count: usize) -> (Arc<Server>, Client) {
         inode_count: 1,
         writer: SessionId(9),
         ranges,
+        borders: Vec::new(),
         used: Vec::new(),
         merged: Position(0),
         base: Arc::new(base),

@@ -143,6 +143,7 @@ impl Realm {
                 inode_count,
                 writer: SessionId(granted.writer),
                 ranges: granted.ranges.clone(),
+                borders: granted.borders.clone(),
                 used: used.to_vec(),
                 merged,
                 base: base.clone(),
@@ -259,7 +260,13 @@ impl Realm {
 
     /// Whether an inode is known to belong to it, as far as can be told without asking the server.
     pub fn holds(&self, ino: Ino) -> bool {
-        self.holds_number(ino) || self.server.knows(ino)
+        self.holds_number(ino) || (!self.is_border(ino) && self.server.knows(ino))
+    }
+
+    /// Whether the subtree ends at this directory, which has a policy of its own: its name is the realm's, what it stands for
+    /// is not.
+    pub fn is_border(&self, ino: Ino) -> bool {
+        self.granted.borders.contains(&ino)
     }
 
     /// Whether an inode is its root or was made in it, which its number tells without a look at anything else. (Those that

@@ -208,6 +208,8 @@ pub struct Engine {
     inodes: Inodes,
     /// Of a decoupled client: then no number comes from `inodes`.
     granted: Option<Granted>,
+    /// Of a decoupled client: where its subtree ends.
+    borders: hashbrown::HashSet<Ino>,
     deferred: Deferred,
     /// Changes wait.
     frozen: bool,

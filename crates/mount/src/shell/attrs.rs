@@ -31,7 +31,12 @@ impl Shell {
     }
 
     pub(super) fn attributes(&self, req: &Request, ino: Ino) -> Result<Entry, Refusal> {
-        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.getattr(ino, None)))
+        as_caller(req, |caller| self.attributes_of(caller, ino))
+    }
+
+    /// Of an inode, from whoever has it.
+    pub(super) fn attributes_of(&self, caller: &Caller<'_>, ino: Ino) -> Result<Entry, Refusal> {
+        self.router.on(caller, [ino], |route| route.getattr(ino, None))
     }
 
     /// What the root of a realm is within.
@@ -42,7 +47,7 @@ impl Shell {
         root: Ino,
     ) -> Result<Entry, Refusal> {
         debug_assert_eq!(slot.realm().root(), root, "only a root is seen from without");
-        self.router.on(caller, [root], |route| route.getattr(root, None))
+        self.attributes_of(caller, root)
     }
 
     pub(super) fn set_attributes(

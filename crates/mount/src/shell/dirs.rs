@@ -54,9 +54,11 @@ impl Shell {
             self.router.on(caller, [ino], |route| {
                 listing::read(route, caller, ino, offset, true, |row| {
                     let (mut attr, mut ttl) = row.plus();
-                    if let Some(slot) = self.router.slot_at(row.ino).filter(|_| !route.is_realm())
-                        && let Ok(here) = self.attributes_in(&slot, caller, row.ino)
-                    {
+                    let is_elsewhere = match route.is_realm() {
+                        true => self.router.is_border(row.ino),
+                        false => self.router.slot_at(row.ino).is_some(),
+                    };
+                    if is_elsewhere && let Ok(here) = self.attributes_of(caller, row.ino) {
                         (attr, ttl) = (file_attr(&here.attr), ttl.min(here.attr_ttl));
                     }
                     if let crate::router::Route::Realm(slot) = route {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_client::{Caller, Entry, Lookup, OpenFlags};
 use chiton_namespace::RenameHow;
-use chiton_types::{Ino, Mode, Refusal, access};
+use chiton_types::{Ino, Kind, Mode, Refusal, access};
 use fuser::{FileHandle, FopenFlags, Request};
 
 use super::Shell;
@@ -32,7 +32,15 @@ impl Shell {
             if let Some(slot) = self.router.slot_named(parent, name) {
                 return self.look_up_root(&slot, caller, parent);
             }
-            self.router.on(caller, [parent], |route| route.lookup(caller, parent, name))
+            match self.router.on(caller, [parent], |route| route.lookup(caller, parent, name))? {
+                Lookup::Found { attr, ttl, .. }
+                    if attr.kind == Kind::Dir && self.router.is_border(attr.ino) =>
+                {
+                    let Entry { attr, attr_ttl, .. } = self.attributes_of(caller, attr.ino)?;
+                    Ok(Lookup::Found { attr, ttl, attr_ttl })
+                }
+                found => Ok(found),
+            }
         })
     }
 

@@ -341,12 +341,15 @@ pub(super) fn put_realm_answer(out: &mut Vec<u8>, answer: &RealmAnswer) {
     match answer {
         RealmAnswer::Granted(granted) => {
             out.put_u8(0);
-            let Granted { claim, root, base, writer, ranges, shards, policy, state, filesystem } = &**granted;
+            let Granted { claim, root, base, writer, ranges, borders, shards, policy, state, filesystem } =
+                &**granted;
             put_claim(out, *claim);
             put_attr(out, root);
             out.put_u64(base.0);
             out.put_u64(*writer);
             put_ranges(out, ranges);
+            out.put_varint(borders.len() as u64);
+            borders.iter().for_each(|border| out.put_u64(border.0));
             out.put_u16(*shards);
             out.put_bytes(policy);
             put_state(out, state);
@@ -432,6 +435,7 @@ pub(super) fn take_realm_answer(from: &mut Take<'_>) -> Result<RealmAnswer, Malf
             base: Position(from.u64()?),
             writer: from.u64()?,
             ranges: take_ranges(from)?,
+            borders: (0..from.count(8)?).map(|_| Ok(Ino(from.u64()?))).collect::<Result<_, Malformed>>()?,
             shards: from.u16()?,
             policy: take_policy(from)?,
             state: take_state(from)?,

@@ -139,15 +139,18 @@ pub(crate) fn answer() -> impl Strategy<Value = RealmAnswer> {
     let foreign = || vec(select(&[Foreign::Same, Foreign::Changed, Foreign::Removed][..]), 0..9);
     let rows = (vec((bytes(), bytes()), 0..5), any::<bool>())
         .prop_map(|(rows, exhausted)| FoundRows { rows, exhausted });
-    let granted = (claim(), attr(), position(), any::<(u64, u16, u64)>(), ranges(), bytes(), state());
+    let ranges_and_borders = (ranges(), vec(ino(), 0..5));
+    let granted =
+        (claim(), attr(), position(), any::<(u64, u16, u64)>(), ranges_and_borders, bytes(), state());
     prop_oneof![
-        granted.prop_map(|(claim, root, base, (writer, shards, filesystem), ranges, policy, state)| {
+        granted.prop_map(|(claim, root, base, (writer, shards, filesystem), (ranges, borders), policy, state)| {
             RealmAnswer::Granted(Box::new(Granted {
                 claim,
                 root,
                 base,
                 writer,
                 ranges,
+                borders,
                 shards,
                 policy,
                 state,

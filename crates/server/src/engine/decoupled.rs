@@ -18,6 +18,7 @@ impl Engine {
         ns: Namespace,
         merged: Position,
         (ranges, used): (&[(Ino, Ino)], &[Ino]),
+        borders: &[Ino],
         policy: Policy,
         m: &Moment,
     ) -> Engine {
@@ -29,6 +30,7 @@ impl Engine {
             granted.used(*ino);
         }
         engine.granted = Some(granted);
+        engine.borders = borders.iter().copied().collect();
         engine.policies.set_default(Arc::new(policy));
         engine
     }

@@ -106,6 +106,7 @@ impl Engine {
             && !self.frozen
             && self.leases.is_alone(slot)
             && !self.ns.has_decouplings()
+            && !self.borders.contains(&creates.parent)
             && self.deferred.events.len() < DEFERRED_BYTES_MAX
             && self.ns.policy_version() == 0
             && matches!(self.answers_when_durable(creates.parent), Ok(false))

@@ -9,6 +9,7 @@
 //! - A claim is worth something only in the hands of the session that it was granted to, and only the latest.
 //! - When a decoupling begins, nobody holds a lease in it, and nothing in it is what only memory holds.
 
+mod borders;
 mod check;
 mod first;
 mod interference;
@@ -374,6 +375,7 @@ impl Engine {
             base: d.base(),
             writer: d.map.writer(),
             ranges: d.map.ranges().iter().map(|range| (range.first, range.end)).collect(),
+            borders: self.borders_below(d.root())?,
             shards: self.inodes.shard_count() as u16,
             policy: d.policy.clone(),
             state: d.state,

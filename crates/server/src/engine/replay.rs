@@ -58,6 +58,7 @@ impl Engine {
             locks: Locks::default(),
             inodes: Inodes::new(&[]),
             granted: None,
+            borders: hashbrown::HashSet::new(),
             deferred: Deferred::default(),
             frozen: false,
             marks_at_start: rows.marks,

@@ -74,6 +74,8 @@ pub struct RealmStart {
     pub writer: SessionId,
     /// Inode numbers that were granted.
     pub ranges: Vec<(Ino, Ino)>,
+    /// Directories below the root that are not the client's, nor what is below them.
+    pub borders: Vec<Ino>,
     /// Of each shard the last of them that is known to be used, beside what the journal says.
     pub used: Vec<Ino>,
     /// The rows hold all of the journal up to here.
@@ -129,7 +131,7 @@ pub(super) fn start(start: RealmStart) -> Result<Arc<Shared>, StartError> {
     };
     let ns = Namespace::of_subtree(root, start.inode_count);
     let numbers = (&start.ranges[..], &start.used[..]);
-    let mut engine = Engine::of_realm(settings, ns, start.merged, numbers, start.policy, &m);
+    let mut engine = Engine::of_realm(settings, ns, start.merged, numbers, &start.borders, start.policy, &m);
 
     let place = Arc::new(Severable::new(start.place));
     let identity = Identity { journal: start.journal, epoch: EPOCH, nonce: world.random() };
@@ -381,6 +383,7 @@ mod tests {
             inode_count: 1,
             writer: SessionId(7),
             ranges: Vec::new(),
+            borders: Vec::new(),
             used: Vec::new(),
             merged: Position(0),
             base: base.clone(),

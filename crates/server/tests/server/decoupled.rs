@@ -94,6 +94,7 @@ impl Taken {
             inode_count: 5,
             writer: SessionId(WRITER),
             ranges: vec![(Ino::new(SHARD, 1 << 30), Ino::new(SHARD, (1 << 30) + 100))],
+            borders: Vec::new(),
             used,
             merged,
             base: self.base.clone(),

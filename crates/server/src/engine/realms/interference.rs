@@ -25,7 +25,11 @@ impl Engine {
     /// Refuses a call that a decoupling forbids. Operations are looked at one by one: [`Engine::may_operate`].
     #[inline]
     pub(in crate::engine) fn may_call(&self, call: &Call) -> Result<(), Stop> {
-        if self.ns.has_decouplings() { self.check_call(call) } else { Ok(()) }
+        match self.ns.has_decouplings() {
+            true => self.check_call(call),
+            false if self.borders.is_empty() => Ok(()),
+            false => self.stays_within(call),
+        }
     }
 
     fn check_call(&self, call: &Call) -> Result<(), Stop> {
@@ -35,7 +39,11 @@ impl Engine {
     /// Refuses an operation that a decoupling forbids.
     #[inline]
     pub(in crate::engine) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
-        if self.ns.has_decouplings() { self.check_operation(op) } else { Ok(()) }
+        match self.ns.has_decouplings() {
+            true => self.check_operation(op),
+            false if self.borders.is_empty() => Ok(()),
+            false => self.keep_borders(op),
+        }
     }
 
     fn check_operation(&self, op: &Op) -> Result<(), Stop> {
@@ -52,7 +60,7 @@ impl Engine {
                 }
             }
             Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name }
-                if is_policy_attribute(name) && self.root_of(*ino)?.is_some() =>
+                if is_policy_attribute(name) && self.is_below_decoupled(*ino)? =>
             {
                 Err(Refusal::Busy.into())
             }
@@ -67,6 +75,14 @@ impl Engine {
             Some(Interference::Block) => Err(Refusal::Busy.into()),
             Some(Interference::BlockWrites) if changes => Err(Refusal::Busy.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether a policy there may have to do with a decoupling: borders stay where they are, too.
+    fn is_below_decoupled(&self, ino: Ino) -> Result<bool, Stop> {
+        match self.ns.is_below_decoupled(ino) {
+            Err(Fault::Refused(_)) => Ok(false),
+            found => Ok(found?),
         }
     }
 

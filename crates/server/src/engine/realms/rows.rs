@@ -44,8 +44,8 @@ impl Engine {
 
     fn serve_need(&self, id: RealmId, root: Ino, need: &Need) -> Result<FoundRows, Stop> {
         let is_in = match need {
-            Need::Inode(ino)
-            | Need::Entry(ino, _)
+            Need::Inode(ino) => self.is_in(root, *ino)? || self.is_border(root, *ino)?,
+            Need::Entry(ino, _)
             | Need::Dir(ino)
             | Need::Slice { dir: ino, .. }
             | Need::Content(ino)
@@ -69,6 +69,11 @@ impl Engine {
             Err(Fault::Refused(_)) => Ok(true),
             Err(fault) => Err(fault.into()),
         }
+    }
+
+    /// Whether the subtree ends at a directory in it: that there is one is told.
+    fn is_border(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
+        Ok(self.ns.policy(ino).is_some() && self.is_in(root, self.ns.attr(ino)?.parent)?)
     }
 
     fn is_above(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
