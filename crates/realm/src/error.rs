@@ -43,8 +43,8 @@ impl RealmError {
     pub(crate) fn refused(doing: &str, refusal: Refusal) -> RealmError {
         let (why, next) = match refusal {
             Refusal::Busy => (
-                "it, something above it or something below it is decoupled already, or a policy is set below it",
-                "`chiton status` lists who has what; merge or discard that first",
+                "it, something above it or something below it is decoupled already, or it is to be branched and a policy is set below it",
+                "`chiton decoupled` lists who has what, merge or discard that first; `chiton policy list` lists policies",
             ),
             Refusal::Stale => (
                 "another client has gone on with this decoupling, or it was ended by an administrator",

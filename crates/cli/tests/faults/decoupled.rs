@@ -73,6 +73,67 @@ fn a_tree_unpacked_in_a_batchfs_subtree_is_there_for_others_when_it_is_merged() 
     assert_eq!(fs::metadata(near.join("dir/file0")).expect_err("gone").kind(), ErrorKind::NotFound);
 }
 
+/// S58a: "A decoupled subtree ends at the next policy …"
+#[test]
+fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    let dir = near.join("a/shared");
+    fs::create_dir_all(&dir).expect("directories");
+    done(&["merge", text(&near)]);
+    done(&["policy", "set", text(&dir), "posix"]);
+    // A descriptor, since by its path others do not get there.
+    let theirs = File::open(far.join("a/shared")).expect("everybody's");
+    fs::write(near.join("a/mine"), "mine").expect("a write");
+    assert_eq!(two.decouplings()[0]["path"], "/job");
+    assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
+
+    // What is below the border is everybody's, at once, both ways.
+    fs::write(dir.join("here"), "here").expect("a write");
+    let open = |name: &str, flags| rustix::fs::openat(&theirs, name, flags, 0o644.into());
+    open("here", rustix::fs::OFlags::RDONLY).expect("seen at once");
+    drop(open("there", rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY).expect("made by others"));
+    assert!(dir.join("there").exists());
+    let names = |at: &Path| fs::read_dir(at).expect("a listing").count();
+    assert_eq!((names(&dir), names(&near.join("a"))), (2, 2));
+    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o711)).expect("chmod");
+    for _ in 0..2 {
+        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&dir).expect("there"));
+        assert_eq!(mode & 0o777, 0o711, "its attributes are those that it has now");
+    }
+
+    // A border is a border, and stays where it is.
+    let crossed = |result: std::io::Result<()>| {
+        assert_eq!(result.expect_err("a border").kind(), ErrorKind::CrossesDevices)
+    };
+    crossed(fs::rename(near.join("a/mine"), dir.join("mine")));
+    crossed(fs::rename(dir.join("here"), near.join("here")));
+    crossed(fs::hard_link(near.join("a/mine"), dir.join("mine")));
+    for moved in [fs::rename(&dir, near.join("b")), fs::rename(near.join("a"), near.join("b"))] {
+        assert_eq!(errno(moved), Some(libc_busy()));
+    }
+    assert_eq!(errno(fs::remove_dir(&dir)), Some(libc_busy()));
+    refused(&["policy", "rm", text(&dir)], 1, "decoupled");
+
+    // What was done above survives the mount and is merged; what is below was never part of it.
+    let report: Value = serde_json::from_str(&done(&["merge", "--json", text(&near)])).expect("JSON");
+    assert_eq!((&report["conflict_count"], &report["lost_count"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(fs::read(far.join("a/mine")).expect("merged"), b"mine");
+    assert_eq!(fs::read(far.join("a/shared/here")).expect("there"), b"here");
+    assert_same(&look(&near), &look(&far));
+
+    // Both may be decoupled, each by itself.
+    done(&["policy", "set", text(&dir), "batchfs"]);
+    fs::write(near.join("a/mine"), "again").expect("a write");
+    fs::write(dir.join("here"), "again").expect("a write");
+    assert_eq!(two.decouplings().len(), 2);
+    done(&["discard", text(&dir)]);
+    assert_eq!(fs::read(dir.join("here")).expect("as before"), b"here");
+    done(&["merge", text(&near)]);
+    assert_eq!(fs::read(far.join("a/mine")).expect("merged"), b"again");
+    assert!(two.decouplings().is_empty());
+}
+
 /// S62: "`chiton run` merges what a command did if it ends with 0, and else drops it."
 #[test]
 fn a_command_that_succeeds_is_merged_and_one_that_fails_leaves_nothing() {

@@ -64,7 +64,8 @@ impl Namespace {
                 Err(Fault::Refused(_)) => return Ok(false),
                 Err(fault) => return Err(fault),
             };
-            if self.policy(at).is_some() || inode.parent == at || (inode.nlink == 0 && !map.taken.has_any(at)) {
+            if self.policy(at).is_some() || inode.parent == at || (inode.nlink == 0 && !map.taken.has_any(at))
+            {
                 return Ok(false);
             }
             at = inode.parent;

@@ -1,13 +1,13 @@
 //! A journal that no client would write: the tree stays sound, and what is outside the subtree stays as it is.
 
 use chiton_namespace::merge::{MergeMap, OnConflict};
-use chiton_namespace::{Body, Event, Extent, Over};
+use chiton_namespace::{Body, Event, Extent, Make, Op, Over};
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, ShardId, Time};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::paths::SUB;
-use crate::peer::Peer;
+use crate::peer::{Node, Peer};
 use crate::random::{Actor, steps};
 
 /// Inodes inside, outside, made by the journal, and nowhere.
@@ -137,6 +137,30 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// A directory in the subtree that is not of it, since it has a policy of its own, with a file in it.
+const BORDER: Ino = Ino(8);
+
+fn border(server: &mut Peer) {
+    for (parent, name, ino, make) in [
+        (SUB, "border", BORDER, Make::Dir),
+        (BORDER, "file", Ino(9), Make::File { content: b"below".to_vec() }),
+    ] {
+        let name = Name::try_from(name).expect("a name");
+        let op = Op::Make { parent, name, make, mode: Mode(0o755) };
+        server.run(&op, ino, Time(1)).expect("a free name");
+    }
+    let policy = server.ask(|ns| ns.plan_policy(BORDER, Some(b"durability: none".to_vec()), 0, Time(1)));
+    server.apply(&policy.expect("a directory"));
+}
+
+/// What is in it, if the others have left it: with a directory its policy ends. (Its own name is the subtree's.)
+fn below_border(server: &mut Peer) -> Vec<(String, Node)> {
+    if server.ns.policy(BORDER).is_none() {
+        return Vec::new();
+    }
+    server.tree(BORDER).into_iter().skip(1).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, max_shrink_iters: 5_000, ..ProptestConfig::default() })]
 
@@ -148,6 +172,7 @@ proptest! {
         keep_both in any::<bool>(),
     ) {
         let mut server = Peer::new();
+        border(&mut server);
         let mut actor = Actor::new(10, 1);
         base.iter().for_each(|step| { actor.act(&mut server, step); });
         let on_conflict = if keep_both { OnConflict::KeepBoth } else { OnConflict::Overwrite };
@@ -163,6 +188,7 @@ proptest! {
         let mut map = server.noted_in.take().expect("given above");
         let mut witness = server.fork();
         let outside = server.tree(Ino(3));
+        let below = below_border(&mut server);
         let merged_from = server.journal.len();
         let (mut fresh, mut report) = (90_000, Vec::new());
         for event in &journal {
@@ -170,6 +196,7 @@ proptest! {
         }
         server.validate();
         prop_assert_eq!(server.tree(Ino(3)), outside, "what is outside changed");
+        prop_assert_eq!(below_border(&mut server), below, "what has a policy of its own changed");
         // Whoever replays the server's journal comes to the same state.
         let emitted = server.journal[merged_from..].to_vec();
         emitted.iter().for_each(|event| witness.apply(event));

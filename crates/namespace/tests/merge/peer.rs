@@ -172,7 +172,8 @@ impl Peer {
             _ => Vec::new(),
         };
         for (ino, dir, name, moves) in taken {
-            if !self.open.contains(&ino) {
+            // What is below another policy is not of the subtree.
+            if !self.open.contains(&ino) || self.ask(|ns| ns.realm(dir)) != Ok(Ino::ROOT) {
                 continue;
             }
             let attr = self.ask(|ns| ns.attr(ino)).expect("it is there");

@@ -143,20 +143,22 @@ pub(crate) fn answer() -> impl Strategy<Value = RealmAnswer> {
     let granted =
         (claim(), attr(), position(), any::<(u64, u16, u64)>(), ranges_and_borders, bytes(), state());
     prop_oneof![
-        granted.prop_map(|(claim, root, base, (writer, shards, filesystem), (ranges, borders), policy, state)| {
-            RealmAnswer::Granted(Box::new(Granted {
-                claim,
-                root,
-                base,
-                writer,
-                ranges,
-                borders,
-                shards,
-                policy,
-                state,
-                filesystem,
-            }))
-        }),
+        granted.prop_map(
+            |(claim, root, base, (writer, shards, filesystem), (ranges, borders), policy, state)| {
+                RealmAnswer::Granted(Box::new(Granted {
+                    claim,
+                    root,
+                    base,
+                    writer,
+                    ranges,
+                    borders,
+                    shards,
+                    policy,
+                    state,
+                    filesystem,
+                }))
+            }
+        ),
         ranges().prop_map(RealmAnswer::Ranges),
         vec(rows, 0..5).prop_map(RealmAnswer::Rows),
         (foreign(), foreign()).prop_map(|(inodes, names)| RealmAnswer::Foreign { inodes, names }),

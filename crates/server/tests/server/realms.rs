@@ -292,7 +292,14 @@ fn who_may_and_what_may_be_decoupled() {
     let policy =
         Op::SetXattr { ino: nested, name: b"chiton.policy".into(), value: vec![], how: XattrHow::Set };
     s.op(policy);
-    assert_eq!(s.try_decouple(theirs, 1, "").unwrap_err(), Failure::Refused(Refusal::Busy));
+    let branch = RealmCall::Decouple {
+        root: theirs,
+        branch: Some(name("try")),
+        nonce: 1,
+        journal_at: String::new(),
+        policy: b"durability: local".into(),
+    };
+    assert_eq!(s.try_realm(branch).unwrap_err(), Failure::Refused(Refusal::Busy), "a branch ends nowhere");
     s.op(Op::RemoveXattr { ino: nested, name: b"chiton.policy".into() });
     let granted = user(&s, 77).try_decouple(theirs, 1, "").expect("one's own, as it is");
     assert_eq!(user(&s, 78).end(granted.claim, true), Err(Failure::Refused(Refusal::NotPermitted)));
@@ -301,6 +308,58 @@ fn who_may_and_what_may_be_decoupled() {
     assert_eq!(user(&s, 77).end(granted.claim, true), Ok(RealmAnswer::Ended));
     let unknown = Claim { realm: RealmId(99), generation: 1 };
     assert_eq!(s.end(unknown, false), Err(Failure::Refused(Refusal::Invalid)));
+}
+
+/// S58a: what has a policy of its own is not in the subtree.
+#[test]
+fn a_subtree_ends_at_the_next_policy() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let (s, other) = (session(&server), session(&server));
+    let job = s.mkdir(Ino::ROOT, "job");
+    let (above, outside) = (s.mkdir(job, "above"), s.mkdir(Ino::ROOT, "outside"));
+    let border = s.mkdir(above, "border");
+    let (in_job, in_border) = (s.create(above, "f"), s.create(border, "f"));
+    let set = |ino, value: &str| {
+        op(Op::SetXattr { ino, name: b"chiton.policy".into(), value: value.into(), how: XattrHow::Set })
+    };
+    s.try_call(set(border, "consistency: weak\ndurability: local")).expect("set");
+    let granted = s.decouple(job, 1, "interfere_policy: block");
+    assert_eq!(granted.borders, [border]);
+    // The others are kept from what is above, and not from what is below.
+    busy(&other, op(file(above, "x")));
+    other.try_call(op(file(border, "x"))).expect("not in the subtree");
+    other.try_call(chmod(in_border)).expect("not in the subtree");
+    busy(&other, chmod(in_job));
+    let of = |ino| match s.try_realm(RealmCall::Of { ino }).expect("known") {
+        RealmAnswer::Of { root, decoupled } => (root, decoupled.map(|info| info.claim)),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((of(in_job), of(border)), ((Ino::ROOT, Some(granted.claim)), (border, None)));
+    // Borders stay borders.
+    for value in ["", "durability: none"] {
+        busy(&s, set(border, value));
+        busy(&s, set(above, value));
+    }
+    busy(&s, op(Op::RemoveXattr { ino: border, name: b"chiton.policy".into() }));
+    s.try_call(set(outside, "durability: none")).expect("elsewhere");
+    // The client is told that there is a border, and nothing of what is in it.
+    assert_eq!(s.rows(granted.claim, vec![Need::Inode(border)])[0].rows.len(), 1);
+    for need in [Need::Dir(border), Need::Entry(border, name("f")), Need::Inode(in_border)] {
+        let refused = s.try_realm(RealmCall::Rows { claim: granted.claim, needs: vec![need] });
+        assert_eq!(refused, Err(Failure::Refused(Refusal::CrossRealm)));
+    }
+    // It can be taken by itself meanwhile, also by others, and neither is in the other's way.
+    let theirs = other.decouple(border, 2, "interfere_policy: block");
+    assert!(theirs.borders.is_empty());
+    busy(&s, op(file(border, "y")));
+    assert_eq!(s.try_decouple(above, 3, "").unwrap_err(), Failure::Refused(Refusal::Busy));
+    s.end(granted.claim, false).expect("ends");
+    busy(&s, op(file(border, "y")));
+    s.try_call(op(file(above, "y"))).expect("everybody's again");
+    busy(&s, rename(job, "above", Ino::ROOT, "above"));
+    other.end(theirs.claim, false).expect("ends");
+    s.try_call(op(file(border, "y"))).expect("everybody's again");
 }
 
 #[test]
@@ -449,10 +508,9 @@ fn who_may_not_or_cannot_decouple_is_served_as_if_it_were_strong() {
     let undecoupled = || refused(decoupler.try_call(op(file(job, "x")))) == Refusal::Undecoupled;
     assert!(undecoupled());
     user(&decoupler, 77).create(job, "by one who may not take it");
-    decoupler.op(policy(nested, "durability: local"));
-    decoupler.create(job, "another policy begins below");
-    decoupler.op(Op::RemoveXattr { ino: nested, name: b"chiton.policy".into() });
-    assert!(undecoupled());
+    decoupler.op(policy(nested, "consistency: strong\ndurability: local"));
+    decoupler.create(nested, "another policy begins there");
+    assert!(undecoupled(), "the rest is to be decoupled all the same");
     let granted = decoupler.decouple(job, 1, "");
     let text = String::from_utf8(granted.policy.clone()).expect("text");
     assert!(text.contains("composition: append_client_journal + local_persist + volatile_apply"), "{text}");

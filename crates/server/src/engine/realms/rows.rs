@@ -3,7 +3,7 @@
 //! Invariants:
 //! - They are as they were at the base, with what the client itself merged since.
 //! - Nothing outside of the subtree is shown, but the inodes of the directories above its root, which walks
-//!   upwards pass.
+//!   upwards pass, and of those at which it ends, as they are now.
 
 use chiton_namespace::{Fault, Need};
 use chiton_proto::{Claim, FoundRows, NEEDS_MAX, RealmAnswer};
@@ -44,8 +44,8 @@ impl Engine {
 
     fn serve_need(&self, id: RealmId, root: Ino, need: &Need) -> Result<FoundRows, Stop> {
         let is_in = match need {
-            Need::Inode(ino) => self.is_in(root, *ino)? || self.is_border(root, *ino)?,
-            Need::Entry(ino, _)
+            Need::Inode(ino)
+            | Need::Entry(ino, _)
             | Need::Dir(ino)
             | Need::Slice { dir: ino, .. }
             | Need::Content(ino)
@@ -56,7 +56,9 @@ impl Engine {
         };
         let found = match need {
             _ if is_in => self.ns.serve_at_base(need, id)?,
-            Need::Inode(ino) if self.is_above(root, *ino)? => self.ns.serve(need)?,
+            Need::Inode(ino) if self.is_border(root, *ino)? || self.is_above(root, *ino)? => {
+                self.ns.serve(need)?
+            }
             _ => return Err(Refusal::CrossRealm.into()),
         };
         Ok(FoundRows { rows: found.rows, exhausted: found.exhausted })
