@@ -21,6 +21,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let wanted = parse(args)?;
     let clock = Stopwatch::start();
     let python = python()?;
+    if wanted.figures.is_empty() || wanted.figures.iter().any(|name| name == "updatedb") {
+        plocate();
+    }
     println!("figures: building (release)");
     let packages = ["--package", "chiton", "--package", "chiton-figures"];
     shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
@@ -78,6 +81,24 @@ fn python() -> Result<PathBuf> {
     captured(&mut pip)?;
     write(&complete, &needs)?;
     Ok(python)
+}
+
+/// What one figure needs. That one is left out where it cannot be installed.
+fn plocate() {
+    let version = Command::new("plocate").arg("--version").output();
+    if version.is_ok() {
+        return;
+    }
+    println!("figures: installing plocate");
+    let install = || -> Result<String> {
+        captured(Command::new("apt-get").args(["update", "-qq"]))?;
+        let mut apt = Command::new("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        captured(apt.args(["install", "-y", "-qq", "--no-install-recommends", "plocate"]))
+    };
+    if let Err(error) = install() {
+        println!("figures: without updatedb, which needs plocate: install it and run this again ({error})");
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -7,7 +7,7 @@ import sys
 import page
 import series
 
-FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "fig5", "fig6a", "fig6b", "fig6c", "coexist")
+FIGURES = ("fig2", "fig3a", "fig3b", "fig3c", "fig5", "fig6a", "fig6b", "fig6c", "fig8", "fig9", "fig13", "updatedb", "coexist")
 
 
 def main(out):

@@ -11,13 +11,15 @@ img {{ max-width: 100%; height: auto }}
 section {{ border-top: 1px solid #ccc; margin-top: 2.5rem }}
 dt {{ font-weight: 600 }} dd {{ margin: 0 0 .6rem 0 }}
 pre {{ background: #f5f5f5; padding: .7rem; overflow-x: auto; font-size: .85rem }}
+table {{ border-collapse: collapse; font-size: .92rem; margin: 1rem 0 }}
+th, td {{ text-align: left; padding: .15rem 1rem .15rem 0; border-bottom: 1px solid #ddd }}
 nav a {{ margin-right: 1rem }}
 small {{ color: #555 }}
 </style></head><body>
 <h1>The evaluation of Cudele, measured on this machine</h1>
 <p>Ours is solid, the paper's is dashed, hollow or hatched. Error bars are standard deviations of the runs. The paper
 (<i>Cudele: An API and Framework for Programmable Consistency and Durability in a Global Namespace</i>, IPDPS 2018) measured on 34 machines with Ceph;
-so ratios compare, absolute rates do not. A raw baseline stands beside every ratio.</p>
+its draft, from which figures 8, 9, 13 and updatedb are, with 9 object stores and 3 metadata servers. So ratios compare, absolute rates do not. A raw baseline stands beside every ratio.</p>
 <p><small>{setup}</small></p>
 <nav>{links}</nav>
 """
@@ -37,6 +39,12 @@ def under(policies):
     return "; ".join(f'{html.escape(what)}: <a href="policies/{name}.yml">{name}.yml</a>' for what, name in policies.items())
 
 
+def tabular(heads, rows):
+    """A table of texts."""
+    line = lambda cells, tag: "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<table>" + line(heads, "th") + "".join(line(row, "td") for row in rows) + "</table>"
+
+
 def section(out, name, module, ours, paper):
     sources = "; ".join(paper.sources()) or "the paper prints no numbers for this one"
     if getattr(module, "NEW", False):
@@ -46,6 +54,7 @@ def section(out, name, module, ours, paper):
         f"<p>{html.escape(module.SHOWS)}</p>",
         f'<p><a href="{name}.svg"><img src="{name}.svg" alt="{html.escape(module.TITLE)}"></a></p>',
         f"<p><b>What differs.</b> {html.escape(module.says(ours, paper))}</p>",
+        tabular(*module.table(ours, paper)) if hasattr(module, "table") else "",
         "<dl>",
         f"<dt>Measured under</dt><dd>{under(module.POLICIES)}</dd>",
         f"<dt>Raw baseline</dt><dd>{html.escape(module.baseline(ours, paper))}</dd>",

@@ -16,12 +16,18 @@ def rows(*values):
     return [dict(zip(("series", "x", "run", "value", "unit"), value)) for value in values]
 
 
+def draw_names():
+    """FIGURES of draw.py, which needs matplotlib."""
+    (names,) = [ast.literal_eval(node.value) for node in ast.parse((HERE / "draw.py").read_text()).body if isinstance(node, ast.Assign)]
+    return names
+
+
 class Policies(unittest.TestCase):
     """What each figure says that it was measured under."""
 
     def test_each_is_a_file_of_the_examples(self):
         files = {file.stem for file in POLICIES.glob("**/*.yml")} | {"sync-0s", "sync-1s"}
-        for figure in [*HERE.glob("fig*.py"), HERE / "coexist.py"]:
+        for figure in [HERE / f"{name}.py" for name in draw_names()]:
             body = ast.parse(figure.read_text()).body
             (said,) = [node.value for node in body if isinstance(node, ast.Assign) and node.targets[0].id == "POLICIES"]
             policies = eval(compile(ast.Expression(said), figure.name, "eval"), {})
@@ -35,6 +41,12 @@ class Policies(unittest.TestCase):
         )
         text = page.section(HERE, "fig0", module, series.Data([]), series.Paper([]))
         self.assertIn('rpcs: <a href="policies/posix.yml">posix.yml</a>; all &amp; more: ', text)
+
+    def test_ratios_that_a_text_names_stand_in_a_table(self):
+        self.assertEqual(
+            page.tabular(("what", "here"), [["a & b", "2 times"]]),
+            "<table><tr><th>what</th><th>here</th></tr><tr><td>a &amp; b</td><td>2 times</td></tr></table>",
+        )
 
 
 class Aggregates(unittest.TestCase):
@@ -62,6 +74,10 @@ class Aggregates(unittest.TestCase):
     def test_one_run_is_told_from_the_others(self):
         self.assertEqual(self.data.one_run("rpcs", 1), [(1, 200), (20, 500)])
 
+    def test_several_clients_of_a_run_count_each(self):
+        data = series.Data(rows(("none", "7", "0", "1", "s"), ("none", "7", "0", "2", "s"), ("none", "7", "1", "6", "s")))
+        self.assertEqual((data.point("none", 7).value, data.point("none", 7).runs, data.runs()), (3, 3, 2))
+
     def test_a_ratio_scales_the_deviation_too(self):
         one, twenty = self.data.over("rpcs", 150)
         self.assertEqual((one.value, one.unit), (1, "x"))
@@ -75,7 +91,7 @@ class Aggregates(unittest.TestCase):
 
 class Papers(unittest.TestCase):
     def test_every_point_has_a_source_and_a_number(self):
-        for figure in ("fig3a", "fig3b", "fig5", "fig6a", "fig6b", "fig6c"):
+        for figure in ("fig3a", "fig3b", "fig5", "fig6a", "fig6b", "fig6c", "fig13"):
             paper = series.paper(figure)
             self.assertTrue(paper.rows, figure)
             for row in paper.rows:

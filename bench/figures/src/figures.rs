@@ -1,6 +1,7 @@
-//! One file for each figure. The paper is Cudele (IPDPS 2018).
+//! One file for each figure. The paper is Cudele (IPDPS 2018); fig8, fig9, fig13 and updatedb are those that only its draft has.
 
 mod coexist;
+mod fig13;
 mod fig2;
 mod fig3a;
 mod fig3b;
@@ -9,13 +10,16 @@ mod fig5;
 mod fig6a;
 mod fig6b;
 mod fig6c;
+mod fig8;
+mod fig9;
+mod updatedb;
 
 use crate::{Result, Setting};
 
 /// A figure that can be measured.
 #[derive(Clone, Copy)]
 pub struct Figure {
-    /// As the paper counts it.
+    /// As the paper counts it, or its draft.
     pub name: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
@@ -33,6 +37,14 @@ pub const FIGURES: &[Figure] = &[
     Figure { name: "fig6a", about: "parallel creates: rpcs, decoupled, decoupled + merge", run: fig6a::run },
     Figure { name: "fig6b", about: "interference, allowed and blocked", run: fig6b::run },
     Figure { name: "fig6c", about: "merges at intervals while a job works", run: fig6c::run },
+    Figure { name: "fig8", about: "a second command in the directory of a job", run: fig8::run },
+    Figure { name: "fig9", about: "variability by what another client does", run: fig9::run },
+    Figure {
+        name: "fig13",
+        about: "create, save, persist and apply, by the number of files",
+        run: fig13::run,
+    },
+    Figure { name: "updatedb", about: "updatedb beside a client that creates", run: updatedb::run },
     Figure { name: "coexist", about: "four jobs under four policies at once", run: coexist::run },
 ];
 

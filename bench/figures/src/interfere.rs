@@ -1,7 +1,7 @@
-//! Clients that create in directories of their own, while another one creates in the same directories.
+//! Clients that create in directories of their own, while another one is busy in the same directories.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -9,10 +9,15 @@ use chiton_client::{Client, Lookup, OpenFlags};
 use chiton_realm::Realm;
 use chiton_types::{Ino, Mode, Refusal};
 
+use crate::latency::Latencies;
 use crate::load::{at_once, look_and_create_one, slowest};
 use crate::setting::now;
 use crate::site::{Party, Shape, Site, refused, set_policy};
+use crate::walk::Walk;
 use crate::{Result, Setting};
+
+/// Files that a client makes between two looks at what is shared.
+const CHUNK: usize = 16;
 
 /// What the clients do.
 pub(crate) struct Workload<'a> {
@@ -21,20 +26,41 @@ pub(crate) struct Workload<'a> {
     pub(crate) policy: &'a str,
     pub(crate) decoupled: bool,
     pub(crate) names: &'a [String],
-    /// So many files the other client tries to make in each directory; 0: there is none.
-    pub(crate) interfering: usize,
+    pub(crate) interference: Interference,
+    /// Whether each create is timed by itself, from when the other client begins.
+    pub(crate) timed: bool,
+}
+
+/// What the other client does. It begins when a tenth of the files are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interference {
+    /// So many files it makes in each directory, one in each in turn; 0: there is none.
+    Files(usize),
+    /// The same, as many as it can until all clients are done.
+    Creates,
+    /// This in one directory after the other, until all clients are done.
+    Walks(Walk),
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Until the slowest client was done, in seconds.
-    pub(crate) slowest: f64,
-    /// Files that the other one made, and tries that were refused with EBUSY.
-    pub(crate) made: u64,
+    /// Until each client was done, in seconds.
+    pub(crate) each: Vec<f64>,
+    /// Single creates of all clients, if they were timed.
+    pub(crate) creates: Latencies,
+    /// Files that the other one made, looked at or touched, and tries that were refused with EBUSY.
+    pub(crate) acts: u64,
     pub(crate) refused: u64,
     /// How long it took for these, in seconds.
     pub(crate) seconds: f64,
+}
+
+impl Outcome {
+    /// Until the last client was done, in seconds.
+    pub(crate) fn slowest(&self) -> f64 {
+        slowest(&self.each)
+    }
 }
 
 /// A client at work.
@@ -59,35 +85,64 @@ pub(crate) fn run(setting: &Setting, work: &Workload<'_>) -> Result<Outcome> {
     let other = site.client()?;
     let (made, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let begin_at = (work.clients * work.names.len() / 10) as u64;
+    let is_over = || over.load(Ordering::Relaxed);
+    let creates = Mutex::new(Latencies::default());
     thread::scope(|scope| {
         let interferer = scope.spawn(|| {
-            while made.load(Ordering::Relaxed) < begin_at && !over.load(Ordering::Relaxed) {
+            while made.load(Ordering::Relaxed) < begin_at && !is_over() {
                 thread::sleep(Duration::from_micros(200));
             }
             let dirs = victims.iter().map(|victim| victim.dir).collect::<Vec<_>>();
-            interfere(&other, &dirs, work.interfering)
+            interfere(&other, &dirs, work.interference, &is_over)
         });
         let done = at_once(&victims, |_, victim| {
             let client = victim.realm.as_ref().map_or(&victim.party.client, |realm| realm.client());
-            for names in work.names.chunks(16) {
-                names.iter().try_for_each(|name| look_and_create_one(client, victim.dir, name))?;
+            let mut took = Latencies::with_room(if work.timed { work.names.len() } else { 0 });
+            for (at, names) in work.names.chunks(CHUNK).enumerate() {
+                for name in names {
+                    let create = || look_and_create_one(client, victim.dir, name);
+                    if work.timed && at * CHUNK * 10 >= work.names.len() {
+                        took.time(create)
+                    } else {
+                        create()
+                    }?;
+                }
                 made.fetch_add(names.len() as u64, Ordering::Relaxed);
             }
+            let mut creates = creates.lock().map_err(|_| "a client panicked")?;
+            creates.join(took);
             Ok(())
         });
         over.store(true, Ordering::Relaxed);
         let other = interferer.join().map_err(|_| "the interfering client panicked")??;
-        Ok(Outcome { slowest: slowest(&done?), ..other })
+        let creates = creates.lock().map(|mut creates| std::mem::take(&mut *creates));
+        Ok(Outcome { each: done?, creates: creates.map_err(|_| "a client panicked")?, ..other })
     })
 }
 
-/// Creates so many files in each directory, one in each in turn. Being refused is no failure.
-fn interfere(client: &Client, dirs: &[Ino], files: usize) -> Result<Outcome> {
+/// What the other client does. Being refused is no failure.
+fn interfere(
+    client: &Client,
+    dirs: &[Ino],
+    interference: Interference,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Outcome> {
     let (begun, mut outcome) = (now(), Outcome::default());
-    for n in 0..files {
+    for n in 0.. {
+        if interference == Interference::Files(n)
+            || (is_over() && !matches!(interference, Interference::Files(_)))
+        {
+            break;
+        }
         for dir in dirs {
-            match touch(client, *dir, &format!("file.other.{n}")) {
-                Ok(()) => outcome.made += 1,
+            let acts = match interference {
+                Interference::Walks(walk) => walk.run(client, *dir, is_over),
+                Interference::Files(_) | Interference::Creates => {
+                    touch(client, *dir, &format!("file.other.{n}")).map(|()| 1)
+                }
+            };
+            match acts {
+                Ok(acts) => outcome.acts += acts,
                 Err(Refusal::Busy) => outcome.refused += 1,
                 Err(refusal) => return Err(refused(refusal)),
             }

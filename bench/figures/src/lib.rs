@@ -18,9 +18,13 @@ mod setting;
 mod serve;
 mod site;
 
+mod compositions;
 mod gauge;
 mod interfere;
+mod latency;
 mod load;
+mod mount;
+mod walk;
 
 pub mod figures;
 

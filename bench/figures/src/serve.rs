@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chiton_journal::{ObjectPlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
-use chiton_objects::LocalObjects;
+use chiton_objects::{LocalObjects, MemoryObjects, Objects};
 use chiton_proto::Address;
 use chiton_server::{FormatOptions, OpenMeta, Server, ServerOptions, Stores};
 use chiton_world::{RealWorld, SharedWorld};
@@ -26,6 +26,9 @@ pub struct ServeArgs {
     /// The journal is made of objects, as in a bucket, rather than of files.
     #[arg(long)]
     pub objects: bool,
+    /// These objects are in memory: what is in no metadata store at the end is lost.
+    #[arg(long, requires = "objects")]
+    pub in_memory: bool,
     /// Length of a segment of the journal, in bytes.
     #[arg(long, default_value_t = 4 << 20)]
     pub segment_bytes: usize,
@@ -64,14 +67,18 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     Ok(server.shutdown()?)
 }
 
-/// A data directory whose journal is a prefix of its object store.
+/// A data directory whose journal is a prefix of its object store, which may be in memory.
 fn stores(args: &ServeArgs) -> Result<Stores> {
-    let objects = Arc::new(LocalObjects::open(&args.data.join("objects"))?);
+    let (objects, objects_address): (Arc<dyn Objects>, String) = if args.in_memory {
+        (Arc::new(MemoryObjects::new()), String::new())
+    } else {
+        let dir = args.data.join("objects");
+        (Arc::new(LocalObjects::open(&dir)?), format!("local:{}", dir.display()))
+    };
     let place: Arc<dyn Place> = Arc::new(ObjectPlace::new(objects.clone(), "journal"));
     let meta = args.data.join("meta");
     let open_meta: OpenMeta = Box::new(move || {
         Ok(Arc::new(FjallMetastore::open(&meta, FjallOptions::default())?) as Arc<dyn Metastore>)
     });
-    let objects_address = format!("local:{}", args.data.join("objects").display());
     Ok(Stores { objects, open_meta, place, objects_address })
 }

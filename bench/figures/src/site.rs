@@ -20,6 +20,8 @@ pub(crate) struct Shape {
     pub(crate) tcp: bool,
     /// The journal is made of objects: bytes of one, and how many are put at a time.
     pub(crate) objects: Option<(usize, usize)>,
+    /// Those objects are in the server's memory, not on its disk.
+    pub(crate) in_memory: bool,
 }
 
 /// A server with a fresh file system. Both are gone when it is dropped.
@@ -48,6 +50,9 @@ impl Site {
         if let Some((segment_bytes, dispatch)) = shape.objects {
             command.arg("--objects").args(["--segment-bytes", &segment_bytes.to_string()]);
             command.args(["--dispatch", &dispatch.to_string()]);
+            if shape.in_memory {
+                command.arg("--in-memory");
+            }
         }
         let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut said = String::new();

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::gauge::Used;
+use crate::mount::{Mount, chiton, done};
 use crate::setting::now;
 use crate::site::{Shape, Site};
 use crate::{Result, Setting, Table};
@@ -36,13 +37,6 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     table.add("project", "files", 0, files as f64, "files");
     table.add("project", "sources", 0, sources as f64, "files");
     setting.write("fig2", &table)
-}
-
-/// The command, if mounting is possible.
-fn chiton(setting: &Setting) -> Option<PathBuf> {
-    let chiton = setting.program.with_file_name("chiton");
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists() && chiton.exists();
-    can.then_some(chiton)
 }
 
 /// A project in C: sources that are compiled, and many more files that only lie there, ten to a folder.
@@ -81,8 +75,8 @@ fn phases(
     table: &mut Table,
 ) -> Result<()> {
     let site = Site::start(setting, Shape { tcp: true, ..Shape::default() })?;
-    let mount = Mount::start(chiton, &site)?;
-    let job = mount.dir.join("job");
+    let mount = Mount::start(chiton, &site, "mnt")?;
+    let job = mount.dir().join("job");
     fs::create_dir(&job)?;
     done(Command::new(chiton).args(["policy", "set"]).arg(&job).arg(policy))?;
     let (over, begun) = (AtomicBool::new(false), now());
@@ -146,45 +140,4 @@ fn sample(pid: u32, over: &AtomicBool) -> Result<Vec<(Duration, Used)>> {
         samples.push((now(), Used::by(pid)?));
     }
     Ok(samples)
-}
-
-/// A mount of a site by the command; taken away when dropped.
-struct Mount {
-    chiton: PathBuf,
-    dir: PathBuf,
-    is_there: bool,
-}
-
-impl Mount {
-    fn start(chiton: &Path, site: &Site) -> Result<Mount> {
-        let dir = site.path("mnt");
-        fs::create_dir(&dir)?;
-        let mut command = Command::new(chiton);
-        command.arg("mount").args(["--server", &site.address().to_string(), "--state-dir"]);
-        done(command.arg(site.path("state")).arg(&dir))?;
-        Ok(Mount { chiton: chiton.to_owned(), dir, is_there: true })
-    }
-
-    fn end(mut self) -> Result<()> {
-        self.is_there = false;
-        done(Command::new(&self.chiton).arg("umount").arg(&self.dir))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if self.is_there {
-            let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
-        }
-    }
-}
-
-/// Runs a command to its end, which must be good.
-fn done(command: &mut Command) -> Result<()> {
-    let out = command.output()?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-    Err(format!("{command:?}: {}: {said}", out.status).into())
 }

@@ -1,6 +1,14 @@
 //! Figure 3a: what the server's journal costs, by how many segments are on their way to the object store at a time, and by their length.
+//! The latter is the draft's figure 4, with creates a second over time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use chiton_types::Ino;
 
 use crate::load::{at_once, create, names, slowest};
+use crate::setting::now;
 use crate::site::{Party, Shape, Site, set_policy};
 use crate::{Result, Setting, Table};
 
@@ -8,6 +16,9 @@ use crate::{Result, Setting, Table};
 const SEGMENT: usize = 4 << 20;
 /// Segments on their way where that is not varied.
 const DISPATCH: usize = 40;
+
+/// Samples of creates over time.
+const SAMPLES: u32 = 40;
 
 /// A curve: its name, the policy, how the journal is made of objects, the files of each client.
 type Curve<'a> = (&'a str, &'a str, Option<(usize, usize)>, &'a [String]);
@@ -42,9 +53,48 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
             let seconds = slowest_of(setting, most, &posix, objects, &names)?;
             table.add("segment", kib, run, seconds / names.len() as f64 * 1e6, "us a create");
         }
+        for kib in [64, 4096, 16_384] {
+            for (time, rate) in over_time(setting, most, &posix, (kib << 10, DISPATCH))? {
+                table.add(
+                    &format!("creates over time, {kib} KiB"),
+                    format!("{time:.3}"),
+                    run,
+                    rate,
+                    "creates/s",
+                );
+            }
+            setting.say(format!("fig3a, run {}: over time, segments of {kib} KiB", run + 1));
+        }
     }
     table.add("segment, clients", "all", 0, most as f64, "clients");
     setting.write("fig3a", &table)
+}
+
+/// Several clients, each with a directory of its own.
+struct Clients {
+    parties: Vec<Party>,
+    dirs: Vec<Ino>,
+    _site: Site,
+}
+
+impl Clients {
+    fn start(
+        setting: &Setting,
+        clients: usize,
+        policy: &str,
+        objects: Option<(usize, usize)>,
+    ) -> Result<Clients> {
+        let site = Site::start(setting, Shape { objects, ..Shape::default() })?;
+        let parties =
+            (0..clients).map(|n| site.party(&format!("state{n}"))).collect::<Result<Vec<Party>>>()?;
+        let dir = |n: usize| -> Result<_> {
+            let dir = parties[n].mkdir(&format!("/client{n}"))?;
+            set_policy(&parties[n].client, dir, policy)?;
+            Ok(dir)
+        };
+        let dirs = (0..clients).map(dir).collect::<Result<Vec<_>>>()?;
+        Ok(Clients { parties, dirs, _site: site })
+    }
 }
 
 /// Seconds of the slowest of several clients.
@@ -55,13 +105,44 @@ fn slowest_of(
     objects: Option<(usize, usize)>,
     names: &[String],
 ) -> Result<f64> {
-    let site = Site::start(setting, Shape { objects, ..Shape::default() })?;
-    let parties = (0..clients).map(|n| site.party(&format!("state{n}"))).collect::<Result<Vec<Party>>>()?;
-    let dir = |n: usize| -> Result<_> {
-        let dir = parties[n].mkdir(&format!("/client{n}"))?;
-        set_policy(&parties[n].client, dir, policy)?;
-        Ok(dir)
-    };
-    let dirs = (0..clients).map(dir).collect::<Result<Vec<_>>>()?;
+    let Clients { parties, dirs, _site } = Clients::start(setting, clients, policy, objects)?;
     Ok(slowest(&at_once(&parties, |n, party| create(&party.client, dirs[n], names))?))
+}
+
+/// Creates a second of all clients together, at times in seconds.
+fn over_time(
+    setting: &Setting,
+    clients: usize,
+    policy: &str,
+    objects: (usize, usize),
+) -> Result<Vec<(f64, f64)>> {
+    let seconds = setting.scale.pick(0.2, 1.2, 30.0);
+    let Clients { parties, dirs, _site } = Clients::start(setting, clients, policy, Some(objects))?;
+    let (over, made) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            at_once(&parties, |n, party| {
+                for file in 0u64.. {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    create(&party.client, dirs[n], &[format!("file.{file}")])?;
+                    made.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            })
+        });
+        let tick = Duration::from_secs_f64(seconds / f64::from(SAMPLES));
+        let (begun, mut samples) = (now(), Vec::new());
+        let (mut before, mut at) = (0, 0.0);
+        for n in 1..=SAMPLES {
+            thread::sleep((begun + tick * n).saturating_sub(now()));
+            let (count, time) = (made.load(Ordering::Relaxed), (now() - begun).as_secs_f64());
+            samples.push((time, (count - before) as f64 / (time - at)));
+            (before, at) = (count, time);
+        }
+        over.store(true, Ordering::Relaxed);
+        working.join().map_err(|_| "a client panicked")??;
+        Ok(samples)
+    })
 }

@@ -1,0 +1,150 @@
+//! What one client takes that creates files in one directory, under whole compositions of mechanisms. A mechanism's own cost is the
+//! difference of two of them, made where it is drawn, as the paper made it.
+
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_realm::{Realm, Realms, RealmsOptions};
+use chiton_server::{Server, ServerOptions};
+use chiton_types::Ino;
+use chiton_world::RealWorld;
+
+use crate::load::create;
+use crate::setting::{now, timed};
+use crate::site::{Shape, Site, refused, set_policy};
+use crate::{Result, Setting};
+
+/// Entries of the directory, and seconds since it had none.
+pub(crate) type Growth = Vec<(usize, f64)>;
+
+/// What a strong client took.
+pub(crate) struct Strong {
+    /// Seconds until all files were made, and as durable as the policy says.
+    pub(crate) created: f64,
+    /// How the directory grew meanwhile.
+    pub(crate) growth: Growth,
+}
+
+/// Remote procedure calls, one in flight.
+pub(crate) fn strong(setting: &Setting, policy: &str, shape: Shape, names: &[String]) -> Result<Strong> {
+    let site = Site::start(setting, shape)?;
+    let party = site.party("state")?;
+    let dir = party.mkdir("/job")?;
+    set_policy(&party.client, dir, policy)?;
+    let (growth, created) = timed(|| {
+        let growth = grow(&party.client, dir, names)?;
+        party.client.sync().map_err(refused)?;
+        Ok(growth)
+    })?;
+    Ok(Strong { created, growth })
+}
+
+/// What a decoupled client took.
+pub(crate) struct Alone {
+    /// Seconds until all files were made, and as durable as the policy says.
+    pub(crate) created: f64,
+    /// How the directory grew meanwhile.
+    pub(crate) growth: Growth,
+    /// Seconds of the merge.
+    pub(crate) merged: f64,
+    /// Length of the journal before the merge.
+    pub(crate) journal_bytes: u64,
+}
+
+/// Creates in a subtree that the client has for itself, and a merge by the server.
+pub(crate) fn alone(setting: &Setting, policy: &str, names: &[String]) -> Result<Alone> {
+    let site = Site::start(setting, Shape::default())?;
+    let party = site.party("state")?;
+    let realm = party.take("/job", policy)?;
+    let (growth, created) = timed(|| {
+        let growth = grow(realm.client(), realm.root(), names)?;
+        realm.client().sync().map_err(refused)?;
+        Ok(growth)
+    })?;
+    let journal_bytes = realm.status().journal_bytes;
+    let ((), merged) = timed(|| merge(&realm))?;
+    Ok(Alone { created, growth, merged, journal_bytes })
+}
+
+/// What a decoupled client took whose journal was merged while no server ran.
+pub(crate) struct Offline {
+    /// Seconds until all files were made, and their journal lay in the object store.
+    pub(crate) created: f64,
+    /// Seconds in which a process that serves nobody opened the file system, merged the journal, and closed it.
+    pub(crate) applied: f64,
+}
+
+/// Creates in a subtree that the client has for itself, and a merge after the server's end.
+pub(crate) fn offline(setting: &Setting, policy: &str, names: &[String]) -> Result<Offline> {
+    let mut site = Site::start(setting, Shape::default())?;
+    let party = site.party("state")?;
+    let realm = party.take("/job", policy)?;
+    let ((), created) = timed(|| {
+        create(realm.client(), realm.root(), names)?;
+        realm.client().sync().map_err(refused)
+    })?;
+    let id = realm.id();
+    drop(realm);
+    if let Some(error) = party.realms.close().pop() {
+        return Err(error.to_string().into());
+    }
+    drop(party);
+    site.end_server()?;
+    let data = site.path("data");
+    let ((), applied) = timed(|| {
+        let server = Server::start(data.as_path(), ServerOptions::default(), Arc::new(RealWorld))
+            .map_err(|e| e.to_string())?;
+        let client =
+            Arc::new(Client::embedded(server.clone(), ClientOptions::default()).map_err(|e| e.to_string())?);
+        let options = RealmsOptions { state_dir: site.path("tool"), client: ClientOptions::default() };
+        let realms = Realms::new(client.clone(), options);
+        let realm = realms.adopt(id).map_err(|e| e.to_string())?;
+        merge(&realm)?;
+        client.sync().map_err(refused)?;
+        drop((realm, realms, client));
+        Ok(server.shutdown()?)
+    })?;
+    Ok(Offline { created, applied })
+}
+
+/// All of it, and nothing may be lost.
+fn merge(realm: &Realm) -> Result<()> {
+    let report = realm.merge(&|_| {}).map_err(|e| e.to_string())?;
+    if !report.ended || report.lost_count > 0 {
+        return Err(format!("it was not merged: {report}").into());
+    }
+    Ok(())
+}
+
+/// Creates them all, and notes the time at 10, 20, 50, 100, … entries and at the end.
+fn grow(client: &Client, dir: Ino, names: &[String]) -> Result<Growth> {
+    let (begun, mut growth, mut made) = (now(), Growth::new(), 0);
+    for mark in marks(names.len()) {
+        create(client, dir, &names[made..mark])?;
+        made = mark;
+        growth.push((mark, (now() - begun).as_secs_f64()));
+    }
+    Ok(growth)
+}
+
+/// 10, 20, 50, 100, … below the number, and the number.
+fn marks(last: usize) -> Vec<usize> {
+    let decades = (1..).map(|decade| 10_usize.pow(decade)).take_while(|decade| *decade < last);
+    let mut marks: Vec<usize> =
+        decades.flat_map(|decade| [1, 2, 5].map(|n| n * decade)).filter(|mark| *mark < last).collect();
+    marks.push(last);
+    marks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_rise_to_the_last() {
+        assert_eq!(marks(100), [10, 20, 50, 100]);
+        assert_eq!(marks(60), [10, 20, 50, 60]);
+        assert_eq!(marks(1_000_000).len(), 16);
+        assert_eq!((marks(1), marks(10)), (vec![1], vec![10]));
+    }
+}

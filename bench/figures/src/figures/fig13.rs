@@ -1,0 +1,55 @@
+//! Figure 13 of the paper's draft: create, save, persist and apply for more and more files of one directory; and how fast it is to create
+//! one more when there are many already.
+
+use crate::compositions::{Growth, alone, offline, strong};
+use crate::load::names;
+use crate::site::Shape;
+use crate::{Result, Setting, Table};
+
+pub(super) fn run(setting: &Setting) -> Result<()> {
+    let scale = setting.scale;
+    let sizes: &[usize] = scale.pick(
+        &[20, 50],
+        &[1_000, 10_000, 100_000],
+        &[1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000],
+    );
+    let largest = sizes[sizes.len() - 1];
+    // Events are appended so fast that a million of them is a small measurement.
+    let many = names(scale.pick(50, 1_000_000, 1_000_000));
+    let posix = setting.policy("posix")?;
+    let in_memory = setting.policy("ramdisk-decoupled")?;
+    let local = setting.policy("deltafs")?;
+    let nonvolatile = setting.policy("offline")?;
+    let mut table = Table::default();
+    for run in 0..scale.runs() {
+        for &files in sizes {
+            let names = &many[..files];
+            let mut add = |series: &str, seconds: f64| table.add(series, files, run, seconds, "s");
+            let memory = alone(setting, &in_memory, names)?;
+            add("create", memory.created);
+            add("create + v_apply", memory.created + memory.merged);
+            add("create + save", alone(setting, &local, names)?.created);
+            let applied = offline(setting, &nonvolatile, names)?;
+            add("create + persist", applied.created);
+            add("create + persist + apply", applied.created + applied.applied);
+            let rpcs = strong(setting, &posix, Shape::default(), names)?;
+            add("rpcs", rpcs.created);
+            if files == largest {
+                rates(&mut table, "rate of rpcs", run, &rpcs.growth);
+            }
+            setting.say(format!("fig13, run {}: {files} files", run + 1));
+        }
+        rates(&mut table, "rate of create", run, &alone(setting, &in_memory, &many)?.growth);
+    }
+    setting.write("fig13", &table)
+}
+
+/// Creates a second, by the entries that the directory had in the end: each rate is of the time since the entries before.
+fn rates(table: &mut Table, series: &str, run: usize, growth: &Growth) {
+    let mut before = (0, 0.0);
+    for &(entries, seconds) in growth {
+        let rate = (entries - before.0) as f64 / (seconds - before.1).max(1e-9);
+        table.add(series, entries, run, rate, "creates/s");
+        before = (entries, seconds);
+    }
+}
