@@ -24,8 +24,10 @@ def ratios(ours, name):
 
 def plot(ours, paper):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.8), gridspec_kw={"width_ratios": [1.2, 1], "wspace": 0.3})
-    for name, colour, marker in zip(CURVES, style.COLOURS, style.MARKERS):
+    curves = list(zip(CURVES, style.COLOURS, style.MARKERS))
+    for name, colour, marker in curves:
         style.ours(left, ratios(ours, name), name, colour, marker)
+    for name, colour, marker in curves:
         there = paper.point("of create", name)
         if there:
             left.plot([PAPER_FILES], [there.value], marker=marker, color=colour, markerfacecolor="white", linestyle="none", markersize=8, markeredgewidth=1.4, label=f"{name} (draft)")

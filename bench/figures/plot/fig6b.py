@@ -52,7 +52,7 @@ def says(ours, paper):
         f"Blocked interference costs decoupled clients {human(block[0])} ± {human(block[1])} times the time without any (paper: 1.34 against 1.42, 0.94 times), "
         f"allowed {human(allow[0])} ± {human(allow[1])} times, and strong clients {human(strong['strong, allow'][0])} times (paper: 1.18 times); single points vary by up to {noise * 100:.0f} % "
         f"from run to run. A refusal takes {human(refusals)} us. The paper blocks in a strong subtree; here a subtree is kept from others while it is decoupled, and then its client does not need the "
-        "server at all, so refusing others cannot slow it but by the processors that it takes. While another client tries as fast as it can ({human(ours.point('refused at full speed', '1').value)} refusals a second), "
+        f"server at all, so refusing others cannot slow it but by the processors that it takes. While another client tries as fast as it can ({human(ours.point('refused at full speed', '1').value)} refusals a second), "
         f"p99 of the single creates of a blocking client goes from {human(idle.value)} to {human(pressed.value)} us, {more:+.0f} % (of {idle.runs} runs, which differ by {runs_noise:.0f} % themselves): "
         f"{'within' if more <= 10 else 'more than'} the 10 % that isolation should cost at most{'' if more <= 10 else ', on processors that victim, server and interferer share'}."
     )

@@ -52,7 +52,8 @@ def plot(ours, paper):
     right.set_ylabel("time of the command, us a file")
     right.set_title("the second command", fontsize=11)
     right.legend(loc="upper left", fontsize=8.5)
-    right.set_ylim(top=right.get_ylim()[1] * 1.25)
+    right.set_ylim(0, right.get_ylim()[1] * 1.25)
+    left.set_ylim(bottom=0)
     return figure
 
 
@@ -73,6 +74,6 @@ def says(ours, paper):
         f"{human(of_a_file(ours, f'{command} by {WHO[1]}').value)} by another" for command in COMMANDS
     )
     return (
-        f"The job takes, beside {', '.join(told)} as long as alone: the longer, the longer the command is at work beside it. {costs[0].upper()}{costs[1:]}. The draft finds the same: only little harm to the job, since its server has time left, "
-        "and commands bounded by a request for each file, which takes longest where most files are there. Here all share the processors of one machine. The draft prints no numbers for this figure, so it has no bars here."
+        f"The job takes, beside {', '.join(told)} as long as alone. {costs[0].upper()}{costs[1:]}. In the draft the job suffers little, since its server has time left, "
+        "and commands are bounded by a request for each file, so that a command takes longest alone, where most files are there. Here the two clients and the server share the processors of one machine. The draft prints no numbers for this figure, so it has no bars here."
     )

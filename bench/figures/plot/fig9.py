@@ -42,7 +42,7 @@ def plot(ours, paper):
     left.set_xticks(range(len(numbers)), numbers)
     left.set_xlabel("clients, each in a directory of its own")
     left.set_ylabel("time of a client, of one alone")
-    left.legend(loc="upper left")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
     here = statistics.fmean(seconds(ours, "none", CLIENTS))
     for n, kind in enumerate(KINDS):
         boxes(right, ours, kind, [n], [CLIENTS], here, 0.5)

@@ -17,34 +17,46 @@ use crate::{Result, Setting};
 /// Entries of the directory, and seconds since it had none.
 pub(crate) type Growth = Vec<(usize, f64)>;
 
-/// What a strong client took.
-pub(crate) struct Strong {
+/// What a client took.
+pub(crate) struct Created {
     /// Seconds until all files were made, and as durable as the policy says.
-    pub(crate) created: f64,
+    pub(crate) seconds: f64,
     /// How the directory grew meanwhile.
     pub(crate) growth: Growth,
 }
 
 /// Remote procedure calls, one in flight.
-pub(crate) fn strong(setting: &Setting, policy: &str, shape: Shape, names: &[String]) -> Result<Strong> {
+pub(crate) fn strong(setting: &Setting, policy: &str, shape: Shape, names: &[String]) -> Result<Created> {
     let site = Site::start(setting, shape)?;
     let party = site.party("state")?;
     let dir = party.mkdir("/job")?;
     set_policy(&party.client, dir, policy)?;
-    let (growth, created) = timed(|| {
-        let growth = grow(&party.client, dir, names)?;
-        party.client.sync().map_err(refused)?;
+    created(&party.client, dir, names)
+}
+
+/// Creates in a subtree that the client has for itself; nobody merges them.
+pub(crate) fn appended(setting: &Setting, policy: &str, names: &[String]) -> Result<Created> {
+    let site = Site::start(setting, Shape::default())?;
+    let party = site.party("state")?;
+    let realm = party.take("/job", policy)?;
+    let created = created(realm.client(), realm.root(), names)?;
+    realm.abandon();
+    Ok(created)
+}
+
+fn created(client: &Client, dir: Ino, names: &[String]) -> Result<Created> {
+    let (growth, seconds) = timed(|| {
+        let growth = grow(client, dir, names)?;
+        client.sync().map_err(refused)?;
         Ok(growth)
     })?;
-    Ok(Strong { created, growth })
+    Ok(Created { seconds, growth })
 }
 
 /// What a decoupled client took.
 pub(crate) struct Alone {
     /// Seconds until all files were made, and as durable as the policy says.
     pub(crate) created: f64,
-    /// How the directory grew meanwhile.
-    pub(crate) growth: Growth,
     /// Seconds of the merge.
     pub(crate) merged: f64,
     /// Length of the journal before the merge.
@@ -56,14 +68,10 @@ pub(crate) fn alone(setting: &Setting, policy: &str, names: &[String]) -> Result
     let site = Site::start(setting, Shape::default())?;
     let party = site.party("state")?;
     let realm = party.take("/job", policy)?;
-    let (growth, created) = timed(|| {
-        let growth = grow(realm.client(), realm.root(), names)?;
-        realm.client().sync().map_err(refused)?;
-        Ok(growth)
-    })?;
+    let created = created(realm.client(), realm.root(), names)?.seconds;
     let journal_bytes = realm.status().journal_bytes;
     let ((), merged) = timed(|| merge(&realm))?;
-    Ok(Alone { created, growth, merged, journal_bytes })
+    Ok(Alone { created, merged, journal_bytes })
 }
 
 /// What a decoupled client took whose journal was merged while no server ran.
@@ -79,10 +87,7 @@ pub(crate) fn offline(setting: &Setting, policy: &str, names: &[String]) -> Resu
     let mut site = Site::start(setting, Shape::default())?;
     let party = site.party("state")?;
     let realm = party.take("/job", policy)?;
-    let ((), created) = timed(|| {
-        create(realm.client(), realm.root(), names)?;
-        realm.client().sync().map_err(refused)
-    })?;
+    let created = created(realm.client(), realm.root(), names)?.seconds;
     let id = realm.id();
     drop(realm);
     if let Some(error) = party.realms.close().pop() {

@@ -116,7 +116,7 @@ fn over_time(
     policy: &str,
     objects: (usize, usize),
 ) -> Result<Vec<(f64, f64)>> {
-    let seconds = setting.scale.pick(0.2, 1.2, 30.0);
+    let seconds = setting.scale.pick(0.2, 0.8, 30.0);
     let Clients { parties, dirs, _site } = Clients::start(setting, clients, policy, Some(objects))?;
     let (over, made) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {

@@ -26,9 +26,11 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let mut table = Table::default();
     for run in 0..setting.scale.pick(1, 3, 5) {
         let mut add = |x: &str, seconds: f64| table.add("time", x, run, seconds, "s");
-        add("ramdisk", strong(setting, &ramdisk, Shape::default(), &names)?.created);
-        add("posix", strong(setting, &posix, STREAM, &names)?.created);
-        add("posix, journal in memory", strong(setting, &posix, IN_MEMORY, &names)?.created);
+        add("ramdisk", strong(setting, &ramdisk, Shape::default(), &names)?.seconds);
+        add("posix", strong(setting, &posix, STREAM, &names)?.seconds);
+        if run < setting.scale.runs() {
+            add("posix, journal in memory", strong(setting, &posix, IN_MEMORY, &names)?.seconds);
+        }
         add("append", alone(setting, &in_memory, &names)?.created);
         let local = alone(setting, &deltafs, &names)?;
         add("append + local_persist", local.created);
@@ -69,7 +71,7 @@ fn latencies(setting: &Setting, run: usize, table: &mut Table) -> Result<()> {
     add("rpcs + stream", &rpcs(setting, &posix, STREAM, &many)?);
     add("rpcs + stream, answered when durable", &rpcs(setting, &waiting, STREAM, durable)?);
     add("rpcs + stream in memory, answered when durable", &rpcs(setting, &waiting, IN_MEMORY, durable)?);
-    add("append_client_journal", &appended(setting, &setting.policy("ramdisk-decoupled")?, &many)?);
+    add("append_client_journal", &appends(setting, &setting.policy("ramdisk-decoupled")?, &many)?);
     for (mechanism, policy) in [("local_persist", "deltafs"), ("global_persist", "weak-global")] {
         add(mechanism, &in_batches(setting, &setting.policy(policy)?, &many, batch, Then::Persist)?);
     }
@@ -99,7 +101,7 @@ fn rpcs(setting: &Setting, policy: &str, shape: Shape, names: &[String]) -> Resu
 }
 
 /// Each create by an event in the client's journal.
-fn appended(setting: &Setting, policy: &str, names: &[String]) -> Result<Latencies> {
+fn appends(setting: &Setting, policy: &str, names: &[String]) -> Result<Latencies> {
     let site = Site::start(setting, Shape::default())?;
     let party = site.party("state")?;
     let realm = party.take("/job", policy)?;

@@ -20,7 +20,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let policy = setting.policy("posix")?;
     let names = names(setting.scale.pick(60, 1_000, 100_000));
     let mut table = Table::default();
-    for run in 0..setting.scale.pick(1, 3, 3) {
+    for run in 0..setting.scale.runs() {
         // Every number of clients alone and with creates, and one of them with everything.
         let few = KINDS.iter().take(2);
         let numbers: &[usize] = setting.scale.pick(&[1], &[1, 4, 10], &[1, 4, 10, 15, 20]);
