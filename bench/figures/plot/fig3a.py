@@ -59,23 +59,24 @@ def segment_clients(ours):
 
 def over_time(figure, grid, ours):
     """One panel for each length of segments, with one scale."""
-    first = None
+    first, highest = None, 0
     for n, (kib, colour) in enumerate(zip(LENGTHS, style.COLOURS)):
         axis = figure.add_subplot(grid[1, 2 * n : 2 * n + 2], sharey=first)
         for run in range(ours.runs()):
             points = ours.one_run(f"creates over time, {kib} KiB", run)
             if points:
                 axis.plot(*zip(*points), color=colour, linewidth=1.4, alpha=1 if run == 0 else 0.45)
+                axis.set_xlim(0, points[-1][0])
+                highest = max(highest, *(rate for _, rate in points))
         axis.set_title(f"segments of {length(kib)}", fontsize=11)
         axis.set_xlabel("time, s")
-        axis.set_xlim(left=0)
-        axis.set_ylim(bottom=0)
         style.plain_axis(axis)
         if first is None:
             axis.set_ylabel(f"creates/s of {segment_clients(ours)} clients")
             first = axis
         else:
             axis.tick_params(labelleft=False)
+    first.set_ylim(0, highest * 1.05)
 
 
 def steadiness(ours, kib):

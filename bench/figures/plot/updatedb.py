@@ -19,12 +19,11 @@ def plot(ours, paper):
     colours = (style.GREY, style.SKY, style.BLUE, style.ORANGE)
     for at, (where, colour) in enumerate(zip(WHERE, colours)):
         style.bars(left, [at], [ours.point("updatedb", where)], 0.6, None, color=colour)
-    left.set_yscale("log")
-    left.set_ylim(top=left.get_ylim()[1] * 1.5)
+    left.set_ylim(bottom=0)
     style.plain_axis(left)
     left.set_xticks(range(len(WHERE)), [where.replace(", ", ",\n").replace("a posix", "a\nposix").replace("a batchfs", "a\nbatchfs") for where in WHERE], fontsize=8.5)
     left.grid(axis="x", visible=False)
-    left.set_ylabel("time of updatedb, s (log)")
+    left.set_ylabel("time of updatedb, s")
     for n, (policy, colour) in enumerate(CREATORS.items()):
         style.bars(right, [n - 0.2], [ours.point("creates alone", policy)], 0.36, "alone" if n == 0 else None, color=colour, alpha=0.45)
         style.bars(right, [n + 0.2], [ours.point("creates beside updatedb", policy)], 0.36, "beside updatedb" if n == 0 else None, color=colour)

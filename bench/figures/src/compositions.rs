@@ -10,12 +10,22 @@ use chiton_types::Ino;
 use chiton_world::RealWorld;
 
 use crate::load::create;
-use crate::setting::{now, timed};
+use crate::setting::{now, processor_time, timed};
 use crate::site::{Shape, Site, refused, set_policy};
 use crate::{Result, Setting};
 
-/// Entries of the directory, and seconds since it had none.
-pub(crate) type Growth = Vec<(usize, f64)>;
+/// How large the directory was when.
+pub(crate) struct Grown {
+    /// Entries.
+    pub(crate) entries: usize,
+    /// Seconds since it had none.
+    pub(crate) seconds: f64,
+    /// The same of processor time of the thread that creates, which others on the machine cannot take away.
+    pub(crate) processor: f64,
+}
+
+/// Of more and more entries.
+pub(crate) type Growth = Vec<Grown>;
 
 /// What a client took.
 pub(crate) struct Created {
@@ -123,11 +133,12 @@ fn merge(realm: &Realm) -> Result<()> {
 
 /// Creates them all, and notes the time at 10, 20, 50, 100, … entries and at the end.
 fn grow(client: &Client, dir: Ino, names: &[String]) -> Result<Growth> {
-    let (begun, mut growth, mut made) = (now(), Growth::new(), 0);
-    for mark in marks(names.len()) {
-        create(client, dir, &names[made..mark])?;
-        made = mark;
-        growth.push((mark, (now() - begun).as_secs_f64()));
+    let (begun, processor, mut growth, mut made) = (now(), processor_time(), Growth::new(), 0);
+    for entries in marks(names.len()) {
+        create(client, dir, &names[made..entries])?;
+        made = entries;
+        let (seconds, processor) = ((now() - begun).as_secs_f64(), processor_time() - processor);
+        growth.push(Grown { entries, seconds, processor });
     }
     Ok(growth)
 }

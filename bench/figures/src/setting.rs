@@ -142,6 +142,12 @@ pub(crate) fn now() -> Duration {
     RealWorld.monotonic()
 }
 
+/// Processor time of this thread, in seconds.
+pub(crate) fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Seconds that something takes.
 pub(crate) fn timed<T>(body: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let begun = now();

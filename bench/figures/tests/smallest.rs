@@ -209,6 +209,7 @@ fn fig13() {
             ("create + persist + apply", sizes),
             ("rpcs", sizes),
             ("rate of create", &["10", "20", "50"]),
+            ("\"rate of create, processor time\"", &["10", "20", "50"]),
             ("rate of rpcs", &["10", "20", "50"]),
         ],
     );

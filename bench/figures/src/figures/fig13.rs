@@ -1,7 +1,7 @@
 //! Figure 13 of the paper's draft: create, save, persist and apply for more and more files of one directory; and how fast it is to create
 //! one more when there are many already.
 
-use crate::compositions::{Growth, alone, appended, offline, strong};
+use crate::compositions::{Grown, Growth, alone, appended, offline, strong};
 use crate::load::names;
 use crate::site::Shape;
 use crate::{Result, Setting, Table};
@@ -35,21 +35,23 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
             let rpcs = strong(setting, &posix, Shape::default(), names)?;
             add("rpcs", rpcs.seconds);
             if files == largest {
-                rates(&mut table, "rate of rpcs", run, &rpcs.growth);
+                rates(&mut table, "rate of rpcs", run, &rpcs.growth, |grown| grown.seconds);
             }
             setting.say(format!("fig13, run {}: {files} files", run + 1));
         }
-        rates(&mut table, "rate of create", run, &appended(setting, &in_memory, &many)?.growth);
+        let growth = appended(setting, &in_memory, &many)?.growth;
+        rates(&mut table, "rate of create", run, &growth, |grown| grown.seconds);
+        rates(&mut table, "rate of create, processor time", run, &growth, |grown| grown.processor);
     }
     setting.write("fig13", &table)
 }
 
 /// Creates a second, by the entries that the directory had in the end: each rate is of the time since the entries before.
-fn rates(table: &mut Table, series: &str, run: usize, growth: &Growth) {
-    let mut before = (0, 0.0);
-    for &(entries, seconds) in growth {
-        let rate = (entries - before.0) as f64 / (seconds - before.1).max(1e-9);
-        table.add(series, entries, run, rate, "creates/s");
-        before = (entries, seconds);
+fn rates(table: &mut Table, series: &str, run: usize, growth: &Growth, time: impl Fn(&Grown) -> f64) {
+    let (mut entries, mut seconds) = (0, 0.0);
+    for grown in growth {
+        let rate = (grown.entries - entries) as f64 / (time(grown) - seconds).max(1e-9);
+        table.add(series, grown.entries, run, rate, "creates/s");
+        (entries, seconds) = (grown.entries, time(grown));
     }
 }

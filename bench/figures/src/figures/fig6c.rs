@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use crate::load::{create, names};
 use crate::policies::synced_every;
-use crate::setting::{now, timed};
+use crate::setting::{now, processor_time, timed};
 use crate::site::{Shape, Site, refused};
 use crate::{Result, Setting, Table};
 
@@ -118,10 +118,4 @@ fn rounds_in(seconds: f64) -> u64 {
     };
     let best = (0..5).map(one).fold(f64::INFINITY, f64::min);
     (seconds / best * ROUNDS as f64) as u64
-}
-
-/// Of this thread, in seconds.
-fn processor_time() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
