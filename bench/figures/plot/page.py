@@ -59,7 +59,7 @@ def section(out, name, module, ours, paper):
         f"<dt>Measured under</dt><dd>{under(module.POLICIES)}</dd>",
         f"<dt>Raw baseline</dt><dd>{html.escape(module.baseline(ours, paper))}</dd>",
         f'<dt>Data</dt><dd><a href="data/{name}.csv">data/{name}.csv</a>, '
-        f'<a href="{name}.png">PNG</a>, <a href="{name}.svg">SVG</a>; {ours.runs()} runs of each point</dd>',
+        f'<a href="{name}.png">PNG</a>, <a href="{name}.svg">SVG</a>; {ours.repeats()} runs of each point</dd>',
         f"<dt>The paper's points</dt><dd>{html.escape(sources)}</dd></dl>",
     ]
     for policy in dict.fromkeys(module.POLICIES.values()):

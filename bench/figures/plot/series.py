@@ -49,6 +49,14 @@ class Data:
         """How often everything was repeated."""
         return 1 + max((run for _, run in self.of_run), default=-1)
 
+    def repeats(self):
+        """The same in words, where some series were repeated more often than others; what is written once is no measurement."""
+        last = {}
+        for series, run in self.of_run:
+            last[series] = max(run, last.get(series, 0))
+        counts = sorted({run + 1 for run in last.values()} - {1}) or [1]
+        return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
 
 class Paper:
     """The paper's points, each with where it stands."""

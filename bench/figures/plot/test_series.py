@@ -69,7 +69,12 @@ class Aggregates(unittest.TestCase):
 
     def test_one_run_has_no_deviation(self):
         self.assertEqual(self.data.point("lone", "x").deviation, 0)
-        self.assertEqual(self.data.runs(), 2)
+        self.assertEqual((self.data.runs(), self.data.repeats()), (2, "2"))
+
+    def test_series_may_be_repeated_more_often_than_others(self):
+        data = series.Data(rows(*(("often", "1", str(run), "1", "s") for run in range(5)), ("twice", "1", "1", "1", "s"), ("files", "all", "0", "9", "files")))
+        self.assertEqual(data.repeats(), "2 to 5")
+        self.assertEqual(series.Data([]).repeats(), "1")
 
     def test_one_run_is_told_from_the_others(self):
         self.assertEqual(self.data.one_run("rpcs", 1), [(1, 200), (20, 500)])
