@@ -12,12 +12,15 @@
 //! - All reads go through one snapshot, taken anew after each commit. Neither fjall's plain reads nor a snapshot
 //!   taken during a commit will do: a flush that ends meanwhile raises the number up to which fjall shows rows, past
 //!   the batch that is half applied.
+//! - A store that lacks a file by which fjall knows that it is one is not opened: fjall would take it for one that is
+//!   still to be made, and delete its tables (see `markers.rs`).
 //! - Commits are serial, and wait here, not in fjall, while too much is unflushed: fjall's own wait does not end if
 //!   its worker has died.
 //! - A panic of the library is caught and told as [`StoreError::Corrupt`].
 
 mod acked;
 mod fault;
+mod markers;
 mod view;
 
 use std::fs;
@@ -147,6 +150,7 @@ impl FjallMetastore {
         let (open, writer) = guarded(&path, || {
             let failed = |e| sort_error(&path, e);
             fs::create_dir_all(&path).map_err(|e| failed(e.into()))?;
+            markers::check(&path)?;
             let database = Database::builder(path.join("rows"))
                 .cache_size(options.cache_bytes)
                 .max_journaling_size(options.journal_bytes_max)

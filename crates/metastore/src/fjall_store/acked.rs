@@ -16,6 +16,28 @@ use crate::StoreError;
 
 const SLOT_BYTES: u64 = 4096;
 
+/// Whether the store in directory `path` may have acknowledged a commit, for all that its file says. Nothing is made.
+pub(super) fn has_commits(path: &Path) -> io::Result<bool> {
+    let file = match File::open(path.join("acked")) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    Ok(match last(&file) {
+        Some(last) => last > 0,
+        None => file.metadata()?.len() > 0,
+    })
+}
+
+/// The larger of the readable slots.
+fn last(file: &File) -> Option<u64> {
+    let read = |number: u64| {
+        let mut bytes = [0; 16];
+        file.read_exact_at(&mut bytes, number * SLOT_BYTES).ok().and_then(|()| slot(&bytes))
+    };
+    read(0).max(read(1))
+}
+
 /// The open file.
 pub(super) struct Acked {
     path: PathBuf,
@@ -33,11 +55,7 @@ impl Acked {
     fn read_or_make(path: &Path, commits: bool) -> io::Result<Acked> {
         let name = path.join("acked");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&name)?;
-        let read = |number: u64| {
-            let mut bytes = [0; 16];
-            file.read_exact_at(&mut bytes, number * SLOT_BYTES).ok().and_then(|()| slot(&bytes))
-        };
-        let last = match read(0).max(read(1)) {
+        let last = match last(&file) {
             Some(last) => last,
             None if commits && file.metadata()?.len() > 0 => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "no slot of \"acked\" is readable"));

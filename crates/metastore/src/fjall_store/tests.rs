@@ -119,6 +119,60 @@ fn a_lost_commit_is_told_never_silent() {
     assert!(told >= 20, "only {told} of 24 damages were noticed");
 }
 
+/// What fjall would take for a store that is still to be made is told, and left as it is: with the file back, all is there.
+#[test]
+fn a_store_without_one_of_its_markers_is_not_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    let store = filled(&whole);
+    // The rows are in tables, and a later commit is not: its number alone would not tell that they are gone.
+    store.settle().unwrap();
+    let mut batch = Batch::new();
+    batch.put("n", 21u64.to_le_bytes());
+    store.commit(&batch).unwrap();
+    drop(store);
+    trim_journal(&whole);
+    let look = |path: &Path| {
+        let mut found = Vec::new();
+        files(path, &mut found).unwrap();
+        found.sort();
+        found.into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect::<Vec<_>>()
+    };
+    for name in [
+        "version",
+        "keyspaces/0/current",
+        "keyspaces/1/current",
+        "keyspaces/0",
+        "keyspaces/1",
+        "keyspaces",
+        "",
+    ] {
+        let copy = dir.path().join("copy");
+        copy_tree(&whole, &copy).unwrap();
+        let (lost, aside) = (copy.join("rows").join(name), dir.path().join("aside"));
+        fs::rename(&lost, &aside).unwrap();
+        let before = look(&copy);
+        match open(&copy).err().unwrap_or_else(|| panic!("without {name:?}: made anew")) {
+            StoreError::Corrupt { cause, .. } => {
+                assert!(cause.contains("is missing"), "without {name:?}: {cause}")
+            }
+            other => panic!("without {name:?}: {other}"),
+        }
+        assert!(look(&copy) == before, "without {name:?}: something was touched");
+        fs::rename(&aside, &lost).unwrap();
+        let store = open(&copy).unwrap();
+        assert_eq!(store.get(b"n"), Ok(Some(21u64.to_le_bytes().to_vec())));
+        assert_eq!(store.get(b"k001000"), Ok(Some(vec![0; 100])));
+        drop(store);
+        fs::remove_dir_all(&copy).unwrap();
+    }
+    // Before anything is acknowledged there is nothing to lose: what a crash cut short is made anew.
+    let young = dir.path().join("young");
+    drop(open(&young).unwrap());
+    fs::remove_file(young.join("rows/keyspaces/1/current")).unwrap();
+    open(&young).unwrap();
+}
+
 /// What lies behind the last acknowledged commit is a torn commit: all of it or none.
 #[test]
 fn a_torn_commit_is_gone_as_a_whole() {
