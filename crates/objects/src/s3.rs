@@ -71,7 +71,7 @@ impl S3Objects {
         let (client, library_client) = (client(0)?, client(LIBRARY_RETRIES)?);
         let service = config.endpoint.clone().unwrap_or_else(|| format!("AWS, region {}", config.region));
         let keys = if config.lacks_keys() {
-            "; no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            " (no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
         } else {
             ""
         };

@@ -21,8 +21,8 @@ use crate::runtime::format::{
 };
 use crate::runtime::stores::Stores;
 
-/// What an interrupted format may have left.
-const OURS: [&str; 4] = ["journal", "meta", "holders", "probe"];
+/// What an interrupted format may have left. Who has served a file system has left `holders/`.
+const OURS: [&str; 3] = ["journal", "meta", "probe"];
 const PAGE: usize = 1000;
 
 /// Objects below the location, with what fails for now tried again.
@@ -105,7 +105,39 @@ pub(crate) fn format_bucket(
 pub(crate) fn bucket_info(bucket: &Bucket, data: &DataAddress) -> Result<FilesystemInfo, StartError> {
     match bucket.objects.get(INFO_FILE, None) {
         Ok(text) => parse_info(&text, data),
-        Err(e) if e.is_not_found() => Err(StartError::NotFormatted(data.clone())),
+        Err(e) if e.is_not_found() => Err(without_info(&*bucket.objects, data)
+            .unwrap_or_else(|e| StartError::Failed(bucket.s3.explain(&e)))),
         Err(e) => Err(StartError::Failed(bucket.s3.explain(&e))),
+    }
+}
+
+/// Why there is no `chiton.json`: there is no file system, or it was one and has lost that.
+fn without_info(objects: &dyn Objects, data: &DataAddress) -> Result<StartError, ObjectError> {
+    let served = !objects.list("holders/", None, 1)?.is_empty();
+    Ok(match served {
+        true => StartError::Damaged(data.clone(), "it is missing, what it describes is there".to_owned()),
+        false => StartError::NotFormatted(data.clone()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_objects::MemoryObjects;
+
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_lost_its_description_is_told_from_none() {
+        let data = DataAddress::S3("s3://bucket/fs".parse().expect("a location"));
+        let objects = MemoryObjects::new();
+        objects.put("journal/0000000000000001", b"a format was interrupted").expect("put");
+        assert!(matches!(without_info(&objects, &data), Ok(StartError::NotFormatted(_))));
+        objects.put("holders/0000000000000001", b"it was served").expect("put");
+        let error = without_info(&objects, &data).expect("asked");
+        assert!(
+            matches!(error, StartError::Damaged(..)) && error.to_string().contains("restore it"),
+            "{error}"
+        );
+        assert!(!OURS.contains(&"holders"), "else a format would remove it");
     }
 }

@@ -78,7 +78,8 @@ impl fmt::Display for StartError {
             }
             StartError::Damaged(data, what) => write!(
                 f,
-                "{data}: chiton.json is damaged, or not ours: {what}; it never changes: restore it from any backup of the file system"
+                "{data}: chiton.json is damaged, missing or not ours: {what}; it never changes: restore it from any backup of \
+                 the file system"
             ),
             StartError::Newer { data, found, known } => write!(
                 f,

@@ -158,9 +158,14 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let empty = fs::read_dir(dir).map(|mut entries| entries.next().is_none()).unwrap_or(true);
-            return Err(match empty {
-                true => StartError::NotFormatted(data),
-                false => StartError::Foreign(data, format!("it has files but no {INFO_FILE}")),
+            // Who has served it has left a lock.
+            let was_ours = ["lock", "journal", "meta"].iter().all(|part| dir.join(part).exists());
+            return Err(match (empty, was_ours) {
+                (true, _) => StartError::NotFormatted(data),
+                (_, true) => {
+                    StartError::Damaged(data, "it is missing, what it describes is there".to_owned())
+                }
+                _ => StartError::Foreign(data, format!("it has files but no {INFO_FILE}")),
             });
         }
         Err(e) => return Err(StartError::Failed(format!("{}: {e}", dir.display()))),
@@ -231,6 +236,12 @@ mod tests {
         }
         fs::remove_file(dir.join(INFO_FILE)).expect("removed");
         assert!(matches!(read_info(&dir), Err(StartError::Foreign(..))));
+        // Once it was served, it is known without, and not made anew.
+        fs::write(dir.join("lock"), "").expect("written");
+        assert!(matches!(read_info(&dir), Err(StartError::Damaged(..))));
+        let again = format_dir(&dir, &FormatOptions::default(), &world);
+        assert!(matches!(again, Err(FormatError::NotEmpty(_))));
+        fs::remove_file(dir.join("lock")).expect("removed");
         fs::write(dir.join("thesis.tex"), "precious").expect("written");
         assert!(matches!(format_dir(&dir, &FormatOptions::default(), &world), Err(FormatError::NotEmpty(_))));
     }

@@ -10,7 +10,8 @@
 //! - Records decide who should serve. What keeps an older server from harm is the journal's claim and the metadata
 //!   store's own fence: they hold however late it wakes up.
 //! - A holder finds out within [`BEAT`] of running that there is a higher number, and then never writes again.
-//! - Whoever finds a holder of this machine looks at its process; another's is watched for [`SILENCE`].
+//! - Whoever finds a holder of this machine looks at its process; another's is watched for [`SILENCE`], and so is one whose
+//!   record cannot be read: its number counts all the same, and a holder that is there writes it anew with its next beat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,6 +81,23 @@ fn number(key: &str) -> Option<u64> {
     u64::from_str_radix(key.strip_prefix(PREFIX)?, 16).ok()
 }
 
+/// The record of a number, as it was found.
+struct Found {
+    number: u64,
+    bytes: Vec<u8>,
+    /// `None` if it is damaged.
+    record: Option<Record>,
+}
+
+impl Found {
+    fn name(&self) -> String {
+        match &self.record {
+            Some(record) => record.name(),
+            None => format!("somebody whose record {} is damaged", key(self.number)),
+        }
+    }
+}
+
 /// Told once why the hold is lost.
 pub(crate) type OnLost = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -112,9 +130,9 @@ impl ObjectHold {
         let record = Record::own(world.random());
         let number = loop {
             let last = last_record(&*objects, 0).map_err(failed)?;
-            if let Some((number, holder)) = &last
+            if let Some(holder) = &last
                 && !take_over
-                && is_there(&*objects, *number, holder).map_err(failed)?
+                && is_there(&*objects, holder).map_err(failed)?
             {
                 return Err(StartError::Held {
                     data: data.clone(),
@@ -122,7 +140,7 @@ impl ObjectHold {
                     next: "stop it, or take over (--take-over)".to_owned(),
                 });
             }
-            let next = last.map_or(1, |(number, _)| number + 1);
+            let next = last.map_or(1, |holder| holder.number + 1);
             match objects.put_if_absent(&key(next), &record.bytes()) {
                 Ok(true) => break next,
                 Ok(false) => {}
@@ -187,7 +205,7 @@ impl Keeper {
     /// Asks the store whether the hold is still ours: `Some` names who has it.
     pub(crate) fn lost_to(&self) -> Result<Option<String>, ObjectError> {
         let newer = last_record(&*self.objects, self.number)?;
-        Ok(newer.map(|(_, holder)| {
+        Ok(newer.map(|holder| {
             let name = holder.name();
             if !self.lost.swap(true, Ordering::SeqCst) {
                 self.tell(&name);
@@ -226,7 +244,7 @@ impl Keeper {
 }
 
 /// The highest record above `after`.
-fn last_record(objects: &dyn Objects, after: u64) -> Result<Option<(u64, Record)>, ObjectError> {
+fn last_record(objects: &dyn Objects, after: u64) -> Result<Option<Found>, ObjectError> {
     let mut last = key(after);
     let mut found = None;
     loop {
@@ -236,25 +254,26 @@ fn last_record(objects: &dyn Objects, after: u64) -> Result<Option<(u64, Record)
         found = number(&last).or(found);
     }
     let Some(number) = found else { return Ok(None) };
-    let text = objects.get(&key(number), None)?;
-    let record = serde_json::from_slice(&text)
-        .map_err(|e| ObjectError::Corrupt { key: key(number), cause: e.to_string() })?;
-    Ok(Some((number, record)))
+    let bytes = objects.get(&key(number), None)?;
+    let record = serde_json::from_slice(&bytes).ok();
+    Ok(Some(Found { number, bytes, record }))
 }
 
 /// True if the holder is there, as far as can be told.
-fn is_there(objects: &dyn Objects, number: u64, holder: &Record) -> Result<bool, ObjectError> {
-    if holder.left {
-        return Ok(false);
-    }
-    if holder.machine == machine() {
-        let pid = rustix::process::Pid::from_raw(holder.pid);
-        return Ok(pid.and_then(started) == Some(holder.started));
+fn is_there(objects: &dyn Objects, holder: &Found) -> Result<bool, ObjectError> {
+    if let Some(record) = &holder.record {
+        if record.left {
+            return Ok(false);
+        }
+        if record.machine == machine() {
+            let pid = rustix::process::Pid::from_raw(record.pid);
+            return Ok(pid.and_then(started) == Some(record.started));
+        }
     }
     for _ in 0..SILENCE.as_secs() {
         thread::sleep(Duration::from_secs(1));
-        match objects.get(&key(number), None) {
-            Ok(now) if serde_json::from_slice::<Record>(&now).is_ok_and(|now| now != *holder) => {
+        match objects.get(&key(holder.number), None) {
+            Ok(now) if now != holder.bytes => {
                 return Ok(!serde_json::from_slice::<Record>(&now).is_ok_and(|now| now.left));
             }
             Ok(_) => {}
@@ -306,5 +325,18 @@ mod tests {
         let data = DataAddress::S3("s3://bucket/fs".parse().expect("a location"));
         let hold = ObjectHold::take(objects.clone(), &data, false, &SeededWorld::new(1));
         assert_eq!(hold.map_err(|e| e.to_string()).expect("free").keeper.number, 4);
+    }
+
+    #[test]
+    fn a_damaged_record_keeps_nobody_out_and_counts_as_newer() {
+        let objects: Arc<dyn Objects> = Arc::new(MemoryObjects::new());
+        let data = DataAddress::S3("s3://bucket/fs".parse().expect("a location"));
+        let take = || ObjectHold::take(objects.clone(), &data, true, &SeededWorld::new(1));
+        objects.put(&key(3), br#"{"host": "cut o"#).expect("put");
+        let hold = take().map_err(|e| e.to_string()).expect("taken over");
+        assert_eq!(hold.keeper.number, 4);
+        objects.put(&key(5), b"").expect("put");
+        let name = hold.keeper().lost_to().expect("asked").expect("somebody came after it");
+        assert!(name.contains("holders/0000000000000005 is damaged"), "{name}");
     }
 }
