@@ -42,8 +42,16 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     let options =
         Options { content: args.content, rate: args.rate, memory_bytes: memory(args), ..Options::default() };
     reach::answering(Path::new(&args.target)).map_err(|failure| failure.message)?;
-    if let Ok(client) = target::client(&args.target) {
-        return online(args, &client, &options, &bar);
+    match target::client(&args.target) {
+        Ok(client) => return online(args, &client, &options, &bar),
+        // In a mount there is no data directory: what keeps its server from answering is all that there is to say.
+        Err(failure)
+            if reach::mount_around(Path::new(&args.target))
+                .is_ok_and(|at| at.is_some_and(|m| m.is_ours())) =>
+        {
+            return Err(failure.message);
+        }
+        Err(_) => {}
     }
     let data: DataAddress = args.target.parse()?;
     let mut replaying = |done, total| show(&bar, Progress { pass: "journal", done, total });

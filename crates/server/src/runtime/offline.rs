@@ -76,6 +76,8 @@ impl Offline {
     /// # Errors
     /// As [`crate::Server::start`]: [`StartError::Held`] if it is served.
     pub fn open(data: &DataAddress, world: SharedWorld) -> Result<Offline, StartError> {
+        // What keeps two servers apart keeps a server and a tool apart, too.
+        Server::probe(data, &*world)?;
         let info = Server::info(data)?;
         let hold = Hold::take(data, false, &*world)?;
         let mut stores = Stores::open(data)?;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use chiton_objects::Objects;
 use chiton_proto::{Address, Listener, Recall, Serving};
 use chiton_types::Position;
-use chiton_world::SharedWorld;
 use chiton_world::sync::Mutex;
 use chiton_world::thread::{self, JoinHandle};
+use chiton_world::{SharedWorld, World};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::{Bucket, bucket_info, format_bucket};
@@ -79,6 +79,13 @@ impl Server {
         }
     }
 
+    /// Finds out whether the place can be used by whoever changes something there.
+    pub(crate) fn probe(data: &DataAddress, world: &dyn World) -> Result<(), StartError> {
+        let DataAddress::S3(location) = data else { return Ok(()) };
+        let bucket = Bucket::open(location).map_err(StartError::Failed)?;
+        bucket.s3.probe(world.random()).map_err(StartError::Failed)
+    }
+
     /// Starts on a file system: takes hold of it, recovers, and is ready for sessions.
     ///
     /// # Errors
@@ -89,10 +96,7 @@ impl Server {
         world: SharedWorld,
     ) -> Result<Arc<Server>, StartError> {
         let data = data.into();
-        if let DataAddress::S3(location) = &data {
-            let bucket = Bucket::open(location).map_err(StartError::Failed)?;
-            bucket.s3.probe(world.random()).map_err(StartError::Failed)?;
-        }
+        Server::probe(&data, &*world)?;
         let info = Server::info(&data)?;
         let hold = Hold::take(&data, options.take_over, &*world)?;
         let mut stores = Stores::open_with(&data, options.metastore)?;

@@ -3,10 +3,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use chiton_journal::{Frame, Identity, Journal, Progress, ReplayError, replay};
+use chiton_journal::{Frame, Identity, Journal, JournalError, Progress, ReplayError, replay};
 use chiton_metastore::{Metastore, StoreError, prefix_end};
 use chiton_namespace::{Fetched, Namespace, Need, OpenError};
-use chiton_types::{Epoch, SessionId};
+use chiton_types::{Epoch, Position, SessionId};
 use chiton_world::SharedWorld;
 
 use crate::engine::{
@@ -60,8 +60,8 @@ pub(crate) fn recover(
 
     let place = Arc::new(Severable::new(stores.place));
     let identity = Identity { journal: info.filesystem, epoch: EPOCH, nonce: world.random() };
-    let (journal, recovered) = Journal::open(place.clone(), identity, options.journal)
-        .map_err(|e| StartError::Corrupt(e.to_string()))?;
+    let (journal, recovered) =
+        Journal::open(place.clone(), identity, options.journal).map_err(|e| journal_error(&e, position))?;
     if let Some(torn) = &recovered.torn {
         (options.log)(&format!(
             "the journal's last commit was cut off by the crash, which is harmless: {torn}"
@@ -70,8 +70,9 @@ pub(crate) fn recover(
     if recovered.last_position < position {
         let last = recovered.last_position;
         return Err(StartError::Corrupt(format!(
-            "the journal ends at position {last}, the metadata store holds all up to {position}: is the journal's \
-             directory the right one?"
+            "the journal ends at position {last}, the metadata store holds all up to {position}: is it the right journal, or \
+             was it cut off? `chiton journal reset` goes on with what the metadata store holds: what came after {position} is \
+             lost, but nothing before"
         )));
     }
     let mut replayed = Backlog::default();
@@ -93,7 +94,7 @@ pub(crate) fn recover(
     match replay(&*place, position, &mut visit, &mut progress) {
         Ok(_) => {}
         Err(ReplayError::Visitor(error)) => return Err(error),
-        Err(ReplayError::Journal(error)) => return Err(StartError::Corrupt(error.to_string())),
+        Err(ReplayError::Journal(error)) => return Err(journal_error(&error, position)),
     }
 
     let spent = world.monotonic().saturating_sub(begun);
@@ -230,6 +231,21 @@ fn session_mark(store: &dyn Metastore) -> Result<u64, StartError> {
     let mark = row.as_deref().and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
     mark.filter(|mark| (1..u64::MAX / 2).contains(mark))
         .ok_or_else(|| StartError::Corrupt("the row of session ids is missing or not a number".to_owned()))
+}
+
+/// `stored`: up to where the metadata store holds the events.
+fn journal_error(error: &JournalError, stored: Position) -> StartError {
+    match error {
+        JournalError::Absent => StartError::Corrupt(format!(
+            "there is no journal: if it cannot be brought back, `chiton journal reset` goes on with what the metadata store \
+             holds, which is all up to position {stored}"
+        )),
+        JournalError::NoSpace(_) => StartError::Failed(format!("{error}: make space, then start again")),
+        JournalError::Unreachable(_) | JournalError::Failed(_) | JournalError::Fenced { .. } => {
+            StartError::Failed(error.to_string())
+        }
+        _ => StartError::Corrupt(error.to_string()),
+    }
 }
 
 pub(crate) fn store_error(error: &StoreError) -> StartError {

@@ -51,13 +51,24 @@ impl Stores {
         }
     }
 
+    /// The journal's segments alone, to look at: nothing is written for it, so it does on a full disk, too.
+    ///
+    /// # Errors
+    /// [`StartError::Failed`].
+    pub fn open_journal(data: &DataAddress) -> Result<Arc<dyn Place>, StartError> {
+        match data {
+            DataAddress::Dir(dir) => journal_of(dir).map_err(StartError::Failed),
+            DataAddress::S3(_) => Ok(Stores::open(data)?.place),
+        }
+    }
+
     /// The stores in a data directory.
     ///
     /// # Errors
     /// In words.
     pub(crate) fn local(dir: &Path, metastore: FjallOptions) -> Result<Stores, String> {
         let objects = LocalObjects::open(&dir.join("objects")).map_err(|e| e.to_string())?;
-        let place = FilePlace::open(&dir.join("journal")).map_err(|e| e.to_string())?;
+        let place = journal_of(dir)?;
         let meta = dir.join("meta");
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
             Ok(Arc::new(FjallMetastore::open(&meta, metastore)?))
@@ -65,10 +76,14 @@ impl Stores {
         Ok(Stores {
             objects: Arc::new(objects),
             open_meta: Box::new(open_meta),
-            place: Arc::new(place),
+            place,
             objects_address: format!("local:{}", dir.join("objects").display()),
         })
     }
+}
+
+fn journal_of(dir: &Path) -> Result<Arc<dyn Place>, String> {
+    Ok(Arc::new(FilePlace::open(&dir.join("journal")).map_err(|e| e.to_string())?))
 }
 
 /// The metadata store as it is opened now.
