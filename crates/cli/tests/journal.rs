@@ -59,6 +59,26 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     let list = done(&["journal", "event", "get", &data, "list", "--type", "make", "--name", "f7"]);
     assert_eq!(list.lines().count(), 1, "{list}");
     assert!(list.contains("make file \"f7\""), "{list}");
+    // Whatever type is shown can be asked for.
+    for name in json(&["journal", "event", "get", &data, "summary", "--json"])["types"]
+        .as_object()
+        .expect("types")
+        .keys()
+    {
+        done(&["journal", "event", "get", &data, "--type", name]);
+    }
+    done(&[
+        "journal",
+        "event",
+        "get",
+        &data,
+        "--type",
+        "policy",
+        "--type",
+        "merged",
+        "--type",
+        "decoupling-ended",
+    ]);
     let summary = json(&["journal", "event", "get", &data, "summary", "--json", "--path", "/dir"]);
     assert_eq!(summary["types"]["make"], 21, "{summary}");
     let pointers = json(&["journal", "header", "get", &data, "--json"]);
@@ -116,6 +136,9 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     fs::write(&segment, bytes).expect("damaged");
     refused(&["journal", "inspect", &data], 1, "the journal is damaged");
     assert!(String::from_utf8_lossy(&chiton(&["journal", "inspect", &data]).stdout).contains("DAMAGED"));
+    for form in ["list", "json", "summary"] {
+        refused(&["journal", "event", "get", &data, form], 1, "in 1 places");
+    }
     refused(&["journal", "export", &data, &path("rest.bin")], 1, "the export holds the rest");
     assert!(fs::metadata(path("rest.bin")).expect("a file").len() > 44);
     refused(

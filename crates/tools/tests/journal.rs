@@ -161,6 +161,25 @@ fn what_a_damaged_journal_lacks_is_said_and_only_then_passed_over() {
     assert_eq!((report.integrity, report.corrupt.len(), report.events), ("DAMAGED", 1, 10));
     assert!(report.to_string().contains("lost: positions 2 to 3"), "{report}");
     assert!(report.to_string().ends_with("Overall journal integrity: DAMAGED"));
+    // In every form in which events are shown.
+    let form = |output| {
+        let mut out = Vec::new();
+        let tally = get(&*place, &Filter::default(), None, output, &mut out, &mut |_| {}).expect("reads");
+        assert_eq!(tally.flaws, 1, "{output:?}");
+        out
+    };
+    let text = |output| String::from_utf8(form(output)).expect("text");
+    assert!(text(Output::List).contains("DAMAGED"));
+    assert!(text(Output::Json).contains(r#""type":"damaged""#), "{}", text(Output::Json));
+    let operations = form(Output::Binary);
+    let mut reader = ExportReader::new(&operations[..]).expect("an export");
+    let mut lost = Vec::new();
+    while let Some(record) = reader.next_record().expect("whole") {
+        if let Record::Lost { first, last, .. } = record {
+            lost.push((first.0, last.map(|last| last.0)));
+        }
+    }
+    assert_eq!(lost, [(2, Some(3))]);
     let (file, whole) = taken_out(&*place, Some(Position(0)));
     assert!(!whole);
     reset(&*place, identity(2), Position(1)).expect("resets");
@@ -234,7 +253,18 @@ fn a_path_is_followed_through_makes_and_renames() {
         }
         other => other,
     };
-    let events = [dir(1, 20), dir(20, 21), file(21, 22), dir(1, 30), rename(20, 30, 21), file(21, 23), again];
+    // What a merge takes away and gives back elsewhere is followed, too.
+    let restored = Event::Restore { parent: Ino(30), name: name(25), ino: Ino(22), time: Time(0) };
+    let events = [
+        dir(1, 20),
+        dir(20, 21),
+        file(21, 22),
+        dir(1, 30),
+        rename(20, 30, 21),
+        file(21, 23),
+        again,
+        restored,
+    ];
     for (n, event) in events.iter().enumerate() {
         let mut payload = Vec::new();
         event.encode(&mut payload);
@@ -248,9 +278,10 @@ fn a_path_is_followed_through_makes_and_renames() {
             .map(|l| l.split_whitespace().next().expect("a position").parse().expect("a number"))
             .collect()
     };
-    assert_eq!(positions("/"), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(positions("/"), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(positions("/file-20/file-21"), [2, 3, 5, 7]);
-    assert_eq!(positions("/file-30/"), [4, 5, 6]);
+    assert_eq!(positions("/file-30/"), [4, 5, 6, 8]);
+    assert_eq!(positions("/file-30/file-25"), [8]);
     assert_eq!(positions("/file-30/file-21/file-23"), [6]);
     assert!(positions("/nothing").is_empty());
 }

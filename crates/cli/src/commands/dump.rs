@@ -112,7 +112,9 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     });
     bar.finish_and_clear();
     let done = done.map_err(|e| {
-        Failure::failed(format!("{e}; what was loaded until there is there, and --resume goes on with it"))
+        Failure::failed(format!(
+            "{e}; what was loaded until there is there, and --resume goes on with it if the dump is whole"
+        ))
     });
     let ended = access.end();
     let done = done?;

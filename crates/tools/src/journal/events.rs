@@ -120,7 +120,12 @@ impl Sink<'_> {
     fn flaw(&mut self, lost: &Lost) -> std::io::Result<()> {
         match self {
             Sink::Lines(to) => writeln!(to, "{:>14}  {lost}", "DAMAGED"),
-            _ => Ok(()),
+            Sink::Objects(to) => writeln!(to, "{}", serde_json::json!({ "type": "damaged", "lost": lost })),
+            Sink::Export(export) => match lost.first {
+                Some(first) => export.lost(Position(first), lost.last.map(Position), &lost.what),
+                None => Ok(()),
+            },
+            Sink::Nowhere => Ok(()),
         }
     }
 }

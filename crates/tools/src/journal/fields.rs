@@ -4,33 +4,45 @@ use chiton_namespace::{Body, Event, Extent, Over};
 use chiton_types::{Ino, Kind, Name, Time};
 use serde_json::{Value, json};
 
-/// The name of an event's type.
-pub fn type_name(event: &Event) -> &'static str {
-    match event {
-        Event::Make { .. } => "make",
-        Event::Link { .. } => "link",
-        Event::Unlink { .. } => "unlink",
-        Event::Rename { .. } => "rename",
-        Event::SetAttr { .. } => "setattr",
-        Event::Write { .. } => "write",
-        Event::Clone { .. } => "clone",
-        Event::Remap { .. } => "remap",
-        Event::Xattr { .. } => "xattr",
-        Event::Reclaim { .. } => "reclaim",
-        Event::Swept { .. } => "swept",
-        Event::Reserve { .. } => "reserve",
-        Event::SessionOpened { .. } => "session-opened",
-        Event::SessionClosed { .. } => "session-closed",
-        Event::Policy(_) => "policy",
-        Event::Noop => "noop",
-        Event::Restore { .. } => "restore",
-        Event::Touch { .. } => "touch",
-        Event::Decoupled(_) => "decoupled",
-        Event::Attached(_) => "attached",
-        Event::Granted { .. } => "granted",
-        Event::Merged(_) => "merged",
-        Event::DecouplingEnded { .. } => "decoupling-ended",
-    }
+/// One table: whoever adds an event gives its type a name, and `--type` takes it.
+macro_rules! types {
+    ($($event:pat => $name:literal,)*) => {
+        /// The names of all types of events, which `--type` takes.
+        pub const TYPE_NAMES: &[&str] = &[$($name),*];
+
+        /// The name of an event's type.
+        pub fn type_name(event: &Event) -> &'static str {
+            match event {
+                $($event => $name,)*
+            }
+        }
+    };
+}
+
+types! {
+    Event::Make { .. } => "make",
+    Event::Link { .. } => "link",
+    Event::Unlink { .. } => "unlink",
+    Event::Rename { .. } => "rename",
+    Event::SetAttr { .. } => "setattr",
+    Event::Write { .. } => "write",
+    Event::Clone { .. } => "clone",
+    Event::Remap { .. } => "remap",
+    Event::Xattr { .. } => "xattr",
+    Event::Reclaim { .. } => "reclaim",
+    Event::Swept { .. } => "swept",
+    Event::Reserve { .. } => "reserve",
+    Event::SessionOpened { .. } => "session-opened",
+    Event::SessionClosed { .. } => "session-closed",
+    Event::Noop => "noop",
+    Event::Restore { .. } => "restore",
+    Event::Touch { .. } => "touch",
+    Event::Policy(_) => "policy",
+    Event::Decoupled(_) => "decoupled",
+    Event::Attached(_) => "attached",
+    Event::Granted { .. } => "granted",
+    Event::Merged(_) => "merged",
+    Event::DecouplingEnded { .. } => "decoupling-ended",
 }
 
 /// The name of a type of inode.

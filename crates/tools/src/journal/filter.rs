@@ -10,25 +10,6 @@ use chiton_types::{Ino, Position, SessionId};
 use crate::journal::fields::type_name;
 use crate::journal::under::Under;
 
-/// The names that `--type` takes.
-pub const TYPE_NAMES: [&str; 15] = [
-    "make",
-    "link",
-    "unlink",
-    "rename",
-    "setattr",
-    "write",
-    "clone",
-    "remap",
-    "xattr",
-    "reclaim",
-    "swept",
-    "reserve",
-    "session-opened",
-    "session-closed",
-    "noop",
-];
-
 /// Positions from the first to the last, both included: `5..9`, `5..`, `..9`, `7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {

@@ -89,7 +89,9 @@ impl<'a> Under<'a> {
 
     fn learn(&mut self, event: &Event) -> Result<(), StoreError> {
         match event {
-            Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } => {
+            Event::Make { parent, name, ino, .. }
+            | Event::Link { parent, name, ino, .. }
+            | Event::Restore { parent, name, ino, .. } => {
                 self.parents.insert(*ino, *parent);
                 self.bind(*parent, name, Some(*ino))
             }

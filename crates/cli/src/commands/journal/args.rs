@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use chiton_server::DataAddress;
 use chiton_tools::journal::{Filter, Output, Pointer, Range, TYPE_NAMES};
 use chiton_types::{Ino, SessionId};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "\
@@ -103,7 +104,7 @@ pub(crate) struct FilterArgs {
     #[arg(long)]
     pub(crate) inode: Option<u64>,
     /// Events of this type; may be repeated.
-    #[arg(long = "type", value_parser = TYPE_NAMES)]
+    #[arg(long = "type", value_parser = PossibleValuesParser::new(TYPE_NAMES.iter().copied()))]
     pub(crate) types: Vec<String>,
     /// Events about this name.
     #[arg(long)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use chiton_journal::Place;
+use chiton_journal::{FilePlace, JournalError, Place};
 use chiton_server::{DataAddress, Offline, Server, StartError, Stores};
+use chiton_tools::journal::JournalToolError;
 use chiton_types::Position;
 use chiton_world::RealWorld;
 
@@ -48,14 +49,31 @@ impl Journal {
     }
 }
 
+/// The journal of a decoupled subtree, if the directory is the one in which a mount keeps it (below its --state-dir).
+fn of_decoupled(data: &DataAddress) -> Outcome<Option<Arc<dyn Place>>> {
+    let DataAddress::Dir(dir) = data else { return Ok(None) };
+    let journal = dir.join("journal");
+    if dir.join(target::FORMAT_FILE).exists() || !dir.join("realm.json").is_file() || !journal.is_dir() {
+        return Ok(None);
+    }
+    let place = FilePlace::open(&journal).map_err(|e| JournalToolError::from(JournalError::from(e)))?;
+    Ok(Some(Arc::new(place)))
+}
+
 /// The segments alone: nothing is held, nobody is disturbed.
 pub(super) fn segments(data: &DataAddress) -> Outcome<Arc<dyn Place>> {
+    if let Some(place) = of_decoupled(data)? {
+        return Ok(place);
+    }
     Server::info(data)?;
-    Ok(Stores::open(data)?.place)
+    Ok(Stores::open_journal(data)?)
 }
 
 /// To read, with the metadata store if nobody has it.
 pub(super) fn to_read(data: &DataAddress) -> Outcome<Journal> {
+    if let Some(place) = of_decoupled(data)? {
+        return Ok(Journal::Live { place, stored: None });
+    }
     match Offline::open(data, Arc::new(RealWorld)) {
         Ok(offline) => Ok(Journal::Ours(offline)),
         Err(StartError::Held { .. }) => Ok(Journal::Live { place: segments(data)?, stored: asked(data) }),

@@ -125,7 +125,10 @@ pub(super) fn events(args: &EventGet) -> Outcome {
         _ if args.to.is_some() && !args.source.json => println!("{} events", tally.events),
         _ => {}
     }
-    Ok(())
+    match tally.flaws {
+        0 => Ok(()),
+        n => Err(damaged(&format!("in {n} places, and what is lost there may have been meant, too"))),
+    }
 }
 
 /// A new file: nothing is overwritten.
