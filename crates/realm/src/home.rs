@@ -17,8 +17,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chiton_journal::{FilePlace, Place};
-use chiton_types::{Ino, RealmId};
+use chiton_journal::{FilePlace, Place, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
+use chiton_types::{Ino, RealmId, Refusal};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -42,11 +42,22 @@ pub(crate) struct Record {
     pub(crate) branch: Option<String>,
     /// Of each shard the last inode number that was used when a merge began last.
     pub(crate) used: Vec<u64>,
+    /// Its journal was begun: it is there from then on.
+    #[serde(default)]
+    pub(crate) begun: bool,
 }
 
 impl Record {
     pub(crate) fn new(filesystem: u64, realm: RealmId, root: Ino, branch: Option<String>) -> Record {
-        Record { version: VERSION, filesystem, realm: realm.0, root: root.0, branch, used: Vec::new() }
+        Record {
+            version: VERSION,
+            filesystem,
+            realm: realm.0,
+            root: root.0,
+            branch,
+            used: Vec::new(),
+            begun: false,
+        }
     }
 }
 
@@ -161,6 +172,37 @@ impl Home {
             return journals(&self.dir).map_err(RealmError::journal);
         }
         Ok(Arc::new(FilePlace::open(&self.dir.join("journal")).map_err(RealmError::journal)?))
+    }
+
+    /// Refuses if the journal was begun and no segment of it is there: to begin it anew would be to lose it silently.
+    pub(crate) fn check_begun(&self, place: &dyn Place) -> Result<(), RealmError> {
+        if !self.record.begun {
+            return Ok(());
+        }
+        let has_header = |info: &SegmentInfo| {
+            let head = place.read(info.number, SEGMENT_HEADER_BYTES as u64);
+            head.is_ok_and(|head| SegmentHeader::decode(&head).is_ok())
+        };
+        if place.list().map_err(RealmError::journal)?.iter().any(has_header) {
+            return Ok(());
+        }
+        Err(RealmError::new(
+            Refusal::Io,
+            format!(
+                "the journal in {} is gone, or its beginning is damaged",
+                self.dir.join("journal").display()
+            ),
+            "bring it back from a backup; `chiton recouple --force` gives the directory back without what was in it",
+        ))
+    }
+
+    /// Remembers that the journal is there, durably.
+    pub(crate) fn note_begun(&mut self) -> Result<(), RealmError> {
+        if self.record.begun {
+            return Ok(());
+        }
+        self.record.begun = true;
+        self.write()
     }
 
     /// Notes who has it, for those who look meanwhile.

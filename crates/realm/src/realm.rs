@@ -86,7 +86,7 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 impl Realm {
     /// Starts the engine: over what the journal says, if there is one.
     pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
-        let Opening { global, options, granted, branch, home, journals, journal_at } = opening;
+        let Opening { global, options, granted, branch, mut home, journals, journal_at } = opening;
         let policy = policy_of(&granted.policy)?;
         let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
         let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
@@ -101,6 +101,11 @@ impl Realm {
                 return Err(RealmError::new(Refusal::Unsupported, what, next));
             }
         };
+        // A journal of files, of which the directory says whether it is there.
+        let in_files = policy.durability() == Durability::Local && journals.is_none();
+        if let Some(home) = home.as_ref().filter(|_| in_files) {
+            home.check_begun(&*place)?;
+        }
         let mut state = granted.state;
         let world = options.world.clone();
         // The server has begun with a window: what is in the rows must end where an operation does.
@@ -183,6 +188,9 @@ impl Realm {
             started => started,
         };
         let server = server.map_err(RealmError::journal)?;
+        if let Some(home) = home.as_mut().filter(|_| in_files) {
+            home.note_begun()?;
+        }
         let mut client_options = ClientOptions {
             root: granted.root.ino,
             user: options.user.clone().or_else(|| Some(user_of(&global))),

@@ -207,6 +207,36 @@ fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
     assert_eq!(fs::read(far.join("after")).expect("merged"), b"after");
 }
 
+/// A journal that is gone, or of which nothing can be read, is told: what was in it is not silently merged as nothing.
+#[test]
+fn a_subtree_whose_journal_is_gone_is_not_gone_on_with() {
+    let Some(mut two) = Two::new() else { return };
+    let (near, _) = two.job("batchfs");
+    fs::write(near.join("kept"), "kept").expect("a write");
+    File::open(near.join("kept")).and_then(|file| file.sync_all()).expect("an fsync");
+    two.near.process.kill();
+    let home = fs::read_dir(two.scratch.path("state")).expect("the state").next().expect("a decoupling");
+    let home = home.expect("an entry").path();
+    // It is looked at by the tool, as far as it is there.
+    assert!(done(&["journal", "inspect", text(&home)]).contains("integrity: OK"));
+    assert!(done(&["journal", "event", "get", text(&home), "--name", "kept"]).contains("make file"));
+    let aside = two.scratch.path("aside");
+    fs::rename(home.join("journal"), &aside).expect("moved");
+    two.near = mount_near(&two.scratch, "without");
+    let said = two.near.process.said();
+    assert!(
+        said.contains("is gone, or its beginning is damaged") && said.contains("recouple --force"),
+        "{said}"
+    );
+    two.near.process.kill();
+    // With the journal back nothing is lost.
+    let _ = fs::remove_dir_all(home.join("journal"));
+    fs::rename(&aside, home.join("journal")).expect("moved back");
+    two.near = mount_near(&two.scratch, "with");
+    assert_eq!(fs::read(two.near.path("job/kept")).expect("it is there"), b"kept");
+    done(&["merge", text(&two.near.path("job"))]);
+}
+
 /// S63, without a mount.
 #[test]
 fn what_a_killed_mount_left_is_merged_by_a_command() {
