@@ -101,6 +101,11 @@ fn promises_that_are_told_too_late_are_noticed() {
     is_noticed(Canary::PromiseLate, 0, &["leases", "linearizability", "exactly-once"]);
 }
 
+#[test]
+fn answers_that_no_order_explains_are_noticed() {
+    is_noticed(Canary::PromiseLost, 0, &["linearizability"]);
+}
+
 /// What a failure prints repeats the shortest run that was found, not only the one that was drawn.
 #[test]
 fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {

@@ -114,7 +114,7 @@ impl Asked {
                 if self.json {
                     print_json(&report)
                 } else {
-                    print(&report)
+                    self.print(&report)
                 }
                 ExitCode::from(u8::from(!report.failures.is_empty()))
             }
@@ -123,6 +123,33 @@ impl Asked {
                 ExitCode::from(2)
             }
         }
+    }
+
+    fn print(&self, report: &Report) {
+        println!(
+            "{} workloads, {} crash points, {} crashes judged, {} different disks recovered, {:.1} s",
+            report.workloads,
+            report.crash_points,
+            report.crashes,
+            report.recoveries,
+            report.elapsed.as_secs_f64()
+        );
+        for failure in &report.failures {
+            println!("\nWRONG: {}\n  again: {}", failure.what, self.again(&failure.steps));
+        }
+        match report.failures.len() {
+            0 => println!("every result is one that was promised"),
+            n => println!("\n{n} workloads end in what was not promised"),
+        }
+    }
+
+    /// The command that runs one workload in the same way.
+    fn again(&self, steps: &[usize]) -> String {
+        let steps: Vec<String> = steps.iter().map(usize::to_string).collect();
+        let objects = if self.options.journal_of_objects { " --objects" } else { "" };
+        let canary = Canary::ALL.iter().find(|(_, known)| self.options.canary == Some(*known));
+        let canary = canary.map_or(String::new(), |(name, _)| format!(" --canary {name}"));
+        format!("cargo xtask ace --only {}{objects}{canary}", steps.join(","))
     }
 }
 
@@ -136,24 +163,6 @@ fn show_progress(done: u64, all: u64) {
         }
     } else if done.is_multiple_of(all.div_ceil(20)) {
         let _ = writeln!(err, "{done} of {all} workloads");
-    }
-}
-
-fn print(report: &Report) {
-    println!(
-        "{} workloads, {} crash points, {} crashes judged, {} different disks recovered, {:.1} s",
-        report.workloads,
-        report.crash_points,
-        report.crashes,
-        report.recoveries,
-        report.elapsed.as_secs_f64()
-    );
-    for failure in &report.failures {
-        println!("\nWRONG: {}\n  again: cargo xtask ace --only {}", failure.what, numbers(&failure.steps));
-    }
-    match report.failures.len() {
-        0 => println!("every result is one that was promised"),
-        n => println!("\n{n} workloads end in what was not promised"),
     }
 }
 
@@ -174,6 +183,20 @@ fn print_json(report: &Report) {
     println!("{json}");
 }
 
-fn numbers(steps: &[usize]) -> String {
-    steps.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_repeated_as_it_was() {
+        let check = |args: &[&str], expect: &str| {
+            let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+            assert_eq!(Asked::parse(&args).unwrap().again(&[9, 45, 10]), expect);
+        };
+        check(&["--length", "2"], "cargo xtask ace --only 9,45,10");
+        check(
+            &["--objects", "--canary", "rotten-objects"],
+            "cargo xtask ace --only 9,45,10 --objects --canary rotten-objects",
+        );
+    }
 }

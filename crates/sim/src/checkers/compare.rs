@@ -29,6 +29,12 @@ pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
             return Some(format!("{shown} is a name of inode {here}, which should be another file"));
         }
         let node = expected.node(ino).expect("the model's entries lead somewhere");
+        if node.kind == is.kind
+            && node.size() != is.size
+            && let Some(name) = entry_difference(&path, node, found)
+        {
+            return Some(name);
+        }
         if let Some(what) = node_difference(node, expected.nlink(ino), is) {
             return Some(format!("{shown}: {what}"));
         }
@@ -41,6 +47,19 @@ pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
     } else {
         None
     }
+}
+
+/// What a directory has too few or too many: that says more than its size.
+fn entry_difference(path: &str, node: &Node, found: &Tree) -> Option<String> {
+    if let Some(name) = node.entries.keys().find(|name| !found.nodes.contains_key(&format!("{path}/{name}")))
+    {
+        return Some(format!("{path}/{name} is missing"));
+    }
+    let names =
+        found.nodes.range(format!("{path}/")..).map_while(|(at, _)| at.strip_prefix(path)?.strip_prefix('/'));
+    let mut own = names.filter(|name| !name.is_empty() && !name.contains('/'));
+    let surplus = own.find(|name| !node.entries.keys().any(|known| known.as_bytes() == name.as_bytes()))?;
+    Some(format!("{path}/{surplus} is there, it should not"))
 }
 
 fn node_difference(node: &Node, nlink: u32, is: &tree::Node) -> Option<String> {
@@ -129,6 +148,19 @@ mod tests {
     #[test]
     fn equal_trees_have_no_difference() {
         assert_eq!(difference(&sample(), &found()), None);
+    }
+
+    #[test]
+    fn of_a_directory_the_entry_is_named() {
+        let mut lacks = found();
+        lacks.nodes.remove("/d/f");
+        lacks.nodes.get_mut("/d").unwrap().size -= 32;
+        assert_eq!(difference(&sample(), &lacks).as_deref(), Some("/d/f is missing"));
+        let mut has = found();
+        let copy = has.nodes["/l"].clone();
+        has.nodes.insert("/d/x".to_owned(), copy);
+        has.nodes.get_mut("/d").unwrap().size += 32;
+        assert_eq!(difference(&sample(), &has).as_deref(), Some("/d/x is there, it should not"));
     }
 
     type Breach = fn(&mut Tree);
