@@ -274,7 +274,10 @@ impl Shared {
     pub(crate) fn refuse_commits(&self) {
         let (refusal, why) = match self.health() {
             Health::Failed => (Refusal::Io, "the server's journal failed"),
-            Health::Good | Health::Full => (Refusal::NoSpace, "the server's journal has no space; try again"),
+            Health::Good | Health::Full => (
+                Refusal::NoSpace,
+                "the server's journal has no space: make some where its data lie, then it goes on by itself",
+            ),
         };
         for (sender, tidings) in self.commits.due(Position(u64::MAX - 1)) {
             match tidings {
