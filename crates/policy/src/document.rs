@@ -21,6 +21,23 @@ pub(crate) struct Entry {
     pub(crate) value: String,
     /// Of the first character of the value.
     pub(crate) value_place: Place,
+    /// Of each character of it that is no blank, where it goes over several lines.
+    places: Vec<Place>,
+}
+
+impl Entry {
+    /// A fault in the value, whose place was counted as if that were one line.
+    pub(crate) fn placed(&self, fault: Fault) -> Fault {
+        let is_within = fault.place.line == self.value_place.line && fault.place > self.value_place;
+        if !is_within || self.places.is_empty() {
+            return fault;
+        }
+        let before = (fault.place.column - self.value_place.column) as usize;
+        let at = self.value.chars().take(before).filter(|c| !c.is_whitespace()).count();
+        // Past its end: behind its last character.
+        let end = self.places.last().map(|place| place.right(1));
+        Fault { place: self.places.get(at).copied().or(end).unwrap_or(fault.place), ..fault }
+    }
 }
 
 /// Reads a document. What has no content has no entries.
@@ -34,8 +51,7 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
     let mut documents = 0;
     let mut inside = false;
     for item in Parser::new_from_str(text) {
-        let (event, span) =
-            item.map_err(|e| Fault::new(place(e.marker()), format!("this is no YAML: {}", e.info())))?;
+        let (event, span) = item.map_err(|e| no_yaml(text, place(e.marker()), e.info()))?;
         let at = place(&span.start);
         let refuse =
             |what: &str| Err(Fault::new(at, format!("{what} in a policy, which is a list of `key: value`")));
@@ -78,12 +94,43 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
                 }
                 let quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
                 let value_place = at.right(usize::from(quoted));
-                entries.push(Entry { key, key_place, value: value.into_owned(), value_place });
+                let places = match span.end.line() > span.start.line() {
+                    true => places_of(text, value_place, &value),
+                    false => Vec::new(),
+                };
+                entries.push(Entry { key, key_place, value: value.into_owned(), value_place, places });
             }
             _ => {}
         }
     }
     Ok(entries)
+}
+
+/// The places of a value's characters in the text, blanks left out: folding changes nothing else.
+fn places_of(text: &str, from: Place, value: &str) -> Vec<Place> {
+    let count = value.chars().filter(|c| !c.is_whitespace()).count();
+    let lines = text.lines().zip(1u32..).skip_while(|(_, line)| *line < from.line);
+    let all = lines.flat_map(|(text, line)| {
+        let first = if line == from.line { from.column } else { 1 };
+        text.chars()
+            .zip(1u32..)
+            .filter(move |(c, column)| *column >= first && !c.is_whitespace())
+            .map(move |(_, column)| Place { line, column })
+    });
+    all.take(count).collect()
+}
+
+/// What the parser cannot read. A tab is what people do not see.
+fn no_yaml(text: &str, at: Place, why: &str) -> Fault {
+    let mut lines = text.lines().zip(1u32..).filter(|(_, line)| (at.line..=at.line + 1).contains(line));
+    let tab = lines.find_map(|(text, line)| {
+        let column = text.split('#').next()?.chars().position(|c| c == '\t')?;
+        Some(Place { line, column: column as u32 + 1 })
+    });
+    match tab {
+        Some(tab) => Fault::new(tab, "this is no YAML: a tab; write blanks"),
+        None => Fault::new(at, format!("this is no YAML: {why}")),
+    }
 }
 
 fn is_null(value: &str) -> bool {

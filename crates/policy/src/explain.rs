@@ -12,6 +12,9 @@ use crate::support::Support;
 use crate::survival::{Failed, Kept, survival};
 use crate::values::Acknowledge;
 
+/// Columns of a terminal that everybody has.
+const WIDTH: usize = 80;
+
 /// A mechanism of the composition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepExplained {
@@ -150,6 +153,8 @@ fn settings(policy: &Policy) -> Vec<Setting> {
             "sync_interval" => merges && (never_synced || policy.sync_interval.is_some()),
             "sync_updates" => merges && policy.sync_updates.is_some(),
             "sync_when_idle" => merges && policy.sync_when_idle,
+            // One server has it all; other values are refused.
+            "placement" | "huge_threshold" => false,
             _ => true,
         },
     };
@@ -231,7 +236,7 @@ impl fmt::Display for Explanation {
         writeln!(f, "  {}", self.composition)?;
         writeln!(f, "  consistency {}, durability {}\n", self.consistency.name(), self.durability.name())?;
         if let Some(why) = &self.refused {
-            writeln!(f, "  CANNOT BE SET: {why}\n")?;
+            writeln!(f, "{}\n", wrapped("  CANNOT BE SET: ", "    ", why))?;
         }
         writeln!(f, "  operation")?;
         let mut waits: Option<&[&str]> = None;
@@ -245,10 +250,12 @@ impl fmt::Display for Explanation {
                 _ => "a merge waits for it",
             };
             writeln!(f, "     ├──▶ {:<22} at the {}; {awaited}", step.mechanism, step.performed_by)?;
-            writeln!(f, "     │      {}", step.arrow)?;
-            writeln!(f, "     │      costs: {}", step.costs)?;
+            let mut told = vec![step.arrow.to_owned(), format!("costs: {}", step.costs)];
             if step.waits_for.len() > 1 {
-                writeln!(f, "     │      begins after: {}", step.waits_for.join(", "))?;
+                told.push(format!("begins after: {}", step.waits_for.join(", ")));
+            }
+            for text in &told {
+                writeln!(f, "{}", wrapped("     │      ", "     │      ", text))?;
             }
             waits = Some(&step.waits_for);
         }
@@ -260,18 +267,41 @@ impl fmt::Display for Explanation {
         };
         writeln!(f, "  {seen}\n\n  what survives when")?;
         for row in &self.survives {
-            writeln!(f, "     {:<20} {}", row.failed, row.answer)?;
+            writeln!(f, "{}", wrapped(&format!("     {:<20} ", row.failed), &" ".repeat(26), row.answer))?;
         }
         writeln!(f, "\n  settings")?;
         for setting in self.settings.iter().filter(|setting| setting.applies) {
-            writeln!(f, "     {:<17} {:<13} {}", setting.key, setting.value, setting.means)?;
+            let begins = format!("     {:<17} {:<13} ", setting.key, setting.value);
+            writeln!(f, "{}", wrapped(&begins, &" ".repeat(37), &setting.means))?;
         }
         writeln!(f)?;
         for note in &self.notes {
-            writeln!(f, "  {note}")?;
+            writeln!(f, "{}", wrapped("  ", "  ", note))?;
         }
         Ok(())
     }
+}
+
+/// `begins`, then a text; what does not fit in the line goes on in the next ones, behind `indent`.
+fn wrapped(begins: &str, indent: &str, text: &str) -> String {
+    let mut wrapped = begins.to_owned();
+    let mut column = begins.chars().count();
+    let mut is_at_begin = true;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if !is_at_begin && column + 1 + length > WIDTH {
+            wrapped.push('\n');
+            wrapped.push_str(indent);
+            column = indent.chars().count();
+        } else if !is_at_begin {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped.push_str(word);
+        column += length;
+        is_at_begin = false;
+    }
+    wrapped
 }
 
 #[cfg(test)]
@@ -292,6 +322,9 @@ mod tests {
             let text = explanation.to_string();
             for step in &explanation.steps {
                 assert!(text.contains(step.mechanism), "{text}");
+            }
+            for line in text.lines() {
+                assert!(line.chars().count() <= WIDTH, "{line}");
             }
             assert_eq!(explanation.survives.len(), 5);
             let json = serde_json::to_value(&explanation).unwrap();

@@ -100,13 +100,18 @@ impl PolicyFile {
                 let short: String = key.chars().take(64).collect();
                 let near =
                     KEYS.iter().min_by_key(|(name, _)| distance(&short, name)).expect("there are keys").0;
+                // What is like none is no slip of the pen.
+                let near = match distance(&short, near) * 2 > near.len() {
+                    true => KEYS.map(|(name, _)| name).join(" | "),
+                    false => near.to_owned(),
+                };
                 return Err(Fault::new(entry.key_place, reason).or_rather(near));
             };
             if seen.contains(name) {
                 return Err(Fault::new(entry.key_place, format!("`{name}` stands there twice")));
             }
             seen.push(name);
-            file.take(name, &entry.value, entry.value_place)?;
+            file.take(name, &entry.value, entry.value_place).map_err(|fault| entry.placed(fault))?;
         }
         for (key, place) in [
             ("consistency", file.consistency.as_ref().map(|at| at.place)),

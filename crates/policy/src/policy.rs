@@ -326,6 +326,23 @@ mod tests {
             "line 1, column 22: `strm` is no mechanism; nearest that makes sense: stream",
         );
         check(
+            "composition: >\n  rpcs +\n  strm\n",
+            "line 3, column 3: `strm` is no mechanism; nearest that makes sense: stream",
+        );
+        check(
+            "composition: create + save\n   + volatile_aply",
+            "line 2, column 6: `volatile_aply` is no mechanism; nearest that makes sense: volatile_apply",
+        );
+        check(
+            "composition: create +\n\n  ",
+            "line 1, column 22: a mechanism is missing here; nearest that makes sense: rpcs | append_client_journal | stream | local_persist | global_persist | replicate | volatile_apply | nonvolatile_apply",
+        );
+        check("data: lazy\n\tlease: delay", "line 2, column 1: this is no YAML: a tab; write blanks");
+        check("consistency:\tweak", "line 1, column 13: this is no YAML: a tab; write blanks");
+        assert!(
+            resolve("colour: red", &Policy::default()).unwrap_err().nearest.unwrap().contains("| retain")
+        );
+        check(
             "consistensy: rpcs",
             "line 1, column 1: `consistensy` is no key of a policy; nearest that makes sense: consistency",
         );

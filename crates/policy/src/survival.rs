@@ -64,12 +64,14 @@ pub fn survival(consistency: Consistency, durability: Durability, failed: Failed
     let decoupled = consistency != Consistency::Strong;
     if decoupled {
         return match (durability, failed) {
-            (_, ServerProcess | ServerMachine | Site) => {
-                (Kept::Merged, "what was merged: as the namespace around")
+            (_, ServerProcess) => {
+                (Kept::Merged, "what is not merged: the client has it; what is: as the namespace around")
             }
-            (Durability::None, ClientProcess | ClientMachine) => (Kept::No, "no"),
+            (_, ServerMachine | Site) => (Kept::Merged, "what was merged: as the namespace around"),
+            (Durability::None, ClientProcess | ClientMachine) | (Durability::Local, ClientMachine) => {
+                (Kept::No, "no, but for what was merged")
+            }
             (Durability::Local, ClientProcess) => (Kept::Yes, "yes, after recovery on that machine"),
-            (Durability::Local, ClientMachine) => (Kept::No, "no"),
             (Durability::Global | Durability::Geo, ClientProcess) => {
                 (Kept::Yes, "yes, recoverable from anywhere")
             }

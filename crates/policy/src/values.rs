@@ -46,8 +46,8 @@ macro_rules! words {
 words! {
     /// What happens to others while a client holds the subtree decoupled.
     Interfere, default Allow {
-        /// They act on the global namespace; the decoupled side wins at the merge.
-        Allow = "allow" | "overwrite", "others act on the global namespace; at a merge the decoupled side wins";
+        /// They act on the global namespace; at a merge `on_conflict` decides.
+        Allow = "allow" | "overwrite", "others act on the global namespace; at a merge `on_conflict` decides between them and the job";
         /// Any request is refused.
         Block = "block", "any request of others is refused with EBUSY (\"Device or resource busy\")";
         /// Others may look.

@@ -290,7 +290,10 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
             )
         }
         Errno::NOTDIR => "a policy is for a directory and all below it".to_owned(),
-        Errno::OPNOTSUPP => "this server does not carry it out, or this is not a mount of Chiton".to_owned(),
+        Errno::OPNOTSUPP if attribute(path, "chiton.policy.effective").is_err() => {
+            return Failure::absent(format!("{at} is not in a mount of Chiton: chiton mount mounts one"));
+        }
+        Errno::OPNOTSUPP => "this server does not carry it out".to_owned(),
         Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
                          chiton policy list show both"
             .to_owned(),
@@ -357,7 +360,14 @@ pub(crate) fn read_policy(what: &str) -> Outcome<String> {
         let most = chiton_policy::FILE_BYTES_MAX;
         return Err(Failure::failed(format!("{what}: a policy has at most {most} bytes")));
     }
-    std::fs::read_to_string(path).map_err(|e| Failure::failed(format!("cannot read {what}: {e}")))
+    let bytes = std::fs::read(path).map_err(|e| Failure::failed(format!("cannot read {what}: {e}")))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.split(|byte| *byte == b'\n').next_back().unwrap_or_default();
+        let column = String::from_utf8_lossy(line).chars().count() + 1;
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::failed(format!("{what}: line {line}, column {column}: this is no text (UTF-8)"))
+    })
 }
 
 fn list_presets(args: &Presets) -> Outcome {
@@ -383,7 +393,12 @@ fn list_presets(args: &Presets) -> Outcome {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     for preset in PRESETS {
-        table.add_row([preset.name, preset.summary()]);
+        let policy = PolicyFile::parse(preset.text).and_then(|file| {
+            let policy = Policy::resolve(&file, &Policy::default())?;
+            Support::LOCAL.check(&file, &policy)
+        });
+        let not_yet = if policy.is_err() { " (not carried out by this version)" } else { "" };
+        table.add_row([preset.name.to_owned(), format!("{}{not_yet}", preset.summary())]);
     }
     println!("{}", table.trim_fmt());
     Ok(())
