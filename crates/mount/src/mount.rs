@@ -26,6 +26,7 @@ use crate::control::Control;
 use crate::departure::Departure;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
+use crate::mount_table;
 use crate::router::Router;
 use crate::shell::Shell;
 use crate::{MountError, MountOptions};
@@ -128,6 +129,9 @@ impl Mount {
         }
         let allow_other = options.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
         let (device, attached) = attach::attach(mountpoint, &options, allow_other)?;
+        if let Some(mounted) = mount_table::last_at(&attached.dir) {
+            router.note_device(mounted.device);
+        }
         let (unmounter, limit) = (attached.clone(), options.unmount_timeout);
         let taken_away = move || {
             if let Err(error) = unmounter.detach(true) {

@@ -21,8 +21,8 @@ mod ino_set;
 mod slot;
 mod writers;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use chiton_client::{Caller, Client, Entry, Groups, Lookup, OpenFlags};
 use chiton_realm::{Realm, RealmError, Realms};
@@ -54,6 +54,8 @@ pub(crate) struct Router {
     decoupling: Mutex<()>,
     /// The whole mount is this branch.
     branch: Option<Arc<Slot>>,
+    /// The mount's device number, `major:minor`.
+    device: OnceLock<String>,
 }
 
 /// Where a request goes.
@@ -103,6 +105,7 @@ impl Router {
             moved: Mutex::default(),
             decoupling: Mutex::default(),
             branch: None,
+            device: OnceLock::new(),
         };
         // Those that a mount before left are gone on with.
         for realm in router.realms.iter().flat_map(|realms| realms.list()) {
@@ -126,6 +129,17 @@ impl Router {
     /// The branch that the whole mount is.
     pub(crate) fn branch(&self) -> Option<&Arc<Slot>> {
         self.branch.as_ref()
+    }
+
+    /// It is mounted, under this device number.
+    pub(crate) fn note_device(&self, device: String) {
+        let first = self.device.set(device).is_ok();
+        assert!(first, "a mount has one device");
+    }
+
+    /// The mount's device number, if it is known.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.device.get().map(String::as_str)
     }
 
     /// The client of everything that is not in a realm.
@@ -346,6 +360,10 @@ impl Router {
             return Err(RealmError::new(Refusal::Unsupported, what, next));
         };
         let _one = self.decoupling.lock();
+        if self.slot_at(root).is_some() {
+            let next = "`chiton diff` shows what was done; chiton merge or chiton discard ends it";
+            return Err(RealmError::new(Refusal::Busy, "this mount has decoupled it already", next));
+        }
         Ok(self.slot(&realms.decouple(caller, root, policy, None)?))
     }
 

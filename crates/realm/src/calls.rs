@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use chiton_client::{Caller, Service, ask};
 use chiton_namespace::Need;
-use chiton_proto::{Answer, Call, Query};
+use chiton_proto::{Answer, Call, DirEntry, Query};
 use chiton_proto::{
     Claim, Foreign, FoundRows, Granted, MergeState, MergeWindow, Merged, ObjectAnswer, ObjectCall,
     OnConflict, RealmAnswer, RealmCall, RealmInfo,
 };
-use chiton_types::{Ino, Kind, Name, RealmId, Refusal, ShardId};
+use chiton_types::{Attr, Ino, Kind, Name, RealmId, Refusal, ShardId};
 
 use crate::error::RealmError;
+
+/// Names that are asked for at once.
+const LISTED: u32 = 1_024;
 
 /// The server, for whoever speaks of decouplings.
 #[derive(Clone)]
@@ -128,6 +131,26 @@ impl ClaimCalls {
         let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
         match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
             Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::Dir => Ok(Some(attr.ino)),
+            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Attributes of an inode as it is for everybody; none if it is gone, or kept from this client.
+    pub(crate) fn attr(&self, ino: Ino) -> Result<Option<Attr>, RealmError> {
+        match ask(&*self.calls.service, &root(&no_groups()), Call::Query(Query::GetAttr { ino })) {
+            Ok(Answer::Attr { attr, .. }) => Ok(Some(attr)),
+            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            _ => Ok(None),
+        }
+    }
+
+    /// A few names of a directory as it is for everybody, after `cookie`; with `true` if there are no more. None if it is
+    /// gone, or no directory.
+    pub(crate) fn names(&self, dir: Ino, cookie: u64) -> Result<Option<(Vec<DirEntry>, bool)>, RealmError> {
+        let query = Query::ReadDir { dir, cookie, entries_max: LISTED, plus: false };
+        match ask(&*self.calls.service, &root(&no_groups()), Call::Query(query)) {
+            Ok(Answer::Entries { entries, end, .. }) => Ok(Some((entries, end))),
             Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
             _ => Ok(None),
         }

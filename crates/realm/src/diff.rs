@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use chiton_namespace::{Event, Over};
-use chiton_proto::{Foreign, NEEDS_MAX};
 use chiton_server::Server;
 use chiton_types::{Ino, Kind, Name};
 use hashbrown::HashMap;
 
 use crate::calls::ClaimCalls;
+use crate::contradict::{Row, ask_all};
 use crate::error::RealmError;
-use crate::report::{Change, ChangeKind, Diff, SideVersion};
+use crate::report::{Change, ChangeKind, Diff};
 
-type Place = (Ino, Name);
+pub(crate) type Place = (Ino, Name);
 
 /// What happened to one inode.
 #[derive(Default)]
@@ -109,13 +109,14 @@ impl Lives {
         self.of(ino).lose(place);
     }
 
-    /// The changes, with what others did to the same.
+    /// The changes, with what others did to the same, if they are let in (`others_act`).
     pub(crate) fn diff(
         &self,
         server: &Server,
         calls: &ClaimCalls,
         root: Ino,
         events: u64,
+        others_act: bool,
     ) -> Result<Diff, RealmError> {
         let mut paths = Paths { server, last_place: &self.last_place, known: HashMap::new() };
         let mut rows: Vec<Row> = Vec::new();
@@ -126,16 +127,15 @@ impl Lives {
                     None => paths.of_inode(*ino),
                 };
                 let was = from.as_ref().map(|place| paths.of_place(place));
-                let name = place.filter(|_| kind != ChangeKind::Removed);
-                // Of what is new nobody else knows anything but its name.
-                let inode = (kind != ChangeKind::Created && kind != ChangeKind::Linked) || name.is_none();
-                let dir = (kind == ChangeKind::Created && life.is_dir).then_some(*ino);
                 let change = Change::new(&path, kind, was.as_deref());
-                rows.push(Row { change, path, name, inode: inode.then_some(*ino), dir, theirs: None });
+                let (made, is_dir) = (life.made, life.is_dir);
+                rows.push(Row { change, path, ino: *ino, made, is_dir, place, from, theirs: None });
             }
         }
         rows.sort_by(|a, b| a.change.cmp(&b.change));
-        ask_all(calls, root, &mut rows)?;
+        if others_act {
+            ask_all(calls, root, &mut rows)?;
+        }
         let mut diff = Diff { events, ..Diff::default() };
         for row in rows {
             diff.changes.push(row.change.clone());
@@ -169,63 +169,6 @@ impl Life {
         }
         changes
     }
-}
-
-/// A change, and what the server is asked about it.
-struct Row {
-    change: Change,
-    path: Vec<u8>,
-    name: Option<Place>,
-    inode: Option<Ino>,
-    /// It is a new directory.
-    dir: Option<Ino>,
-    theirs: Option<SideVersion>,
-}
-
-/// Asks what others did. Where both sides made a directory of one name, it is one, and what is in it is asked for in theirs.
-fn ask_all(calls: &ClaimCalls, root: Ino, rows: &mut [Row]) -> Result<(), RealmError> {
-    let mut rest: Vec<&mut Row> = rows.iter_mut().collect();
-    while !rest.is_empty() {
-        let mut twins: HashMap<Ino, Ino> = HashMap::new();
-        for some in rest.chunks_mut(NEEDS_MAX / 2) {
-            ask(calls, some)?;
-            for row in some.iter_mut() {
-                let (Some(dir), Some(SideVersion::Changed)) = (row.dir, row.theirs) else { continue };
-                if let Some(theirs) = calls.directory(root, &row.path)? {
-                    twins.insert(dir, theirs);
-                    row.theirs = None;
-                }
-            }
-        }
-        rest.retain_mut(|row| {
-            let theirs = row.name.as_ref().and_then(|(parent, _)| twins.get(parent).copied());
-            if let (Some(theirs), Some((parent, _))) = (theirs, &mut row.name) {
-                *parent = theirs;
-            }
-            theirs.is_some()
-        });
-    }
-    Ok(())
-}
-
-fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
-    let inodes = rows.iter().filter_map(|row| row.inode).collect();
-    let names = rows.iter().filter_map(|row| row.name.clone()).collect();
-    let (of_inodes, of_names) = calls.check(inodes, names)?;
-    let (mut of_inodes, mut of_names) = (of_inodes.into_iter(), of_names.into_iter());
-    for row in rows {
-        let of_inode = row.inode.and_then(|_| of_inodes.next());
-        let of_name = row.name.as_ref().and_then(|_| of_names.next());
-        // Ours moves what theirs changed as it is.
-        let of_inode =
-            of_inode.filter(|foreign| row.change.kind != ChangeKind::Renamed || *foreign == Foreign::Removed);
-        row.theirs = match (of_name.unwrap_or(Foreign::Same), of_inode.unwrap_or(Foreign::Same)) {
-            (Foreign::Same, Foreign::Same) => None,
-            (Foreign::Changed, _) | (Foreign::Same, Foreign::Changed) => Some(SideVersion::Changed),
-            (Foreign::Removed, _) | (Foreign::Same, Foreign::Removed) => Some(SideVersion::Removed),
-        };
-    }
-    Ok(())
 }
 
 /// Paths from the subtree's root, without a `/` before them.

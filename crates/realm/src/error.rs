@@ -55,7 +55,7 @@ impl RealmError {
                 "ask its owner, or take a directory of your own",
             ),
             Refusal::NotDir => ("it is no directory", "name a directory"),
-            Refusal::NotFound => ("there is none", "`chiton status` lists the decouplings that there are"),
+            Refusal::NotFound => ("there is none", "`chiton decoupled` lists those that there are"),
             Refusal::NotConnected => ("the server does not answer", "try again when it does"),
             Refusal::Unsupported => ("the server does not know how", "use a newer server"),
             Refusal::Invalid => {

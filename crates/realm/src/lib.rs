@@ -28,6 +28,7 @@ mod calls;
 mod home;
 mod remote;
 
+mod contradict;
 mod diff;
 mod filter;
 mod merge;

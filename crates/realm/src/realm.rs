@@ -406,12 +406,16 @@ impl Realm {
 
     /// Where conflicts are forbidden: the report of a merge that does not begin, if there are any.
     fn forbidden(&self) -> Result<Option<MergeReport>, RealmError> {
-        let others_act = self.branch.is_some() || self.policy.interfere == Interfere::Allow;
-        if *self.on_conflict.lock() != OnConflict::Abort || !others_act {
+        if *self.on_conflict.lock() != OnConflict::Abort || !self.others_act() {
             return Ok(None);
         }
         let report = MergeReport::of_conflicts(&self.diff()?);
         Ok(report.stopped.then_some(report))
+    }
+
+    /// Whether others change what is there for everybody meanwhile.
+    fn others_act(&self) -> bool {
+        self.branch.is_some() || self.policy.interfere == Interfere::Allow
     }
 
     /// Merges everything, and the decoupling ends. What is asked of its client meanwhile waits, and is refused with
@@ -465,7 +469,7 @@ impl Realm {
         let mut lives = Lives::default();
         let place = self.server.journal_place();
         read_events(&*place, state.merged, cut, &mut |event| lives.note(event))?;
-        lives.diff(&self.server, &self.calls, self.root(), cut.0 - state.merged.0)
+        lives.diff(&self.server, &self.calls, self.root(), cut.0 - state.merged.0, self.others_act())
     }
 
     /// Drops what is not merged, and the decoupling ends.

@@ -167,7 +167,7 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
     let mut whose = None;
     let writers = slot.writers_after(if force { Duration::ZERO } else { WRITERS_PATIENCE }, |inos| {
         let numbers: Vec<u64> = inos.iter().map(|ino| ino.0).collect();
-        whose = open_files::writer_of(&numbers);
+        whose = router.device().and_then(|device| open_files::writer_of(device, &numbers));
         whose.is_some()
     });
     if writers > 0 && !force {

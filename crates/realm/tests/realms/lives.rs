@@ -170,6 +170,106 @@ fn directories_of_one_name_are_one_and_what_is_in_them_is_compared() {
     }
 }
 
+type Act = fn(&chiton_client::Client);
+
+/// What is told before a merge is what the merge meets; and where it may not meet anything, nothing is merged.
+#[test]
+fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
+    fn replace(client: &chiton_client::Client, path: &str) {
+        client.write_file(path, b"changed").expect("written");
+    }
+    fn to(client: &chiton_client::Client, from: &str, to: &str) {
+        client.rename_path(from, to).expect("moved");
+    }
+    // The paths of others begin at /job.
+    let cases: [(&str, Act, Act, bool); 10] = [
+        (
+            "deep in directories that both made",
+            |ours| {
+                ours.mkdir_all("/n/m/o").expect("made");
+                ours.create_file("/n/m/o/x", b"ours").expect("made");
+            },
+            |others| {
+                others.mkdir_all("/job/n/m/o").expect("made");
+                others.create_file("/job/n/m/o/x", b"theirs").expect("made");
+            },
+            true,
+        ),
+        ("both moved a file", |ours| to(ours, "/f", "/f1"), |others| to(others, "/job/f", "/job/f2"), true),
+        (
+            "both moved a directory",
+            |ours| to(ours, "/a", "/b/a"),
+            |others| to(others, "/job/a", "/job/c/a"),
+            true,
+        ),
+        (
+            "a new entry where ours removed",
+            |ours| ["/a/in", "/a"].into_iter().for_each(|path| ours.remove(path).expect("removed")),
+            |others| drop(others.create_file("/job/a/new", b"theirs").expect("made")),
+            true,
+        ),
+        (
+            "moved to where ours removed",
+            |ours| ["/a/in", "/a"].into_iter().for_each(|path| ours.remove(path).expect("removed")),
+            |others| to(others, "/job/f", "/job/a/f"),
+            true,
+        ),
+        (
+            "a circle of three",
+            |ours| {
+                to(ours, "/a", "/b/a");
+                to(ours, "/c", "/b/a/c");
+            },
+            |others| to(others, "/job/b", "/job/c/b"),
+            true,
+        ),
+        (
+            "moved and removed",
+            |ours| to(ours, "/f", "/f1"),
+            |others| others.remove("/job/f").expect("removed"),
+            true,
+        ),
+        ("moved and changed", |ours| to(ours, "/f", "/f1"), |others| replace(others, "/job/f"), false),
+        (
+            "moved directory, new entry",
+            |ours| to(ours, "/a", "/b/a"),
+            |others| drop(others.create_file("/job/a/new", b"theirs").expect("made")),
+            false,
+        ),
+        (
+            "what moved away before its directory went",
+            |ours| {
+                to(ours, "/a/in", "/in");
+                ours.remove("/a").expect("removed");
+            },
+            |others| replace(others, "/job/f"),
+            false,
+        ),
+    ];
+    for (what, ours_does, others_do, contradicts) in cases {
+        let site = Site::new();
+        let (ours, others) = (site.embedded(), site.connected());
+        for dir in ["a", "b", "c"] {
+            ours.mkdir(&format!("/job/{dir}"));
+            ours.client.create_file(format!("/job/{dir}/in"), b"before").expect("made");
+        }
+        ours.client.create_file("/job/f", b"before").expect("made");
+        let root = ours.client.stat("/job").expect("there").ino;
+        let policy = "consistency: weak\ndurability: none\non_conflict: abort\n";
+        let realm = ours.decouple(root, policy).expect("decoupled");
+        realm.client().create_file("/first", b"ours").expect("made");
+        ours_does(realm.client());
+        others_do(&others.client);
+        others.client.sync().expect("there");
+        let diff = realm.diff().expect("told");
+        assert_eq!(!diff.conflicts.is_empty(), contradicts, "{what}: {diff}");
+        let report = realm.merge(&|_| {}).expect("an answer");
+        assert_eq!(report.stopped, contradicts, "{what}: {report}");
+        let first = others.client.stat("/job/first");
+        assert_eq!(first.is_err(), contradicts, "{what}: all is merged, or nothing");
+    }
+}
+
 /// What another client's journal left in the object store goes when its decoupling is ended by force.
 #[test]
 fn objects_of_a_decoupling_that_was_ended_by_force_do_not_stay() {

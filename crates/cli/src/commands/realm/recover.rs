@@ -121,7 +121,13 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
             format!("{}, {}", one.dir.display(), crate::size::human(one.journal_bytes)),
         ]);
     }
-    println!("{}\nchiton recover --merge merges what is left, --discard drops it", table.trim_fmt());
+    println!("{}", table.trim_fmt());
+    if left.iter().any(|one| one.branch.is_none()) {
+        println!("chiton recover --merge merges what is left, --discard drops it");
+    }
+    if left.iter().any(|one| one.branch.is_some()) {
+        println!("branches wait for chiton branch merge or chiton branch delete");
+    }
     Ok(())
 }
 
@@ -149,8 +155,7 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
             }
             Err(error) => {
                 reports.push(json!({ "error": error.to_string() }));
-                eprintln!("chiton: {error}");
-                first.get_or_insert(error);
+                note(&mut first, error);
             }
         }
     }
@@ -164,10 +169,17 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
     }
     // What was not ended stays for another try.
     for error in realms.close() {
-        eprintln!("chiton: {error}");
-        first.get_or_insert(error);
+        note(&mut first, error);
     }
     first.map_or(Ok(()), |error| Err(failure(&error)))
+}
+
+/// The first is told at the end of the command, the others at once.
+fn note(first: &mut Option<RealmError>, error: RealmError) {
+    match first {
+        None => *first = Some(error),
+        Some(_) => eprintln!("chiton: {error}"),
+    }
 }
 
 fn end(args: &Recover, realm: &Realm) -> Result<(Value, String), RealmError> {
