@@ -41,10 +41,9 @@ impl Row {
         !self.made
     }
 
-    /// Names that it has or had: what is gone has none that matters.
+    /// Names that it has or had.
     fn names(&self) -> impl Iterator<Item = &Place> {
-        let place = self.place.as_ref().filter(|_| self.change.kind != ChangeKind::Removed);
-        place.into_iter().chain(&self.from)
+        self.place.iter().chain(&self.from)
     }
 }
 
@@ -94,12 +93,21 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
         let goes_along = matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Linked);
         let inode = if goes_along && inode == Foreign::Changed { Foreign::Same } else { inode };
         let mut said: Vec<Foreign> = of_names.by_ref().take(row.names().count()).collect();
-        // Its name before is gone because theirs moved it, if it is there.
-        if let (Some(_), Some(was)) = (&row.from, said.last_mut())
-            && *was == Foreign::Removed
-            && inode == Foreign::Same
+        // The name that it had is gone: theirs moved it, if it is there, else removed it.
+        let gone = had(row).and(said.last_mut()).filter(|was| **was == Foreign::Removed);
+        if let Some(was) = gone {
+            *was = match inode {
+                Foreign::Removed => Foreign::Removed,
+                Foreign::Same | Foreign::Changed => Foreign::Changed,
+            };
+        }
+        // What both removed is gone.
+        if row.change.kind == ChangeKind::Removed
+            && inode == Foreign::Removed
+            && !said.contains(&Foreign::Changed)
         {
-            *was = Foreign::Changed;
+            row.theirs = None;
+            continue;
         }
         said.push(inode);
         row.theirs = match said.into_iter().find(|foreign| *foreign != Foreign::Same) {
@@ -111,14 +119,18 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
     Ok(())
 }
 
+/// The name that it has no more, which is asked for last.
+fn had(row: &Row) -> Option<&Place> {
+    match row.change.kind {
+        ChangeKind::Removed => row.place.as_ref(),
+        _ => row.from.as_ref(),
+    }
+}
+
 /// Directories that were removed here, and got new entries from others.
 fn note_filled(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
     // Names that went with it, or before it.
-    let left = |row: &Row| match row.change.kind {
-        ChangeKind::Removed => row.place.clone(),
-        _ => row.from.clone(),
-    };
-    let left: HashSet<Place> = rows.iter().filter_map(left).collect();
+    let left: HashSet<Place> = rows.iter().filter_map(had).cloned().collect();
     let removed = |row: &&mut Row| row.change.kind == ChangeKind::Removed && row.theirs.is_none();
     for row in rows.iter_mut().filter(removed) {
         let mut cookie = 0;

@@ -1,5 +1,6 @@
 //! All decoupled subtrees of one client of the global namespace.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -226,7 +227,8 @@ impl Realms {
     }
 
     /// Goes on with all that an earlier process left in the state directory and no other has taken: each is attached,
-    /// and its journal replayed. Branches wait until they are asked for.
+    /// and its journal replayed. Branches wait until they are asked for. Of what was ended elsewhere nothing is left if its
+    /// journal is not here.
     pub fn recover(&self) -> Vec<Result<Arc<Realm>, RealmError>> {
         match Home::all(&self.options.state_dir, self.global.filesystem()) {
             Err(error) => vec![Err(error)],
@@ -235,11 +237,47 @@ impl Realms {
                 .filter_map(|dir| match Home::open(dir) {
                     Ok(None) => None,
                     Ok(Some(home)) if home.record().branch.is_some() => None,
-                    Ok(Some(home)) => Some(self.recover_one(home)),
+                    Ok(Some(home)) => match self.recover_one(home) {
+                        Err(error) if error.refusal() == Refusal::Stale => {
+                            self.end_left(dir, error).transpose()
+                        }
+                        recovered => Some(recovered),
+                    },
                     Err(error) => Some(Err(error)),
                 })
                 .collect(),
         }
+    }
+
+    /// What is here of a decoupling that is over: a journal is kept for who wants it, else there is nothing to keep.
+    fn end_left(&self, dir: &Path, error: RealmError) -> Result<Option<Arc<Realm>>, RealmError> {
+        let left = Home::look(dir)?;
+        match left.journal_bytes == 0 && self.is_over(RealmId(left.realm))? {
+            true => Home::open(dir)?.map_or(Ok(None), |home| home.remove().map(|()| None)),
+            false => Err(error),
+        }
+    }
+
+    fn is_over(&self, realm: RealmId) -> Result<bool, RealmError> {
+        Ok(self.calls.list()?.iter().all(|info| info.claim.realm != realm))
+    }
+
+    /// Drops what processes before left in the state directory of decouplings that are over: merged from elsewhere, or ended
+    /// by an administrator.
+    ///
+    /// # Errors
+    /// The server does not say what is over, or something cannot be removed.
+    pub fn drop_over(&self) -> Result<Vec<RealmId>, RealmError> {
+        let mut dropped = Vec::new();
+        for dir in Home::all(&self.options.state_dir, self.global.filesystem())? {
+            let Some(home) = Home::open(&dir)? else { continue };
+            let realm = RealmId(home.record().realm);
+            if self.is_over(realm)? {
+                home.remove()?;
+                dropped.push(realm);
+            }
+        }
+        Ok(dropped)
     }
 
     /// Goes on with a decoupling whose journal is in the object store, from whatever machine. The client that had it is

@@ -178,11 +178,14 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
     fn replace(client: &chiton_client::Client, path: &str) {
         client.write_file(path, b"changed").expect("written");
     }
+    fn make(client: &chiton_client::Client, path: &str) {
+        client.create_file(path, b"made").expect("made");
+    }
     fn to(client: &chiton_client::Client, from: &str, to: &str) {
         client.rename_path(from, to).expect("moved");
     }
     // The paths of others begin at /job.
-    let cases: [(&str, Act, Act, bool); 10] = [
+    let cases: [(&str, Act, Act, bool); 14] = [
         (
             "deep in directories that both made",
             |ours| {
@@ -205,7 +208,7 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
         (
             "a new entry where ours removed",
             |ours| ["/a/in", "/a"].into_iter().for_each(|path| ours.remove(path).expect("removed")),
-            |others| drop(others.create_file("/job/a/new", b"theirs").expect("made")),
+            |others| make(others, "/job/a/new"),
             true,
         ),
         (
@@ -229,11 +232,40 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
             |others| others.remove("/job/f").expect("removed"),
             true,
         ),
+        (
+            "both removed a file",
+            |ours| ours.remove("/f").expect("removed"),
+            |others| others.remove("/job/f").expect("removed"),
+            false,
+        ),
+        (
+            "both removed a directory",
+            |ours| ["/a/in", "/a"].into_iter().for_each(|path| ours.remove(path).expect("removed")),
+            |others| {
+                ["/job/a/in", "/job/a"].into_iter().for_each(|path| others.remove(path).expect("removed"))
+            },
+            false,
+        ),
+        (
+            "removed and moved",
+            |ours| ours.remove("/f").expect("removed"),
+            |others| to(others, "/job/f", "/job/b/f"),
+            true,
+        ),
+        (
+            "removed and replaced",
+            |ours| ours.remove("/f").expect("removed"),
+            |others| {
+                others.remove("/job/f").expect("removed");
+                others.create_file("/job/f", b"theirs").expect("made");
+            },
+            true,
+        ),
         ("moved and changed", |ours| to(ours, "/f", "/f1"), |others| replace(others, "/job/f"), false),
         (
             "moved directory, new entry",
             |ours| to(ours, "/a", "/b/a"),
-            |others| drop(others.create_file("/job/a/new", b"theirs").expect("made")),
+            |others| make(others, "/job/a/new"),
             false,
         ),
         (
@@ -268,6 +300,34 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
         let first = others.client.stat("/job/first");
         assert_eq!(first.is_err(), contradicts, "{what}: all is merged, or nothing");
     }
+}
+
+/// What was ended elsewhere leaves nothing here but a journal, and that can be dropped.
+#[test]
+fn what_was_ended_elsewhere_is_not_gone_on_with_for_ever() {
+    let site = Site::new();
+    let first = site.connected();
+    let in_store = first.take("/store", crate::site::IN_STORE);
+    let on_disk = first.take("/disk", crate::site::ON_DISK);
+    for realm in [&in_store, &on_disk] {
+        realm.client().create_file("/f", b"durable").expect("made");
+        realm.client().sync().expect("durable");
+        realm.abandon();
+    }
+    let elsewhere = site.elsewhere();
+    merge(&elsewhere.realms.adopt(in_store.id()).expect("gone on with"));
+    site.end_by_force(on_disk.id());
+    let again = site.connected();
+    assert_eq!(again.realms.left().expect("told").len(), 2);
+    let recovered = again.realms.recover();
+    assert!(matches!(&recovered[..], [Err(_)]), "the journal on the disk is kept, and told of");
+    let left = again.realms.left().expect("told");
+    assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [on_disk.id().0]);
+    let going_on = again.take("/more", crate::site::ON_DISK);
+    assert_eq!(again.realms.drop_over().expect("dropped"), [on_disk.id()]);
+    let left = again.realms.left().expect("told");
+    assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [going_on.id().0]);
+    merge(&going_on);
 }
 
 /// What another client's journal left in the object store goes when its decoupling is ended by force.

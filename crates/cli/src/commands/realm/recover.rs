@@ -135,6 +135,15 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
 fn end_all(args: &Recover, realms: &Realms) -> Outcome {
     let mut first = None;
     let (mut reports, mut count) = (Vec::new(), 0);
+    if args.discard && args.id.is_empty() && !args.offline {
+        for realm in realms.drop_over().map_err(|error| failure(&error))? {
+            count += 1;
+            reports.push(json!({ "realm": realm.0, "discarded": true }));
+            if !args.json {
+                println!("decoupling {realm}, which is over: dropped");
+            }
+        }
+    }
     let ids = match args.offline && args.id.is_empty() {
         true => realms.offline().map_err(|error| failure(&error))?,
         false => args.id.iter().map(|id| RealmId(*id)).collect(),
