@@ -311,7 +311,8 @@ impl Client {
         self.may(caller, dir, access::EXEC)
     }
 
-    fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
+    /// Whether these attributes let somebody do this (bits of [`chiton_types::access`]).
+    pub fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
         let check = |cred| access::check(&cred, attr.kind, attr.mode, attr.uid, attr.gid, want);
         check(caller.cred()).or_else(|| check(caller.full_cred())).unwrap_or(false)
     }

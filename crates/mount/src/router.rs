@@ -19,6 +19,7 @@
 mod handle;
 mod ino_set;
 mod slot;
+mod way;
 mod writers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,7 @@ use parking_lot::{Mutex, RwLock};
 
 use self::handle::Handle;
 pub(crate) use self::slot::{Slot, Told};
+use self::way::Way;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
 
@@ -200,7 +202,7 @@ impl Router {
         if let Some(slot) = self.slots.read().iter().flatten().find(is_its) {
             return slot.clone();
         }
-        let name = self.name_of(realm);
+        let way = self.way_to(realm);
         let mut slots = self.slots.write();
         if let Some(slot) = slots.iter().flatten().find(is_its) {
             return slot.clone();
@@ -212,7 +214,7 @@ impl Router {
         }
         let is_free = |slot: &Option<Arc<Slot>>| slot.as_ref().is_none_or(|slot| slot.is_unused());
         let at = slots.iter().skip(1).position(is_free).map_or(slots.len(), |at| at + 1);
-        let slot = Arc::new(Slot::new(at, realm.clone(), name));
+        let slot = Arc::new(Slot::new(at, realm.clone(), way));
         match slots.get_mut(at) {
             Some(place) => *place = Some(slot.clone()),
             None => slots.push(Some(slot.clone())),
@@ -221,23 +223,25 @@ impl Router {
         slot
     }
 
-    /// The last name of the path of a realm's root, which does not change while there is the realm.
-    fn name_of(&self, realm: &Realm) -> Vec<u8> {
-        if realm.root() == Ino::ROOT || realm.branch().is_some() {
-            return Vec::new();
-        }
-        let path = self.realms.as_ref().map(|realms| realms.path_of(realm));
-        match path {
-            Some(Ok(path)) => path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec(),
-            Some(Err(error)) => {
-                eprintln!(
-                    "chiton: the decoupled subtree of inode {} is not found by name: {error}",
-                    realm.root().0
-                );
-                Vec::new()
-            }
-            None => Vec::new(),
-        }
+    /// How a realm's root is reached, which does not change while there is the realm.
+    fn way_to(&self, realm: &Realm) -> Way {
+        let Some(realms) = self.realms.as_ref().filter(|_| realm.branch().is_none()) else {
+            return Way::default();
+        };
+        let path = realms.path_of(realm).map_err(|error| error.to_string());
+        let way = path.and_then(|path| Way::find(&self.global, &path).map_err(|why| why.to_string()));
+        way.unwrap_or_else(|why| {
+            eprintln!(
+                "chiton: the decoupled subtree of inode {} is not found by name: {why}",
+                realm.root().0
+            );
+            Way::default()
+        })
+    }
+
+    /// The realm to which a name leads, if it is on the way to one.
+    pub(crate) fn slot_beyond(&self, parent: Ino, name: &[u8]) -> Option<Arc<Slot>> {
+        self.slot_where(|slot| slot.way().turn(parent, name).is_some())
     }
 
     /// Asks whoever has the inodes, which must be one: nothing crosses the border of a realm.

@@ -10,6 +10,7 @@ use chiton_types::{Ino, Refusal};
 use parking_lot::{Mutex, RwLock};
 
 use super::ino_set::InoSet;
+use super::way::Way;
 use super::writers::Writers;
 
 /// An answer that the kernel may keep.
@@ -27,8 +28,7 @@ nothing_told!((), u32, u64, usize, Vec<u8>, Option<chiton_proto::Lock>);
 pub(crate) struct Slot {
     number: usize,
     realm: Arc<Realm>,
-    /// The name of the root in its parent.
-    name: Vec<u8>,
+    way: Way,
     /// Held for reading by every request inside, for writing by who gives the realm back.
     gate: RwLock<()>,
     is_over: AtomicBool,
@@ -42,11 +42,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(number: usize, realm: Arc<Realm>, name: Vec<u8>) -> Slot {
+    pub(super) fn new(number: usize, realm: Arc<Realm>, way: Way) -> Slot {
         Slot {
             number,
             realm,
-            name,
+            way,
             gate: RwLock::default(),
             is_over: AtomicBool::new(false),
             handles: AtomicU64::new(0),
@@ -67,7 +67,12 @@ impl Slot {
     }
 
     pub(super) fn is_named(&self, parent: Ino, name: &[u8]) -> bool {
-        self.name == name && self.realm.root_attr().parent == parent && !name.is_empty()
+        self.way.ends_with(parent, name)
+    }
+
+    /// The directories that lead to its root.
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
     }
 
     /// The inode's number says that it is the root, or was made there. Branches have the numbers of others.

@@ -29,6 +29,11 @@ impl Told for Made {
 impl Shell {
     pub(super) fn look_up(&self, req: &Request, parent: Ino, name: &[u8]) -> Result<Lookup, Refusal> {
         as_caller(req, |caller| {
+            if self.router.global().is_away()
+                && let Some(slot) = self.router.slot_beyond(parent, name)
+            {
+                return self.look_up_on_the_way(&slot, caller, parent, name);
+            }
             if let Some(slot) = self.router.slot_named(parent, name) {
                 return self.look_up_root(&slot, caller, parent);
             }
@@ -54,6 +59,25 @@ impl Shell {
         // Nobody gives it another name meanwhile.
         let ttl = if above.attr.mode.has(0o111) { ROOT_NAME_TTL } else { Duration::ZERO };
         Ok(Lookup::Found { attr, ttl, attr_ttl })
+    }
+
+    /// The server is away, and a name leads to what is decoupled here: nobody changes what it stands for.
+    fn look_up_on_the_way(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Lookup, Refusal> {
+        let turn = slot.way().turn(parent, name).ok_or(Refusal::NotFound)?;
+        if !self.router.global().may(caller, turn.dir, access::EXEC) {
+            return Err(Refusal::Access);
+        }
+        let attr = match turn.next {
+            Some(next) => next.clone(),
+            None => self.attributes_of(caller, slot.realm().root())?.attr,
+        };
+        Ok(Lookup::Found { attr, ttl: Duration::ZERO, attr_ttl: Duration::ZERO })
     }
 
     pub(super) fn make_node(

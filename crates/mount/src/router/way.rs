@@ -1,0 +1,64 @@
+//! The way to a decoupled root: the directories above it, as they were when the subtree was decoupled.
+//!
+//! They are neither renamed nor removed as long as the subtree is decoupled (S59). So while the server is away they still lead to
+//! the root, and who works below it by absolute paths waits for nobody.
+
+use std::sync::Arc;
+
+use chiton_client::{Caller, Client, Groups, Lookup};
+use chiton_types::{Attr, Ino, Refusal};
+
+/// From the root of the file system down.
+#[derive(Debug, Default)]
+pub(crate) struct Way(Vec<Step>);
+
+#[derive(Debug)]
+struct Step {
+    /// A directory.
+    dir: Attr,
+    /// The name that leads on.
+    name: Vec<u8>,
+}
+
+/// What a name on the way stands for.
+pub(crate) struct Turn<'a> {
+    /// The directory that it is in.
+    pub(crate) dir: &'a Attr,
+    /// The next directory; none: the decoupled root.
+    pub(crate) next: Option<&'a Attr>,
+}
+
+impl Way {
+    /// Walks a path from the root of the file system on, as root.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub(super) fn find(client: &Client, path: &[u8]) -> Result<Way, Refusal> {
+        let groups: Arc<[u32]> = Arc::new([]);
+        let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
+        let (mut at, mut steps) = (Ino::ROOT, Vec::new());
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            steps.push(Step { dir: client.getattr(at, None)?.attr, name: name.to_vec() });
+            if names.peek().is_none() {
+                break;
+            }
+            match client.lookup(&root, at, name)? {
+                Lookup::Found { attr, .. } => at = attr.ino,
+                Lookup::Absent { .. } => return Err(Refusal::NotFound),
+            }
+        }
+        Ok(Way(steps))
+    }
+
+    /// Whether a name is the last on the way: the root's.
+    pub(super) fn ends_with(&self, parent: Ino, name: &[u8]) -> bool {
+        self.0.last().is_some_and(|step| step.dir.ino == parent && step.name == name)
+    }
+
+    /// Where a name leads, if it is on the way.
+    pub(crate) fn turn(&self, parent: Ino, name: &[u8]) -> Option<Turn<'_>> {
+        let at = self.0.iter().position(|step| step.dir.ino == parent && step.name == name)?;
+        Some(Turn { dir: &self.0[at].dir, next: self.0.get(at + 1).map(|step| &step.dir) })
+    }
+}
