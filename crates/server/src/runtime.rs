@@ -6,6 +6,7 @@ mod options;
 mod bucket;
 mod format;
 mod hold;
+mod metered_place;
 mod severable;
 mod stores;
 

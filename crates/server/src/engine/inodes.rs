@@ -74,14 +74,21 @@ impl Inodes {
     /// Takes many numbers of a shard at once: the first, the first past them, and the mark that must be reserved with
     /// them. They may be used once all that is reserved so far is durable. `None` if the shard has not so many left.
     pub(crate) fn take_range(&mut self, shard: ShardId, count: u64) -> Option<(Ino, Ino, Option<u64>)> {
+        let end = self.end_of_range(shard, count)?;
         let c = &mut self.shards[usize::from(shard.0)];
-        let (first, end) = (c.next, c.next.checked_add(count)?);
-        if end.checked_add(2 * CHUNK_NUMBERS)? >= 1 << 48 {
-            return None;
-        }
-        c.next = end;
+        let first = std::mem::replace(&mut c.next, end);
         let mark = (c.reserved_end < end + CHUNK_NUMBERS / 2).then_some(end + CHUNK_NUMBERS);
         Some((Ino::new(shard, first), Ino::new(shard, end), mark))
+    }
+
+    /// Whether a shard has so many left.
+    pub(crate) fn has_range(&self, shard: ShardId, count: u64) -> bool {
+        self.end_of_range(shard, count).is_some()
+    }
+
+    fn end_of_range(&self, shard: ShardId, count: u64) -> Option<u64> {
+        let end = self.shards[usize::from(shard.0)].next.checked_add(count)?;
+        (end.checked_add(2 * CHUNK_NUMBERS)? < 1 << 48).then_some(end)
     }
 
     /// Takes numbers of a shard that may be used at once: up to `count` of them, the first and the first past them; or the

@@ -344,9 +344,13 @@ impl Engine {
         let all = self.inodes.shard_count() as u64;
         let shards = if count < SPREAD_FROM { 1 } else { SPREAD_SHARDS.min(all) };
         let (mut ranges, mut marks) = (Vec::new(), Vec::new());
-        for n in 0..shards.min(count) {
-            let shard = ShardId(((u64::from(home.0) + n) % all) as u16);
-            let part = count.div_ceil(shards);
+        let part = count.div_ceil(shards);
+        let chosen = (0..shards.min(count)).map(|n| ShardId(((u64::from(home.0) + n) % all) as u16));
+        // All or none: what is taken here and not granted would be passed over for good.
+        if !chosen.clone().all(|shard| self.inodes.has_range(shard, part)) {
+            return Err(Refusal::NoSpace.into());
+        }
+        for shard in chosen {
             let (first, end, mark) = self.inodes.take_range(shard, part).ok_or(Refusal::NoSpace)?;
             ranges.push((first, end));
             marks.extend(mark.map(|mark| (shard, mark)));

@@ -99,6 +99,8 @@ pub struct Numbers {
     pub total: u64,
     /// Of each shard the last one used.
     pub used: Vec<Ino>,
+    /// Why there are no more, if the server was asked and gave none.
+    pub refused: Option<String>,
 }
 
 /// A time that does not come.
@@ -214,9 +216,11 @@ impl Shared {
             match base.grant(shard, count) {
                 Ok(ranges) => {
                     told = false;
+                    *self.numbers_refused.lock() = None;
                     self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges)));
                 }
                 Err(why) => {
+                    *self.numbers_refused.lock() = Some(why.clone());
                     if !std::mem::replace(&mut told, true) {
                         self.note_error(&format!(
                             "no more inode numbers for this decoupled subtree, so nothing can be created when those \
@@ -294,7 +298,9 @@ impl Server {
     pub fn numbers(&self) -> Numbers {
         let engine = self.shared.engine.lock_as_it_is();
         let (left, total) = engine.numbers();
-        Numbers { left, total, used: engine.numbers_used() }
+        let used = engine.numbers_used();
+        drop(engine);
+        Numbers { left, total, used, refused: self.shared.numbers_refused.lock().clone() }
     }
 
     /// Changes wait from now on, until this is called with `false` or the server ends.

@@ -5,15 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
 
+use crate::runtime::metered_place::MeteredPlace;
+
 /// See the module.
 pub(crate) struct Severable {
-    place: Arc<dyn Place>,
+    place: MeteredPlace,
     severed: AtomicBool,
 }
 
 impl Severable {
     pub(crate) fn new(place: Arc<dyn Place>) -> Severable {
-        Severable { place, severed: AtomicBool::new(false) }
+        Severable { place: MeteredPlace::new(place), severed: AtomicBool::new(false) }
+    }
+
+    /// What was done there since it was opened.
+    pub(crate) fn metered(&self) -> &MeteredPlace {
+        &self.place
     }
 
     pub(crate) fn sever(&self) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use chiton_journal::{Journal, JournalError};
 use chiton_metastore::StoreError;
 use chiton_namespace::{Fetched, Namespace, Need};
-use chiton_objects::Objects;
+use chiton_objects::{Metered, Objects};
 use chiton_proto::{Reply, Sender};
 use chiton_types::{Position, SessionId};
 use chiton_world::SharedWorld;
@@ -53,7 +53,11 @@ pub(crate) struct Shared {
     /// Where rows come from in the server of a decoupled client.
     pub(crate) base: Option<Arc<dyn Base>>,
     pub(crate) objects: Arc<dyn Objects>,
+    /// The same, with its counters.
+    pub(crate) metered: Arc<Metered>,
     pub(crate) objects_address: String,
+    /// Where the journal ended when the server started.
+    pub(crate) begun_at: Position,
     pub(crate) world: SharedWorld,
     pub(crate) options: ServerOptions,
     pub(crate) info: FilesystemInfo,
@@ -104,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) checkpoint_bell: Bell,
     /// Inode numbers run short.
     pub(crate) numbers_bell: Bell,
+    /// Why the server of a decoupled client has no more inode numbers for it, if it was asked last and had none.
+    pub(crate) numbers_refused: Mutex<Option<String>>,
 }
 
 /// For `status`.
@@ -161,18 +167,21 @@ impl Shared {
             target: parts.options.recovery_target,
             rate: parts.rate,
         };
+        let metered = Arc::new(Metered::new(parts.objects));
         let checkpoint = CheckpointState::default();
         checkpoint.position.store(parts.stored.0, Ordering::Relaxed);
         checkpoint.ended_ms.store(parts.world.monotonic().as_millis() as u64, Ordering::Relaxed);
         Shared {
             boot: parts.own_session.0,
+            begun_at: parts.journal.last(),
             engine: EngineLock::new(parts.engine),
             journal: parts.journal,
             place: parts.place,
             policy,
             meta: parts.meta,
             base: parts.base,
-            objects: parts.objects,
+            objects: metered.clone(),
+            metered,
             objects_address: parts.objects_address,
             world: parts.world,
             options: parts.options,
@@ -206,6 +215,7 @@ impl Shared {
             fenced: AtomicBool::new(false),
             checkpoint_bell: Bell::default(),
             numbers_bell: Bell::default(),
+            numbers_refused: Mutex::default(),
         }
     }
 

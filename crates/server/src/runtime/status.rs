@@ -64,7 +64,13 @@ impl Shared {
             "bytes": journal.1,
             "first": self.journal.first().0,
             "appended_bytes": self.appended_bytes.load(Relaxed),
+            "segments_created": self.place.metered().created.load(Relaxed),
+            "segments_removed": self.place.metered().removed.load(Relaxed),
+            "appends": self.place.metered().appends.load(Relaxed),
+            "syncs": self.place.metered().syncs.load(Relaxed),
+            "written_bytes": self.place.metered().written_bytes.load(Relaxed),
         });
+        value["object_store"] = self.object_store();
         value["checkpoint"] = json!({
             "position": self.checkpoint.position.load(Relaxed),
             "age_ms": self.checkpoint_age().as_millis() as u64,
@@ -78,6 +84,27 @@ impl Shared {
         value["ended_sessions_to_sweep"] = json!(self.dead_writers.lock().len());
         value["monotonic_ms"] = json!(self.world.monotonic().as_millis() as u64);
         value
+    }
+
+    /// What went through this process to the object store since the server started: blocks of files, and what decoupled
+    /// clients keep there. (The journal has figures of its own; a client that reaches the store by itself is not counted.)
+    fn object_store(&self) -> Value {
+        let counters = self.metered.counters();
+        let gets = counters.gets.load(Relaxed);
+        let events = self.journal.last().0.saturating_sub(self.begun_at.0);
+        json!({
+            "gets": gets,
+            "puts": counters.puts.load(Relaxed) + counters.puts_if_absent.load(Relaxed),
+            "sizes": counters.sizes.load(Relaxed),
+            "deletes": counters.deletes.load(Relaxed),
+            "lists": counters.lists.load(Relaxed),
+            "syncs": counters.syncs.load(Relaxed),
+            "errors": counters.errors.load(Relaxed),
+            "read_bytes": counters.read_bytes.load(Relaxed),
+            "written_bytes": counters.written_bytes.load(Relaxed),
+            "events": events,
+            "gets_per_1000_events": gets.saturating_mul(1_000).checked_div(events),
+        })
     }
 
     /// What is durable where, and how far behind.
@@ -174,6 +201,8 @@ impl Engine {
         let recovery = self.recovery_state();
         let counts = self.counts();
         let ns = self.namespace();
+        let (reserved, used) =
+            ns.decouplings().map(|d| d.map.numbers()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         json!({
             "cache_bytes": ns.memory_bytes(),
             "dirty_rows": ns.dirty_rows(),
@@ -188,6 +217,10 @@ impl Engine {
             "parked": counts.parked,
             "orphans": counts.orphans,
             "decouplings": ns.decouplings().count(),
+            "inode_numbers": {
+                "reserved_by_decouplings": reserved,
+                "of_these_merged": used,
+            },
             "recovery": recovery.map(|(waited_for, resends)| json!({ "sessions": waited_for, "resends": resends })),
             "operations": operations,
         })

@@ -25,9 +25,14 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Rig {
+        Rig::with_segments(Shape::Grows)
+    }
+
+    /// With a journal as a directory, or as an object store, has it.
+    pub(crate) fn with_segments(shape: Shape) -> Rig {
         let objects = Arc::new(MemoryObjects::new());
         let meta = Arc::new(MemoryMetastore::new());
-        let place = Arc::new(MemoryPlace::new(Shape::Grows));
+        let place = Arc::new(MemoryPlace::new(shape));
         let info = FilesystemInfo { version: 1, filesystem: 0, shards: 0, created: 0 };
         let mut rig = Rig { objects, meta, place, info, full: Arc::default() };
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
