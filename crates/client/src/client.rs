@@ -184,6 +184,18 @@ impl Client {
         Client { service, files, core, user, root: options.root, filesystem }
     }
 
+    /// The same client (session, caches, open files) for callers whose path calls begin at the directory `root`.
+    pub fn rooted(&self, root: Ino) -> Client {
+        Client {
+            service: self.service.clone(),
+            files: self.files.clone(),
+            core: self.core.clone(),
+            user: self.user.clone(),
+            root,
+            filesystem: self.filesystem,
+        }
+    }
+
     /// Ends as a crash would: nothing more reaches the server. For tests and simulation.
     pub fn abandon(&self) {
         self.service.abandon();

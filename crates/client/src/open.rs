@@ -41,8 +41,10 @@ impl Client {
                 }
                 Err(refusal) => refusal,
             };
-            // Who may not create may still open.
-            if flags.exclusive || !matches!(refusal, Refusal::Exists | Refusal::Access | Refusal::ReadOnly) {
+            // Who may not create, or has no room for that, may still open.
+            let may_be_there =
+                matches!(refusal, Refusal::Exists | Refusal::Access | Refusal::ReadOnly | Refusal::NoSpace);
+            if flags.exclusive || !may_be_there {
                 return Err(refusal);
             }
             match self.lookup(caller, parent, name)? {

@@ -1,6 +1,7 @@
 //! The server that a subtree was taken from, as the engine in this process asks it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_client::data::BlockIo;
 use chiton_namespace::{Fetched, Need};
@@ -19,6 +20,7 @@ pub(crate) struct ServerBase {
     pub(crate) durable: bool,
     /// Inode numbers that were granted.
     ranges: RwLock<Vec<(Ino, Ino)>>,
+    rows_fetched: AtomicU64,
 }
 
 impl ServerBase {
@@ -29,7 +31,18 @@ impl ServerBase {
         durable: bool,
         ranges: &[(Ino, Ino)],
     ) -> ServerBase {
-        ServerBase { calls, blocks, durable, ranges: RwLock::new(ranges.to_vec()) }
+        ServerBase {
+            calls,
+            blocks,
+            durable,
+            ranges: RwLock::new(ranges.to_vec()),
+            rows_fetched: AtomicU64::new(0),
+        }
+    }
+
+    /// Rows that the server gave so far.
+    pub(crate) fn rows_fetched(&self) -> u64 {
+        self.rows_fetched.load(Ordering::Relaxed)
     }
 
     /// Whether an inode has one of the numbers that were granted: then it was made in the subtree. (Grants double, so
@@ -46,6 +59,8 @@ impl Base for ServerBase {
             let rest = &needs[fetched.len()..];
             let asked = &rest[..rest.len().min(NEEDS_MAX)];
             let found = self.calls.rows(asked.to_vec()).map_err(|e| e.to_string())?;
+            let rows: usize = found.iter().map(|found| found.rows.len()).sum();
+            self.rows_fetched.fetch_add(rows as u64, Ordering::Relaxed);
             fetched.extend(asked.iter().zip(found).map(|(need, found)| Fetched {
                 need: need.clone(),
                 rows: found.rows,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use chiton_types::{Errno, Refusal};
 
+use crate::report::MergeReport;
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealmError {
@@ -61,7 +63,10 @@ impl RealmError {
             Refusal::Invalid => {
                 ("the server takes it for nonsense", "`chiton policy explain` says what a policy means")
             }
-            Refusal::NoSpace => ("there is no space", "make some and try again"),
+            Refusal::NoSpace => (
+                "the server's disk is full, or has not so many inode numbers left: what a decoupling will merge needs both",
+                "make space, or ask for fewer (allocated_inodes of the policy)",
+            ),
             _ => ("", ""),
         };
         let what = if why.is_empty() {
@@ -97,3 +102,41 @@ impl fmt::Display for RealmError {
 }
 
 impl std::error::Error for RealmError {}
+
+/// Why the mode of a [`crate::Subtree`] is not another now, or what was done there is not merged.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SubtreeError {
+    /// The policy forbids conflicts (`on_conflict: abort`), and these are there.
+    Conflicts(Box<MergeReport>),
+    /// Something else.
+    Failed(RealmError),
+}
+
+impl SubtreeError {
+    /// What a caller of the file system is told; [`Refusal::Exists`] of conflicts.
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            SubtreeError::Conflicts(_) => Refusal::Exists,
+            SubtreeError::Failed(error) => error.refusal(),
+        }
+    }
+}
+
+impl From<RealmError> for SubtreeError {
+    fn from(error: RealmError) -> SubtreeError {
+        SubtreeError::Failed(error)
+    }
+}
+
+impl fmt::Display for SubtreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubtreeError::Conflicts(report) => {
+                write!(f, "others contradict, which the policy forbids (on_conflict: abort): {report}")
+            }
+            SubtreeError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SubtreeError {}

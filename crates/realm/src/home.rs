@@ -162,6 +162,11 @@ impl Home {
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub(crate) fn record(&self) -> &Record {
         &self.record
     }

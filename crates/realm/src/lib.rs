@@ -9,6 +9,8 @@
 //! A directory may have several **branches**: decouplings side by side that keep nobody out, each with a name and a
 //! client of its own ([`Realms::create_branch`]).
 //!
+//! A program that wants to say by itself when it works alone and when everybody sees what it does holds a [`Subtree`].
+//!
 //! A [`Realm`] is a server engine in this process over the rows of the subtree, which are fetched when they are needed
 //! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the object
 //! store, as the policy's durability says. A merge reads it back, piece by piece.
@@ -22,6 +24,7 @@
 mod branches;
 mod realm;
 mod realms;
+mod subtree;
 
 mod base;
 mod calls;
@@ -39,13 +42,16 @@ mod error;
 mod options;
 mod quoted;
 mod report;
+mod stages;
 
 pub use branches::{BRANCH_POLICY, Branch};
-pub use error::RealmError;
+pub use error::{RealmError, SubtreeError};
 pub use home::{Left, User};
-pub use options::{Journals, RealmsOptions};
+pub use options::{Journals, RealmsOptions, default_state_dir};
 pub use realm::{Inside, Realm};
 pub use realms::Realms;
 pub use report::{
     Change, ChangeKind, ConflictLine, Diff, MergeProgress, MergeReport, RealmStatus, SideVersion,
 };
+pub use stages::Stage;
+pub use subtree::{Subtree, SubtreeFile, Working};

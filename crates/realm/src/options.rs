@@ -21,3 +21,14 @@ pub struct RealmsOptions {
 /// # Errors
 /// In words: it cannot be opened.
 pub type Journals = Arc<dyn Fn(&Path) -> Result<Arc<dyn Place>, String> + Send + Sync>;
+
+/// Where journals of decoupled subtrees are, unless somebody says otherwise: of root `/var/lib/chiton`, of others `chiton` in
+/// their state folder (`$XDG_STATE_HOME`, else `~/.local/state`). `None`: the user has none.
+pub fn default_state_dir() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/chiton"));
+    }
+    let set = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("chiton"))
+}

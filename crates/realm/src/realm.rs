@@ -21,6 +21,7 @@ use crate::merge::Merger;
 use crate::options::Journals;
 use crate::remote::Remote;
 use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
+use crate::stages::{Stage, Stages};
 use crate::windows::read_events;
 
 /// Block numbers of one generation of a decoupling's clients: 2^40.
@@ -58,6 +59,8 @@ pub struct Realm {
     /// Why it is not merged by itself, if so.
     trouble: Mutex<Option<String>>,
     ended: AtomicBool,
+    /// How it came to be open.
+    stages: Vec<Stage>,
 }
 
 /// Somebody acts in a realm: it does not end before this is dropped.
@@ -74,6 +77,7 @@ pub(crate) struct Opening {
     pub(crate) home: Option<Home>,
     pub(crate) journals: Option<Journals>,
     pub(crate) journal_at: String,
+    pub(crate) stages: Stages,
 }
 
 /// The policy that a server's answer carries.
@@ -86,7 +90,7 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 impl Realm {
     /// Starts the engine: over what the journal says, if there is one.
     pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
-        let Opening { global, options, granted, branch, mut home, journals, journal_at } = opening;
+        let Opening { global, options, granted, branch, mut home, journals, journal_at, mut stages } = opening;
         let policy = policy_of(&granted.policy)?;
         let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
         let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
@@ -106,6 +110,14 @@ impl Realm {
         if let Some(home) = home.as_ref().filter(|_| in_files) {
             home.check_begun(&*place)?;
         }
+        stages.took(
+            "journal",
+            match policy.durability() {
+                Durability::None => "in memory",
+                Durability::Local => "on the local disk",
+                _ => "in the object store",
+            },
+        );
         let mut state = granted.state;
         let world = options.world.clone();
         // The server has begun with a window: what is in the rows must end where an operation does.
@@ -199,6 +211,11 @@ impl Realm {
         client_options.files.first_block = (u64::from(granted.claim.generation) << GENERATION_SHIFT) + 1;
         let client = Client::embedded_with(server.clone(), blocks, client_options)
             .map_err(|e| RealmError::local(format!("a client of the decoupled subtree: {e}")))?;
+        let replayed = server.last().0.saturating_sub(state.merged.0);
+        stages.took(
+            "engine",
+            format!("{replayed} events of the journal replayed, {} rows fetched", base.rows_fetched()),
+        );
         Ok(Realm {
             calls,
             on_conflict: Mutex::new(policy.on_conflict),
@@ -217,6 +234,7 @@ impl Realm {
             gate: RwLock::default(),
             trouble: Mutex::new(trouble),
             ended: AtomicBool::new(false),
+            stages: stages.into_vec(),
             granted,
         })
     }
@@ -290,6 +308,11 @@ impl Realm {
         (!self.is_ended()).then_some(Inside { _gate: gate })
     }
 
+    /// What was done to open it, and how long each stage took.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
     /// How far it is merged, and where its journal ends.
     pub(crate) fn extent(&self) -> (Position, Position) {
         (Position(self.merged.load(Ordering::Relaxed)), self.server.last())
@@ -321,9 +344,13 @@ impl Realm {
             dirty_bytes: self.client.at_stake().0 as u64,
             inodes_granted: numbers.total,
             inodes_left: numbers.left,
-            trouble: match self.has_failed() {
-                true => Some(FAILED.to_owned()),
-                false => self.trouble.lock().clone(),
+            rows_fetched: self.base.rows_fetched(),
+            trouble: match (self.has_failed(), &numbers.refused) {
+                (true, _) => Some(FAILED.to_owned()),
+                (false, Some(why)) if numbers.left == 0 => Some(format!(
+                    "no inode number is left, so nothing can be made (ENOSPC), and the server gives no more: {why}"
+                )),
+                (false, _) => self.trouble.lock().clone(),
             },
             ended: self.is_ended(),
         }

@@ -16,6 +16,7 @@ use crate::error::RealmError;
 use crate::home::{Home, Left, Record};
 use crate::options::{Journals, RealmsOptions};
 use crate::realm::{Opening, Realm, policy_of};
+use crate::stages::Stages;
 use crate::triggers::watch;
 
 /// Inodes outside of the ranges whose place is remembered.
@@ -79,9 +80,16 @@ impl Realms {
             journal_at: self.journal_at(),
             policy: policy.unwrap_or_default().to_vec(),
         };
+        let mut stages = Stages::begin(world);
         let granted = self.calls.decouple(caller, call)?;
+        let said = format!(
+            "the server took back what clients were lent below the directory, and has decoupling {} in its journal",
+            granted.claim.realm
+        );
+        stages.took("grant", said);
+        note_granted(&mut stages, &granted);
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
-        let open = || {
+        let open = move || {
             let policy = policy_of(&granted.policy)?;
             if policy.consistency() == Consistency::Strong {
                 let what = format!(
@@ -92,7 +100,14 @@ impl Realms {
                 return Err(RealmError::new(Refusal::Invalid, what, next));
             }
             let home = self.make_home(&granted, branch)?;
-            self.open(granted.clone(), branch.cloned(), home)
+            stages.took(
+                "place",
+                match &home {
+                    Some(home) => format!("{} is made for what a later process needs", home.dir().display()),
+                    None => "nothing is kept on this machine".to_owned(),
+                },
+            );
+            self.open(granted, branch.cloned(), home, stages)
         };
         open().inspect_err(|_| {
             // What was not begun is not kept from others. If that fails too, an administrator sees it in the list.
@@ -115,6 +130,7 @@ impl Realms {
         granted: Granted,
         branch: Option<Name>,
         home: Option<Home>,
+        stages: Stages,
     ) -> Result<Arc<Realm>, RealmError> {
         let realm = Arc::new(Realm::open(Opening {
             global: self.global.clone(),
@@ -124,6 +140,7 @@ impl Realms {
             home,
             journals: self.journals.clone(),
             journal_at: self.journal_at(),
+            stages,
         })?);
         if realm.branch().is_none() {
             watch(&realm, &self.options.client.world);
@@ -301,17 +318,29 @@ impl Realms {
                 "recover it on that machine, or end it by force",
             ));
         }
-        let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
+        let (granted, stages) = self.attach(realm)?;
         let home = self.make_home(&granted, info.branch.as_ref())?;
-        self.open(granted, info.branch, home)
+        self.open(granted, info.branch, home, stages)
     }
 
     pub(crate) fn recover_one(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
         let realm = RealmId(home.record().realm);
-        let nonce = self.options.client.world.random();
-        let granted = self.calls.attach(realm, nonce, self.journal_at())?;
+        let (granted, stages) = self.attach(realm)?;
         let branch = home.record().branch.as_ref().and_then(|name| Name::new(name.as_bytes()).ok());
-        self.open(granted, branch, Some(home))
+        self.open(granted, branch, Some(home), stages)
+    }
+
+    /// The server hears that this client goes on with a decoupling.
+    fn attach(&self, realm: RealmId) -> Result<(Granted, Stages), RealmError> {
+        let world = &self.options.client.world;
+        let mut stages = Stages::begin(world);
+        let granted = self.calls.attach(realm, world.random(), self.journal_at())?;
+        stages.took(
+            "grant",
+            format!("decoupling {realm} is gone on with, as client {}", granted.claim.generation),
+        );
+        note_granted(&mut stages, &granted);
+        Ok((granted, stages))
     }
 
     /// The end of this client. What a policy says is merged by and by is merged, and its decoupling ends; what is
@@ -320,23 +349,36 @@ impl Realms {
     pub fn close(&self) -> Vec<RealmError> {
         let mut errors = Vec::new();
         for realm in self.list() {
-            let policy = realm.policy();
-            // A branch waits for somebody to say.
-            let is_merged = policy.merges_by_itself() && realm.branch().is_none();
-            let outcome = match (is_merged, policy.durability()) {
-                (false, Durability::None) => realm.discard(),
-                (false, _) => realm.leave(),
-                (true, _) => match realm.merge(&|_| {}) {
-                    Ok(report) if !report.stopped => Ok(()),
-                    Ok(_) => realm.leave(),
-                    // What is not merged waits in its journal.
-                    Err(error) => realm.leave().and(Err(error)),
-                },
-            };
-            errors.extend(outcome.err());
+            errors.extend(part_with(&realm).err());
         }
         self.open.write().clear();
         self.count.store(0, Ordering::Release);
         errors
+    }
+}
+
+/// What the answer of the server brings.
+fn note_granted(stages: &mut Stages, granted: &Granted) {
+    let base = granted.base;
+    stages
+        .brought("snapshot", format!("position {base} of the server; rows are fetched when somebody looks"));
+    let count: u64 = granted.ranges.iter().map(|(first, end)| end.0.saturating_sub(first.0)).sum();
+    stages.brought("inode numbers", format!("{count} reserved, in {} ranges", granted.ranges.len()));
+}
+
+/// The end of a client's work in a realm, as its policy says: see [`Realms::close`].
+pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
+    let policy = realm.policy();
+    // A branch waits for somebody to say.
+    let is_merged = policy.merges_by_itself() && realm.branch().is_none();
+    match (is_merged, policy.durability()) {
+        (false, Durability::None) => realm.discard(),
+        (false, _) => realm.leave(),
+        (true, _) => match realm.merge(&|_| {}) {
+            Ok(report) if !report.stopped => Ok(()),
+            Ok(_) => realm.leave(),
+            // What is not merged waits in its journal.
+            Err(error) => realm.leave().and(Err(error)),
+        },
     }
 }

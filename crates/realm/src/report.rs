@@ -239,6 +239,8 @@ pub struct RealmStatus {
     pub inodes_granted: u64,
     /// Inode numbers not used.
     pub inodes_left: u64,
+    /// Rows that were fetched from the server so far.
+    pub rows_fetched: u64,
     /// Why it is not merged by itself although the policy says so, or was at a time of its own.
     pub trouble: Option<String>,
     /// It was merged, discarded or taken by another client.

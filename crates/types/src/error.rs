@@ -105,6 +105,8 @@ refusals! {
     Undecoupled = 32, 125, "the subtree is to be decoupled first";
 }
 
+impl std::error::Error for Refusal {}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -109,6 +109,20 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
+    /// As [`RwLock::read`], but does not wait for who waits to change it: for who reads it already, for whom that one waits.
+    #[inline]
+    #[track_caller]
+    pub fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
+        schedule::pass();
+        match self.0.try_read_recursive() {
+            Some(guard) => guard,
+            None => match schedule::current() {
+                Some(schedule) => look(&*schedule, || self.0.try_read_recursive()),
+                None => self.0.read_recursive(),
+            },
+        }
+    }
+
     /// Waits until nobody else has it.
     #[inline]
     #[track_caller]

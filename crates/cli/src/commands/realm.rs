@@ -21,7 +21,7 @@ pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, 
 /// Options of `chiton decouple`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What is done below is then done by this mount alone, in its memory and its own journal, until it is merged or discarded. Others meet the policy's interfere_policy. A subtree whose policy says so (chiton policy set DIR batchfs) is decoupled by its first change, without this.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json"
+    after_help = "What is done below is then done by this mount alone, in its memory and its own journal, until it is merged or discarded. Others meet the policy's interfere_policy. A subtree whose policy says so (chiton policy set DIR batchfs) is decoupled by its first change, without this.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json\n  chiton decouple /mnt/chiton/job --verbose           each stage, and how long it took"
 )]
 pub(crate) struct Decouple {
     /// A directory of a mount.
@@ -29,6 +29,9 @@ pub(crate) struct Decouple {
     /// A policy file or a preset's name, for this time (default: the policy of the directory).
     #[arg(long)]
     pub(crate) policy: Option<String>,
+    /// Say what was done, stage by stage, and how long each took. (In JSON that is there anyway.)
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

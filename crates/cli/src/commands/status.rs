@@ -163,8 +163,10 @@ fn decoupled(status: &Value) -> Vec<String> {
         let text = |name: &str| one[name].as_str().unwrap_or("");
         let branch = one["branch"].as_str().map(|branch| format!(" branch {branch}")).unwrap_or_default();
         let there = if one["attached"] == true { "" } else { ", which is gone" };
+        let reserved = one["inodes_reserved"].as_u64();
+        let numbers = reserved.map(|n| format!("; {n} inode numbers reserved")).unwrap_or_default();
         lines.push(format!(
-            "  {}{branch}: by {}{there}; journal at {}",
+            "  {}{branch}: by {}{there}; journal at {}{numbers}",
             text("path"),
             text("owner"),
             text("journal_at")
@@ -216,13 +218,15 @@ mod tests {
 
     #[test]
     fn what_is_decoupled_is_a_line_each() {
-        let one = json!({ "path": "/src", "branch": "t1", "owner": "process 7", "attached": false, "journal_at": "vm:/var" });
+        let mut one = json!({ "path": "/src", "branch": "t1", "owner": "process 7", "attached": false });
+        one["journal_at"] = json!("vm:/var");
+        one["inodes_reserved"] = json!(500);
         let other = json!({ "path": "/job", "branch": null, "owner": "mount", "attached": true, "journal_at": "memory" });
         let said = decoupled(&json!({ "decoupled": [one, other] }));
         assert_eq!(
             said[2..],
             [
-                "  /src branch t1: by process 7, which is gone; journal at vm:/var",
+                "  /src branch t1: by process 7, which is gone; journal at vm:/var; 500 inode numbers reserved",
                 "  /job: by mount; journal at memory"
             ]
         );

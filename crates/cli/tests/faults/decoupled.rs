@@ -176,6 +176,45 @@ fn a_decoupled_job_goes_on_while_the_server_is_away() {
     drop(server);
 }
 
+/// What a program says with `Subtree::sync_mode`, by commands: alone, for everybody, alone again.
+#[test]
+fn a_job_is_asynchronous_and_synchronous_by_turns_through_commands() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = (two.near.path("job"), two.far.path("job"));
+    fs::create_dir(&near).expect("a directory");
+    for round in 0..2 {
+        let verbose = done(&["decouple", text(&near), "--policy", "batchfs", "--verbose"]);
+        for stage in ["grant", "snapshot", "inode numbers", "place", "journal", "engine", "in all"] {
+            assert!(verbose.lines().any(|line| line.starts_with(stage)), "no {stage} in\n{verbose}");
+        }
+        assert!(verbose.contains(" ms ") && verbose.contains("100000 reserved"), "{verbose}");
+        fs::write(near.join(format!("alone-{round}")), "before").expect("a write");
+        assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
+        let status: Value =
+            serde_json::from_str(&done(&["status", "--json", text(&two.far.dir)])).expect("JSON");
+        assert_eq!(status["inode_numbers"]["reserved_by_decouplings"], 100_000);
+        let status = done(&["status", text(&two.far.dir)]);
+        for said in ["100000 inode numbers reserved", "OBJECT STORE", "gets per 1000 events"] {
+            assert!(status.contains(said), "{said:?} is not in\n{status}");
+        }
+
+        done(&["merge", text(&near)]);
+        assert_eq!(fs::read(far.join(format!("alone-{round}"))).expect("seen"), b"before");
+        for n in 0..5 {
+            let name = format!("strong-{round}-{n}");
+            fs::write(near.join(&name), "after").expect("a write");
+            assert_eq!(fs::read(far.join(&name)).expect("seen at once"), b"after");
+        }
+        assert!(two.decouplings().is_empty(), "it stays everybody's");
+    }
+    let report: Value =
+        serde_json::from_str(&done(&["decouple", text(&near), "--policy", "batchfs", "--json"]))
+            .expect("JSON");
+    let stages = report["stages"].as_array().expect("stages");
+    assert!(stages.len() == 6 && stages[0]["seconds"].as_f64() > Some(0.0), "{report}");
+    done(&["discard", text(&near)]);
+}
+
 /// S62: "`chiton run` merges what a command did if it ends with 0, and else drops it."
 #[test]
 fn a_command_that_succeeds_is_merged_and_one_that_fails_leaves_nothing() {

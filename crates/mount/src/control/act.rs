@@ -103,7 +103,9 @@ fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> R
     let caller = Caller { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), groups: Groups::Lazy(&groups) };
     let slot = router.decouple_at(&caller, root, policy.map(str::as_bytes))?;
     let status = slot.realm().status();
-    done(&status, &status, 0)
+    let (mut report, text, exit_code) = done(&status, &status, 0)?;
+    report["stages"] = json!(slot.realm().stages());
+    Ok((report, text, exit_code))
 }
 
 /// The decoupled subtree around an inode, of a peer who may say what becomes of it.

@@ -75,8 +75,14 @@ impl Site {
         self.start();
     }
 
-    fn address(&self) -> Address {
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Address {
         format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
+    }
+
+    /// A directory for journals of its own.
+    pub(crate) fn state_dir(&self) -> String {
+        self.dir.path().join("state of an example").display().to_string()
     }
 
     pub(crate) fn server(&self) -> Arc<Server> {

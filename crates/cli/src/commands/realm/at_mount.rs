@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use chiton_mount::{ControlReply, ControlRequest, GiveBack, ask_control};
+use chiton_realm::Stage;
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -123,7 +124,21 @@ const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort): what i
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
     let policy = args.policy.as_deref().map(read_policy).transpose()?;
     let place = Place::find(&args.path)?;
-    place.ask(&ControlRequest::Decouple { ino: place.ino, policy })?.show(args.json)
+    let done = place.ask(&ControlRequest::Decouple { ino: place.ino, policy })?;
+    if args.verbose && !args.json {
+        println!("{}", stages(&done.report));
+    }
+    done.show(args.json)
+}
+
+/// The stages of a decoupling for people; nothing, if the mount does not tell them.
+fn stages(report: &Value) -> String {
+    let all: Vec<Stage> = serde_json::from_value(report["stages"].clone()).unwrap_or_default();
+    let seconds: f64 = all.iter().filter_map(|stage| stage.seconds).sum();
+    let mut lines: Vec<String> = all.iter().map(Stage::to_string).collect();
+    let what = "whatever the size of the tree: nothing of it was read or copied".to_owned();
+    lines.push(Stage { name: "in all".to_owned(), seconds: Some(seconds), what }.to_string());
+    lines.join("\n")
 }
 
 pub(crate) fn sync(args: &Within) -> Outcome {

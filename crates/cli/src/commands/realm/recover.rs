@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
 use chiton_proto::Address;
-use chiton_realm::{MergeProgress, Realm, RealmError, Realms, RealmsOptions};
+use chiton_realm::{MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir};
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
 use chiton_types::RealmId;
 use chiton_world::RealWorld;
@@ -21,19 +21,13 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::{reach, target};
 
-/// Where journals of decoupled subtrees are, unless somebody says otherwise: of root /var/lib/chiton, of others in their
-/// state folder.
+/// Where journals of decoupled subtrees are: as it was given, or the usual place.
 pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
     if let Some(dir) = given {
         return std::path::absolute(dir).map_err(|e| Failure::failed(format!("{}: {e}", dir.display())));
     }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/chiton"));
-    }
-    let set = |name: &str| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
     let none = "there is no place for the journals of decoupled subtrees: give --state-dir, or set HOME";
-    Ok(state.ok_or_else(|| Failure::failed(none))?.join("chiton"))
+    default_state_dir().ok_or_else(|| Failure::failed(none))
 }
 
 pub(crate) fn recover(args: &Recover) -> Outcome {
