@@ -1,0 +1,120 @@
+/* Chiton for programs in C.
+ *
+ * A handle is a file system, or a subtree of one in which a job works alone (chiton_decouple). The functions for files take
+ * either: paths begin where the handle's do, with or without a '/'. docs/library.md has examples.
+ *
+ * Failures. Functions that return int return 0, or -1; those that return a handle, NULL. Then chiton_errno() is a number of
+ * errno.h and chiton_error() a sentence, both of the last call of this thread that failed. A call that succeeds changes neither.
+ *
+ * Arguments. A pointer that must be there and is NULL is refused (EINVAL), and so is an address, a directory of this machine
+ * or a policy that is not UTF-8. Paths are bytes, as everywhere in a file system. All text ends with NUL. The library keeps no
+ * pointer of the caller's, and gives none away but handles and the text of chiton_error().
+ *
+ * Threads. All functions may be called by any number of threads at once, with the same handle. Only chiton_close must be the
+ * last call with its handle. After fork() the child must not use the library.
+ *
+ * Users. The caller is the process: its effective user, group, and supplementary groups, as they were when the handle was made.
+ */
+#ifndef CHITON_H
+#define CHITON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A file system, or a job's subtree of one. */
+typedef struct chiton chiton;
+
+/* What stat(2) tells, in part. */
+struct chiton_attr {
+    uint64_t ino;
+    uint64_t size;    /* in bytes */
+    int64_t mtime_ns; /* last change of content: nanoseconds since 1970 */
+    uint32_t mode;    /* type and permissions, as st_mode has them */
+    uint32_t nlink;
+    uint32_t uid;
+    uint32_t gid;
+};
+
+/* ---- coming and going --------------------------------------------------------------------------------------------- */
+
+/* Connects to a server: "unix:/srv/chiton/socket", "tcp:host:7117". state_dir is a directory of this machine for the
+ * journals of jobs, which a later process needs if this one dies (chiton recover merges or drops them); NULL: /var/lib/chiton
+ * of root, else $XDG_STATE_HOME/chiton or ~/.local/state/chiton. A server that goes away later is waited for. */
+chiton *chiton_connect(const char *address, const char *state_dir);
+
+/* Opens a data directory (or s3://BUCKET/PREFIX), with the server inside this process: nobody else can open it meanwhile
+ * (EBUSY), nor connect. A directory that is empty or missing becomes a file system. */
+chiton *chiton_open(const char *data, const char *state_dir);
+
+/* Ends a handle, also if it fails. Of a job: what its policy says is merged by itself is merged, what is not waits in its
+ * journal for `chiton recover`, or is dropped if it has none. Of a file system: the same for all its jobs, whose handles are of no more use
+ * (ENOTCONN) and still have to be closed; and everything is made durable. NULL is no error. */
+int chiton_close(chiton *handle);
+
+/* Why the last call of this thread failed that did: 0 and "" if none has. The text is good until the next that fails. */
+int chiton_errno(void);
+const char *chiton_error(void);
+
+/* ---- files and directories ---------------------------------------------------------------------------------------- */
+
+/* Makes a directory, and those that lead to it as far as they are missing, with permissions 0755. */
+int chiton_mkdir(chiton *handle, const char *path);
+
+/* Makes a file with this content and permissions 0644, or gives the one that is there this content instead of its own. A small
+ * new file (8 KiB) is one operation: nobody sees it without its content. */
+int chiton_write(chiton *handle, const char *path, const void *content, size_t len);
+
+/* Reads up to capacity bytes from offset into buffer. Returns how many; fewer only at the end of the file. */
+int64_t chiton_read(chiton *handle, const char *path, uint64_t offset, void *buffer, size_t capacity);
+
+/* Attributes of what a path leads to. */
+int chiton_stat(chiton *handle, const char *path, struct chiton_attr *attr);
+
+/* Calls entry for each entry of a directory, in no order that means anything, without "." and "..", until it returns anything but 0. What it is
+ * given is good until it returns; it must return (no exceptions, no longjmp), and may call the library. */
+typedef int chiton_entry_fn(void *arg, const char *name, const struct chiton_attr *attr);
+int chiton_list(chiton *handle, const char *path, chiton_entry_fn *entry, void *arg);
+
+/* Removes a file, a symbolic link or an empty directory. */
+int chiton_remove(chiton *handle, const char *path);
+
+/* Moves what has one path to another, and replaces what is there, as rename(2). */
+int chiton_rename(chiton *handle, const char *from, const char *to);
+
+/* Everything that was answered to this handle is durable when this returns: of a file system, at the server; of a job that
+ * works alone, in its journal, as far as its policy has one. */
+int chiton_flush(chiton *handle);
+
+/* ---- jobs --------------------------------------------------------------------------------------------------------- */
+
+/* Takes a directory of one's own for a job that works alone there: what it does costs no message, and others do not see it.
+ * policy is the name of one that ships ("batchfs"; `chiton policy presets` lists them), or the text of one (docs/policies.md);
+ * NULL: the one that is set there. Returns another handle, whose paths begin at that directory. */
+chiton *chiton_decouple(chiton *filesystem, const char *path, const char *policy);
+
+/* Others see what there is so far, and the job goes on alone. */
+int chiton_sync(chiton *job);
+
+/* on: what was done so far is merged, seen by everybody and durable when this returns, and the job goes on with the same
+ * handle, as everybody else does: what a call does is seen when it returns. 0: alone again, with the same policy.
+ * A conflict that the policy forbids (on_conflict: abort) is EEXIST; then it is alone as before, and the text names the paths. */
+int chiton_sync_mode(chiton *job, int on);
+
+/* 1 or 0: which of the two modes holds; -1: no job's handle. */
+int chiton_is_synchronous(chiton *job);
+
+/* As chiton_sync_mode(job, 1): the end of the work alone. */
+int chiton_merge(chiton *job);
+
+/* Drops what was not merged; the job goes on as after chiton_merge. */
+int chiton_discard(chiton *job);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,33 @@
+//! Chiton for programs in C, and in every language that can call C: the client and the decoupled subtrees, as
+//! about twenty functions. What each promises stands in `include/chiton.h`, which is written by hand.
+//!
+//! ```text
+//!   chiton.h ─▶ open, files, jobs ─▶ border ─▶ Chiton ─┬─ Client
+//!                                      │               └─ Subtree
+//!                                      └─▶ last: errno and a sentence, by thread
+//! ```
+//!
+//! Invariants:
+//! - No panic crosses the border: it becomes EIO, with a sentence that says so.
+//! - What a pointer means is decided in one place ([`border`]): null is refused where something must be there, and so is text
+//!   that is not UTF-8, but for paths, which are bytes.
+//! - What the caller gets is copied into the caller's memory: nothing has to be given back but handles.
+
+mod files;
+mod jobs;
+mod open;
+
+mod border;
+mod handle;
+mod last;
+
+pub use files::{
+    Attr, EntryFn, chiton_flush, chiton_list, chiton_mkdir, chiton_read, chiton_remove, chiton_rename,
+    chiton_stat, chiton_write,
+};
+pub use handle::Chiton;
+pub use jobs::{
+    chiton_decouple, chiton_discard, chiton_is_synchronous, chiton_merge, chiton_sync, chiton_sync_mode,
+};
+pub use last::{chiton_errno, chiton_error};
+pub use open::{chiton_close, chiton_connect, chiton_open};
