@@ -136,7 +136,7 @@ fn stages(report: &Value) -> String {
     let all: Vec<Stage> = serde_json::from_value(report["stages"].clone()).unwrap_or_default();
     let seconds: f64 = all.iter().filter_map(|stage| stage.seconds).sum();
     let mut lines: Vec<String> = all.iter().map(Stage::to_string).collect();
-    let what = "whatever the size of the tree: nothing of it was read or copied".to_owned();
+    let what = "none of it grows with the tree".to_owned();
     lines.push(Stage { name: "in all".to_owned(), seconds: Some(seconds), what }.to_string());
     lines.join("\n")
 }
