@@ -20,5 +20,5 @@ mod runtime;
 pub use engine::OwnRow;
 pub use runtime::{
     Applied, Apply, Base, DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold,
-    Numbers, Offline, OpenMeta, RealmStart, Server, ServerOptions, StartError, Stores,
+    Numbers, Offline, OpenMeta, RealmStart, Server, ServerOptions, StartError, Stores, realm_prefix,
 };

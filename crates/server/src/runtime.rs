@@ -13,6 +13,7 @@ mod stores;
 mod decoupled;
 mod error;
 mod offline;
+mod preview;
 mod startup;
 
 mod backlog;
@@ -47,5 +48,6 @@ pub use format::{FilesystemInfo, FormatOptions};
 pub use hold::Hold;
 pub use offline::{Applied, Apply, Offline};
 pub use options::ServerOptions;
+pub use realm_objects::realm_prefix;
 pub use server::Server;
 pub use stores::{OpenMeta, Stores};

@@ -6,5 +6,7 @@ pub mod fsck;
 pub mod journal;
 
 mod overlay;
+mod view;
 
 pub use overlay::Overlay;
+pub use view::{View, ViewError};

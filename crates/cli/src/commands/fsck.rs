@@ -43,7 +43,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         Options { content: args.content, rate: args.rate, memory_bytes: memory(args), ..Options::default() };
     reach::answering(Path::new(&args.target)).map_err(|failure| failure.message)?;
     match target::client(&args.target) {
-        Ok(client) => return online(args, &client, &options, &bar),
+        Ok(client) => return online(args, &Arc::new(client), &options, &bar),
         // In a mount there is no data directory: what keeps its server from answering is all that there is to say.
         Err(failure)
             if reach::mount_around(Path::new(&args.target))
@@ -92,7 +92,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
 }
 
 /// Beside its server: looks, and changes nothing.
-fn online(args: &Fsck, client: &Client, options: &Options, bar: &ProgressBar) -> Result<u8, String> {
+fn online(args: &Fsck, client: &Arc<Client>, options: &Options, bar: &ProgressBar) -> Result<u8, String> {
     if args.repair {
         return Err(format!(
             "{} is served: a file system is repaired when nobody serves it. Unmount it or end its server, then run \

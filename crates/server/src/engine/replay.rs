@@ -206,6 +206,14 @@ impl Engine {
         self.recovery_step(m);
     }
 
+    /// Over the rows of one moment, for what would be: nobody is waited for, and nothing ends that was somebody's.
+    pub(crate) fn begin_preview(&mut self) {
+        self.inodes = Inodes::new(&self.marks_at_start);
+        self.orphans = self.ns.orphans().into_iter().collect();
+        self.leases.decoupled(self.ns.has_decouplings());
+        self.leases.all_back();
+    }
+
     /// Sessions that are known.
     pub(crate) fn session_ids(&self) -> Vec<SessionId> {
         self.sessions.iter().map(|(id, _)| id).collect()

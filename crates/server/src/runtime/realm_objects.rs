@@ -16,7 +16,7 @@ use chiton_types::{Position, RealmId, Refusal, SessionId};
 use crate::runtime::shared::Shared;
 
 /// What the names of a decoupling's objects begin with in the store.
-fn prefix(realm: RealmId) -> String {
+pub fn realm_prefix(realm: RealmId) -> String {
     format!("decoupled/{realm}/")
 }
 
@@ -29,7 +29,7 @@ impl Shared {
         what: ObjectCall,
     ) -> Result<Answer, Failure> {
         self.engine.lock().holds_claim(session, claim).map_err(Failure::Refused)?;
-        let prefix = prefix(claim.realm);
+        let prefix = realm_prefix(claim.realm);
         let key = format!("{prefix}{name}");
         let is_put = matches!(what, ObjectCall::PutIfAbsent { .. });
         let answer = self.carry_out(&prefix, &key, what).map_err(|error| self.object_failure(&error))?;

@@ -92,14 +92,14 @@ pub(crate) struct Meta {
     now: RwLock<Arc<dyn Metastore>>,
     /// It could not be opened anew: nobody has it.
     is_closed: AtomicBool,
-    /// A snapshot that somebody reads. It goes before the store is opened anew.
-    pub(crate) view: Mutex<Option<View>>,
+    /// Snapshots that somebody reads. They go before the store is opened anew.
+    pub(crate) views: Mutex<Vec<View>>,
 }
 
 impl Meta {
     pub(crate) fn open(open: OpenMeta) -> Result<Meta, StoreError> {
         let now = RwLock::new(open()?);
-        Ok(Meta { open, now, is_closed: AtomicBool::new(false), view: Mutex::new(None) })
+        Ok(Meta { open, now, is_closed: AtomicBool::new(false), views: Mutex::default() })
     }
 
     pub(crate) fn get(&self) -> Arc<dyn Metastore> {
@@ -108,13 +108,13 @@ impl Meta {
 
     /// Closes the store.
     pub(crate) fn close(&self) -> Result<(), StoreError> {
-        self.view.lock().take();
+        self.views.lock().clear();
         self.get().close()
     }
 
     /// Opens the store anew, after it failed.
     pub(crate) fn reopen(&self) -> Result<(), StoreError> {
-        self.view.lock().take();
+        self.views.lock().clear();
         let mut now = self.now.write();
         // It may be beyond closing; what counts is whether it opens.
         let _ = now.close();

@@ -17,7 +17,7 @@
 //!
 //! Invariants:
 //! - Only root and the server's own user look: rows hold everybody's content.
-//! - One view at a time; one that nobody asks for a minute ends. While there is one, nothing is swept.
+//! - A few views at a time; one that nobody asks for a minute ends. While there is one, nothing is swept.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Bytes of an answer.
 const ANSWER_BYTES: usize = 4 << 20;
 const PAGE: usize = 4096;
+/// Most views at a time: each keeps the store from giving space back.
+const VIEWS_MAX: usize = 8;
 
 /// A view that is open.
 pub(crate) struct View {
@@ -47,10 +49,15 @@ pub(crate) struct View {
 impl Shared {
     /// True if somebody looks at rows of the past.
     pub(crate) fn is_viewed(&self) -> bool {
-        let mut view = self.meta.view.lock();
+        self.count_views() > 0
+    }
+
+    /// How many there are; those that nobody asks any more end here.
+    fn count_views(&self) -> usize {
         let now = self.world.monotonic();
-        view.take_if(|view| view.used + IDLE < now);
-        view.is_some()
+        let mut views = self.meta.views.lock();
+        views.retain(|view| view.used + IDLE >= now);
+        views.len()
     }
 
     /// Answers what is asked of a view.
@@ -67,7 +74,7 @@ impl Shared {
             self.note_error(&format!("no view: {line}"));
             Refusal::Io
         };
-        if self.is_viewed() {
+        if self.count_views() >= VIEWS_MAX {
             return Err(Refusal::Busy);
         }
         self.checkpoint_now().map_err(failed)?;
@@ -76,7 +83,7 @@ impl Shared {
             Refusal::Unsupported
         })?;
         let id = self.world.random() >> 12;
-        *self.meta.view.lock() = Some(View { id, rows, used: self.world.monotonic() });
+        self.meta.views.lock().push(View { id, rows, used: self.world.monotonic() });
         Ok(json!({ "view": id, "shards": self.info.shards }).to_string().into_bytes())
     }
 
@@ -85,8 +92,8 @@ impl Shared {
         let (id, words) = words.split_first().ok_or(Refusal::Invalid)?;
         let id: u64 = id.parse().map_err(|_| Refusal::Invalid)?;
         let rows = {
-            let mut view = self.meta.view.lock();
-            let view = view.as_mut().filter(|view| view.id == id).ok_or(Refusal::Stale)?;
+            let mut views = self.meta.views.lock();
+            let view = views.iter_mut().find(|view| view.id == id).ok_or(Refusal::Stale)?;
             view.used = self.world.monotonic();
             view.rows.clone()
         };
@@ -119,7 +126,7 @@ impl Shared {
                 }
             }
             ["journal"] => answer = self.journal_damage()?.into_bytes(),
-            ["close"] => drop(self.meta.view.lock().take()),
+            ["close"] => self.meta.views.lock().retain(|view| view.id != id),
             words => return self.ask_objects(words),
         }
         Ok(answer)

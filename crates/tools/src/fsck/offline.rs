@@ -124,6 +124,21 @@ impl Offline {
         self.damage.as_deref()
     }
 
+    /// What the file system is.
+    pub fn info(&self) -> &FilesystemInfo {
+        &self.info
+    }
+
+    /// Its rows, with what the journal holds beyond the metadata store; what is committed to them stays in memory.
+    pub fn rows(&self) -> Arc<dyn Metastore> {
+        self.view.clone()
+    }
+
+    /// Where its blocks and other objects are.
+    pub fn objects(&self) -> Arc<dyn Objects> {
+        self.objects.clone()
+    }
+
     fn options(&self, options: &Options) -> Options {
         Options { shards: Some(self.info.shards), live: false, ..options.clone() }
     }

@@ -1,0 +1,231 @@
+//! The rows of one moment of a file system that is served, and the objects beside them, as its server gives them to root and
+//! to its own user.
+//!
+//! Invariants:
+//! - Nothing is changed through it.
+//! - While it is there the server deletes no blocks. One that nobody asks for a minute ends.
+
+use std::fmt;
+use std::ops::{Bound, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use chiton_client::Client;
+use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
+use chiton_objects::{ObjectError, ObjectInfo, Objects};
+use chiton_types::{Malformed, Refusal, Take};
+
+/// Bytes that are asked for at a time.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// See the module. It ends when it is dropped.
+pub struct View {
+    client: Arc<Client>,
+    id: u64,
+    shards: Option<u16>,
+}
+
+/// Why there is no view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewError {
+    /// What the server answered.
+    pub refusal: Refusal,
+    why: String,
+}
+
+impl fmt::Display for ViewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for ViewError {}
+
+impl View {
+    /// A view of what `client` is connected to, as it is now. The client's user is root or the server's own.
+    ///
+    /// # Errors
+    /// See [`ViewError`].
+    pub fn open(client: &Arc<Client>) -> Result<View, ViewError> {
+        let answer = client.admin("view open").map_err(|refusal| {
+            let why = match refusal {
+                Refusal::Busy => "others look at this file system, as many as may: wait for their end".to_owned(),
+                Refusal::NotPermitted => {
+                    "only root and the user of the server may look at the rows of a file system".to_owned()
+                }
+                Refusal::Unsupported => "this metadata store gives no view of one moment: end the server, and look at what \
+                                         it served"
+                    .to_owned(),
+                refusal => format!("the server gives no view of its rows: {refusal}; its log says why"),
+            };
+            ViewError { refusal, why }
+        })?;
+        let answer: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| ViewError {
+            refusal: Refusal::Io,
+            why: format!("the server's view is no JSON: {e}"),
+        })?;
+        let id = answer["view"].as_u64().unwrap_or_default();
+        let shards = answer["shards"].as_u64().and_then(|n| u16::try_from(n).ok());
+        Ok(View { client: client.clone(), id, shards })
+    }
+
+    /// Number of shards of the file system, if the server says so.
+    pub fn shards(&self) -> Option<u16> {
+        self.shards
+    }
+
+    /// Keeps it from ending by itself for a minute from now on.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`] if it has ended.
+    pub fn keep(&self) -> Result<(), Refusal> {
+        self.ask("get 00").map(drop)
+    }
+
+    pub(crate) fn ask(&self, words: &str) -> Result<Vec<u8>, Refusal> {
+        self.client.admin(&format!("view {} {words}", self.id))
+    }
+
+    fn rows(&self, words: &str) -> Result<Vec<u8>, StoreError> {
+        self.ask(words).map_err(|refusal| {
+            let path = PathBuf::new();
+            match refusal {
+                Refusal::NoData => {
+                    StoreError::Corrupt { path, cause: "the server's log says why".to_owned() }
+                }
+                Refusal::Stale => {
+                    StoreError::Io { path, cause: "the server has ended the view: look again".to_owned() }
+                }
+                refusal => {
+                    StoreError::Io { path, cause: format!("the server answers: {refusal}; its log says why") }
+                }
+            }
+        })
+    }
+
+    fn bytes(&self, key: &str, words: &str) -> Result<Vec<u8>, ObjectError> {
+        let key = key.to_owned();
+        self.ask(words).map_err(|refusal| match refusal {
+            Refusal::NotFound => ObjectError::NotFound { key },
+            refusal => ObjectError::Io { key, cause: format!("the server answers: {refusal}") },
+        })
+    }
+}
+
+fn hex(key: &[u8]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // Else it ends by itself.
+        let _ = self.ask("close");
+    }
+}
+
+fn torn(_: Malformed) -> StoreError {
+    StoreError::Io { path: PathBuf::new(), cause: "the server's answer is not what was asked for".to_owned() }
+}
+
+fn denied(key: &str) -> ObjectError {
+    ObjectError::Denied { key: key.to_owned(), cause: "a view is not written".to_owned() }
+}
+
+impl Metastore for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut answer = self.rows(&format!("get {}", hex(key)))?;
+        Ok((!answer.is_empty()).then(|| answer.split_off(1)))
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        keys.iter().map(|key| Metastore::get(self, key)).collect()
+    }
+
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        let (how, key) = match start {
+            Bound::Included(key) => ("in", key),
+            Bound::Excluded(key) => ("ex", key),
+            Bound::Unbounded => ("in", &[][..]),
+        };
+        let end = end.map_or("-".to_owned(), hex);
+        let answer = self.rows(&format!("scan {how} {} {end} {limit}", hex(key)))?;
+        let mut from = Take::new(&answer);
+        let mut rows = Vec::new();
+        while !from.is_empty() {
+            let key = from.bytes().map_err(torn)?.to_vec();
+            rows.push((key, from.bytes().map_err(torn)?.to_vec()));
+        }
+        Ok(rows)
+    }
+
+    fn commit(&self, _: &Batch) -> Result<(), StoreError> {
+        Err(StoreError::Closed { path: PathBuf::new() })
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
+        Err(StoreError::Closed { path: PathBuf::new() })
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        Ok(StoreStats::default())
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Objects for View {
+    fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, ObjectError> {
+        let range = match range {
+            Some(range) => range,
+            None => 0..self.size(key)?,
+        };
+        let (mut at, mut bytes) = (range.start, Vec::new());
+        while at < range.end {
+            let end = range.end.min(at + PIECE_BYTES);
+            bytes.extend(self.bytes(key, &format!("object {key} {at} {end}"))?);
+            at = end;
+        }
+        Ok(bytes)
+    }
+
+    fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
+        let bytes = Objects::get(self, key, Some(offset..offset + into.len() as u64))?;
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        let answer = self.bytes(key, &format!("size {key}"))?;
+        Take::new(&answer).u64().map_err(|_| ObjectError::NotFound { key: key.to_owned() })
+    }
+
+    fn put(&self, key: &str, _: &[u8]) -> Result<(), ObjectError> {
+        Err(denied(key))
+    }
+
+    fn put_if_absent(&self, key: &str, _: &[u8]) -> Result<bool, ObjectError> {
+        Err(denied(key))
+    }
+
+    fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        Err(denied(key))
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
+        let answer = self.bytes(prefix, &format!("list {prefix} {} {max}", after.unwrap_or("-")))?;
+        let bad = |e: Malformed| ObjectError::Io { key: prefix.to_owned(), cause: e.to_string() };
+        let mut from = Take::new(&answer);
+        let mut objects = Vec::new();
+        while !from.is_empty() {
+            let key = String::from_utf8_lossy(from.bytes().map_err(bad)?).into_owned();
+            objects.push(ObjectInfo { key, bytes: from.u64().map_err(bad)? });
+        }
+        Ok(objects)
+    }
+
+    fn sync(&self) -> Result<(), ObjectError> {
+        Ok(())
+    }
+}
