@@ -8,6 +8,7 @@ use crate::commands::branch::BranchArgs;
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use crate::commands::realm;
+use crate::commands::view::View;
 use chiton_server::DataAddress;
 
 use crate::{duration, size};
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Run(realm::Run),
     /// Several copies of a directory side by side: each mounted, merged or dropped by itself.
     Branch(BranchArgs),
+    /// Show a directory as it would be with journals that nobody has merged; nothing is merged.
+    View(View),
     /// Look at a journal, take it out, put it back, change it.
     Journal(JournalArgs),
     /// Check a file system, served or not; repair one that is not.

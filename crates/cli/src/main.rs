@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Recover(args) => commands::realm::recover(&args),
         Command::Run(args) => return commands::realm::run(&args),
         Command::Branch(args) => commands::branch::run(&args),
+        Command::View(args) => commands::view::run(&args),
         Command::Journal(args) => commands::journal::run(&args),
         Command::Dump(args) => commands::dump::run_dump(&args),
         Command::Load(args) => commands::dump::run_load(&args),

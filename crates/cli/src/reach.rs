@@ -45,6 +45,11 @@ impl Mount {
         self.kind == KIND && self.source.starts_with(SOURCE)
     }
 
+    /// The path in the mount, from its root `/` on: by its names, of which none was looked at.
+    pub(crate) fn within(&self) -> PathBuf {
+        Path::new("/").join(self.path.strip_prefix(&self.dir).unwrap_or(Path::new("")))
+    }
+
     /// Whether the path is the mount point itself.
     pub(crate) fn is_its_root(&self) -> bool {
         self.path == self.dir

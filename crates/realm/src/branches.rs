@@ -25,7 +25,7 @@ use crate::calls::ClaimCalls;
 use crate::error::RealmError;
 use crate::home::{Home, Left, Record};
 use crate::realm::{Realm, policy_of};
-use crate::realms::Realms;
+use crate::realms::{self, Realms};
 
 /// How often, and for how long, it is looked whether a branch is free.
 const LOOKS: u32 = 20;
@@ -54,7 +54,7 @@ impl Branch {
     /// The state directory in which its journal is, if that is on this machine.
     pub fn state_dir(&self) -> Option<PathBuf> {
         let (host, dir) = self.info.journal_at.split_once(':')?;
-        (host == rustix::system::uname().nodename().to_string_lossy()).then(|| PathBuf::from(dir))
+        (host == realms::host()).then(|| PathBuf::from(dir))
     }
 
     /// Whether a process works in it.

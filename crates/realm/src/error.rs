@@ -20,6 +20,11 @@ impl RealmError {
         RealmError { refusal, what: what.into(), next: next.into() }
     }
 
+    /// The same, said of something.
+    pub(crate) fn about(self, whose: &str) -> RealmError {
+        RealmError { what: format!("{whose}: {}", self.what), ..self }
+    }
+
     /// What a caller of the file system is told.
     pub fn refusal(&self) -> Refusal {
         self.refusal

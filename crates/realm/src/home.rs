@@ -127,9 +127,18 @@ impl Home {
         let entries = fs::read_dir(dir.join("journal"));
         let sizes = entries.into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
         let journal_bytes = sizes.map(|meta| meta.len()).sum();
-        let noted = || serde_json::from_slice(&fs::read(dir.join(USER)).ok()?).ok();
-        let user = if in_use { noted() } else { None };
+        let user = if in_use { Home::user(dir) } else { None };
         Ok(Left { realm, root, branch, in_use, user, dir: dir.to_owned(), journal_bytes })
+    }
+
+    /// What `realm.json` says, without a look at who has it.
+    pub(crate) fn peek(dir: &Path) -> Result<Record, RealmError> {
+        read(dir)
+    }
+
+    /// Who has noted that they have it.
+    pub(crate) fn user(dir: &Path) -> Option<User> {
+        serde_json::from_slice(&fs::read(dir.join(USER)).ok()?).ok()
     }
 
     /// Opens one that is there; `None` if another process has it.

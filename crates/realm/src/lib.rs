@@ -10,6 +10,7 @@
 //! client of its own ([`Realms::create_branch`]).
 //!
 //! A program that wants to say by itself when it works alone and when everybody sees what it does holds a [`Subtree`].
+//! Journals that nobody has merged can be looked at together ([`Composition`]).
 //!
 //! A [`Realm`] is a server engine in this process over the rows of the subtree, which are fetched when they are needed
 //! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the object
@@ -25,6 +26,11 @@ mod branches;
 mod realm;
 mod realms;
 mod subtree;
+
+mod compose;
+mod composed;
+mod provenance;
+mod unmerged;
 
 mod base;
 mod calls;
@@ -45,9 +51,12 @@ mod report;
 mod stages;
 
 pub use branches::{BRANCH_POLICY, Branch};
+pub use compose::Composition;
+pub use composed::{Composed, Contradiction, Node, Step, Written};
 pub use error::{RealmError, SubtreeError};
 pub use home::{Left, User};
 pub use options::{Journals, RealmsOptions, default_state_dir};
+pub use quoted::{if_no_text, quoted};
 pub use realm::{Inside, Realm};
 pub use realms::Realms;
 pub use report::{
@@ -55,3 +64,4 @@ pub use report::{
 };
 pub use stages::Stage;
 pub use subtree::{Subtree, SubtreeFile, Working};
+pub use unmerged::{JournalAt, Unmerged, decoupling_at, decouplings, journal_at, journal_on_disk, user_at};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// A path as `ls` and shells write it: as it is, or as `$'a\nb'` if it holds bytes that are no text, or control characters.
-pub(crate) fn quoted(path: &[u8]) -> Cow<'_, str> {
+pub fn quoted(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.starts_with("$'") && !text.chars().any(char::is_control) => Cow::Borrowed(text),
         _ => Cow::Owned(escaped(path)),
@@ -37,7 +37,7 @@ fn octal(out: &mut String, bytes: &[u8]) {
 }
 
 /// The bytes of what is no text, for programs: a string of JSON cannot hold them.
-pub(crate) fn if_no_text(path: &[u8]) -> Option<Vec<u8>> {
+pub fn if_no_text(path: &[u8]) -> Option<Vec<u8>> {
     std::str::from_utf8(path).is_err().then(|| path.to_vec())
 }
 

@@ -356,6 +356,11 @@ impl Realm {
         }
     }
 
+    /// The segments of its journal, for who only reads them.
+    pub fn journal_place(&self) -> Arc<dyn Place> {
+        self.server.journal_place()
+    }
+
     /// Tells other processes of this machine who works in it.
     ///
     /// # Errors

@@ -155,8 +155,7 @@ impl Realms {
 
     /// Where this client's journals are, for administrators and other machines.
     pub(crate) fn journal_at(&self) -> String {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        format!("{host}:{}", self.options.state_dir.display())
+        format!("{}:{}", host(), self.options.state_dir.display())
     }
 
     /// The decoupled subtree that an inode belongs to, if this client has it; branches are left out, whose inodes have
@@ -381,4 +380,9 @@ pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
             Err(error) => realm.leave().and(Err(error)),
         },
     }
+}
+
+/// This machine's name, as it stands before the place of a journal.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use chiton_namespace::merge::{Conflict, Resolution};
+use chiton_namespace::merge::{Conflict, Resolution, Version};
+use chiton_types::Ino;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ pub struct MergeProgress {
 }
 
 /// A conflict: what there was, what both sides did, and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConflictLine {
     /// Where, from the subtree's root.
     pub path: String,
@@ -31,6 +32,9 @@ pub struct ConflictLine {
     pub base: String,
     /// What was done here.
     pub ours: String,
+    /// The inode that theirs is, or is about.
+    #[serde(skip)]
+    pub(crate) ino: Ino,
     /// What others did.
     pub theirs: String,
     /// What became of it.
@@ -51,6 +55,7 @@ impl From<&Conflict> for ConflictLine {
             path_bytes: if_no_text(&conflict.path),
             base,
             ours,
+            ino: conflict.ino,
             theirs,
             resolution: conflict.resolution.to_string(),
             aside: conflict.aside.as_ref().map(|name| text(name.as_bytes())),
@@ -94,6 +99,11 @@ pub struct MergeReport {
 }
 
 impl ConflictLine {
+    /// Whether the other side put something into a directory.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.theirs == Version::Filled.to_string()
+    }
+
     /// A conflict that a comparison found.
     fn of_change(change: &Change, theirs: SideVersion) -> ConflictLine {
         let is_new = matches!(change.kind, ChangeKind::Created | ChangeKind::Linked);
@@ -113,6 +123,7 @@ impl ConflictLine {
             path_bytes: change.path_bytes.clone(),
             base: if is_new { "absent" } else { "present" }.to_owned(),
             ours: ours.to_owned(),
+            ino: Ino(0),
             theirs: theirs.to_owned(),
             resolution: Resolution::Aborted.to_string(),
             aside: None,

@@ -49,13 +49,17 @@ impl View {
     pub fn open(client: &Arc<Client>) -> Result<View, ViewError> {
         let answer = client.admin("view open").map_err(|refusal| {
             let why = match refusal {
-                Refusal::Busy => "others look at this file system, as many as may: wait for their end".to_owned(),
+                Refusal::Busy => {
+                    "others look at this file system, as many as may: wait for their end".to_owned()
+                }
                 Refusal::NotPermitted => {
                     "only root and the user of the server may look at the rows of a file system".to_owned()
                 }
-                Refusal::Unsupported => "this metadata store gives no view of one moment: end the server, and look at what \
+                Refusal::Unsupported => {
+                    "this metadata store gives no view of one moment: end the server, and look at what \
                                          it served"
-                    .to_owned(),
+                        .to_owned()
+                }
                 refusal => format!("the server gives no view of its rows: {refusal}; its log says why"),
             };
             ViewError { refusal, why }

@@ -15,3 +15,4 @@ pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod umount;
+pub(crate) mod view;

@@ -4,7 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use chiton_client::{Caller, Groups};
+use chiton_journal::PlaceError;
 use chiton_policy::OnConflict;
 use chiton_realm::{MergeProgress, MergeReport, RealmError};
 use chiton_types::{Ino, Refusal};
@@ -25,6 +28,9 @@ const STOPPED: u8 = 5;
 type Done = (Value, String, u8);
 /// Text is said in pieces of about this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes of a segment that are said at once: their Base64 needs no padding.
+const SEGMENT_PIECE_BYTES: usize = 48 << 10;
 
 /// Says a long text as it comes to be; what is left is the last piece.
 struct Pieces<'a> {
@@ -80,6 +86,18 @@ pub(super) fn carry_out(
             router.keep_mounts();
             Ok((Value::Null, String::new(), 0))
         }
+        ControlRequest::Segments { ino } => slot(router, peer, *ino).and_then(|slot| {
+            let all = slot.realm().journal_place().list().map_err(|error| unread(&error))?;
+            let all: Vec<_> = all.iter().map(|segment| [segment.number, segment.bytes]).collect();
+            done(&all, &"", 0)
+        }),
+        ControlRequest::Segment { ino, number, bytes_max } => slot(router, peer, *ino).and_then(|slot| {
+            let read = slot.realm().journal_place().read(*number, *bytes_max);
+            read.map_err(|error| unread(&error))?.chunks(SEGMENT_PIECE_BYTES).for_each(|piece| {
+                say(ControlReply::Text(BASE64.encode(piece)));
+            });
+            Ok((Value::Null, String::new(), 0))
+        }),
         ControlRequest::List => list(router),
         ControlRequest::Knock => match router.global().knock() {
             Ok(()) => Ok((Value::Null, String::new(), 0)),
@@ -90,6 +108,12 @@ pub(super) fn carry_out(
         Ok((report, text, exit_code)) => ControlReply::Done { report, text, exit_code },
         Err(error) => ControlReply::Failed { message: error.to_string(), exit_code: error.exit_code() },
     }
+}
+
+/// A segment that is gone was merged meanwhile.
+fn unread(error: &PlaceError) -> RealmError {
+    let refusal = if *error == PlaceError::Missing { Refusal::NotFound } else { Refusal::Io };
+    RealmError::new(refusal, format!("the journal cannot be read: {error}"), "")
 }
 
 fn done(report: &impl Serialize, text: &impl ToString, exit_code: u8) -> Result<Done, RealmError> {

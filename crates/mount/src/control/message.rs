@@ -41,6 +41,20 @@ pub enum ControlRequest {
     },
     /// Something is about to be mounted inside this mount: it is to stay there.
     KeepMounts,
+    /// The segments of the journal, for who reads it while it is written: numbers and bytes.
+    Segments {
+        /// Anything in the subtree.
+        ino: u64,
+    },
+    /// One of them, as pieces of Base64.
+    Segment {
+        /// Anything in the subtree.
+        ino: u64,
+        /// Its number.
+        number: u64,
+        /// Not more than its first so many bytes.
+        bytes_max: u64,
+    },
     /// What is decoupled here.
     List,
     /// Whether the server answers, for who cannot ask it.

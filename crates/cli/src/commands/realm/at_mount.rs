@@ -34,8 +34,13 @@ impl Place {
         Place { ino, socket }
     }
 
+    /// The socket of its mount.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Where `path` is.
-    pub(super) fn find(path: &Path) -> Outcome<Place> {
+    pub(crate) fn find(path: &Path) -> Outcome<Place> {
         let at = path.display();
         reach::answering(path)?;
         let failed = |error: io::Error| match error.raw_os_error() {
@@ -72,7 +77,7 @@ impl Place {
     }
 
     /// Whether its mount has a decoupling.
-    pub(super) fn has(&self, realm: u32) -> bool {
+    pub(crate) fn has(&self, realm: u32) -> bool {
         let all = self.ask(&ControlRequest::List).map(|done| done.report);
         all.is_ok_and(|all| all.as_array().is_some_and(|all| all.iter().any(|one| one["realm"] == realm)))
     }

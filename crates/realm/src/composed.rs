@@ -1,0 +1,223 @@
+//! The tree that a composition has made: each entry with where it comes from, and what contradicted.
+
+mod local;
+
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use chiton_client::{Client, Listed};
+use chiton_types::{Attr, Kind, Refusal};
+
+use crate::error::RealmError;
+use crate::provenance::Provenance;
+use crate::quoted::quoted;
+use crate::report::ConflictLine;
+
+pub use local::Written;
+
+/// Entries of a directory asked for at once.
+const PAGE: u32 = 1_000;
+
+/// See the module.
+pub struct Composed {
+    pub(crate) client: Arc<Client>,
+    pub(crate) names: Vec<String>,
+    pub(crate) provenance: Provenance,
+    pub(crate) contradictions: Vec<Contradiction>,
+    pub(crate) contradiction_count: u64,
+    pub(crate) lost: Vec<(String, String)>,
+    pub(crate) lost_count: u64,
+    pub(crate) events: Vec<u64>,
+}
+
+/// A journal, and what it contradicts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The journal: `ours` of the line is its side.
+    pub journal: String,
+    /// The earlier journal that did what is named as `theirs`; none: it is in the global namespace.
+    pub against: Option<String>,
+    /// Where, in the file system.
+    pub path: Vec<u8>,
+    /// What both did, and what came of it. Its path is from the decoupled directory on.
+    pub line: ConflictLine,
+}
+
+impl Contradiction {
+    pub(crate) fn new(
+        journal: String,
+        against: Option<String>,
+        root: &[u8],
+        line: ConflictLine,
+    ) -> Contradiction {
+        let below = line.path_bytes.as_deref().unwrap_or(line.path.as_bytes());
+        Contradiction { path: joined(root, below), journal, against, line }
+    }
+
+    /// Its path from a directory on, if it is at or below that.
+    pub fn below(&self, dir: &[u8]) -> Option<&[u8]> {
+        let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+        let rest = self.path.strip_prefix(dir)?;
+        if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
+    }
+}
+
+/// Something in the tree.
+#[derive(Clone, Debug)]
+pub struct Node<'a> {
+    /// Where, from the top on, without a `/` before it.
+    pub path: &'a [u8],
+    /// What it is.
+    pub attr: &'a Attr,
+    /// The journal that gave it this name, or changed it last; none: it is in the global namespace as it is.
+    pub journal: Option<&'a str>,
+    /// Where it points to, if it is a symbolic link.
+    pub target: Option<&'a [u8]>,
+}
+
+/// What a walk meets.
+#[derive(Clone, Debug)]
+pub enum Step<'a> {
+    /// An entry; of a directory what is in it follows.
+    Entry(Node<'a>),
+    /// The end of the directory of this path.
+    Leave(&'a [u8], &'a Attr),
+}
+
+/// A directory that is being walked: its entries are sorted by name.
+struct Level {
+    attr: Attr,
+    path_len: usize,
+    entries: IntoIter<Listed>,
+}
+
+impl Composed {
+    /// The journals that were laid, in this order: name, and how many of its events were not merged.
+    pub fn journals(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.names.iter().map(String::as_str).zip(self.events.iter().copied())
+    }
+
+    /// What contradicted: at most 10,000 of them.
+    pub fn contradictions(&self) -> &[Contradiction] {
+        &self.contradictions
+    }
+
+    /// How often something contradicted.
+    pub fn contradiction_count(&self) -> u64 {
+        self.contradiction_count
+    }
+
+    /// What journals say and could not be carried out (a limit of the file system forbids it …): journal and reason, at most
+    /// 10,000 of them.
+    pub fn lost(&self) -> &[(String, String)] {
+        &self.lost
+    }
+
+    /// How much of what journals say could not be carried out.
+    pub fn lost_count(&self) -> u64 {
+        self.lost_count
+    }
+
+    /// The client through which the tree can be read. What is written through it is lost.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// Shows everything below a directory, in the order of the names. Memory grows with the depth and with the largest
+    /// directory, beside what the preview keeps of what was looked at.
+    ///
+    /// # Errors
+    /// It is not there, or no directory; something cannot be read; the visitor's.
+    pub fn walk(
+        &self,
+        top: &[u8],
+        visit: &mut dyn FnMut(Step<'_>) -> Result<(), RealmError>,
+    ) -> Result<(), RealmError> {
+        let failed =
+            |path: &[u8], refusal| RealmError::new(refusal, format!("{}: {refusal}", quoted(path)), "");
+        let attr = self.client.stat(top).map_err(|refusal| failed(top, refusal))?;
+        if attr.kind != Kind::Dir {
+            return Err(RealmError::new(
+                Refusal::NotDir,
+                format!("{} is no directory", quoted(top)),
+                "name one",
+            ));
+        }
+        let mut path = Vec::new();
+        let mut levels = vec![self.enter(attr, 0).map_err(|refusal| failed(top, refusal))?];
+        while let Some(level) = levels.last_mut() {
+            path.truncate(level.path_len);
+            let Some(listed) = level.entries.next() else {
+                visit(Step::Leave(&path, &level.attr))?;
+                levels.pop();
+                continue;
+            };
+            let dir = level.attr.ino;
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(listed.name.as_bytes());
+            let attr = self.client.getattr(listed.ino, None).map_err(|refusal| failed(&path, refusal))?.attr;
+            let target = match attr.kind {
+                Kind::Symlink => Some(self.client.readlink(attr.ino).map_err(|r| failed(&path, r))?),
+                _ => None,
+            };
+            let layer = self.provenance.of(dir, &listed.name, attr.ino);
+            let journal = layer.map(|layer| &*self.names[layer as usize]);
+            visit(Step::Entry(Node { path: &path, attr: &attr, journal, target: target.as_deref() }))?;
+            if attr.kind == Kind::Dir {
+                let len = path.len();
+                levels.push(self.enter(attr, len).map_err(|refusal| failed(&path, refusal))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&self, attr: Attr, path_len: usize) -> Result<Level, Refusal> {
+        let (mut entries, mut cookie) = (Vec::new(), 0);
+        loop {
+            let (page, end) = self.client.readdir(&self.client.caller(), attr.ino, cookie, PAGE, false)?;
+            let is_stuck = page.is_empty();
+            cookie = page.last().map_or(cookie, |last| last.cookie);
+            entries.extend(page);
+            if end || is_stuck {
+                break;
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Level { attr, path_len, entries: entries.into_iter() })
+    }
+}
+
+/// A path below a directory.
+fn joined(root: &[u8], below: &[u8]) -> Vec<u8> {
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    if below.is_empty() { root.to_vec() } else { [root, below].join(&b'/') }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_and_taken_apart_at_borders_of_names() {
+        for (root, below, expect) in [("/", "a", "/a"), ("/job", "a/b", "/job/a/b"), ("/job", "", "/job")] {
+            assert_eq!(joined(root.as_bytes(), below.as_bytes()), expect.as_bytes());
+        }
+        let at = |path: &str| Contradiction {
+            journal: String::new(),
+            against: None,
+            path: path.as_bytes().to_vec(),
+            line: ConflictLine::default(),
+        };
+        for (path, dir, expect) in [
+            ("/job/a", "/job", Some("a")),
+            ("/job/a", "/", Some("job/a")),
+            ("/job", "/job", Some("")),
+            ("/jobs/a", "/job", None),
+            ("/a", "/job", None),
+        ] {
+            assert_eq!(at(path).below(dir.as_bytes()), expect.map(str::as_bytes), "{path} from {dir}");
+        }
+    }
+}
