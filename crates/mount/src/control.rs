@@ -13,7 +13,6 @@
 
 mod act;
 mod ask;
-mod journal;
 mod message;
 mod place;
 
@@ -27,7 +26,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use self::ask::ask_control;
-pub use self::journal::JournalOfMount;
 pub use self::message::{ControlReply, ControlRequest, GiveBack, Progress};
 pub use self::place::control_name;
 use crate::router::Router;

@@ -43,9 +43,7 @@ mod open_files;
 mod proc_status;
 
 pub use attach::check_mount_point;
-pub use control::{
-    ControlReply, ControlRequest, GiveBack, JournalOfMount, Progress, ask_control, control_name,
-};
+pub use control::{ControlReply, ControlRequest, GiveBack, Progress, ask_control, control_name};
 pub use error::MountError;
 pub use mount::{Mount, Unmounter};
 pub use options::MountOptions;

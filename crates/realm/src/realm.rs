@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chiton_client::{Client, ClientOptions};
-use chiton_journal::{Frame, MemoryPlace, Place, Shape, replay};
+use chiton_journal::{Frame, MemoryPlace, Place, PlaceError, Shape, replay};
 use chiton_namespace::{Event, merge};
 use chiton_policy::{Durability, Interfere, OnConflict, Policy, PolicyFile};
 use chiton_proto::{Claim, Granted, MergeState};
@@ -359,6 +359,26 @@ impl Realm {
     /// The segments of its journal, for who only reads them.
     pub fn journal_place(&self) -> Arc<dyn Place> {
         self.server.journal_place()
+    }
+
+    /// The segments: number, bytes.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub fn segments(&self) -> Result<Vec<[u64; 2]>, RealmError> {
+        let all = self.server.journal_place().list().map_err(RealmError::journal)?;
+        Ok(all.iter().map(|segment| [segment.number, segment.bytes]).collect())
+    }
+
+    /// The first bytes of a segment: all, or `bytes_max` if it is longer.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] if it is gone: merged, and trimmed; or it cannot be read.
+    pub fn segment(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, RealmError> {
+        self.server.journal_place().read(number, bytes_max).map_err(|error| match error {
+            PlaceError::Missing => RealmError::new(Refusal::NotFound, error.to_string(), ""),
+            error => RealmError::journal(error),
+        })
     }
 
     /// Tells other processes of this machine who works in it.

@@ -8,6 +8,7 @@
 //! ```
 
 mod journals;
+mod mounted;
 mod show;
 mod source;
 

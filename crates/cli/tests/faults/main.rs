@@ -23,3 +23,4 @@ mod sessions;
 mod silent;
 mod two;
 mod unmount;
+mod viewed;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chiton_client::{Caller, Groups};
-use chiton_journal::PlaceError;
 use chiton_policy::OnConflict;
 use chiton_realm::{MergeProgress, MergeReport, RealmError};
 use chiton_types::{Ino, Refusal};
@@ -86,16 +85,12 @@ pub(super) fn carry_out(
             router.keep_mounts();
             Ok((Value::Null, String::new(), 0))
         }
-        ControlRequest::Segments { ino } => slot(router, peer, *ino).and_then(|slot| {
-            let all = slot.realm().journal_place().list().map_err(|error| unread(&error))?;
-            let all: Vec<_> = all.iter().map(|segment| [segment.number, segment.bytes]).collect();
-            done(&all, &"", 0)
-        }),
+        ControlRequest::Segments { ino } => {
+            slot(router, peer, *ino).and_then(|slot| done(&slot.realm().segments()?, &"", 0))
+        }
         ControlRequest::Segment { ino, number, bytes_max } => slot(router, peer, *ino).and_then(|slot| {
-            let read = slot.realm().journal_place().read(*number, *bytes_max);
-            read.map_err(|error| unread(&error))?.chunks(SEGMENT_PIECE_BYTES).for_each(|piece| {
-                say(ControlReply::Text(BASE64.encode(piece)));
-            });
+            let bytes = slot.realm().segment(*number, *bytes_max)?;
+            bytes.chunks(SEGMENT_PIECE_BYTES).for_each(|piece| say(ControlReply::Text(BASE64.encode(piece))));
             Ok((Value::Null, String::new(), 0))
         }),
         ControlRequest::List => list(router),
@@ -108,12 +103,6 @@ pub(super) fn carry_out(
         Ok((report, text, exit_code)) => ControlReply::Done { report, text, exit_code },
         Err(error) => ControlReply::Failed { message: error.to_string(), exit_code: error.exit_code() },
     }
-}
-
-/// A segment that is gone was merged meanwhile.
-fn unread(error: &PlaceError) -> RealmError {
-    let refusal = if *error == PlaceError::Missing { Refusal::NotFound } else { Refusal::Io };
-    RealmError::new(refusal, format!("the journal cannot be read: {error}"), "")
 }
 
 fn done(report: &impl Serialize, text: &impl ToString, exit_code: u8) -> Result<Done, RealmError> {

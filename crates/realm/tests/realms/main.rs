@@ -6,6 +6,7 @@ mod work;
 
 mod branches;
 mod cells;
+mod compositions;
 mod crashes;
 mod example;
 mod files;

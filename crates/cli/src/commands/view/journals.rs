@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chiton_journal::{ObjectPlace, Place};
-use chiton_mount::JournalOfMount;
 use chiton_proto::RealmInfo;
 use chiton_realm::{JournalAt, Unmerged, decoupling_at, journal_at, journal_on_disk, quoted};
 use chiton_server::realm_prefix;
 
+use super::mounted::JournalOfMount;
 use super::source::Source;
 use super::{View, failure};
 use crate::failure::{Failure, Outcome};

@@ -9,24 +9,22 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
+use chiton_mount::{ControlReply, ControlRequest, ask_control};
 use serde_json::Value;
-
-use super::ask::ask_control;
-use super::message::{ControlReply, ControlRequest};
 
 /// What a request ends with whose segment is gone.
 const ABSENT: u8 = 4;
 
 /// See the module.
 #[derive(Debug)]
-pub struct JournalOfMount {
+pub(super) struct JournalOfMount {
     socket: PathBuf,
     ino: u64,
 }
 
 impl JournalOfMount {
     /// Of the subtree in which the inode is. `socket`: of the mount.
-    pub fn new(socket: PathBuf, ino: u64) -> JournalOfMount {
+    pub(super) fn new(socket: PathBuf, ino: u64) -> JournalOfMount {
         JournalOfMount { socket, ino }
     }
 
