@@ -70,6 +70,7 @@ impl Composition {
                 lost: Vec::new(),
                 lost_count: 0,
                 events: Vec::new(),
+                _preview: preview.clone(),
             },
             preview,
             client,
@@ -193,6 +194,11 @@ fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
         Ok(())
     };
     match replay(&*journal.place, after, &mut visit, &mut |_| {}) {
+        Ok(replayed) if replayed.last < after => {
+            let what =
+                format!("it ends at position {}, and the server has merged it up to {after}", replayed.last);
+            return Err(RealmError::journal(what));
+        }
         Ok(_) | Err(ReplayError::Visitor(Halt::Ahead)) => {}
         // Nobody has opened it yet.
         Err(ReplayError::Journal(JournalError::Absent)) if after == Position(0) => {}

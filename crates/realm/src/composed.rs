@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use chiton_client::{Client, Listed};
+use chiton_server::Server;
 use chiton_types::{Attr, Kind, Refusal};
 
 use crate::error::RealmError;
@@ -28,6 +29,8 @@ pub struct Composed {
     pub(crate) lost: Vec<(String, String)>,
     pub(crate) lost_count: u64,
     pub(crate) events: Vec<u64>,
+    /// Answers the client as long as it is there.
+    pub(crate) _preview: Arc<Server>,
 }
 
 /// A journal, and what it contradicts.

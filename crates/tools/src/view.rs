@@ -152,12 +152,20 @@ impl Metastore for View {
             Bound::Unbounded => ("in", &[][..]),
         };
         let end = end.map_or("-".to_owned(), hex);
-        let answer = self.rows(&format!("scan {how} {} {end} {limit}", hex(key)))?;
-        let mut from = Take::new(&answer);
-        let mut rows = Vec::new();
-        while !from.is_empty() {
-            let key = from.bytes().map_err(torn)?.to_vec();
-            rows.push((key, from.bytes().map_err(torn)?.to_vec()));
+        let (mut how, mut key, mut rows) = (how, key.to_vec(), Vec::new());
+        // An answer is bounded: a short one is not the end, but an empty one.
+        while rows.len() < limit {
+            let left = limit - rows.len();
+            let answer = self.rows(&format!("scan {how} {} {end} {left}", hex(&key)))?;
+            let mut from = Take::new(&answer);
+            while !from.is_empty() {
+                let key = from.bytes().map_err(torn)?.to_vec();
+                rows.push((key, from.bytes().map_err(torn)?.to_vec()));
+            }
+            match rows.last() {
+                Some((last, _)) if !answer.is_empty() => (how, key) = ("ex", last.clone()),
+                _ => break,
+            }
         }
         Ok(rows)
     }
