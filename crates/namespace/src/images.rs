@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_types::codec::{Malformed, Take};
+use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
 
 use crate::chunk::Chunk;
@@ -27,6 +27,8 @@ use crate::row;
 
 /// First byte of the key of a chunk that no row is like any more, whose blocks stay.
 const KEPT_CHUNK: u8 = b'm';
+/// More extents than images name of one block.
+const REFERENCES_UNSEEN: u64 = 1 << 30;
 
 /// Images of all decouplings, and what a checkpoint must write of them.
 #[derive(Default)]
@@ -336,9 +338,23 @@ impl Namespace {
             Need::Xattrs(ino) => {
                 found.rows = self.one_at_base(found.rows, row::xattrs_key(*ino), id.0, map)?
             }
-            Need::Block(_) => {}
+            Need::Block(block) => found.rows = self.counted_for(*block, found.rows, id.0),
         }
         Ok(found)
+    }
+
+    /// References of a block, for a client that may know extents which are in images only: never fewer than it knows. What is too
+    /// many keeps a block from being garbage there, where nothing is swept.
+    fn counted_for(&self, block: BlockId, rows: Rows, id: u32) -> Rows {
+        let images = &self.dirt.images;
+        let knows_more = [b'M', KEPT_CHUNK].iter().any(|kind| images.of(id, &[*kind]).next().is_some());
+        if !knows_more {
+            return rows;
+        }
+        let count = rows.first().and_then(|(_, value)| Take::new(value).varint().ok()).unwrap_or_default();
+        let mut value = Vec::new();
+        value.put_varint(count + REFERENCES_UNSEEN);
+        vec![(row::block_key(block), value)]
     }
 
     fn one_at_base(&self, rows: Rows, key: Vec<u8>, id: u32, map: &MergeMap) -> Result<Rows, Fault> {

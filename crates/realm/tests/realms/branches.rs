@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chiton_client::{Client, OpenFlags};
 use chiton_namespace::merge::OnConflict;
 use chiton_realm::{Realm, RealmError};
 use chiton_types::{Ino, Name, Refusal};
@@ -260,4 +261,39 @@ fn a_branch_that_keeps_nothing_is_refused_and_one_beside_a_job_is_not() {
     assert_eq!(ours.client.read_file("/tree/f"), Ok(b"job".to_vec()));
     assert_eq!(ours.client.read_file("/tree/g"), Ok(b"branch".to_vec()));
     late.discard().expect("dropped");
+}
+
+/// A block of which several extents are left is counted; how often it is named in what others left of a file is not how often
+/// it is named in what a branch knows of it.
+#[test]
+fn a_branch_removes_a_file_whose_blocks_others_have_dropped() {
+    let site = Site::new();
+    let (ours, base) = (site.connected(), site.embedded());
+    let root = base.mkdir("/tree").ino;
+    base.client.create_file("/tree/f", &[1; 300_000]).expect("made");
+    let cut = |realm: &Client, path: &str, at: u64| {
+        let fh = realm.open_path(path, OpenFlags::READ_WRITE).expect("opened");
+        realm.write(&realm.caller(), fh, at, &[2; 9_000]).expect("written");
+        realm.release(fh).expect("released");
+    };
+    cut(&base.client, "/tree/f", 50_000);
+    cut(&base.client, "/tree/f", 150_000);
+    base.client.sync().expect("there");
+    let branch = ours.branch(root, "one").expect("made");
+    base.client.write_file("/tree/f", b"").expect("emptied");
+    base.client.sync().expect("there");
+    let mut expect = vec![1; 300_000];
+    [50_000, 150_000].into_iter().for_each(|at| expect[at..at + 9_000].fill(2));
+    assert!(branch.client().read_file("/f").expect("read") == expect);
+    cut(branch.client(), "/f", 100_000);
+    branch.client().remove("/f").expect("removed");
+    branch.client().create_file("/after", b"after").expect("made");
+    branch.client().sync().expect("it goes on");
+    // What is left of the removed file is freed behind its back.
+    for n in 0..50 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert_eq!(branch.client().read_file("/after"), Ok(b"after".to_vec()), "look {n}");
+    }
+    merge(&branch);
+    assert_eq!(tree(&base.client, "/tree").into_keys().collect::<Vec<_>>(), ["/after"]);
 }
