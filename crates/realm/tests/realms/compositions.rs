@@ -158,7 +158,12 @@ fn every_contradiction_is_told_with_both_sides_and_the_later_journal_prevails() 
     }
     base.mkdir("/tree/dir");
     base.client.sync().expect("there");
-    let (one, two) = (branch(&ours, root, "one", None), branch(&ours, root, "two", None));
+    // Both are there before either has numbers for what it makes: what one makes is new to the other then.
+    let names = ["one", "two"].map(|of| Name::new(of.as_bytes()).expect("a name"));
+    for of in &names {
+        ours.realms.create_branch(&ours.client.caller(), root, of, None).expect("made");
+    }
+    let [one, two] = names.map(|of| ours.realms.open_branch(root, &of).expect("opened"));
     let (first, second) = (one.client(), two.client());
     let link = |client: &Client, name: &str| {
         let file = client.stat("/linked").expect("there").ino;
