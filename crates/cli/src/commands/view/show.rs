@@ -197,7 +197,7 @@ fn in_words(composed: &Composed, conflicts: &[(&Contradiction, &[u8])]) -> Strin
     if !conflicts.is_empty() {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        table.set_header(["path", "before", "one side", "did", "other side", "did", "outcome"]);
+        table.set_header(["path", "before", "theirs", "did", "ours", "did", "outcome"]);
         for (one, path) in conflicts {
             let line = &one.line;
             let outcome = match &line.aside {
@@ -211,8 +211,7 @@ fn in_words(composed: &Composed, conflicts: &[(&Contradiction, &[u8])]) -> Strin
             let path = if path.is_empty() { ".".into() } else { quoted(path) };
             table.add_row([&*path, &line.base, theirs, &line.theirs, ours, &line.ours, &outcome]);
         }
-        said +=
-            &format!("{} conflicts; ours is the later journal's:\n{}\n", conflicts.len(), table.trim_fmt());
+        said += &format!("{} conflicts:\n{}\n", conflicts.len(), table.trim_fmt());
     }
     if composed.lost_count() > 0 {
         said += &format!("{} events could not be carried out:\n", composed.lost_count());
