@@ -28,7 +28,8 @@ Usage: ./x COMMAND [OPTIONS]
   figures cudele    the paper's evaluation, measured here and drawn beside it (--small, --out DIR, or names: fig6a)
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
-  mix [OPTIONS]     several change one subtree, merge and die; each entry is judged (--seed N, --seeds A..B, --seconds N)
+  mix [OPTIONS]     several change one subtree, merge and die; each entry is judged (--seed N, --seeds A..B, --seconds N);
+                    --cells: a policy changes between each two cells, with a death at each write
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
   fuzz [OPTIONS]    hostile input for everything that reads what others wrote (--seconds N, --target NAME)
   suites            only the POSIX suites (pjdfstest, fsx) on a mount

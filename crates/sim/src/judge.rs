@@ -14,7 +14,7 @@ mod own;
 mod realms;
 mod shared;
 
-pub(crate) use own::is_of_the_outside;
+pub(crate) use own::{Life, is_of_the_outside, own_part};
 
 use crate::history::{Happened, History, Violation};
 use crate::tree::Tree;

@@ -13,6 +13,7 @@
 
 mod acts;
 mod case;
+pub mod cells;
 mod driver;
 mod judge;
 mod merges;
@@ -32,7 +33,7 @@ use crate::turns::{Party, Stuck, Turns};
 
 pub use case::{Arm, Case, Deed, OfDisk, SideSetup, Step, Victim, Who};
 use driver::Driver;
-use stage::Stage;
+use stage::{Purpose, Stage};
 
 /// Longest case, in simulated time.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -81,6 +82,21 @@ pub struct Outcome {
 
 /// Runs a case.
 pub fn run(case: &Case) -> Outcome {
+    let played = case.clone();
+    let (wrong, met, lines) = on_stage(case, Purpose::default(), move |stage| {
+        let mut driver = Driver::new(stage.clone(), played);
+        let result = driver.play();
+        (result.err(), driver.met())
+    });
+    Outcome { wrong, met, lines }
+}
+
+/// What is played on a stage: what is wrong, and what else is told of it; and what happened, in lines.
+fn on_stage<T: Default + Send + 'static>(
+    case: &Case,
+    purpose: Purpose,
+    body: impl FnOnce(&Arc<Stage>) -> (Option<String>, T) + Send + 'static,
+) -> (Option<String>, T, Vec<(Duration, String)>) {
     let turns = Turns::begin(case.seed);
     if let Some(locks) = *Random::new(case.seed, 23).pick(&[None, Some(100), Some(10)]) {
         turns.stall_one_in(locks, case.seed);
@@ -89,20 +105,19 @@ pub fn run(case: &Case) -> Outcome {
     let memory = std::path::Path::new("/dev/shm");
     let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let scratch = scratch.expect("a temporary directory");
-    let stage = Stage::new(case, &recorder, scratch.path());
+    let stage = Stage::new(case, &recorder, scratch.path(), purpose);
     net::enter(Some(stage.net()));
     let ended = Arc::new(Mutex::new(None));
-    let (put, on, case) = (ended.clone(), stage.clone(), case.clone());
+    let (put, on) = (ended.clone(), stage.clone());
     turns.spawn_in(Party::OUTSIDE, "case", move || {
-        let mut driver = Driver::new(on, case);
-        let result = driver.play();
-        *put.lock() = Some((result.err(), driver.met()));
+        let result = body(&on);
+        *put.lock() = Some(result);
     });
-    let (wrong, met) = match turns.run(LONGEST, || ended.lock().is_some()) {
+    let (wrong, told) = match turns.run(LONGEST, || ended.lock().is_some()) {
         Ok(()) => ended.lock().take().expect("it has ended"),
-        Err(Stuck::Panicked(what)) => (Some(what), Met::default()),
-        Err(Stuck::Deadlock(who)) => (Some(format!("nothing can go on; there are: {who}")), Met::default()),
-        Err(Stuck::TooLong(who)) => (Some(format!("it does not end; there are: {who}")), Met::default()),
+        Err(Stuck::Panicked(what)) => (Some(what), T::default()),
+        Err(Stuck::Deadlock(who)) => (Some(format!("nothing can go on; there are: {who}")), T::default()),
+        Err(Stuck::TooLong(who)) => (Some(format!("it does not end; there are: {who}")), T::default()),
     };
     stage.is_over();
     if wrong.is_none() {
@@ -116,7 +131,7 @@ pub fn run(case: &Case) -> Outcome {
         std::mem::forget(stage);
     }
     drop(turns);
-    Outcome { wrong, met, lines }
+    (wrong, told, lines)
 }
 
 /// The shortest case found that still fails in the same words: steps are left out as long as that keeps it failing so.

@@ -1,6 +1,7 @@
 //! Several change one subtree, merge and die: `docs/simulation.md`, "Mixes".
 
-use chiton_sim::mix::{Case, Met, run};
+use chiton_sim::mix::cells::{self, Broken, Cell, Switch};
+use chiton_sim::mix::{Arm, Case, Met, OfDisk, Victim, run};
 
 #[test]
 fn what_is_merged_is_what_both_sides_did_whoever_dies() {
@@ -23,4 +24,50 @@ fn the_same_seed_gives_the_same_case_and_the_same_lines() {
         let (a, b) = (run(&Case::draw(seed)), run(&Case::draw(seed)));
         assert_eq!((a.met, a.lines), (b.met, b.lines), "seed {seed}");
     }
+}
+
+/// S54 and DESIGN 6: of each pair of cells one death, now of one, now of another, after this or that write. All deaths there
+/// are: `cargo xtask mix --cells`.
+#[test]
+fn a_change_of_policy_keeps_what_was_promised_whoever_dies_in_it() {
+    let (mut struck, mut within, mut gone_on) = (0, 0, 0);
+    for (n, (from, to)) in cells::pairs().enumerate() {
+        let victim = [Victim::Server, Victim::Side(0), Victim::Both(0)][n % 3];
+        let has_journal = |cell: Cell| cell.is_decoupled() && cell.durability == "local";
+        let of = match has_journal(to) && n % 2 == 0 {
+            true => OfDisk::Side(0),
+            false => OfDisk::Server,
+        };
+        let strike = Some(Arm { victim, of, after: 1 + (n as u64 * 7) % 11 });
+        let outcome = Switch { strike, ..Switch::new(from, to, 0) }.run(None);
+        assert_eq!(outcome.wrong, None);
+        struck += u64::from(outcome.met.struck);
+        within += u64::from(outcome.met.within);
+        gone_on += u64::from(outcome.met.gone_on);
+    }
+    assert!(struck > 50 && within > 20 && gone_on > 10, "{struck} {within} {gone_on}");
+}
+
+/// Looks for a death that shows the broken rule, where the same is right without.
+fn is_noticed(broken: Broken, from: Cell, to: Cell) {
+    let whole = Switch::new(from, to, 0);
+    let noticed = |switch: &Switch| {
+        let wrong = switch.run(Some(broken)).wrong;
+        wrong.is_some_and(|wrong| wrong.contains("must be there")) && switch.run(None).wrong.is_none()
+    };
+    let strikes = whole.strikes(whole.run(None).met.writes);
+    assert!(strikes.iter().rev().any(noticed), "{broken:?} is not noticed");
+}
+
+#[test]
+fn a_policy_that_promises_more_than_holds_is_noticed() {
+    let cell = |consistency, durability| Cell { consistency, durability };
+    is_noticed(Broken::Weaker, cell("strong", "local"), cell("strong", "global"));
+    is_noticed(Broken::Weaker, cell("weak", "local"), cell("strong", "local"));
+}
+
+#[test]
+fn a_client_s_journal_that_is_not_synced_is_noticed() {
+    let cell = Cell { consistency: "weak", durability: "local" };
+    is_noticed(Broken::Unsynced, Cell { consistency: "strong", ..cell }, cell);
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use chiton_sim::mix::cells::{self, Switch};
 use chiton_sim::mix::{Case, Met, Outcome, Step, run, shrink};
 use chiton_world::{RealWorld, World};
 use clap::Parser;
@@ -15,6 +16,8 @@ use clap::Parser;
 ///   cargo xtask mix --seeds 0..500       many
 ///   cargo xtask mix --seconds 60         fresh seeds for a minute
 ///   cargo xtask mix --seed 42 --trace    one, with everything that happened
+///   cargo xtask mix --cells              a policy changes between each two cells, and machines die at each write of that
+///   cargo xtask mix --cells --only-cells 'weak-local to strong-none, both after 3 of journal' --trace
 #[derive(Parser, Debug)]
 #[command(verbatim_doc_comment)]
 struct Args {
@@ -36,6 +39,18 @@ struct Args {
     /// Goes on after a failure, and does not make it shorter.
     #[arg(long)]
     all: bool,
+    /// Changes of policies between cells instead of mixes, with a death at every write.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "seconds", "only"])]
+    cells: bool,
+    /// Of these only those whose words begin so, as a failure prints them.
+    #[arg(long, requires = "cells", value_name = "WORDS")]
+    only_cells: Option<String>,
+    /// Every n-th death only.
+    #[arg(long, requires = "cells", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    stride: u64,
+    /// Other settings and operations.
+    #[arg(long, requires = "cells", default_value_t = 0)]
+    round: u64,
 }
 
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
@@ -47,6 +62,9 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 fn main() -> ExitCode {
     let args = Args::parse();
     let begun = RealWorld.monotonic();
+    if args.cells {
+        return switches(&args);
+    }
     let seeds: Box<dyn Iterator<Item = u64>> = match (&args.seed, &args.seeds, &args.seconds) {
         (Some(seed), ..) => Box::new(std::iter::once(*seed)),
         (_, Some(range), _) => Box::new(range.clone()),
@@ -80,6 +98,56 @@ fn main() -> ExitCode {
     }
     let seconds = (RealWorld.monotonic() - begun).as_secs_f64();
     println!("{cases} cases in {seconds:.1} s, {failed} wrong: {met:?}");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Every change of a policy, and every death in it.
+fn switches(args: &Args) -> ExitCode {
+    let begun = RealWorld.monotonic();
+    let (mut played, mut struck, mut within, mut gone_on, mut failed) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let mut deaths = 0u64;
+    let wanted = |switch: &Switch| match &args.only_cells {
+        Some(words) => switch.to_string().starts_with(words.as_str()),
+        None => true,
+    };
+    let has_pair = |switch: &Switch| match &args.only_cells {
+        Some(words) => words.starts_with(&switch.to_string()) || wanted(switch),
+        None => true,
+    };
+    for (from, to) in cells::pairs() {
+        let whole = Switch::new(from, to, args.round);
+        if !has_pair(&whole) {
+            continue;
+        }
+        let first = whole.run(None);
+        let mut all = vec![(whole, first)].into_iter().collect::<Vec<_>>();
+        let strikes = whole.strikes(all[0].1.met.writes);
+        let mut rest = strikes.into_iter().filter(|switch| {
+            deaths += 1;
+            deaths.is_multiple_of(args.stride) && wanted(switch)
+        });
+        while let Some((switch, outcome)) = all.pop().or_else(|| rest.next().map(|s| (s, s.run(None)))) {
+            played += 1;
+            struck += u64::from(outcome.met.struck);
+            within += u64::from(outcome.met.within);
+            gone_on += u64::from(outcome.met.gone_on);
+            if args.trace {
+                outcome.lines.iter().for_each(|(at, line)| println!("  {:>12.6} {line}", at.as_secs_f64()));
+            }
+            let Some(wrong) = outcome.wrong else { continue };
+            failed += 1;
+            println!("WRONG: {wrong}");
+            println!("again: cargo xtask mix --cells --round {} --only-cells '{switch}' --trace", args.round);
+            if !args.all {
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let seconds = (RealWorld.monotonic() - begun).as_secs_f64();
+    println!(
+        "{played} changes in {seconds:.1} s, {failed} wrong: somebody died in {struck}, in {within} before the change was \
+         over, and {gone_on} times what was decoupled was gone on with"
+    );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

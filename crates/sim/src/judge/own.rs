@@ -6,7 +6,9 @@ mod deed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use apart::{Apart, Ending, own_part};
+pub(crate) use apart::own_part;
+
+use apart::{Apart, Ending};
 use chiton_types::{Ino, Refusal, Time};
 use deed::Deed;
 
@@ -133,7 +135,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 }
             }
             // Directories' times do not go back: those of what was answered without a time may be later than what comes.
-            Happened::ClockSet => lives.values_mut().for_each(|life| life.last_time = TIME_UNKNOWN),
+            Happened::ClockSet => lives.values_mut().for_each(Life::clock_changes),
             _ => {}
         }
     }
@@ -176,7 +178,7 @@ fn is_root(path: &str) -> bool {
 }
 
 /// What a client did in one directory.
-struct Life {
+pub(crate) struct Life {
     root: String,
     /// The root was answered.
     made: bool,
@@ -201,7 +203,8 @@ struct Life {
 }
 
 impl Life {
-    fn new(root: String, make: CallId) -> Life {
+    /// Of a directory whose making was asked for by this call.
+    pub(crate) fn new(root: String, make: CallId) -> Life {
         let model = Model::new(TIME_UNKNOWN);
         Life {
             root,
@@ -219,6 +222,26 @@ impl Life {
             is_over: false,
             apart: None,
         }
+    }
+
+    /// What happened so far.
+    pub(crate) fn entries(&self) -> &crash::History {
+        &self.entries
+    }
+
+    /// The file that is open under a handle.
+    pub(crate) fn file_of(&self, handle: Handle) -> Option<Ino> {
+        self.handles.get(&handle).copied()
+    }
+
+    /// What was buffered of a file is where it belongs, by what the client does beside its actions.
+    pub(crate) fn pushed(&mut self, ino: Ino) {
+        self.entries.push(Entry::Pushed(Some(ino)));
+    }
+
+    /// Another clock tells the times from now on: those of directories are not known any more.
+    pub(crate) fn clock_changes(&mut self) {
+        self.last_time = TIME_UNKNOWN;
     }
 
     /// Its client has it for itself from now on: its clock and its fsync count.
@@ -242,7 +265,8 @@ impl Life {
         rest.starts_with('/').then(|| rest.to_owned())
     }
 
-    fn invoked(&mut self, call: CallId, action: &Action) {
+    /// An action begins.
+    pub(crate) fn invoked(&mut self, call: CallId, action: &Action) {
         self.under_way = (!self.is_over).then(|| (call, action.clone()));
         self.lost_under_way = None;
     }
@@ -281,7 +305,7 @@ impl Life {
     }
 
     /// What the action under way would do may be there or not.
-    fn cut_off(&mut self) {
+    pub(crate) fn cut_off(&mut self) {
         self.is_over = true;
         if let Some((_, action)) = self.under_way.take() {
             let ino = self.fresh();
@@ -317,7 +341,11 @@ impl Life {
         unknown(self.next_unknown)
     }
 
-    fn returned(&mut self, call: CallId, answer: &Answer) -> Result<(), Violation> {
+    /// It is answered.
+    ///
+    /// # Errors
+    /// The answer is wrong.
+    pub(crate) fn returned(&mut self, call: CallId, answer: &Answer) -> Result<(), Violation> {
         if call == self.make {
             if let Answer::Attr(seen) = answer {
                 self.made = true;

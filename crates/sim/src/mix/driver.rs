@@ -14,18 +14,15 @@ use super::acts::{action, is_done};
 use super::case::{Case, Deed, Step, Who};
 use super::judge::unchanged;
 use super::side::Side;
-use super::stage::{Desk, Stage};
+use super::stage::{Desk, PAUSE, Stage};
 use super::view::{Touched, View, below};
 use crate::party::run_in;
 use crate::perform::{Handles, perform, read_tree};
-use crate::structure;
 use crate::tree::Tree;
 
 /// The directory that all of it is about.
-const ROOT: &str = "/t";
-pub(super) const PAUSE: Duration = Duration::from_millis(300);
+pub(super) const ROOT: &str = "/t";
 pub(super) const TRIES_MAX: u32 = 400;
-const QUIET: u32 = 400;
 
 pub(super) struct Driver {
     pub(super) stage: Arc<Stage>,
@@ -46,7 +43,7 @@ pub(super) enum After {
 }
 
 /// Asks somebody on a machine of his own.
-fn on<T: Send + 'static>(desk: &Desk, body: impl FnOnce(&Client) -> T + Send + 'static) -> T {
+pub(super) fn on<T: Send + 'static>(desk: &Desk, body: impl FnOnce(&Client) -> T + Send + 'static) -> T {
     let client = desk.client.clone();
     run_in(desk.live.party, "asks", move || body(&client))
 }
@@ -60,7 +57,7 @@ pub(super) fn within<T: Send + 'static>(
     run_in(desk.live.party, "works", move || body(&realm))
 }
 
-fn realm_call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> {
+pub(super) fn realm_call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> {
     match ask(&**client.service(), &client.caller(), Call::Realm(Box::new(call)))? {
         Told::Realm(answer) => Ok(answer),
         _ => Err(Refusal::Io),
@@ -68,7 +65,7 @@ fn realm_call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> 
 }
 
 /// The decouplings that there are, of which no crash of the server makes others.
-fn listed(client: &Client) -> Result<Vec<RealmInfo>, Refusal> {
+pub(super) fn listed(client: &Client) -> Result<Vec<RealmInfo>, Refusal> {
     let list = || match realm_call(client, RealmCall::List)? {
         RealmAnswer::Realms(all) => Ok(all),
         _ => Err(Refusal::Io),
@@ -437,13 +434,7 @@ impl Driver {
         let live = theirs.live.clone();
         drop(theirs);
         run_in(live.party, "ends", move || live.end());
-        self.quiet()?;
-        // What lies in the stores of decouplings that are over goes by and by.
-        thread::sleep(Duration::from_secs(2));
-        self.stage.shut_down()?;
-        let told = |violation: crate::history::Violation| violation.what;
-        structure::check(self.stage.disk(), false).map_err(told)?;
-        structure::check_realms(self.stage.disk(), false).map_err(told)?;
+        self.stage.ends_whole()?;
         self.stage.start()?;
         self.theirs = Some(self.stage.others()?);
         let after = self.look()?;
@@ -456,30 +447,5 @@ impl Driver {
         drop(theirs);
         run_in(live.party, "ends", move || live.end());
         self.stage.shut_down()
-    }
-
-    fn quiet(&self) -> Result<(), String> {
-        let names = [
-            "orphans",
-            "sessions",
-            "recalls",
-            "parked",
-            "open_inodes",
-            "ended_sessions_to_sweep",
-            "decouplings",
-        ];
-        let mut status = None;
-        for _ in 0..QUIET {
-            status = self.stage.status();
-            let left = |name: &&str| {
-                let figure = status.as_ref().and_then(|status| status.get(*name));
-                figure.and_then(|value| value.as_u64().or_else(|| value.as_array().map(|a| a.len() as u64)))
-            };
-            if status.is_some() && names.iter().all(|name| left(name).is_none_or(|count| count == 0)) {
-                return Ok(());
-            }
-            thread::sleep(PAUSE);
-        }
-        Err(format!("something is left over: {status:?}"))
     }
 }

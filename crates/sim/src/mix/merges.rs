@@ -4,8 +4,9 @@ use chiton_realm::MergeReport;
 use chiton_world::thread;
 
 use super::acts::{short, this_time};
-use super::driver::{After, Driver, PAUSE, TRIES_MAX, within};
+use super::driver::{After, Driver, TRIES_MAX, within};
 use super::judge::{Merge, unchanged};
+use super::stage::PAUSE;
 use super::view::View;
 
 impl Driver {

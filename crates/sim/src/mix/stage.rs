@@ -16,16 +16,33 @@ use chiton_world::sync::Mutex;
 use chiton_world::thread;
 
 use super::case::{Arm, Case, OfDisk, Victim};
+use crate::canary::Canary;
 use crate::disk::{Bay, Disk};
 use crate::history::{ClientId, ServerId};
 use crate::net::{Net, Weather};
 use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_server};
 use crate::random::Random;
 use crate::record::Recorder;
+use crate::structure;
 use crate::turns::{Party, turns};
+
+/// What a stage is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Purpose {
+    /// Clients take subtrees when the policy says so.
+    pub(super) decouples: bool,
+    /// Who counts writes of a client's journal counts from its first one, if there is none yet.
+    pub(super) awaits_journals: bool,
+    /// A rule that the disks break.
+    pub(super) canary: Option<Canary>,
+}
 
 /// So often it is looked whether somebody dies now.
 const LOOK: Duration = Duration::from_micros(30);
+/// Between two tries of what failed because somebody died.
+pub(super) const PAUSE: Duration = Duration::from_millis(300);
+/// Most tries until nothing is left over.
+const QUIET: u32 = 400;
 /// The number of the client who acts on what everybody sees.
 const THEIRS: u32 = 900;
 
@@ -38,15 +55,24 @@ pub(super) struct Desk {
 
 type Disks = Arc<Mutex<BTreeMap<PathBuf, Arc<Disk>>>>;
 
-#[derive(Default)]
 struct Machine {
     live: Option<Arc<LiveClient>>,
     /// Of its local journals, by directory.
     disks: Disks,
+    /// The next disk that is made fails after so many changes.
+    fails_at: Arc<AtomicU64>,
     lives: u32,
 }
 
+impl Machine {
+    fn new() -> Machine {
+        let fails_at = Arc::new(AtomicU64::new(u64::MAX));
+        Machine { live: None, disks: Disks::default(), fails_at, lives: 0 }
+    }
+}
+
 pub(super) struct Stage {
+    purpose: Purpose,
     rig: ServerRig,
     info: Mutex<Option<FilesystemInfo>>,
     serving: Mutex<Option<LiveServer>>,
@@ -61,7 +87,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(case: &Case, recorder: &Recorder, scratch: &Path) -> Arc<Stage> {
+    pub(super) fn new(case: &Case, recorder: &Recorder, scratch: &Path, purpose: Purpose) -> Arc<Stage> {
         let mut random = Random::new(case.seed, 21);
         let net = Net::new(case.seed, recorder.clone(), None);
         net.set_weather(Weather { delay_us: (30, *random.pick(&[120, 2_000])), cuts: 0 });
@@ -89,7 +115,7 @@ impl Stage {
         };
         let shape = if random.chance(1, 3) { Shape::Whole } else { Shape::Grows };
         let rig = ServerRig {
-            disk: Disk::new(shape, case.seed, None),
+            disk: Disk::new(shape, case.seed, purpose.canary),
             net,
             recorder: recorder.clone(),
             options,
@@ -97,16 +123,22 @@ impl Stage {
             seed: case.seed,
         };
         Arc::new(Stage {
+            purpose,
             rig,
             info: Mutex::new(None),
             serving: Mutex::new(None),
             server_lives: AtomicU32::new(0),
-            machines: case.sides.iter().map(|_| Mutex::default()).collect(),
+            machines: case.sides.iter().map(|_| Mutex::new(Machine::new())).collect(),
             arms: Mutex::default(),
             deaths: AtomicU64::new(0),
             over: AtomicBool::new(false),
             scratch: scratch.to_owned(),
-            options: ClientOptions { files, ahead_after: None, ..ClientOptions::default() },
+            options: ClientOptions {
+                files,
+                ahead_after: None,
+                decouples: purpose.decouples,
+                ..ClientOptions::default()
+            },
             random: Mutex::new(random),
         })
     }
@@ -169,6 +201,7 @@ impl Stage {
     /// Nobody dies any more.
     pub(super) fn disarm(&self) {
         self.arms.lock().clear();
+        self.machines.iter().for_each(|machine| machine.lock().fails_at.store(u64::MAX, SeqCst));
         // Who is about to die does so.
         thread::sleep(Duration::from_millis(5));
         while self.serving.lock().is_none() {
@@ -205,11 +238,20 @@ impl Stage {
             OfDisk::Server => Some(self.rig.disk.clone()),
             OfDisk::Side(n) => self.disks(n).pop(),
         };
+        let fails_at = |n: usize| self.machines[n].lock().fails_at.clone();
         let Some(disk) = disk else {
-            self.arms.lock().pop_front();
+            match (arm.victim, arm.of) {
+                (Victim::Side(_) | Victim::Both(_), OfDisk::Side(n)) if self.purpose.awaits_journals => {
+                    fails_at(n).store(arm.after, SeqCst);
+                }
+                _ => drop(self.arms.lock().pop_front()),
+            }
             return None;
         };
-        let at = disk.points() + arm.after;
+        let at = match arm.of {
+            OfDisk::Side(n) if fails_at(n).swap(u64::MAX, SeqCst) != u64::MAX => arm.after,
+            _ => disk.points() + arm.after,
+        };
         let is_own = match (arm.victim, arm.of) {
             (Victim::Server | Victim::Both(_), OfDisk::Server) => true,
             (Victim::Side(n) | Victim::Both(n), OfDisk::Side(of)) => n == of,
@@ -224,8 +266,13 @@ impl Stage {
 
     fn strike(self: &Arc<Stage>, arm: Arm) {
         self.line(format!("dies: {arm:?}"));
+        self.dies(arm.victim);
+    }
+
+    /// It dies now; the server is back, a moment later, when this returns.
+    pub(super) fn dies(self: &Arc<Stage>, victim: Victim) {
         self.deaths.fetch_add(1, SeqCst);
-        let (server, side) = match arm.victim {
+        let (server, side) = match victim {
             Victim::Server => (true, None),
             Victim::Side(n) => (false, Some(n)),
             Victim::Both(n) => (true, Some(n)),
@@ -256,6 +303,51 @@ impl Stage {
             live.crash(&self.rig.net, &self.rig.recorder, late);
         }
         self.disks(n).iter().for_each(|disk| disk.crash());
+    }
+
+    /// Changes of a disk so far, of a client's all that it has.
+    pub(super) fn points(&self, of: OfDisk) -> u64 {
+        match of {
+            OfDisk::Server => self.rig.disk.points(),
+            OfDisk::Side(n) => self.disks(n).iter().map(|disk| disk.points()).sum(),
+        }
+    }
+
+    /// Nothing is left over: sessions, orphans, decouplings …
+    pub(super) fn quiet(&self) -> Result<(), String> {
+        let names = [
+            "orphans",
+            "sessions",
+            "recalls",
+            "parked",
+            "open_inodes",
+            "ended_sessions_to_sweep",
+            "decouplings",
+        ];
+        let mut status = None;
+        for _ in 0..QUIET {
+            status = self.status();
+            let left = |name: &&str| {
+                let figure = status.as_ref().and_then(|status| status.get(*name));
+                figure.and_then(|value| value.as_u64().or_else(|| value.as_array().map(|a| a.len() as u64)))
+            };
+            if status.is_some() && names.iter().all(|name| left(name).is_none_or(|count| count == 0)) {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+        Err(format!("something is left over: {status:?}"))
+    }
+
+    /// The server ends in order, and what is in the stores is whole.
+    pub(super) fn ends_whole(&self) -> Result<(), String> {
+        self.quiet()?;
+        // What lies in the stores of decouplings that are over goes by and by.
+        thread::sleep(Duration::from_secs(2));
+        self.shut_down()?;
+        let told = |violation: crate::history::Violation| violation.what;
+        structure::check(self.disk(), false).map_err(told)?;
+        structure::check_realms(self.disk(), false).map_err(told)
     }
 
     fn disks(&self, n: usize) -> Vec<Arc<Disk>> {
@@ -313,11 +405,18 @@ impl Stage {
 
     /// Where the journals of a machine are.
     fn journals(&self, n: usize, bays: &Arc<Mutex<Vec<Arc<Bay>>>>) -> Journals {
-        let (bays, seed, disks) =
-            (bays.clone(), self.rig.seed ^ n as u64, self.machines[n].lock().disks.clone());
+        let (bays, seed, canary) = (bays.clone(), self.rig.seed ^ n as u64, self.purpose.canary);
+        let (disks, fails_at) = {
+            let machine = self.machines[n].lock();
+            (machine.disks.clone(), machine.fails_at.clone())
+        };
         Arc::new(move |dir: &Path| {
             let mut disks = disks.lock();
-            let disk = disks.entry(dir.to_owned()).or_insert_with(|| Disk::new(Shape::Grows, seed, None));
+            let disk = disks.entry(dir.to_owned()).or_insert_with(|| {
+                let disk = Disk::new(Shape::Grows, seed, canary);
+                disk.set_crash_at(fails_at.load(SeqCst));
+                disk
+            });
             let bay = disk.bay();
             bays.lock().push(bay.clone());
             Ok(bay as Arc<dyn Place>)

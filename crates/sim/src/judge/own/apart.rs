@@ -117,7 +117,7 @@ impl Life {
 }
 
 /// What of a tree lies below `root`, without what others make there.
-pub(super) fn own_part(tree: &Tree, root: &str) -> Tree {
+pub(crate) fn own_part(tree: &Tree, root: &str) -> Tree {
     let mut own = Tree::default();
     for (path, node) in &tree.nodes {
         let Some(rest) = path.strip_prefix(root) else { continue };
