@@ -95,7 +95,8 @@ pub(super) fn play(
         (number, result)
     };
     let to = switch.to;
-    let changed = in_party(&job, "changes", move |job| job.change(to, &policy));
+    let set = policy.clone();
+    let changed = in_party(&job, "changes", move |job| job.change(to, &set));
     if changed.is_err() {
         // Nothing to wait for.
         job.changed.store(true, SeqCst);
@@ -150,7 +151,7 @@ pub(super) fn play(
             stage.machine(0, goes_elsewhere(switch))?
         }
     };
-    after(stage, switch, desk, &others, top.ino)?;
+    after(stage, switch, policy, desk, &others, top.ino)?;
     let live = others.live.clone();
     drop(others);
     run_in(live.party, "ends", move || live.end());
@@ -187,10 +188,17 @@ fn work(job: &Job, random: &mut Random) -> Result<(), String> {
 }
 
 /// The policy has changed or not; it changes now, more is done, and everybody dies.
-fn after(stage: &Arc<Stage>, switch: &Switch, desk: Desk, others: &Desk, top: Ino) -> Result<(), String> {
+fn after(
+    stage: &Arc<Stage>,
+    switch: &Switch,
+    policy: String,
+    desk: Desk,
+    others: &Desk,
+    top: Ino,
+) -> Result<(), String> {
     let set = on(&desk, move |client| client.getxattr(&client.caller(), top, POLICY));
     let set = set.map_err(|e| format!("its policy cannot be read: {e}"))?;
-    let may_be = [switch.from.policy(), switch.to.policy()];
+    let may_be = [&switch.from.policy(), &policy];
     if !may_be.iter().any(|policy| policy.as_bytes() == set) {
         return Err(format!("its policy is {:?}", String::from_utf8_lossy(&set)));
     }
@@ -199,7 +207,7 @@ fn after(stage: &Arc<Stage>, switch: &Switch, desk: Desk, others: &Desk, top: In
     let later = Job::new(stage, desk, (top, ROOT), LATER.to_owned(), switch.from, ledger);
     let (to, mut draw) = (switch.to, Random::new(switch.seed(), 26));
     in_party(&later, "later", move |job| {
-        job.change(to, &to.policy())?;
+        job.change(to, &policy)?;
         for n in 0..4 {
             job.some(&mut draw)?;
             if n == 2 {
