@@ -14,14 +14,14 @@
 use std::collections::BTreeMap;
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
+use chiton_types::{BlockId, Ino, Kind, Name, Position, RealmId};
 
 use crate::chunk::Chunk;
 use crate::event::Event;
 use crate::fault::{Fault, Need};
 use crate::inode::{Inode, XATTRS};
 use crate::merge::MergeMap;
-use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Namespace, RowChange};
+use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Known, Namespace, RowChange};
 use crate::paging::{Fetched, Rows};
 use crate::row;
 
@@ -215,9 +215,38 @@ impl Namespace {
             let concerned = self.decouplings().filter(|d| Some(d.id) != merging);
             keeping.extend(concerned.filter(|d| root.is_none_or(|r| r == Some(d.root()))).map(|d| d.id.0));
         }
+        self.know_shared(event, &keeping);
         self.dirt.images.keeping = keeping;
         let own = self.merging.map(|id| id.0);
         self.dirt.images.own = own.filter(|id| self.dirt.images.of(*id, &[]).next().is_some());
+    }
+
+    /// What others made, and a merge made known to the decoupling (a directory that became one with its own, a name that
+    /// both gave), is kept as it is now, not as it was at the base.
+    fn know_shared(&mut self, event: &Event, keeping: &[u32]) {
+        for &id in keeping {
+            let Some(map) = self.decoupling(RealmId(id)).map(|d| &d.map) else { continue };
+            if !map.has_names_apart() {
+                continue;
+            }
+            let is_nothing = |key: &[u8]| matches!(self.dirt.images.get(id, key), Some(None));
+            let mut keys = Vec::new();
+            for (dir, name) in names_of(event) {
+                let found = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
+                let Some(slot) = found.filter(|slot| slot.kind().is_some()) else { continue };
+                let key = row::entry_key(dir, name.hash64(), name.as_bytes());
+                let is_another = || {
+                    let image = self.dirt.images.get(id, &key).flatten();
+                    image.is_some_and(|image| image.get(..8) != Some(&slot.ino.0.to_le_bytes()[..]))
+                };
+                let is_older = (is_nothing(&key) && map.is_shared(slot.ino, dir, name))
+                    || (map.has_at(slot.ino, dir, name) && is_another());
+                keys.extend(is_older.then_some(key));
+            }
+            let dirs = dirs_of(event).into_iter().flatten().filter(|ino| map.is_bound(*ino));
+            keys.extend(dirs.map(row::inode_key).filter(|key| is_nothing(key)));
+            keys.iter().for_each(|key| self.dirt.images.forget(id, key));
+        }
     }
 
     /// To be called when the event is applied.
@@ -265,21 +294,10 @@ impl Namespace {
         };
         let Some(place) = place_of(event) else { return };
         add(self.decoupled_root(place).map(drop));
-        let mut names = Vec::new();
-        match event {
-            Event::Make { parent, name, .. }
-            | Event::Link { parent, name, .. }
-            | Event::Unlink { parent, name, .. }
-            | Event::Restore { parent, name, .. } => names.push((*parent, name)),
-            Event::Rename { from, from_name, to, to_name, .. } => {
-                names.extend([(*from, from_name), (*to, to_name)]);
-            }
-            Event::Write { ino, .. } | Event::SetAttr { ino, .. } => {
-                add(self.inode(*ino).and_then(|inode| self.content(inode).map(drop)));
-            }
-            _ => {}
+        if let Event::Write { ino, .. } | Event::SetAttr { ino, .. } = event {
+            add(self.inode(*ino).and_then(|inode| self.content(inode).map(drop)));
         }
-        for (dir, name) in names {
+        for (dir, name) in names_of(event) {
             add(self.dir_inode(dir).and_then(|dir| self.entry(dir, name).map(drop)));
         }
     }
@@ -362,6 +380,7 @@ impl Namespace {
         let Some(mut value) = self.as_known(&key, row, id, map) else { return Ok(Rows::new()) };
         if key[0] == b'I' {
             value = self.counted_at_base(&key, value, id, map)?;
+            value = self.named_at_base(&key, value, id, map)?;
         }
         Ok(vec![(key, value)])
     }
@@ -391,7 +410,14 @@ impl Namespace {
             Some(name) => Take::new(value).u64().is_ok_and(|ino| map.is_shared(Ino(ino), dir, name)),
             None => key.first() == Some(&b'I') && map.is_bound(dir),
         };
+        // Others gave the name to what ours gave it to: since a merge found that, ours knows it so.
+        let is_agreed = |image: &[u8], row: &Option<Vec<u8>>| {
+            let (Some(name), Some(row)) = (&name, row) else { return false };
+            image.get(..8) != row.get(..8)
+                && Take::new(row).u64().is_ok_and(|ino| map.has_at(Ino(ino), dir, name))
+        };
         let row = match self.dirt.images.get(id, key) {
+            Some(Some(image)) if is_agreed(image, &row) => row,
             Some(Some(image)) => Some(image.to_vec()),
             Some(None) => row.filter(is_shared),
             None => row,
@@ -418,6 +444,30 @@ impl Namespace {
         inode.nlink = 2 + rows.iter().filter(is_dir).count() as u32;
         if matches!(self.dirt.images.get(id, &row::xattrs_key(dir)), Some(None)) {
             inode.flags &= !XATTRS;
+        }
+        Ok(inode.encode())
+    }
+
+    /// The row of a file that a merge made its client's own: with the names that its client has and others took.
+    fn named_at_base(&self, key: &[u8], value: Vec<u8>, id: u32, map: &MergeMap) -> Result<Vec<u8>, Fault> {
+        let ino = ino_of(key);
+        if map.names_taken(ino).is_empty() || self.dirt.images.get(id, key).is_some() {
+            return Ok(value);
+        }
+        let Some(mut inode) = Inode::decode(ino, &value).ok().filter(|inode| inode.kind != Kind::Dir) else {
+            return Ok(value);
+        };
+        for (dir, name) in map.names_taken(ino) {
+            let Some(dir) = self.known_inode(*dir)?.filter(|dir| dir.kind == Kind::Dir) else {
+                inode.nlink += 1;
+                continue;
+            };
+            let is_there = match self.entry(dir, name) {
+                Ok(Known::Present(slot)) => slot.ino == ino,
+                Err(Fault::Missing(needs)) => return Err(Fault::Missing(needs)),
+                Ok(Known::Absent) | Err(_) => false,
+            };
+            inode.nlink += u32::from(!is_there);
         }
         Ok(inode.encode())
     }
@@ -466,6 +516,33 @@ fn is_of_others(key: &[u8], value: &[u8], map: &MergeMap) -> bool {
 
 fn hash_of(key: &[u8]) -> u64 {
     key.get(9..17).and_then(|hash| hash.try_into().ok()).map_or(0, u64::from_be_bytes)
+}
+
+/// The names that an event changes.
+fn names_of(event: &Event) -> Vec<(Ino, &Name)> {
+    match event {
+        Event::Make { parent, name, .. }
+        | Event::Link { parent, name, .. }
+        | Event::Unlink { parent, name, .. }
+        | Event::Restore { parent, name, .. } => vec![(*parent, name)],
+        Event::Rename { from, from_name, to, to_name, .. } => vec![(*from, from_name), (*to, to_name)],
+        _ => Vec::new(),
+    }
+}
+
+/// The inodes whose rows an event may change, if they are directories.
+fn dirs_of(event: &Event) -> [Option<Ino>; 4] {
+    match event {
+        Event::Make { parent, .. } => [Some(*parent), None, None, None],
+        Event::Link { parent, ino, .. }
+        | Event::Unlink { parent, ino, .. }
+        | Event::Restore { parent, ino, .. } => [Some(*parent), Some(*ino), None, None],
+        Event::Rename { from, to, ino, over, .. } => [Some(*from), Some(*to), Some(*ino), over.ino()],
+        Event::SetAttr { ino, .. } | Event::Xattr { ino, .. } | Event::Touch { ino, .. } => {
+            [Some(*ino), None, None, None]
+        }
+        _ => [None; 4],
+    }
 }
 
 /// The inode by which an event is in a subtree, if it changes what a client sees.

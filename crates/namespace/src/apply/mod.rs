@@ -16,7 +16,7 @@ use crate::dirt::{DirtyKey, FRESH, REFERENCED};
 use crate::event::{Event, Over};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, XATTRS};
-use crate::namespace::{Known, Namespace, RowChange};
+use crate::namespace::{Namespace, RowChange};
 use crate::realm::LinkedFile;
 use crate::row;
 use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
@@ -291,19 +291,6 @@ impl Namespace {
                 all
             }
             _ => Vec::new(),
-        }
-    }
-
-    /// A rename that replaced what is not under the new name any more replaces nothing. To be asked when
-    /// [`Namespace::needs_names`] is empty.
-    pub fn fit_over(&self, event: &mut Event) {
-        let Event::Rename { to, to_name, over, .. } = event else { return };
-        let is_free = self
-            .inode(*to)
-            .and_then(|dir| self.entry(dir, to_name))
-            .is_ok_and(|found| matches!(found, Known::Absent));
-        if is_free && matches!(over, Over::Replaced { .. }) {
-            *over = Over::Nothing;
         }
     }
 

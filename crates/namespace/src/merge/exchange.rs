@@ -7,7 +7,7 @@
 //!
 //! Invariant: neither of the two is in the way of the other: who stands where the other goes is moved first.
 
-use chiton_types::{Ino, Kind, Name};
+use chiton_types::{Ino, Kind, Name, Position};
 
 use super::conflict::Conflict;
 use super::locate::Located;
@@ -31,7 +31,10 @@ impl Namespace {
         };
         let (one, two) = (map.translate(*ino), map.translate(*other));
         let places = [(map.translate(*from), from_name.clone()), (map.translate(*to), to_name.clone())];
-        let found = [self.found_at(&places[0], map)?, self.found_at(&places[1], map)?];
+        let at = |place: &(Ino, Name), map: &mut MergeMap| {
+            self.slot_at(place, map).map(|found| found.map(|(ino, _)| ino))
+        };
+        let found = [at(&places[0], map)?, at(&places[1], map)?];
         if found == [Some(one), Some(two)] {
             return self.merge_rename(event, map, ctx, report);
         }
@@ -40,7 +43,11 @@ impl Namespace {
         let back = (two, &b, &a);
         let in_the_way = found[1] == Some(two) && found[0] != Some(one);
         for (ino, (from, from_name), to) in if in_the_way { [back, there] } else { [there, back] } {
-            if self.found_at(to, map)? == Some(ino) {
+            if let Some((found, position)) = self.slot_at(to, map)?
+                && found == ino
+            {
+                // If theirs put it there it is ours under this name too.
+                map.note_agreed(ino, to.0, &to.1, position);
                 continue;
             }
             let mut half = Event::Rename {
@@ -62,11 +69,15 @@ impl Namespace {
         Ok(MergeStep::Skip(Skipped::Needless))
     }
 
-    /// What bears a name, if the directory is there.
-    fn found_at(&self, (dir, name): &(Ino, Name), map: &mut MergeMap) -> Result<Option<Ino>, Fault> {
+    /// What bears a name, and since when, if the directory is there.
+    fn slot_at(
+        &self,
+        (dir, name): &(Ino, Name),
+        map: &mut MergeMap,
+    ) -> Result<Option<(Ino, Position)>, Fault> {
         Ok(match self.locate(*dir, map)? {
             Located::Live(dir) if dir.kind == Kind::Dir => match self.entry(dir, name)? {
-                Known::Present(slot) => Some(slot.ino),
+                Known::Present(slot) => Some((slot.ino, slot.position)),
                 Known::Absent => None,
             },
             _ => None,

@@ -157,6 +157,16 @@ impl MergeMap {
         self.bound.contains(&ino) || self.taken.holds(ino, &(dir, name.clone()))
     }
 
+    /// Whether ours has this inode under this name of which others changed what it bears.
+    pub(crate) fn has_at(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
+        self.taken.holds(ino, &(dir, name.clone()))
+    }
+
+    /// The names that ours has of an inode and that others took from it, or gave it as well.
+    pub(crate) fn names_taken(&self, ino: Ino) -> &[(Ino, Name)] {
+        self.taken.of(ino)
+    }
+
     /// Whether any directory of others became one with one of ours.
     pub(crate) fn has_bound(&self) -> bool {
         !self.bound.is_empty()

@@ -25,6 +25,7 @@ mod locate;
 mod make;
 mod map;
 mod names;
+mod refit;
 mod rename;
 mod squash;
 mod state;
@@ -35,6 +36,7 @@ use chiton_types::{Ino, Kind, Refusal, Time};
 pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
 pub use foreign::Change;
 pub use map::{InodeRange, MergeMap};
+pub use refit::Refit;
 pub use squash::squash;
 pub use state::MergeState;
 

@@ -75,7 +75,7 @@ impl Taken {
         was_taken
     }
 
-    fn of(&self, ino: Ino) -> &[Place] {
+    pub(super) fn of(&self, ino: Ino) -> &[Place] {
         self.names.get(&ino).map_or(&[], Vec::as_slice)
     }
 

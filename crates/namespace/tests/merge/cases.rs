@@ -218,6 +218,15 @@ const CASES: &[Case] = &[
         keep_both: "d=base h/",
     },
     Case {
+        // Theirs gave the file the name that the exchange gives it: it is ours there, too, and not under the others.
+        base: &["put d base", "ln d c", "mkdir b"],
+        theirs: &["swap b c"],
+        ours: &["swap b d", "rm c"],
+        conflicts: &[K::RenameRenameDir, K::DirFile],
+        overwrite: "b=base d/",
+        keep_both: "b=base d/ d.theirs=base",
+    },
+    Case {
         base: &["put f base"],
         theirs: &["rm f"],
         ours: &["mv f g"],

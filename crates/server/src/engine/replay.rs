@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use chiton_journal::FrameHeader;
-use chiton_namespace::{Event, Gone, Misfit, Namespace, Need, Over};
+use chiton_namespace::merge::Refit;
+use chiton_namespace::{Event, Fault, Gone, Misfit, Namespace, Need, Over};
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
 
 use crate::engine::deferred::Deferred;
@@ -102,15 +103,12 @@ impl Engine {
         let mut position = first;
         let mut subject = None;
         for _ in 0..header.event_count {
-            let mut event = Event::decode(&mut from)?;
+            let event = Event::decode(&mut from)?;
             subject = subject.or(subject_of(&event));
             if position > self.position {
                 let mut needs = self.ns.needs(&event);
                 if base_changes {
                     needs.extend(self.ns.needs_names(&event));
-                    if needs.is_empty() {
-                        self.ns.fit_over(&mut event);
-                    }
                 }
                 if !needs.is_empty() {
                     return Err(ReplayFault::Missing(needs));
@@ -118,6 +116,7 @@ impl Engine {
                 if position != self.position.next() {
                     return Err(malformed("the event after the last one").into());
                 }
+                let event = if base_changes { self.refitted(event, position)? } else { event };
                 self.ns.fit(&event, position).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
                 self.ns.apply(&event, position);
@@ -134,6 +133,34 @@ impl Engine {
             session.window.record(header.seq, Done::new(self.position, Some(subject), gone, false));
         }
         Ok(())
+    }
+
+    /// The event as it fits what a merge left. What goes before it is applied.
+    fn refitted(&mut self, event: Event, position: Position) -> Result<Event, ReplayFault> {
+        for _ in 0..2 {
+            let half = match self.refit(&event)? {
+                Refit::AsItIs => return Ok(event),
+                Refit::Whole(other) => return Ok(other),
+                Refit::Nothing => return Ok(Event::Noop),
+                Refit::Half(half) => half,
+            };
+            let needs = self.ns.needs(&half);
+            if !needs.is_empty() {
+                return Err(ReplayFault::Missing(needs));
+            }
+            // Both halves are of one position.
+            let fits = self.ns.fit(&half, position.next());
+            fits.map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
+            self.ns.apply(&half, position);
+        }
+        Ok(Event::Noop)
+    }
+
+    fn refit(&self, event: &Event) -> Result<Refit, ReplayFault> {
+        self.ns.refit(event).map_err(|fault| match fault {
+            Fault::Missing(needs) => ReplayFault::Missing(needs),
+            _ => malformed("names in a directory that can be read").into(),
+        })
     }
 
     /// The event at this place, the next, has nothing any more that it could change.

@@ -158,6 +158,7 @@ fn shorter(args: &Args, seed: u64, case: &Case, wrong: &str) {
     }
     let short = shrink(case, wrong, 400);
     let outcome = run(&short);
+    println!("  the directory's own durability: {}", short.ground.unwrap_or("none is set"));
     for side in &short.sides {
         println!("  {side:?}");
     }

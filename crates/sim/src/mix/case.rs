@@ -121,6 +121,8 @@ impl SideSetup {
 pub struct Case {
     /// Where it comes from.
     pub seed: u64,
+    /// Durability of the directory for those who act in it through the server, if its own policy says one.
+    pub ground: Option<&'static str>,
     /// Those who decouple.
     pub sides: Vec<SideSetup>,
     /// What happens.
@@ -185,7 +187,8 @@ impl Case {
             }
             steps.push(if random.chance(1, 8) { Step::Discard(side) } else { Step::Merge(side) });
         }
-        Case { seed, sides, steps }
+        let grounds = [None, None, None, Some("none"), Some("local"), Some("global")];
+        Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps }
     }
 }
 

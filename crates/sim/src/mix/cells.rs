@@ -166,7 +166,7 @@ impl Switch {
             sync: None,
             inodes: 30,
         };
-        let case = Case { seed: self.seed(), sides: vec![side], steps: Vec::new() };
+        let case = Case { seed: self.seed(), ground: None, sides: vec![side], steps: Vec::new() };
         let canary = (broken == Some(Broken::Unsynced)).then_some(Canary::FsyncSkipped);
         let purpose = Purpose { decouples: true, awaits_journals: true, canary };
         let switch = *self;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::{Client, ask};
+use chiton_namespace::XattrHow;
 use chiton_proto::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo};
 use chiton_realm::{Realm, RealmError};
 use chiton_types::{Ino, Refusal};
@@ -93,6 +94,13 @@ impl Driver {
         let theirs = self.stage.others()?;
         self.root =
             on(&theirs, |client| client.mkdir_all(ROOT).map(|attr| attr.ino)).map_err(|e| e.to_string())?;
+        if let Some(durability) = self.case.ground {
+            let (root, policy) = (self.root, format!("consistency: strong\ndurability: {durability}\n"));
+            let set = move |client: &Client| {
+                client.setxattr(&client.caller(), root, b"chiton.policy", policy.as_bytes(), XattrHow::Set)
+            };
+            on(&theirs, set).map_err(|refusal| format!("no policy {durability}: {refusal}"))?;
+        }
         self.theirs = Some(theirs);
         self.seen = self.look()?;
         for step in self.case.steps.clone() {
