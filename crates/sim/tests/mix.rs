@@ -68,7 +68,7 @@ fn a_policy_that_promises_more_than_holds_is_noticed() {
 }
 
 #[test]
-fn a_client_s_journal_that_is_not_synced_is_noticed() {
+fn disks_that_do_not_sync_are_noticed() {
     let cell = Cell { consistency: "weak", durability: "local" };
     is_noticed(Broken::Unsynced, Cell { consistency: "strong", ..cell }, cell);
 }

@@ -8,6 +8,8 @@ use chiton_policy::{Durability, Policy, PolicyFile};
 use chiton_proto::{RealmCall, RealmInfo};
 use chiton_realm::Realm;
 use chiton_types::Ino;
+use chiton_world::schedule::Schedule;
+use chiton_world::sync::Mutex;
 use chiton_world::thread;
 
 use super::super::case::{OfDisk, Victim};
@@ -83,16 +85,9 @@ pub(super) fn play(
         stage.arm(&[arm]);
         thread::sleep(Duration::from_millis(2));
     }
-    let worker = {
-        let (job, mut draw) = (job.clone(), random.clone());
-        let put: Arc<chiton_world::sync::Mutex<Result<(), String>>> =
-            Arc::new(chiton_world::sync::Mutex::new(Ok(())));
-        let (result, party) = (put.clone(), job.desk.live.party);
-        let number = turns().spawn_in(party, "works", move || {
-            let worked = work(&job, &mut draw);
-            *put.lock() = worked;
-        });
-        (number, result)
+    let working = {
+        let mut draw = random.clone();
+        aside(&job, move |job| work(job, &mut draw))
     };
     let to = switch.to;
     let set = policy.clone();
@@ -101,9 +96,9 @@ pub(super) fn play(
         // Nothing to wait for.
         job.changed.store(true, SeqCst);
     }
-    chiton_world::schedule::Schedule::join(&*turns(), worker.0);
+    let worked = working();
     changed?;
-    worker.1.lock().clone()?;
+    worked?;
     let ended = points();
     met.writes = [ended[0] - begun[0], ended[1] - begun[1]];
     stage.disarm();
@@ -139,8 +134,8 @@ pub(super) fn play(
     let tree = look(&others)?;
     // Whoever lives on and whose server lost nothing that it promised sees all.
     let judged = if job.is_dead() || job.stops { dead } else { None };
-    let aside = (judged == Some(Victim::Server)).then(|| (held.ino, &held));
-    job.ledger.lock().judge(judged, &tree, aside)?;
+    let set_aside = (judged == Some(Victim::Server)).then_some((held.ino, &held));
+    job.ledger.lock().judge(judged, &tree, set_aside)?;
 
     let desk = match lives_on.pop() {
         Some(desk) => desk,
@@ -302,6 +297,25 @@ fn alike(found: &Tree, merged: &Tree) -> Result<(), String> {
             merged.nodes.get(path),
             found.nodes.get(path)
         )),
+    }
+}
+
+/// Beside what else happens, on a thread of the job's client; what is given back waits for it.
+fn aside(
+    job: &Arc<Job>,
+    body: impl FnOnce(&Job) -> Result<(), String> + Send + 'static,
+) -> impl FnOnce() -> Result<(), String> {
+    let (job, result) = (job.clone(), Arc::new(Mutex::new(Ok(()))));
+    let (party, put) = (job.desk.live.party, result.clone());
+    let number = turns().spawn_in(party, "works", move || {
+        let worked = body(&job);
+        // Nothing of the client is held by who waits.
+        drop(job);
+        *put.lock() = worked;
+    });
+    move || {
+        Schedule::join(&*turns(), number);
+        result.lock().clone()
     }
 }
 
