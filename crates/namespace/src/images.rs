@@ -227,9 +227,8 @@ impl Namespace {
                     let image = self.dirt.images.get(id, &key).flatten();
                     image.is_some_and(|image| image.get(..8) != Some(&slot.ino.0.to_le_bytes()[..]))
                 };
-                let is_older = (is_nothing(&key) && map.is_shared(slot.ino, dir, name))
-                    || (map.has_at(slot.ino, dir, name) && is_another());
-                keys.extend(is_older.then_some(key));
+                let is_older = is_nothing(&key) || is_another();
+                keys.extend((map.has_at(slot.ino, dir, name) && is_older).then_some(key));
             }
             let dirs = dirs_of(event).into_iter().flatten().filter(|ino| map.is_bound(*ino));
             keys.extend(dirs.map(row::inode_key).filter(|key| is_nothing(key)));

@@ -126,7 +126,7 @@ impl Namespace {
             return None;
         }
         let is_shared = |value: &Vec<u8>| match &name {
-            Some(name) => Take::new(value).u64().is_ok_and(|ino| map.is_shared(Ino(ino), dir, name)),
+            Some(name) => Take::new(value).u64().is_ok_and(|ino| map.has_at(Ino(ino), dir, name)),
             None => key.first() == Some(&b'I') && map.is_bound(dir),
         };
         // Others gave the name to what ours gave it to: since a merge found that, ours knows it so.
@@ -142,7 +142,7 @@ impl Namespace {
             None => row,
         };
         let is_known =
-            |value: &Vec<u8>| !is_of_others(key, value, map) && !self.names_unknown(key, value, id);
+            |value: &Vec<u8>| !is_of_others(key, value, map) && !self.names_unknown(key, value, id, map);
         row.filter(|value| is_known(value) || is_shared(value))
     }
 
@@ -192,11 +192,11 @@ impl Namespace {
     }
 
     /// Whether a name stands for an inode that others made: a merge put it aside, which made the name the decoupling's own.
-    fn names_unknown(&self, key: &[u8], value: &[u8], id: u32) -> bool {
-        key.first() == Some(&b'E')
-            && Take::new(value)
-                .u64()
-                .is_ok_and(|ino| matches!(self.dirt.images.get(id, &row::inode_key(Ino(ino))), Some(None)))
+    fn names_unknown(&self, key: &[u8], value: &[u8], id: u32, map: &MergeMap) -> bool {
+        let is_unknown = |ino: Ino| {
+            !map.is_bound(ino) && matches!(self.dirt.images.get(id, &row::inode_key(ino)), Some(None))
+        };
+        key.first() == Some(&b'E') && Take::new(value).u64().is_ok_and(|ino| is_unknown(Ino(ino)))
     }
 }
 

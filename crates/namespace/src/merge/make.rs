@@ -65,6 +65,7 @@ impl Namespace {
                 }
                 map.made(*ino);
                 map.bind(*ino, theirs.ino);
+                map.note_agreed(theirs.ino, dir.ino, name, slot.position);
                 let differs = (theirs.mode, theirs.uid, theirs.gid) != (*mode, *uid, *gid);
                 if !differs {
                     return Ok(MergeStep::Skip(Skipped::Needless));

@@ -151,13 +151,7 @@ impl MergeMap {
         self.gone.contains(&(dir, name.clone()))
     }
 
-    /// Whether ours has this inode under a name that others gave it: a directory that became one with ours, or a name that
-    /// both gave.
-    pub(crate) fn is_shared(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
-        self.bound.contains(&ino) || self.taken.holds(ino, &(dir, name.clone()))
-    }
-
-    /// Whether ours has this inode under this name of which others changed what it bears.
+    /// Whether ours has this inode under this name, that others gave it as well, or took from it.
     pub(crate) fn has_at(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
         self.taken.holds(ino, &(dir, name.clone()))
     }

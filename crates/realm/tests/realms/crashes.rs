@@ -1,7 +1,7 @@
 //! The client dies, the server dies: what was durable is there, once.
 
 use chiton_client::{Client, OpenFlags};
-use chiton_namespace::{AttrChange, XattrHow};
+use chiton_namespace::{AttrChange, RenameHow, XattrHow};
 use chiton_realm::Realm;
 use chiton_types::{Ino, Mode};
 
@@ -219,7 +219,7 @@ fn a_client_goes_on_with_its_journal_whatever_others_did_meanwhile() {
     }
 }
 
-/// `mkdir d`, `put f`, `rm f`, `mv a b`, `tag f`: one after the other, below a directory.
+/// `mkdir d`, `put f`, `rm f`, `mv a b`, `swap a b`, `ln a b`, `tag f`: one after the other, below a directory.
 fn act(client: &Client, at: &str, deeds: &[&str]) {
     for deed in deeds {
         let words: Vec<String> = deed.split(' ').skip(1).map(|path| format!("{at}/{path}")).collect();
@@ -229,6 +229,16 @@ fn act(client: &Client, at: &str, deeds: &[&str]) {
             "put" => client.create_file(path, at.as_bytes()).map(drop),
             "rm" => client.remove(path),
             "mv" => client.rename_path(path, &words[1]),
+            "swap" => {
+                let (caller, root) = (client.caller(), client.stat(format!("{at}/")).expect("there").ino);
+                let names = [path, &words[1]].map(|path| path[at.len() + 1..].as_bytes().to_vec());
+                client.rename(&caller, root, &names[0], root, &names[1], RenameHow::Exchange)
+            }
+            "ln" => {
+                let (caller, ino) = (client.caller(), client.stat(path).expect("there").ino);
+                let root = client.stat(format!("{at}/")).expect("there").ino;
+                client.link(&caller, ino, root, words[1][at.len() + 1..].as_bytes()).map(drop)
+            }
             "tag" => {
                 let ino = client.stat(path).expect("there").ino;
                 client.setxattr(&client.caller(), ino, b"user.tag", b"ours", XattrHow::Set)
@@ -281,6 +291,63 @@ fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
         }
         merge(&realm);
     }
+}
+
+/// Others go on, too, after a merge: what ours saw before it died it sees again.
+#[test]
+fn who_goes_on_sees_names_that_others_gave_as_well_whatever_they_did_later() {
+    for (base, theirs, ours, theirs_later, ours_later) in [
+        // A directory that became one with theirs, who move it.
+        (&[][..], &["mkdir c"][..], &["mkdir c"][..], &["mkdir x", "swap x c"][..], &["put c/f"][..]),
+        // Both exchange the same.
+        (&["mkdir c", "put d"], &["swap c d"], &["swap c d"], &[], &["put d/f", "rm c"]),
+        (&["put c", "mkdir d"], &["swap c d"], &["swap c d"], &["rm d"], &["tag c"]),
+        // A file of which others take a name, and that ours has written to.
+        (&["put b", "ln b d", "put c"], &["rm b"], &["tag d"], &[], &["mv c d"]),
+    ] {
+        let about = format!("{base:?}, {theirs:?} then {theirs_later:?}, ours {ours:?} then {ours_later:?}");
+        let site = Site::new();
+        let party = site.connected();
+        let root = party.mkdir("/job").ino;
+        act(&party.client, "/job", base);
+        let policy = "consistency: invisible\ndurability: local\non_conflict: overwrite\n";
+        let realm = party.decouple(root, policy).expect("decoupled");
+        let others = site.embedded().client;
+        act(&others, "/job", theirs);
+        act(realm.client(), "", ours);
+        realm.sync(&|_| {}).expect("merged so far");
+        act(&others, "/job", theirs_later);
+        act(realm.client(), "", ours_later);
+        realm.client().sync().expect("durable");
+        let seen: Vec<String> = tree(realm.client(), "/").into_keys().collect();
+        realm.abandon();
+        drop(realm);
+        let realm = site.connected().recover();
+        assert_eq!(tree(realm.client(), "/").into_keys().collect::<Vec<_>>(), seen, "{about}");
+        merge(&realm);
+    }
+}
+
+/// What a merge put aside is moved from there by who goes on, as the next merge has it.
+#[test]
+fn who_goes_on_exchanges_what_a_merge_put_elsewhere() {
+    let site = Site::new();
+    let party = site.connected();
+    let root = party.mkdir("/job").ino;
+    act(&party.client, "/job", &["mkdir b", "put c", "mkdir d", "tag d"]);
+    let policy = "consistency: invisible\ndurability: local\non_conflict: overwrite\n";
+    let realm = party.decouple(root, policy).expect("decoupled");
+    act(&site.embedded().client, "/job", &["swap c d"]);
+    act(realm.client(), "", &["swap b d"]);
+    realm.sync(&|_| {}).expect("merged so far");
+    act(realm.client(), "", &["swap c b"]);
+    realm.client().sync().expect("durable");
+    realm.abandon();
+    drop(realm);
+    let realm = site.connected().recover();
+    let found = tree(realm.client(), "/");
+    merge(&realm);
+    assert_eq!(tree(&site.embedded().client, "/job"), found);
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use chiton_client::Client;
+use chiton_namespace::XattrHow;
 use chiton_policy::{Durability, Policy, PolicyFile};
 use chiton_proto::{RealmCall, RealmInfo};
 use chiton_realm::Realm;
-use chiton_types::Ino;
+use chiton_types::{Ino, Refusal};
 use chiton_world::schedule::Schedule;
 use chiton_world::sync::Mutex;
 use chiton_world::thread;
@@ -197,6 +199,7 @@ fn after(
     if !may_be.iter().any(|policy| policy.as_bytes() == set) {
         return Err(format!("its policy is {:?}", String::from_utf8_lossy(&set)));
     }
+    set_at_last(stage, &desk, top, &policy)?;
     let made = on(&desk, |client| client.lstat(LATER)).map_err(|e| format!("{LATER}: {e}"))?;
     let ledger = Ledger::new(LATER, Answer::Attr(seen(&made)))?;
     let later = Job::new(stage, desk, (top, ROOT), LATER.to_owned(), switch.from, ledger);
@@ -226,6 +229,26 @@ fn after(
     drop(desk);
     run_in(live.party, "ends", move || live.end());
     Ok(())
+}
+
+/// Sets a policy. What the dead asked for last may arrive late: then it is decoupled for one who never heard of it, until his
+/// session ends, or an administrator says so.
+fn set_at_last(stage: &Arc<Stage>, desk: &Desk, top: Ino, policy: &str) -> Result<(), String> {
+    for _ in 0..TRIES_MAX {
+        let text = policy.as_bytes().to_vec();
+        let set = move |client: &Client| client.setxattr(&client.caller(), top, POLICY, &text, XattrHow::Set);
+        match on(desk, set) {
+            Ok(()) => return Ok(()),
+            Err(Refusal::Busy) => {
+                if let Some(realm) = go_on(stage, desk, top, false)? {
+                    merge(desk, &realm)?;
+                }
+            }
+            Err(refusal) => return Err(format!("its policy is not set later: {refusal}")),
+        }
+        thread::sleep(PAUSE);
+    }
+    Err("its policy is never set".to_owned())
 }
 
 /// What is in the object store is gone on with on another machine.
