@@ -527,6 +527,19 @@ impl Client {
         (self.files.dirty_bytes(), self.service.unsettled())
     }
 
+    /// Files with bytes that are written here and not handed over.
+    pub fn files_at_stake(&self) -> Vec<Ino> {
+        self.files.dirty_files()
+    }
+
+    /// Hands over what is written here, durable or not.
+    ///
+    /// # Errors
+    /// The last failure; it is told to the handles of that file.
+    pub fn push(&self) -> Result<(), Refusal> {
+        self.files.push_all()
+    }
+
     /// Asks an administrator's question (`status`, `df`, `top`, `metrics`); the answer is JSON.
     ///
     /// # Errors

@@ -22,6 +22,9 @@ use crate::triggers::watch;
 /// Inodes outside of the ranges whose place is remembered.
 const PLACES_MAX: usize = 1 << 16;
 
+/// How often a subtree is taken anew because something of it was not handed over before.
+const TAKES_MAX: usize = 8;
+
 /// See the module.
 pub struct Realms {
     pub(crate) global: Arc<Client>,
@@ -72,16 +75,8 @@ impl Realms {
         policy: Option<&[u8]>,
         branch: Option<&Name>,
     ) -> Result<Arc<Realm>, RealmError> {
-        let world = &self.options.client.world;
-        let call = RealmCall::Decouple {
-            root,
-            branch: branch.cloned(),
-            nonce: world.random(),
-            journal_at: self.journal_at(),
-            policy: policy.unwrap_or_default().to_vec(),
-        };
-        let mut stages = Stages::begin(world);
-        let granted = self.calls.decouple(caller, call)?;
+        let mut stages = Stages::begin(&self.options.client.world);
+        let granted = self.take(caller, root, policy, branch)?;
         let said = format!(
             "the server took back what clients were lent below the directory, and has decoupling {} in its journal",
             granted.claim.realm
@@ -113,6 +108,48 @@ impl Realms {
             // What was not begun is not kept from others. If that fails too, an administrator sees it in the list.
             let _ = calls.end(false);
         })
+    }
+
+    /// The grant of a subtree of which nothing that was written is held back here.
+    fn take(
+        &self,
+        caller: &Caller<'_>,
+        root: Ino,
+        policy: Option<&[u8]>,
+        branch: Option<&Name>,
+    ) -> Result<Granted, RealmError> {
+        for _ in 0..TAKES_MAX {
+            // The server asks for what is written under leases; one that is restarted meanwhile knows of none. What cannot be
+            // handed over is told to its handles.
+            let _ = self.global.push();
+            let call = RealmCall::Decouple {
+                root,
+                branch: branch.cloned(),
+                nonce: self.options.client.world.random(),
+                journal_at: self.journal_at(),
+                policy: policy.unwrap_or_default().to_vec(),
+            };
+            let granted = self.calls.decouple(caller, call)?;
+            if branch.is_some() || !self.holds_back(&granted)? {
+                return Ok(granted);
+            }
+            ClaimCalls { calls: self.calls.clone(), claim: granted.claim }.end(false)?;
+        }
+        let what = "what was written to files in it cannot be handed over to the server";
+        Err(RealmError::new(Refusal::Busy, what, "close them, and try again"))
+    }
+
+    /// Whether this client holds bytes of files in what it was granted that the server did not ask it for: a server that
+    /// was restarted since knows of no lease. They could be handed over nowhere any more.
+    fn holds_back(&self, granted: &Granted) -> Result<bool, RealmError> {
+        for ino in self.global.files_at_stake() {
+            // What is not there any more has no place in it.
+            let Ok((_, info)) = self.calls.of(ino) else { continue };
+            if info.is_some_and(|info| info.claim.realm == granted.claim.realm) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn make_home(&self, granted: &Granted, branch: Option<&Name>) -> Result<Option<Home>, RealmError> {

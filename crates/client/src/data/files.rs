@@ -339,6 +339,18 @@ impl Files {
         self.budget.used_bytes()
     }
 
+    /// Files of which something waits here to be stored, or is on its way.
+    pub fn dirty_files(&self) -> Vec<Ino> {
+        let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
+        let is_unsent = |file: &FileState| {
+            let inner = file.lock();
+            inner.is_dirty() || inner.in_flight
+        };
+        let mut inos: Vec<Ino> = files.iter().filter(|file| is_unsent(file)).map(|file| file.ino).collect();
+        inos.sort_unstable();
+        inos
+    }
+
     pub(super) fn handle(&self, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
         self.handles.read().get(&fh).cloned().ok_or(Refusal::BadHandle)
     }

@@ -143,8 +143,15 @@ impl Driver {
         if hidden {
             return Ok(self.seen.clone());
         }
+        // What moves while it is read is missed, or met twice: what is merged by itself may do so at any time.
+        let moves = self.sides.iter().any(|side| side.is_active() && side.setup.merges_by_itself());
+        let mut before = None;
         for _ in 0..TRIES_MAX {
             match on(theirs, read_tree) {
+                Ok(tree) if moves && before.as_ref() != Some(&tree) => {
+                    before = Some(tree);
+                    continue;
+                }
                 Ok(tree) => return Ok(below(&tree, ROOT)),
                 // A merge by itself changes it under the reader.
                 Err(why) => self.stage.line(format!("others cannot read: {why}")),
