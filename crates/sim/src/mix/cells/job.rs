@@ -1,7 +1,7 @@
 //! A client at work in a directory whose policy changes: through the server, or in what it has decoupled.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use chiton_client::OpenFlags;
@@ -36,6 +36,8 @@ pub(super) struct Job {
     pub(super) realm: Mutex<Option<Arc<Realm>>>,
     /// The cell that holds, or two while one becomes the other.
     cells: Mutex<Vec<Cell>>,
+    /// Changes that began.
+    changes: AtomicU64,
     pub(super) ledger: Mutex<Ledger>,
     /// Of the global client, with none, or of what is decoupled.
     handles: Mutex<(Handles, Option<Arc<Realm>>)>,
@@ -64,6 +66,7 @@ impl Job {
             root,
             realm: Mutex::default(),
             cells: Mutex::new(vec![cell]),
+            changes: AtomicU64::new(0),
             ledger: Mutex::new(ledger),
             handles: Mutex::default(),
             stops: false,
@@ -96,6 +99,7 @@ impl Job {
         }
         let call = self.ledger.lock().begins(action);
         for _ in 0..TRIES_MAX {
+            let before = self.changes.load(SeqCst);
             let was_changing = self.cells.lock().len() > 1;
             let (by_client, answer) = self.ask(action);
             self.stage.line(format!("side: {action:?}: {answer:?}"));
@@ -105,7 +109,7 @@ impl Job {
                 ledger.life.cut_off();
                 return Ok(());
             }
-            let is_changing = was_changing || self.cells.lock().len() > 1;
+            let is_changing = was_changing || self.changes.load(SeqCst) > before;
             match &answer {
                 // Somebody else has it, or is about to, who is this client itself.
                 Answer::Refused(Refusal::Busy | Refusal::Undecoupled) if is_changing => {
@@ -225,6 +229,7 @@ impl Job {
     /// From one cell to another.
     pub(super) fn change(&self, to: Cell, policy: &str) -> Result<(), String> {
         let from = self.cells.lock()[0];
+        self.changes.fetch_add(1, SeqCst);
         *self.cells.lock() = vec![from, to];
         self.ledger.lock().life.clock_changes();
         let client = &self.desk.client;
