@@ -231,13 +231,13 @@ fn act(client: &Client, at: &str, deeds: &[&str]) {
             "mv" => client.rename_path(path, &words[1]),
             "swap" => {
                 let (caller, root) = (client.caller(), client.stat(format!("{at}/")).expect("there").ino);
-                let names = [path, &words[1]].map(|path| path[at.len() + 1..].as_bytes().to_vec());
+                let names = [path, &words[1]].map(|path| path.as_bytes()[at.len() + 1..].to_vec());
                 client.rename(&caller, root, &names[0], root, &names[1], RenameHow::Exchange)
             }
             "ln" => {
                 let (caller, ino) = (client.caller(), client.stat(path).expect("there").ino);
                 let root = client.stat(format!("{at}/")).expect("there").ino;
-                client.link(&caller, ino, root, words[1][at.len() + 1..].as_bytes()).map(drop)
+                client.link(&caller, ino, root, &words[1].as_bytes()[at.len() + 1..]).map(drop)
             }
             "tag" => {
                 let ino = client.stat(path).expect("there").ino;
