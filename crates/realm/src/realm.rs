@@ -90,7 +90,8 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 impl Realm {
     /// Starts the engine: over what the journal says, if there is one.
     pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
-        let Opening { global, options, granted, branch, mut home, journals, journal_at, mut stages } = opening;
+        let Opening { global, options, granted, branch, mut home, journals, journal_at, mut stages } =
+            opening;
         let policy = policy_of(&granted.policy)?;
         let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
         let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
