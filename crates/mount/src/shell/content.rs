@@ -29,13 +29,29 @@ impl Told for (FileHandle, FopenFlags) {}
 
 impl Shell {
     /// How the kernel is to treat an open file. `had_content`: what the kernel still has of it is true.
-    pub(super) fn open_answer(&self, route: &Route<'_>, flags: OpenFlags, had_content: bool) -> FopenFlags {
+    pub(super) fn open_answer(
+        &self,
+        route: &Route<'_>,
+        ino: Ino,
+        flags: OpenFlags,
+        had_content: bool,
+    ) -> FopenFlags {
         // A buffered write waits for its lease with pages locked, which a recall has to invalidate: two mounts that
         // both want to write what both have read would wait for each other. In a realm nobody else is.
         if flags.direct || (self.is_shared && flags.write && !route.is_realm()) {
             return FopenFlags::FOPEN_DIRECT_IO;
         }
+        // Somebody else writes it, and its policy does not have him asked (S2a): a page that was read up to the end of then would
+        // show zeros behind it as soon as the kernel hears of a later end.
+        if !self.may_keep(route, ino) {
+            return FopenFlags::FOPEN_DIRECT_IO;
+        }
         if had_content { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+    }
+
+    /// Whether the kernel is told when what it reads of a file is no longer true.
+    fn may_keep(&self, route: &Route<'_>, ino: Ino) -> bool {
+        !self.is_shared || route.is_realm() || route.has_content(ino)
     }
 
     /// Whether what the kernel has of a file's content is true: the lease on it was there before this open.
@@ -56,7 +72,7 @@ impl Shell {
             self.router.on(caller, [ino], |route| {
                 let had_content = self.had_content(route, ino);
                 let number = route.open(caller, ino, flags)?;
-                Ok((route.opened(number, ino, flags), self.open_answer(route, flags, had_content)))
+                Ok((route.opened(number, ino, flags), self.open_answer(route, ino, flags, had_content)))
             })
         })
     }
@@ -71,7 +87,7 @@ impl Shell {
             let read = as_caller(req, |caller| {
                 self.router.on_files(caller, [file], |route, [number]| {
                     let read = route.read_into(number, offset, &mut buffer[..len]);
-                    is_leased = !self.is_shared || route.is_realm() || route.has_content(file.1);
+                    is_leased = self.may_keep(route, file.1);
                     read
                 })
             });

@@ -130,7 +130,8 @@ impl Shell {
         as_caller(req, |caller| {
             self.router.on(caller, [parent], |route| {
                 let (entry, number) = route.create(caller, parent, name, mode, flags)?;
-                let how = self.open_answer(route, flags, !self.is_shared || route.is_realm());
+                let was_kept = !self.is_shared || route.is_realm();
+                let how = self.open_answer(route, entry.attr.ino, flags, was_kept);
                 let fh = route.opened(number, entry.attr.ino, flags);
                 Ok((entry, fh, how))
             })
