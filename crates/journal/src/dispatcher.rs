@@ -121,7 +121,7 @@ fn dispatch(
         let slots = if confirmed == claimed { 1 } else { tail.options.dispatch_size };
         let has_slot = lane.out_count() < slots;
         if has_slot && rest.from < rest.frames.len() {
-            lane.push(rest.next_put(tail, header, dispatched));
+            lane.push(rest.next_put(tail, header, dispatched), slots);
             continue;
         }
         let mut state = tail.lock();
@@ -209,8 +209,10 @@ impl Lane {
         Some(landing)
     }
 
-    fn push(&self, put: Put) {
+    /// `slots`: as many may be under way.
+    fn push(&self, put: Put, slots: usize) {
         let mut state = self.state.lock();
+        assert!(state.out_count < slots, "{} objects are under way, at most {slots} may be", state.out_count);
         state.puts.push_back(put);
         state.out_count += 1;
         drop(state);

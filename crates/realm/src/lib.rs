@@ -41,6 +41,7 @@ mod contradict;
 mod diff;
 mod filter;
 mod merge;
+mod passing;
 mod triggers;
 mod windows;
 

@@ -353,3 +353,34 @@ fn objects_of_a_decoupling_that_was_ended_by_force_do_not_stay() {
         site.server().checkpoint().expect("a checkpoint");
     }
 }
+
+/// A program writes under a temporary name and moves the file to its place; others have a file of that name.
+#[test]
+fn a_name_that_is_given_up_before_the_merge_takes_nothing_from_others() {
+    let site = Site::new();
+    let (ours, others) = (site.embedded(), site.connected());
+    let root = ours.mkdir("/job").ino;
+    let realm = ours.decouple(root, &IN_MEMORY.replace("block", "allow")).expect("decoupled");
+    let client = realm.client();
+    client.create_file("/tmp", b"ours").expect("made");
+    client.rename_path("/tmp", "/done").expect("moved");
+    client.mkdir_all("/dir").expect("made");
+    client.create_file("/dir/ours", b"ours").expect("made");
+    client.rename_path("/dir", "/moved").expect("moved");
+    others.client.create_file("/job/tmp", b"theirs").expect("made");
+    others.client.mkdir_all("/job/dir").expect("made");
+    others.client.create_file("/job/dir/theirs", b"theirs").expect("made");
+    assert!(realm.diff().expect("compared").conflicts.is_empty());
+    let report = realm.merge(&|_| {}).expect("merged");
+    assert_eq!((report.ended, report.conflict_count), (true, 0), "{report}");
+    let read = |path: &str| others.client.read_file(path);
+    for (path, content) in [
+        ("/job/tmp", "theirs"),
+        ("/job/done", "ours"),
+        ("/job/dir/theirs", "theirs"),
+        ("/job/moved/ours", "ours"),
+    ] {
+        assert_eq!(read(path), Ok(content.as_bytes().to_vec()), "{path}");
+    }
+    assert_eq!(others.client.list("/job").expect("listed").len(), 4);
+}

@@ -105,7 +105,9 @@ impl Job {
         // Whoever names files by absolute paths (build directories do) must not reach the directory itself.
         let branch = if may_show() { over.to_owned() } else { self.dir.clone() };
         let shown = (branch == over).then(|| (self.dir.clone(), over.to_owned()));
-        Surroundings { dir: branch.join(within), branch, shown }
+        // (To join nothing would add a slash.)
+        let dir = if within == Path::new("") { branch.clone() } else { branch.join(within) };
+        Surroundings { dir, branch, shown }
     }
 
     /// Merges, drops or leaves what was done.

@@ -1,0 +1,164 @@
+//! Names that are given up in the window in which they were given: nobody but the client itself was ever meant to see them.
+//!
+//! ```text
+//!   make f as "x" · write f · rename "x" to "y"    ──▶    make f as ".chiton-…" · write f · rename ".chiton-…" to "y"
+//! ```
+//!
+//! A merge carries out what was done, step by step. Programs write under a temporary name and move the file to its place; where
+//! others have a file of that name, it would stand in the way of a name that ours does not want to keep, and one of the two
+//! would have to give way.
+//!
+//! Invariants:
+//! - What a window leaves behind is the same, and so are the order and the number of its events.
+//! - Deterministic: it depends on the window alone.
+
+use std::collections::BTreeMap;
+
+use chiton_namespace::{Event, Over};
+use chiton_types::{Ino, Name};
+
+/// A name that nobody else gives. `leaver`: which event of the window gives it up.
+fn passing_name(ino: Ino, leaver: usize) -> Name {
+    Name::new(format!(".chiton-{:016x}-{leaver}", ino.0).as_bytes()).expect("short, and without a slash")
+}
+
+/// Lets names that are given up again pass under names that nobody else gives.
+pub(crate) fn hide_passing(events: &mut [Event]) {
+    let gives_up = |event: &Event| matches!(event, Event::Rename { .. } | Event::Unlink { .. });
+    if !events.iter().any(gives_up) {
+        return;
+    }
+    // Which event gave an inode the name that it has.
+    let mut givers: BTreeMap<Ino, usize> = BTreeMap::new();
+    for at in 0..events.len() {
+        let (ino, left, gives) = match &events[at] {
+            Event::Make { ino, .. } => {
+                givers.insert(*ino, at);
+                continue;
+            }
+            Event::Rename { ino, over: Over::Exchanged { ino: other }, .. } => {
+                givers.remove(ino);
+                givers.remove(other);
+                continue;
+            }
+            // A name that was another's is not given up without a trace.
+            Event::Rename { from, from_name, ino, over, .. } => {
+                (*ino, (*from, from_name), matches!(over, Over::Nothing))
+            }
+            Event::Unlink { parent, name, ino, .. } => (*ino, (*parent, name), false),
+            _ => continue,
+        };
+        let Some(giver) = givers.get(&ino).copied().filter(|giver| given(&events[*giver]) == Some(left))
+        else {
+            continue;
+        };
+        givers.remove(&ino);
+        pass(events, giver, at, ino);
+        if gives {
+            givers.insert(ino, at);
+        }
+    }
+}
+
+/// The name that an event gives, and where.
+fn given(event: &Event) -> Option<(Ino, &Name)> {
+    match event {
+        Event::Make { parent, name, .. } => Some((*parent, name)),
+        Event::Rename { to, to_name, .. } => Some((*to, to_name)),
+        _ => None,
+    }
+}
+
+/// The event that gave the name, and the one that gives it up, speak of another.
+fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
+    match &mut events[giver] {
+        Event::Make { name, .. } | Event::Rename { to_name: name, .. } => *name = passing_name(ino, leaver),
+        other => unreachable!("gives no name: {other:?}"),
+    }
+    match &mut events[leaver] {
+        Event::Rename { from_name: name, .. } | Event::Unlink { name, .. } => {
+            *name = passing_name(ino, leaver)
+        }
+        other => unreachable!("gives no name up: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::{Kind, Mode, Time};
+
+    use super::*;
+
+    const DIR: Ino = Ino(1);
+
+    fn name(text: &str) -> Name {
+        Name::try_from(text).expect("a name")
+    }
+
+    fn make(ino: u64, text: &str) -> Event {
+        Event::Make {
+            parent: DIR,
+            name: name(text),
+            ino: Ino(ino),
+            kind: Kind::File,
+            mode: Mode(0o644),
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            time: Time(1),
+            content: Vec::new(),
+        }
+    }
+
+    fn rename(ino: u64, from: &str, to: &str, over: Over) -> Event {
+        let (from_name, to_name) = (name(from), name(to));
+        Event::Rename { from: DIR, from_name, to: DIR, to_name, ino: Ino(ino), over, time: Time(2) }
+    }
+
+    fn unlink(ino: u64, text: &str) -> Event {
+        Event::Unlink { parent: DIR, name: name(text), ino: Ino(ino), orphan: false, time: Time(3) }
+    }
+
+    fn check(mut events: Vec<Event>, expect: Vec<Event>) {
+        hide_passing(&mut events);
+        assert_eq!(events, expect);
+    }
+
+    #[test]
+    fn names_that_are_given_up_pass_under_others_and_all_else_stays() {
+        let (p1, p2) = (".chiton-0000000000000007-1", ".chiton-0000000000000007-2");
+        let q2 = ".chiton-0000000000000008-2";
+        let touch = || Event::Touch { ino: Ino(7), time: Time(2) };
+        check(
+            vec![make(7, "x"), touch(), rename(7, "x", "y", Over::Nothing)],
+            vec![make(7, p2), touch(), rename(7, p2, "y", Over::Nothing)],
+        );
+        // Over what was there; and on, over several names, to the last.
+        let over = || Over::Replaced { ino: Ino(3), orphan: false };
+        check(
+            vec![make(7, "x"), rename(7, "x", "y", over()), rename(7, "y", "z", Over::Nothing)],
+            vec![make(7, p1), rename(7, p1, "y", over()), rename(7, "y", "z", Over::Nothing)],
+        );
+        check(
+            vec![make(7, "x"), rename(7, "x", "y", Over::Nothing), rename(7, "y", "z", Over::Nothing)],
+            vec![make(7, p1), rename(7, p1, p2, Over::Nothing), rename(7, p2, "z", Over::Nothing)],
+        );
+        // A name that is used again, and a link that takes the first one's place.
+        let link = || Event::Link { parent: DIR, name: name("y"), ino: Ino(7), time: Time(2) };
+        check(
+            vec![make(7, "x"), link(), unlink(7, "x"), make(8, "x")],
+            vec![make(7, p2), link(), unlink(7, p2), make(8, "x")],
+        );
+        let over_it = || Over::Replaced { ino: Ino(7), orphan: false };
+        check(
+            vec![make(7, "x"), make(8, "t"), rename(8, "t", "x", over_it())],
+            vec![make(7, "x"), make(8, q2), rename(8, q2, "x", over_it())],
+        );
+        // What was there before the window, and exchanges.
+        let alone = || vec![rename(7, "x", "y", Over::Nothing), rename(7, "y", "z", Over::Nothing)];
+        check(alone(), alone());
+        let exchange =
+            || vec![make(7, "x"), rename(7, "x", "y", Over::Exchanged { ino: Ino(3) }), unlink(7, "y")];
+        check(exchange(), exchange());
+    }
+}
