@@ -52,20 +52,28 @@ struct Knowing {
 
 #[derive(Default)]
 struct Known {
-    roots: HashMap<Ino, Root>,
-    /// What is in which root.
-    inodes: HashMap<Ino, Ino>,
+    /// What lies in a root.
+    inodes: HashMap<Ino, Note>,
     /// Names that stand for roots.
-    names: HashMap<(Ino, Name), Ino>,
+    names: HashMap<(Ino, Name), Note>,
     /// Not before then anything is found out.
     patience: Duration,
 }
 
+/// What keeps us out. Each has a mark of its own: what was in a root before its lease was recalled may be elsewhere when there is
+/// a lease again.
 #[derive(Clone, Copy)]
-struct Root {
+struct Note {
+    root: Ino,
     only_writes: bool,
-    /// Taken before the lease on it was asked for.
+    /// Taken before the lease on the root was asked for.
     mark: Mark,
+}
+
+impl Note {
+    fn refuses(&self, changes: bool, recalls: &Recalls) -> bool {
+        (changes || !self.only_writes) && !recalls.recalled_since(self.mark, self.root)
+    }
 }
 
 /// What a call touches: enough to know it by.
@@ -125,7 +133,7 @@ impl Knowing {
         if !self.is_any.load(Ordering::Acquire) || self.world.monotonic() >= self.inner.valid_until() {
             return false;
         }
-        let mut known = self.known.lock();
+        let known = self.known.lock();
         let recalls = self.inner.recalls();
         let mut inodes = touched.inodes.iter();
         if inodes.any(|(ino, changes)| known.refuses(*ino, *changes, recalls)) {
@@ -165,29 +173,19 @@ impl Known {
             *self = Known::default();
         }
         let Blocked { root, only_writes, is_name, .. } = blocked;
-        // Of two leases on one root the younger counts.
-        self.roots.insert(root, Root { only_writes, mark });
+        let note = Note { root, only_writes, mark };
         match name {
-            Some(name) if is_name => drop(self.names.insert((ino, name.clone()), root)),
-            _ => drop(self.inodes.insert(ino, root)),
+            Some(name) if is_name => drop(self.names.insert((ino, name.clone()), note)),
+            _ => drop(self.inodes.insert(ino, note)),
         }
     }
 
-    fn refuses(&mut self, ino: Ino, changes: bool, recalls: &Recalls) -> bool {
-        self.inodes.get(&ino).copied().is_some_and(|root| self.holds(root, changes, recalls))
+    fn refuses(&self, ino: Ino, changes: bool, recalls: &Recalls) -> bool {
+        self.inodes.get(&ino).is_some_and(|note| note.refuses(changes, recalls))
     }
 
-    fn refuses_name(&mut self, dir: Ino, name: &Name, recalls: &Recalls) -> bool {
-        self.names.get(&(dir, name.clone())).copied().is_some_and(|root| self.holds(root, false, recalls))
-    }
-
-    fn holds(&mut self, root: Ino, changes: bool, recalls: &Recalls) -> bool {
-        let Some(known) = self.roots.get(&root) else { return false };
-        if recalls.recalled_since(known.mark, root) {
-            self.roots.remove(&root);
-            return false;
-        }
-        changes || !known.only_writes
+    fn refuses_name(&self, dir: Ino, name: &Name, recalls: &Recalls) -> bool {
+        self.names.get(&(dir, name.clone())).is_some_and(|note| note.refuses(false, recalls))
     }
 }
 
