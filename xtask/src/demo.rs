@@ -35,13 +35,16 @@ struct Line {
 
 /// What the arguments ask for.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let size = match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] => Size { files: 10_000, storm_files: 20_000, crash_writes: 3_000, subtree_files: 4_000 },
-        ["--small"] => SMALL,
-        _ => return Err("usage: ./x demo [--small]".into()),
-    };
-    say("building (release)");
-    show(&size, &programs(Build::Release)?)
+    let (mut size, mut build) = (LARGE, Build::Release);
+    for arg in args {
+        match arg.as_str() {
+            "--small" => size = SMALL,
+            "--dev" => build = Build::Dev,
+            _ => return Err("usage: ./x demo [--small] [--dev]".into()),
+        }
+    }
+    say(if build == Build::Release { "building (release)" } else { "building (as the tests are built)" });
+    show(&size, &programs(build)?)
 }
 
 /// The small demo with programs built as the tests are: what it checks counts, not how fast it is.
@@ -49,6 +52,7 @@ pub(crate) fn check() -> Result<()> {
     show(&SMALL, &programs(Build::Dev)?)
 }
 
+const LARGE: Size = Size { files: 10_000, storm_files: 20_000, crash_writes: 3_000, subtree_files: 4_000 };
 const SMALL: Size = Size { files: 2_000, storm_files: 2_000, crash_writes: 500, subtree_files: 200 };
 
 fn show(size: &Size, programs: &Path) -> Result<()> {

@@ -8,6 +8,7 @@ mod crash;
 mod demo;
 mod figures;
 mod fix;
+mod fresh;
 mod fuzz;
 mod mix;
 mod run;
@@ -22,8 +23,13 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Usage: ./x COMMAND [OPTIONS]
 
-  demo [--small]    a mount on a local directory, real input through it, kill -9 in the middle, a table of what it did
-  test              installs what is missing and runs every check: format, clippy, tests, POSIX suites, demo
+  demo [OPTIONS]    a mount on a local directory, real input through it, kill -9 in the middle, a table of what it did
+                    (--small: fewer files; --dev: programs built as the tests are, not for speed)
+  test              runs every check: format, clippy, tests, POSIX suites, demo
+  test NAME         runs the tests whose name contains NAME
+  test --quick      runs format, the libraries' own tests and a short simulation: under two minutes after the build,
+                    on machines without /dev/fuse, too
+  fresh [COMMAND]   makes a bare Debian with debootstrap and runs demo and test there, or COMMAND (--help says more)
   bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
   figures cudele    the paper's evaluation, measured here and drawn beside it (--small, --out DIR, or names: fig6a)
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
@@ -44,7 +50,8 @@ fn main() -> ExitCode {
     };
     let result = match command {
         "demo" => demo::run(rest),
-        "test" | "verify" => verify::run(),
+        "test" | "verify" => verify::run(rest),
+        "fresh" => fresh::run(rest),
         "bench" => bench::run(rest),
         "figures" => figures::run(rest),
         "crash" => crash::run(rest),

@@ -129,7 +129,7 @@ impl Mounted {
     /// Ends the process the hard way, and takes the dead mount away.
     pub(crate) fn kill(self) -> Result<()> {
         let pid = self.pid.to_string();
-        captured(Command::new("kill").args(["-9", &pid]))?;
+        captured(&mut signal("KILL", &pid))?;
         while Path::new("/proc").join(&pid).exists() && !is_zombie(&pid) {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
@@ -151,8 +151,15 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.dir).stderr(Stdio::null()).status();
-        let _ = Command::new("kill").arg(self.pid.to_string()).stderr(Stdio::null()).status();
+        let _ = signal("TERM", &self.pid.to_string()).stderr(Stdio::null()).status();
     }
+}
+
+/// Sends a signal to a process. A bare Debian has no program `kill` (it is part of procps), but every shell has the command.
+fn signal(name: &str, pid: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "kill -s \"$0\" \"$1\"", name, pid]);
+    command
 }
 
 fn is_zombie(pid: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Everything that is checked, in the order of what fails fastest. Writes nothing but below target.
+//! Everything that is checked, in the order of what fails fastest; or a part of it. Writes nothing but below target.
 //!
 //! The last line is `total: N passed, M failed`, which counts the tests of cargo, the cases of the POSIX suites, and
 //! each step as one.
@@ -19,14 +19,64 @@ struct Count {
     failed: u64,
 }
 
-pub(crate) fn run() -> Result<()> {
+/// Seeds of the simulation that the quick check runs.
+const QUICK_SEEDS: &str = "0..3";
+
+const USAGE: &str = "usage: ./x test [NAME | --quick]";
+
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => all(),
+        ["--quick"] => quick(),
+        [option, ..] if option.starts_with('-') => Err(USAGE.into()),
+        [name] => named(name),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// The tests whose name contains `name`.
+fn named(name: &str) -> Result<()> {
+    let mut tests = Count::default();
+    let result = cargo_test(&mut tests, &["--no-fail-fast", "--", name]);
+    println!("\ntotal: {} passed, {} failed", tests.passed, tests.failed);
+    result?;
+    match tests.passed {
+        0 => {
+            Err(format!("no test has {name:?} in its name; cargo test --workspace -- --list names all tests"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What needs neither /dev/fuse nor root, and less than two minutes when everything is built.
+fn quick() -> Result<()> {
+    let mut count = Count::default();
+    step(&mut count, "format", || shown(&mut cargo(&["fmt", "--all", "--check"])));
+    let mut tests = Count::default();
+    step(&mut count, "tests of the libraries", || cargo_test(&mut tests, &["--no-fail-fast", "--lib"]));
+    step(&mut count, "simulation", || {
+        shown(
+            cargo(&["run", "--quiet", "--package", "chiton-sim", "--bin", "chiton-sim", "--"])
+                .args(["--seeds", QUICK_SEEDS]),
+        )
+    });
+    closing(count, tests)
+}
+
+fn closing(count: Count, tests: Count) -> Result<()> {
+    let failed = count.failed + tests.failed;
+    println!("\ntotal: {} passed, {failed} failed", count.passed + tests.passed);
+    if failed == 0 { Ok(()) } else { Err("not everything passed; see above".into()) }
+}
+
+fn all() -> Result<()> {
     let mut count = Count::default();
     step(&mut count, "format", || shown(&mut cargo(&["fmt", "--all", "--check"])));
     step(&mut count, "clippy", || {
         shown(&mut cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     });
     let mut tests = Count::default();
-    step(&mut count, "tests", || cargo_test(&mut tests));
+    step(&mut count, "tests", || cargo_test(&mut tests, &["--no-fail-fast"]));
     step(&mut count, "simulation", simulation);
     let mut cases = Count::default();
     step(&mut count, "POSIX suites", || {
@@ -35,12 +85,9 @@ pub(crate) fn run() -> Result<()> {
         if failed == 0 { Ok(()) } else { Err(format!("{failed} cases failed")) }
     });
     step(&mut count, "demo", demo::check);
-    for more in [tests, cases] {
-        count.passed += more.passed;
-        count.failed += more.failed;
-    }
-    println!("\ntotal: {} passed, {} failed", count.passed, count.failed);
-    if count.failed == 0 { Ok(()) } else { Err("not everything passed; see above".into()) }
+    tests.passed += cases.passed;
+    tests.failed += cases.failed;
+    closing(count, tests)
 }
 
 /// Runs of the simulation: some always the same, and as many fresh ones as the time allows. The first seed of these is
@@ -68,9 +115,10 @@ fn step(count: &mut Count, name: &str, f: impl FnOnce() -> Result<()>) {
 /// Longer than all tests take with their build on a slow machine: a test that waits for ever ends then, as a failure.
 const TESTS_LIMIT: &str = "45m";
 
-/// Runs all tests, shows their output, and adds up the closing lines.
-fn cargo_test(count: &mut Count) -> Result<()> {
-    let cargo = cargo(&["test", "--workspace", "--no-fail-fast"]);
+/// Runs tests of all packages, shows their output, and adds up the closing lines.
+fn cargo_test(count: &mut Count, which: &[&str]) -> Result<()> {
+    let mut cargo = cargo(&["test", "--workspace"]);
+    cargo.args(which);
     let mut child = Command::new("timeout")
         .args(["--kill-after=10s", TESTS_LIMIT])
         .arg(cargo.get_program())
