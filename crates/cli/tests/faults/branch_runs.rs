@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::rig::{chiton, until};
+use crate::rig::{as_another_user, chiton, until};
 use crate::seen::{assert_same, look, plant};
 use crate::two::{Two, done, refused, text};
 
@@ -199,13 +199,16 @@ fn a_user_who_is_not_root_runs_a_command_in_a_branch() {
         fs::create_dir(dir).expect("a directory");
         std::os::unix::fs::chown(dir, Some(65534), Some(65534)).expect("an owner");
     }
-    let as_user = |program: &str, words: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]).args(words);
+    let run_as_user = |mut command: Command, words: &[&str]| {
         command.env("XDG_RUNTIME_DIR", &home).env("HOME", &home).env_remove("XDG_STATE_HOME");
-        command.stdin(Stdio::null()).output().expect("runs")
+        command.args(words).stdin(Stdio::null()).output().expect("runs")
     };
-    let user = |words: &[&str]| as_user(env!("CARGO_BIN_EXE_chiton"), words);
+    let as_user = |program: &str, words: &[&str]| {
+        let mut command = as_another_user();
+        command.arg(program);
+        run_as_user(command, words)
+    };
+    let user = |words: &[&str]| run_as_user(runs.two.scratch.chiton_of_another_user(), words);
     if !as_user("test", &["-w", "/dev/fuse"]).status.success() {
         return eprintln!("SKIPPED: only root may mount here (/dev/fuse)");
     }

@@ -6,7 +6,6 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -133,9 +132,7 @@ fn who_may_not_is_told_who_may() {
     let plain = two.near.path("plain");
     fs::create_dir(&plain).expect("a directory");
     let as_nobody = |words: &[&str], said: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_chiton")]);
-        let out = command.args(words).stdin(Stdio::null()).output().expect("runs");
+        let out = two.scratch.chiton_of_another_user().args(words).output().expect("runs");
         let message = String::from_utf8_lossy(&out.stderr).into_owned();
         assert_eq!(out.status.code(), Some(1), "chiton {words:?}: {message}");
         assert!(said.iter().all(|words| message.contains(words)), "chiton {words:?} says {message}");

@@ -95,6 +95,21 @@ impl Scratch {
         mounted.is_ok()
     }
 
+    /// The command `chiton` of a user who is not root. The directory of the build may be closed to them (root's home
+    /// directory is), so the program is put here; the caller opens the way here.
+    pub(crate) fn chiton_of_another_user(&self) -> Command {
+        let program = self.path("chiton-for-all");
+        if !program.exists() {
+            let built = Path::new(env!("CARGO_BIN_EXE_chiton"));
+            fs::hard_link(built, &program)
+                .or_else(|_| fs::copy(built, &program).map(drop))
+                .expect("a program");
+        }
+        let mut command = as_another_user();
+        command.arg(program).stdin(Stdio::null());
+        command
+    }
+
     /// Formats the data directory.
     pub(crate) fn format(&self) {
         let out = chiton().arg("format").arg(self.data()).output().expect("runs");
@@ -112,6 +127,13 @@ impl Drop for Scratch {
             }
         }
     }
+}
+
+/// Runs the program that its first argument names as a user who is not root, and in no group but their own.
+pub(crate) fn as_another_user() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command
 }
 
 pub(crate) fn chiton() -> Command {

@@ -164,8 +164,7 @@ fn a_user_who_cannot_reach_the_server_is_told_by_the_mount() {
     fs::set_permissions(&way, permit(0o755)).expect("a way to the mount");
     fs::set_permissions(silent.scratch.data(), permit(0o700)).expect("no way to the socket");
     let explain = |silent: &Silent| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_chiton")]);
+        let mut command = silent.scratch.chiton_of_another_user();
         ended(command.args(["policy", "explain"]).arg(silent.mount.path("tree")))
     };
     let (code, said) = explain(&silent);
