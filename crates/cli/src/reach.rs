@@ -147,12 +147,23 @@ pub(crate) fn knock(address: &Address, said: &str) -> Outcome {
 
 /// The FUSE mount that `path` is in, which need not be there.
 pub(crate) fn mount_around(path: &Path) -> Outcome<Option<Mount>> {
-    let table = std::fs::read("/proc/self/mounts")
-        .map_err(|e| Failure::failed(format!("cannot read the table of mounts: {e}")))?;
-    // Others' mounts may be called anything.
-    let table = String::from_utf8_lossy(&table);
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    Ok(around(&entries(&table), &path, &|link| std::fs::read_link(link).ok()))
+    Ok(around(&table()?, &path, &|link| std::fs::read_link(link).ok()))
+}
+
+/// Where something is mounted, as far as this process sees.
+pub(crate) fn mount_points() -> Outcome<Vec<PathBuf>> {
+    Ok(table()?.into_iter().map(|(dir, ..)| dir).collect())
+}
+
+fn table() -> Outcome<Vec<Entry>> {
+    let table = std::fs::read("/proc/self/mounts").map_err(|e| {
+        Failure::failed(format!(
+            "cannot read the table of mounts, /proc/self/mounts: {e}; mount proc on /proc"
+        ))
+    })?;
+    // Others' mounts may be called anything.
+    Ok(entries(&String::from_utf8_lossy(&table)))
 }
 
 /// A line of the table of mounts: where, source, kind.

@@ -25,15 +25,6 @@ pub(crate) fn is_there(device: &str) -> bool {
     table.split(|&b| b == b'\n').any(|line| line.split(|&b| b == b' ').nth(2) == Some(device.as_bytes()))
 }
 
-/// The device number of the mount with this number.
-pub(crate) fn device_of(table: &[u8], mount: u64) -> Option<&[u8]> {
-    let mount = mount.to_string();
-    table.split(|&b| b == b'\n').find_map(|line| {
-        let mut words = line.split(|&b| b == b' ');
-        if words.next()? == mount.as_bytes() { words.nth(1) } else { None }
-    })
-}
-
 /// What is mounted at `dir` (canonical), the topmost if several are.
 pub(crate) fn last_at(dir: &Path) -> Option<Mounted> {
     last_in(&std::fs::read("/proc/self/mountinfo").ok()?, dir)
@@ -93,7 +84,5 @@ mod tests {
         check("/mnt", Some(("0:51", "tmpfs")));
         check("/mnt/a b", Some(("0:50", "fuse.chiton")));
         check("/mnt/a", None);
-        assert_eq!(device_of(table, 40), Some(&b"0:50"[..]));
-        assert_eq!(device_of(table, 4), None);
     }
 }

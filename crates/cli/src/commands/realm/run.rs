@@ -17,6 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use chiton_mount::{ControlRequest, GiveBack};
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Pid, Signal, chdir, kill_process};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
@@ -26,7 +27,7 @@ use signal_hook::iterator::Signals;
 use super::Run;
 use super::at_mount::{Done, Place};
 use crate::commands::branch;
-use crate::commands::policy::read_policy;
+use crate::commands::policy::Given;
 use crate::failure::{Failure, Outcome};
 use crate::reach;
 
@@ -64,10 +65,10 @@ pub(crate) struct Ended {
 }
 
 fn decoupled(args: &Run) -> Outcome<u8> {
-    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let given = args.policy.as_deref().map(Given::read).transpose()?;
     let place = Place::find(&args.path)?;
     let signals = heeded()?;
-    place.ask(&ControlRequest::Decouple { ino: place.ino, policy })?;
+    place.decouple(given.as_ref())?;
     let ended = command(args, signals, None);
     let (code, at) = (ended.as_ref().map_or(NOT_RUN, |ended| ended.code), args.path.display());
     if code != 0 && args.keep && ended.as_ref().is_ok_and(|ended| ended.not_run.is_none()) {
@@ -152,16 +153,33 @@ pub(crate) fn may_show() -> bool {
 
 /// The command will see `mounted` at `at`, and begin in `dir`. Mounts that come later elsewhere are seen by it, and its own by
 /// nobody.
+///
+/// In a chroot the root directory is usually no mount point, so the propagation of all mounts cannot be changed at once. Then
+/// each mount that this process sees is changed; the one around `at` must be among them.
 fn show(command: &mut Command, mounted: &Path, at: &Path, dir: &Path) -> Outcome {
     let c_path = |path: &Path| {
         CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Failure::failed(format!("{}: a path has no NUL", path.display())))
     };
+    let around = reach::mount_around(at)?.ok_or_else(|| {
+        Failure::absent(format!("{} is not in a mount of Chiton any more; mount it again", at.display()))
+    })?;
+    let around = c_path(&around.dir)?;
+    let seen = reach::mount_points()?.iter().map(|dir| c_path(dir)).collect::<Outcome<Vec<CString>>>()?;
     let (mounted, at, dir) = (c_path(mounted)?, c_path(at)?, c_path(dir)?);
     let enter = move || {
         // SAFETY: mounts alone are parted; nothing of this process is looked up by where it is mounted.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        match mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC) {
+            Err(Errno::INVAL) => {
+                for point in &seen {
+                    // What hides behind another mount, or went meanwhile, shows the command nothing.
+                    let _ = mount_change(point.as_c_str(), MountPropagationFlags::DOWNSTREAM);
+                }
+                mount_change(around.as_c_str(), MountPropagationFlags::DOWNSTREAM)?;
+            }
+            changed => changed?,
+        }
         mount_bind(mounted.as_c_str(), at.as_c_str())?;
         // Where it was told to begin before is under what is shown now.
         Ok(chdir(dir.as_c_str())?)
