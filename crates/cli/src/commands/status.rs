@@ -1,25 +1,19 @@
-//! `chiton status`: what is durable where and how far behind, then everything else that the server counts. Of a file
-//! system that nobody serves it tells what its journal and its metadata store say.
+//! `chiton status`: a short report for a person (is it healthy, how far is everything durable, which clients are connected, what is
+//! decoupled, what to do next); with `--verbose` also everything that the server counts, with `--json` all of it as numbers.
 
-use std::collections::BTreeMap;
+mod everything;
+mod offline;
+mod report;
+
 use std::path::Path;
-use std::sync::Arc;
 
-use chiton_journal::survey;
-use chiton_server::{DataAddress, Offline, StartError};
-use chiton_tools::journal::JournalToolError;
-use chiton_world::RealWorld;
-use comfy_table::{Table, presets};
-use serde_json::{Value, json};
+use crate::args::Status;
+use crate::failure::Outcome;
+use crate::{reach, target};
 
-use super::df::flatten;
-use crate::args::Target;
-use crate::failure::{Failure, Outcome};
-use crate::{duration, reach, size, target};
-
-pub(crate) fn run(args: &Target) -> Outcome {
+pub(crate) fn run(args: &Status) -> Outcome {
     reach::answering(Path::new(&args.target))?;
-    let status = match offline(&args.target)? {
+    let status = match offline::offline(&args.target)? {
         Some(status) => status,
         None => target::admin(&target::client(&args.target)?, "status")?,
     };
@@ -27,242 +21,9 @@ pub(crate) fn run(args: &Target) -> Outcome {
         println!("{status}");
         return Ok(());
     }
-    for journal in status["journals"].as_array().into_iter().flatten() {
-        println!("{}", lines(journal).join("\n"));
+    println!("{}", report::of(&args.target, &status));
+    if args.verbose {
+        println!("\n{}", everything::everything(&status));
     }
-    for line in decoupled(&status) {
-        println!("{line}");
-    }
-    println!("{}", table(&status));
     Ok(())
-}
-
-/// Of a data address that nobody serves; `None` if somebody does, or it is none.
-fn offline(target: &str) -> Outcome<Option<Value>> {
-    let is_data = target.starts_with("s3://") || Path::new(target).join(target::FORMAT_FILE).is_file();
-    if !is_data {
-        return Ok(None);
-    }
-    let data: DataAddress = target.parse().map_err(Failure::absent)?;
-    let offline = match Offline::open(&data, Arc::new(RealWorld)) {
-        Ok(offline) => offline,
-        Err(StartError::Held { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let stored = offline.stored()?;
-    let place = offline.place();
-    let bytes = std::cell::Cell::new(0);
-    let survey = survey::<JournalToolError>(
-        &*place,
-        &mut |found| {
-            if let chiton_journal::Found::Frame(frame) = found
-                && frame.last() > stored
-            {
-                bytes.set(bytes.get() + frame.payload.len() as u64);
-            }
-            Ok(())
-        },
-        &mut |_| {},
-    )?;
-    let journal = json!({
-        "name": "server",
-        "written": survey.last.0,
-        "durable": survey.last.0,
-        "not_durable": { "events": 0, "bytes": 0, "oldest_ms": 0 },
-        "checkpointed": stored.0,
-        "not_checkpointed": { "events": survey.last.0.saturating_sub(stored.0), "bytes": bytes.get() },
-        "integrity": if survey.is_whole() { "OK" } else { "DAMAGED" },
-        "first": survey.first.0,
-        "segments": survey.segments.len(),
-        "bytes": survey.segments.iter().map(|note| note.bytes).sum::<u64>(),
-    });
-    Ok(Some(json!({
-        "served": false,
-        "filesystem": format!("{:016x}", offline.info().filesystem),
-        "shards": offline.info().shards,
-        "journals": [journal],
-    })))
-}
-
-/// A journal for people.
-fn lines(journal: &Value) -> Vec<String> {
-    let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
-    let text = |path: &str| journal.pointer(path).and_then(Value::as_str).unwrap_or("");
-    let mut lines = vec![format!("JOURNAL {}", text("/name"))];
-    let mut say = |name: &str, what: String| lines.push(format!("  {name:<17}{what}"));
-    say("written", format!("position {}", number("/written")));
-    let durable = match number("/not_durable/events") {
-        0 => "all".to_owned(),
-        events => format!(
-            "up to position {}; {events} events ({}) are not, the oldest for {} at most",
-            number("/durable"),
-            size::human(number("/not_durable/bytes")),
-            duration::human(number("/not_durable/oldest_ms")),
-        ),
-    };
-    say("durable", durable);
-    let stored = match number("/not_checkpointed/events") {
-        0 => "all".to_owned(),
-        events => format!(
-            "up to position {}; {events} events ({}) are in the journal only",
-            number("/checkpointed"),
-            size::human(number("/not_checkpointed/bytes")),
-        ),
-    };
-    say("metadata store", stored);
-    if let Some(integrity) = journal["integrity"].as_str() {
-        say("integrity", integrity.to_owned());
-    }
-    if journal["checkpoints"].is_object() {
-        let failure = journal["checkpoints"]["failure"].as_str();
-        say(
-            "checkpoints",
-            format!(
-                "{}; {} since the start, the last {} ago{}",
-                text("/checkpoints/state"),
-                number("/checkpoints/done"),
-                duration::human(number("/checkpoints/last_ms_ago")),
-                failure.map(|why| format!(" ({why})")).unwrap_or_default(),
-            ),
-        );
-        let how = if journal["replay"]["measured"] == true { "measured" } else { "assumed" };
-        let beyond = match journal["replay"]["within_target"] == false {
-            true => "; BEYOND the target, until a checkpoint succeeds",
-            false => "",
-        };
-        say(
-            "recovery",
-            format!(
-                "about {} now, at most {} ({} events/s, {how}){beyond}",
-                duration::human(number("/replay/estimate_ms")),
-                duration::human(number("/replay/target_ms")),
-                number("/replay/events_per_second"),
-            ),
-        );
-    }
-    say(
-        "place",
-        format!(
-            "{} segments, {}, from position {}",
-            number("/segments"),
-            size::human(number("/bytes")),
-            number("/first")
-        ),
-    );
-    lines
-}
-
-/// What is decoupled, for people.
-fn decoupled(status: &Value) -> Vec<String> {
-    let all = status["decoupled"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut lines = Vec::new();
-    if !all.is_empty() {
-        lines.extend([String::new(), "DECOUPLED (chiton decoupled says more)".to_owned()]);
-    }
-    for one in all {
-        let text = |name: &str| one[name].as_str().unwrap_or("");
-        let branch = one["branch"].as_str().map(|branch| format!(" branch {branch}")).unwrap_or_default();
-        let there = if one["attached"] == true { "" } else { ", which is gone" };
-        let reserved = one["inodes_reserved"].as_u64();
-        let numbers = reserved.map(|n| format!("; {n} inode numbers reserved")).unwrap_or_default();
-        lines.push(format!(
-            "  {}{branch}: by {}{there}; journal at {}{numbers}",
-            text("path"),
-            text("owner"),
-            text("journal_at")
-        ));
-    }
-    lines
-}
-
-fn table(status: &Value) -> String {
-    let mut groups: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
-    flatten("", status, &mut |name, value| {
-        let (group, leaf) = name.rsplit_once('.').unwrap_or(("", name));
-        // Of the many kinds of operations only those that happened say something; the rest is shown above.
-        let is_nothing = value.as_f64() == Some(0.0) || value.as_array().is_some_and(Vec::is_empty);
-        if (is_nothing && (group == "operations" || value.is_array()))
-            || name == "journals"
-            || name == "decoupled"
-        {
-            return;
-        }
-        groups.entry(group.to_string()).or_default().push((leaf.replace('_', " "), shown(leaf, value)));
-    });
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    for (group, rows) in groups {
-        table.add_row([String::new()]);
-        if !group.is_empty() {
-            table.add_row([group.replace('_', " ").to_uppercase()]);
-        }
-        table.add_rows(rows.into_iter().map(|(name, value)| [name, value]));
-    }
-    table.trim_fmt()
-}
-
-fn shown(name: &str, value: &Value) -> String {
-    match value {
-        Value::Number(n) if name.contains("bytes") => size::human(n.as_u64().unwrap_or(0)),
-        Value::String(s) => s.clone(),
-        Value::Array(items) => {
-            items.iter().map(|i| format!("\n{i}")).collect::<String>().trim_start().to_string()
-        }
-        other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_decoupled_is_a_line_each() {
-        let mut one = json!({ "path": "/src", "branch": "t1", "owner": "process 7", "attached": false });
-        one["journal_at"] = json!("vm:/var");
-        one["inodes_reserved"] = json!(500);
-        let other = json!({ "path": "/job", "branch": null, "owner": "mount", "attached": true, "journal_at": "memory" });
-        let said = decoupled(&json!({ "decoupled": [one, other] }));
-        assert_eq!(
-            said[2..],
-            [
-                "  /src branch t1: by process 7, which is gone; journal at vm:/var; 500 inode numbers reserved",
-                "  /job: by mount; journal at memory"
-            ]
-        );
-        assert!(decoupled(&json!({ "decoupled": [] })).is_empty() && decoupled(&json!({})).is_empty());
-        assert_eq!(table(&json!({ "decoupled": [{ "path": "/src" }] })), "");
-    }
-
-    #[test]
-    fn what_is_none_has_no_row() {
-        let status = json!({ "decoupled": [], "decouplings": 0, "operations": { "link": 0, "rename": 2 } });
-        let rows: Vec<String> = table(&status).lines().map(|line| line.trim().to_owned()).collect();
-        assert_eq!(rows, ["", "decouplings  0", "", "OPERATIONS", "rename       2"]);
-    }
-
-    #[test]
-    fn a_journal_says_what_is_durable_where_and_how_far_behind() {
-        let journal = json!({
-            "name": "server", "written": 500, "durable": 480, "checkpointed": 100, "segments": 3, "bytes": 2048,
-            "first": 90, "not_durable": { "events": 20, "bytes": 1024, "oldest_ms": 1500 },
-            "not_checkpointed": { "events": 400, "bytes": 4096 },
-            "checkpoints": { "state": "failing: no space", "failure": "disk full", "done": 7, "last_ms_ago": 65_000 },
-            "replay": { "estimate_ms": 9000, "target_ms": 5000, "within_target": false, "events_per_second": 10,
-                        "measured": true },
-        });
-        let text = lines(&journal).join("\n");
-        for said in [
-            "JOURNAL server",
-            "up to position 480; 20 events (1.0 KiB) are not, the oldest for 1.5 s at most",
-            "up to position 100; 400 events (4.0 KiB) are in the journal only",
-            "failing: no space; 7 since the start, the last 65.0 s ago (disk full)",
-            "about 9.0 s now, at most 5.0 s (10 events/s, measured); BEYOND the target",
-            "3 segments, 2.0 KiB, from position 90",
-        ] {
-            assert!(text.contains(said), "{said:?} is not in\n{text}");
-        }
-        let idle = json!({ "name": "server", "written": 5, "durable": 5, "integrity": "OK" });
-        assert!(lines(&idle).contains(&"  durable          all".to_owned()), "{:?}", lines(&idle));
-    }
 }

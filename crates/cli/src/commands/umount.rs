@@ -1,6 +1,6 @@
 //! `chiton umount`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
     // The process commits what it has and ends; only then the data directory is free. It gives up on a server that does
     // not answer (--unmount-timeout of the mount), so this ends, too.
     let mut looks = 0;
-    while Path::new(&format!("/proc/{pid}")).exists() {
+    while is_running(pid) {
         thread::sleep(LOOK);
         looks += 1;
         if looks == PATIENCE_LOOKS {
@@ -46,6 +46,17 @@ pub(crate) fn run(args: &Umount) -> Outcome {
         return Err(Failure::failed(format!("unmounted {dir}, but the mount says:\n{}", said.trim())));
     }
     Ok(())
+}
+
+/// Whether a process has not ended. One that has ended may stay in the table for ever, where the first process of a container
+/// collects none.
+fn is_running(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !has_ended(&stat))
+}
+
+/// Reads the state, which follows the name; that may hold anything, but stands in parentheses.
+fn has_ended(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Detaches the mount; an error in words, and whether it is that it is in use. root asks the system itself: umount(8)
@@ -105,4 +116,24 @@ fn mount_pid(dir: &str) -> Option<u32> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_nobody_has_collected_has_ended() {
+        assert!(!has_ended("7 (chiton) S 1 7 7 0"));
+        assert!(!has_ended("7 (a) Z b) S 1 7 7 0"));
+        assert!(has_ended("7 (chiton) Z 1 7 7 0") && has_ended(""));
+        let mut child = Command::new("true").spawn().expect("it starts");
+        while is_running(child.id()) {
+            thread::sleep(LOOK);
+        }
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "nobody has collected it");
+        child.wait().expect("it ends");
+    }
 }

@@ -37,6 +37,13 @@ impl Shared {
         value["boot"] = json!(format!("{:016x}", self.boot));
         value["objects"] = json!(self.objects_address);
         value["decoupled"] = self.engine.lock().realms_json();
+        let now = self.world.now();
+        for one in value["decoupled"].as_array_mut().into_iter().flatten() {
+            let age = one["since_ns"].as_i64().map(|since| now.0.saturating_sub(since).max(0) / 1_000_000);
+            one["age_ms"] = json!(age);
+        }
+        value["clients"] = self.top()["sessions"].take();
+        value["disk"] = self.df();
         value
     }
 

@@ -1,0 +1,60 @@
+//! The status of a file system that nobody serves: what its journal and its metadata store say.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chiton_journal::survey;
+use chiton_server::{DataAddress, Offline, StartError};
+use chiton_tools::journal::JournalToolError;
+use chiton_world::RealWorld;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Outcome};
+use crate::target;
+
+/// Of a data address that nobody serves; `None` if somebody does, or it is none.
+pub(super) fn offline(target: &str) -> Outcome<Option<Value>> {
+    let is_data = target.starts_with("s3://") || Path::new(target).join(target::FORMAT_FILE).is_file();
+    if !is_data {
+        return Ok(None);
+    }
+    let data: DataAddress = target.parse().map_err(Failure::absent)?;
+    let offline = match Offline::open(&data, Arc::new(RealWorld)) {
+        Ok(offline) => offline,
+        Err(StartError::Held { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let stored = offline.stored()?;
+    let place = offline.place();
+    let bytes = std::cell::Cell::new(0);
+    let survey = survey::<JournalToolError>(
+        &*place,
+        &mut |found| {
+            if let chiton_journal::Found::Frame(frame) = found
+                && frame.last() > stored
+            {
+                bytes.set(bytes.get() + frame.payload.len() as u64);
+            }
+            Ok(())
+        },
+        &mut |_| {},
+    )?;
+    let journal = json!({
+        "name": "server",
+        "written": survey.last.0,
+        "durable": survey.last.0,
+        "not_durable": { "events": 0, "bytes": 0, "oldest_ms": 0 },
+        "checkpointed": stored.0,
+        "not_checkpointed": { "events": survey.last.0.saturating_sub(stored.0), "bytes": bytes.get() },
+        "integrity": if survey.is_whole() { "OK" } else { "DAMAGED" },
+        "first": survey.first.0,
+        "segments": survey.segments.len(),
+        "bytes": survey.segments.iter().map(|note| note.bytes).sum::<u64>(),
+    });
+    Ok(Some(json!({
+        "served": false,
+        "filesystem": format!("{:016x}", offline.info().filesystem),
+        "shards": offline.info().shards,
+        "journals": [journal],
+    })))
+}

@@ -1,0 +1,385 @@
+//! The report that `chiton status` prints: about fifteen lines for a person.
+//!
+//! ```text
+//!   /mnt/chiton: healthy
+//!
+//!   durable     everything
+//!   clients     2
+//!               mount /mnt/chiton, process 812
+//!               mount /work, process 907: silent for 12.0 s
+//!   to do       nothing
+//! ```
+//!
+//! Each part is a function in `PARTS` that reads the server's JSON and adds its lines, and its problems with what to do about them. The file
+//! system is healthy if no part found a problem. A new part is one function and one line in `PARTS`; a part whose figures are not in
+//! the JSON adds nothing.
+
+use serde_json::Value;
+
+use crate::{duration, size};
+
+/// The parts, in the order in which they are shown.
+const PARTS: [Part; 6] = [service, durability, recovery, space, clients, decouplings];
+
+type Part = fn(&Source<'_>, &mut Report);
+
+/// A client that has been silent for so long may be gone: a client that lives sends something every few seconds.
+const SILENT_MS: u64 = 15_000;
+/// Clients and decouplings that are named, each; the rest is counted.
+const NAMED_MAX: usize = 4;
+/// How the commands themselves greet the server. They are not shown.
+const COMMANDS: &str = "chiton tool,";
+
+/// The report about `target`, as the user named it.
+pub(super) fn of(target: &str, status: &Value) -> String {
+    let source = Source { target, status };
+    let mut report = Report::default();
+    for part in PARTS {
+        part(&source, &mut report);
+    }
+    report.text(target)
+}
+
+/// What parts read.
+struct Source<'a> {
+    /// As the user named it: for commands to run next.
+    target: &'a str,
+    status: &'a Value,
+}
+
+impl Source<'_> {
+    fn number(&self, path: &str) -> Option<u64> {
+        self.status.pointer(path).and_then(Value::as_u64)
+    }
+
+    fn text(&self, path: &str) -> Option<&str> {
+        self.status.pointer(path).and_then(Value::as_str)
+    }
+
+    fn list(&self, name: &str) -> &[Value] {
+        self.status[name].as_array().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What parts have found.
+#[derive(Default)]
+struct Report {
+    lines: Vec<(&'static str, String)>,
+    problems: Vec<Problem>,
+    hints: Vec<String>,
+}
+
+struct Problem {
+    what: String,
+    to_do: String,
+}
+
+impl Report {
+    /// A line: a word and what is said of it.
+    fn line(&mut self, word: &'static str, text: impl Into<String>) {
+        self.lines.push((word, text.into()));
+    }
+
+    /// A line that belongs to the one before.
+    fn more(&mut self, text: impl Into<String>) {
+        self.lines.push(("", text.into()));
+    }
+
+    /// Something that is wrong, and what to do about it.
+    fn problem(&mut self, what: impl Into<String>, to_do: impl Into<String>) {
+        self.problems.push(Problem { what: what.into(), to_do: to_do.into() });
+    }
+
+    /// Something that can be done although nothing is wrong.
+    fn hint(&mut self, to_do: impl Into<String>) {
+        self.hints.push(to_do.into());
+    }
+
+    /// The lines of a list, of which only the first ones are named.
+    fn items(&mut self, items: impl ExactSizeIterator<Item = String>) {
+        let rest = items.len().saturating_sub(NAMED_MAX);
+        for item in items.take(NAMED_MAX) {
+            self.more(item);
+        }
+        if rest > 0 {
+            self.more(format!("and {rest} more (--verbose names all)"));
+        }
+    }
+
+    fn text(&self, target: &str) -> String {
+        let mut said = match self.problems.as_slice() {
+            [] => format!("{target}: healthy\n"),
+            problems => {
+                let all: Vec<&str> = problems.iter().map(|problem| problem.what.as_str()).collect();
+                format!("{target}: NOT HEALTHY: {}\n", all.join("; "))
+            }
+        };
+        let to_do: Vec<&String> =
+            self.problems.iter().map(|problem| &problem.to_do).chain(&self.hints).collect();
+        let nothing = String::from("nothing");
+        let to_do = if to_do.is_empty() { vec![&nothing] } else { to_do };
+        let lines = self.lines.iter().map(|(word, text)| (*word, text));
+        let last = to_do.into_iter().enumerate().map(|(n, text)| (if n == 0 { "to do" } else { "" }, text));
+        for (word, text) in lines.chain(last) {
+            said.push_str(&format!("\n{word:<12}{text}"));
+        }
+        said
+    }
+}
+
+/// Whether the server works.
+fn service(source: &Source<'_>, report: &mut Report) {
+    let target = source.target;
+    if source.status["served"] == false {
+        report.line("served", "no: no server has it");
+        report.hint(format!("chiton mount --data {target} MOUNTPOINT, or chiton serve --data {target}"));
+    }
+    match source.text("/health") {
+        Some("full") => report.problem(
+            "the disk is full, and changes are refused",
+            format!("free space on the server's disk, or remove files (chiton df {target})"),
+        ),
+        Some("failed") => report.problem(
+            "the journal cannot be written, and changes are refused",
+            "read the server's log for the reason, then start the server again",
+        ),
+        _ => {}
+    }
+    if let Some(count) = source.number("/uptime_errors").filter(|count| *count > 0) {
+        report.problem(
+            format!("{count} rows or blocks could not be read since the server started"),
+            format!("chiton fsck --content {target} names what is damaged"),
+        );
+    }
+}
+
+/// How far everything is durable.
+fn durability(source: &Source<'_>, report: &mut Report) {
+    for (n, journal) in source.list("journals").iter().enumerate() {
+        let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        if journal["integrity"] == "DAMAGED" {
+            report.problem(
+                "the journal is damaged",
+                format!("chiton journal inspect {} says what is lost", source.target),
+            );
+            report.line("durable", "what the journal still holds");
+            continue;
+        }
+        let text = match number("/not_durable/events") {
+            0 => "everything that was acknowledged".to_owned(),
+            events => format!(
+                "all but the last {events} changes ({}), of which the oldest is {} old",
+                size::human(number("/not_durable/bytes")),
+                duration::human(number("/not_durable/oldest_ms")),
+            ),
+        };
+        report.line(if n == 0 { "durable" } else { "" }, text);
+        if let Some(why) = journal["checkpoints"]["failure"].as_str() {
+            report.problem(
+                format!("checkpoints fail ({why})"),
+                "remove the cause; the server then takes one automatically",
+            );
+        }
+    }
+}
+
+/// How long a start would take, and whether one is under way.
+fn recovery(source: &Source<'_>, report: &mut Report) {
+    if let Some(sessions) = source.number("/recovery/sessions") {
+        report.line("recovering", format!("the server waits for {sessions} clients from before its restart"));
+    }
+    let Some(estimate) = source.number("/journals/0/replay/estimate_ms") else { return };
+    report.line("restart", format!("would replay the journal for about {}", duration::human(estimate)));
+    if source.status["journals"][0]["replay"]["within_target"] == false {
+        let target = duration::human(source.number("/journals/0/replay/target_ms").unwrap_or(0));
+        report.problem(
+            format!("a restart would take longer than the target of {target}"),
+            "see why checkpoints do not keep up (--verbose)",
+        );
+    }
+}
+
+/// How full it is.
+fn space(source: &Source<'_>, report: &mut Report) {
+    let Some(inodes) = source.number("/disk/inodes_used") else { return };
+    let is_bucket = source.text("/objects").is_some_and(|at| at.starts_with("s3://"));
+    let bytes = source.number("/disk/bytes_free").zip(source.number("/disk/bytes_total"));
+    let free = match bytes.filter(|_| !is_bucket) {
+        Some((free, total)) => format!("{} of {} free, ", size::human(free), size::human(total)),
+        None => String::new(),
+    };
+    report.line("space", format!("{free}{inodes} files, directories and links"));
+}
+
+/// Which clients are connected.
+fn clients(source: &Source<'_>, report: &mut Report) {
+    if source.status["clients"].is_null() {
+        return;
+    }
+    let text = |client: &Value| client["identity"].as_str().unwrap_or("").to_owned();
+    let all: Vec<&Value> =
+        source.list("clients").iter().filter(|client| !text(client).starts_with(COMMANDS)).collect();
+    let mut away = 0;
+    let items: Vec<String> = all
+        .iter()
+        .map(|client| {
+            let silent = client["silent_ms"].as_u64().unwrap_or(0);
+            let is_away = client["embedded"] != true && (client["connected"] == false || silent > SILENT_MS);
+            away += u64::from(is_away);
+            match is_away {
+                true => format!("{}: silent for {}", text(client), duration::human(silent)),
+                false => text(client),
+            }
+        })
+        .collect();
+    let connected = all.len() as u64 - away;
+    let silent = if away > 0 { format!(", {away} silent") } else { String::new() };
+    report.line("clients", format!("{connected} connected{silent}"));
+    report.items(items.into_iter());
+}
+
+/// What is decoupled, by which client, and for how long.
+fn decouplings(source: &Source<'_>, report: &mut Report) {
+    if source.status["decoupled"].is_null() {
+        return;
+    }
+    let all = source.list("decoupled");
+    if all.is_empty() {
+        return report.line("decoupled", "nothing");
+    }
+    report.line("decoupled", format!("{} (chiton decoupled {} says more)", all.len(), source.target));
+    let text = |one: &Value, name: &str| one[name].as_str().unwrap_or("").to_owned();
+    let name = |one: &Value| match one["branch"].as_str() {
+        Some(branch) => format!("{} branch {branch}", text(one, "path")),
+        None => text(one, "path"),
+    };
+    let items = all.iter().map(|one| {
+        let age = one["age_ms"].as_u64().map(|age| format!(" for {}", duration::human(age)));
+        let gone = if one["attached"] == false && one["branch"].is_null() { ", which is gone" } else { "" };
+        format!("{}{}, by {}{gone}", name(one), age.unwrap_or_default(), text(one, "owner"))
+    });
+    report.items(items);
+    // A branch waits for its next mount; a directory that its client has left keeps the others out.
+    let left = all.iter().filter(|one| one["attached"] == false && one["branch"].is_null());
+    for one in left.take(NAMED_MAX) {
+        let path = text(one, "path");
+        report.problem(
+            format!("the client that decoupled {path} is gone"),
+            format!(
+                "mount again where its journal is ({}), or there: chiton recover; to end it: chiton recouple {} --id {} --force",
+                text(one, "journal_at"),
+                source.target,
+                one["realm"]
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn healthy() -> Value {
+        json!({
+            "health": "good", "uptime_errors": 0, "objects": "local:/srv/objects",
+            "journals": [{
+                "name": "server", "not_durable": { "events": 0 }, "checkpoints": { "failure": null },
+                "replay": { "estimate_ms": 20, "target_ms": 5000, "within_target": true },
+            }],
+            "disk": { "bytes_total": 4096, "bytes_free": 2048, "inodes_used": 7 },
+            "clients": [
+                { "identity": "mount /mnt, process 7", "connected": true, "silent_ms": 3, "embedded": false },
+                { "identity": "chiton tool, process 8", "connected": true, "silent_ms": 0, "embedded": false },
+            ],
+            "decoupled": [],
+        })
+    }
+
+    #[test]
+    fn a_healthy_file_system_is_a_few_lines() {
+        let said = of("/mnt", &healthy());
+        let expected = "\
+/mnt: healthy
+
+durable     everything that was acknowledged
+restart     would replay the journal for about 20 ms
+space       2.0 KiB of 4.0 KiB free, 7 files, directories and links
+clients     1 connected
+            mount /mnt, process 7
+decoupled   nothing
+to do       nothing";
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn each_problem_says_what_to_do() {
+        let check = |change: fn(&mut Value), what: &str, to_do: &str| {
+            let mut status = healthy();
+            change(&mut status);
+            let said = of("/mnt", &status);
+            let (first, last) = said.split_once('\n').expect("lines");
+            assert!(first.starts_with("/mnt: NOT HEALTHY: ") && first.contains(what), "{said}");
+            let to_do_line = last.lines().find(|line| line.starts_with("to do ")).expect("what to do");
+            assert!(to_do_line.contains(to_do), "{said}");
+        };
+        check(|s| s["health"] = json!("full"), "disk is full", "chiton df /mnt");
+        check(|s| s["health"] = json!("failed"), "cannot be written", "log");
+        check(|s| s["uptime_errors"] = json!(3), "3 rows or blocks", "chiton fsck --content /mnt");
+        check(|s| s["journals"][0]["integrity"] = json!("DAMAGED"), "damaged", "chiton journal inspect /mnt");
+        check(
+            |s| s["journals"][0]["checkpoints"]["failure"] = json!("no disk"),
+            "checkpoints fail (no disk)",
+            "cause",
+        );
+        check(
+            |s| s["journals"][0]["replay"]["within_target"] = json!(false),
+            "longer than the target",
+            "--verbose",
+        );
+        check(
+            |s| {
+                s["decoupled"] = json!([{ "path": "/job", "branch": null, "owner": "mount /mnt, process 7",
+                    "attached": false, "journal_at": "vm:/var", "age_ms": 300_000, "realm": 4 }]);
+            },
+            "the client that decoupled /job is gone",
+            "(vm:/var), or there: chiton recover; to end it: chiton recouple /mnt --id 4 --force",
+        );
+    }
+
+    #[test]
+    fn clients_and_decouplings_are_named_up_to_a_number() {
+        let mut status = healthy();
+        let client = |n: u64| json!({ "identity": format!("mount /m{n}"), "connected": n != 1, "silent_ms": n * 20_000 });
+        status["clients"] = (0..6).map(client).collect();
+        let one = |n: u64| {
+            let branch = if n == 0 { Value::Null } else { json!(format!("b{n}")) };
+            json!({ "path": "/src", "branch": branch, "owner": "process 1", "attached": n == 0, "age_ms": 120_000 })
+        };
+        status["decoupled"] = (0..2).map(one).collect();
+        let said = of("/mnt", &status);
+        for words in [
+            "clients     1 connected, 5 silent",
+            "            mount /m0\n",
+            "            mount /m1: silent for 20.0 s",
+            "and 2 more (--verbose names all)",
+            "decoupled   2 (chiton decoupled /mnt says more)",
+            "            /src for 2 min, by process 1\n",
+            "            /src branch b1 for 2 min, by process 1\n",
+            "/mnt: healthy",
+        ] {
+            assert!(said.contains(words), "{words:?} is not in\n{said}");
+        }
+        assert!(said.lines().count() <= 18, "{said}");
+    }
+
+    #[test]
+    fn what_nobody_serves_says_how_to_serve_it() {
+        let status =
+            json!({ "served": false, "journals": [{ "not_durable": { "events": 0 }, "integrity": "OK" }] });
+        let said = of("/srv", &status);
+        assert!(said.starts_with("/srv: healthy\n\nserved      no: no server has it\n"), "{said}");
+        assert!(said.contains("chiton mount --data /srv MOUNTPOINT, or chiton serve --data /srv"), "{said}");
+    }
+}
