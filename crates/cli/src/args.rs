@@ -16,7 +16,7 @@ use crate::{duration, size};
 const EXAMPLES: &str = "\
 Examples:
   chiton mount --data /srv/chiton /mnt/chiton    a file system of your own: server inside, kept in /srv/chiton
-  chiton status /mnt/chiton                      what is durable where, who is connected
+  chiton status /mnt/chiton                      is it healthy, and what to do if not
   chiton umount /mnt/chiton
 
   chiton format /srv/chiton                      or with a server that several mounts share:
@@ -46,8 +46,8 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount, after everything is durable.
     Umount(Umount),
-    /// Show what is durable where, sessions, caches, rates.
-    Status(Target),
+    /// Show whether it is healthy, how far everything is durable, which clients are connected, what is decoupled.
+    Status(Status),
     /// Show how full it is.
     Df(Target),
     /// Show live rates, once a second.
@@ -157,14 +157,15 @@ pub(crate) enum Data {
 /// Options of `chiton mount`.
 #[derive(Debug, Args)]
 #[command(
+    group = clap::ArgGroup::new("source").required(true),
     after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground"
 )]
 pub(crate) struct Mount {
     /// A data directory or s3://BUCKET/PREFIX: the server runs inside this mount. What is empty is formatted.
-    #[arg(long, required_unless_present = "server", conflicts_with = "server")]
+    #[arg(long, group = "source", value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: Option<DataAddress>,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
-    #[arg(long)]
+    #[arg(long, group = "source", value_name = "ADDRESS")]
     pub(crate) server: Option<chiton_proto::Address>,
     /// Where to mount: a directory.
     pub(crate) mountpoint: PathBuf,
@@ -203,6 +204,12 @@ pub(crate) struct Mount {
     /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
+    /// Mount although the directory is not empty: what is in it is hidden while the mount is there.
+    #[arg(long)]
+    pub(crate) nonempty: bool,
+    /// Run no programs from this mount.
+    #[arg(long)]
+    pub(crate) no_exec: bool,
     /// Honour set-user-id bits and device nodes (root only).
     #[arg(long)]
     pub(crate) suid_dev: bool,
@@ -231,11 +238,27 @@ pub(crate) struct Umount {
 /// A file system to ask.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "TARGET is a mount point or anything in a mount, a data directory, or a server's address. Only status tells something of a data\ndirectory that nobody serves.\n\nExamples:\n  chiton status /mnt/chiton\n  chiton status /srv/chiton --json\n  chiton status tcp:server:7117"
+    after_help = "TARGET is a mount point or anything in a mount, the data directory of a server that runs, or a server's address.\n\nExamples:\n  chiton df /mnt/chiton\n  chiton flush /mnt/chiton\n  chiton df tcp:server:7117 --json"
 )]
 pub(crate) struct Target {
     /// A mount point (or anything in a mount), a data directory, or a server's address.
     pub(crate) target: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `chiton status`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "TARGET is a mount point or anything in a mount, a data directory (also one that no server has), or a server's address.\n\nExamples:\n  chiton status /mnt/chiton              a few lines: is it healthy, and what to do if not\n  chiton status /mnt/chiton --verbose    then everything that the server counts\n  chiton status tcp:server:7117 --json   all numbers, for machines"
+)]
+pub(crate) struct Status {
+    /// A mount point (or anything in a mount), a data directory, or a server's address.
+    pub(crate) target: String,
+    /// Print everything that the server counts, too.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod duration;
 mod failure;
+mod helper;
 mod progress;
 mod reach;
 mod size;
@@ -39,6 +40,9 @@ fn end_quietly_with_the_reader() {
 fn main() -> ExitCode {
     chiton_bench::mdtest::child_main_if_requested();
     end_quietly_with_the_reader();
+    if let Some(code) = helper::instead() {
+        return code;
+    }
     let chiton = Chiton::parse();
     let result = match chiton.command {
         Command::Format(args) => commands::format::run(&args),

@@ -1,6 +1,6 @@
 //! From what a user names (mount point, data directory, address) to a client.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -103,10 +103,27 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
     }
     if path.is_dir() {
         return Err(Failure::absent(format!(
-            "{target} is neither a mount point of Chiton nor a data directory; chiton mount --data {target} MOUNTPOINT makes one of an empty directory"
+            "{target} is neither a mount point of Chiton nor a data directory; chiton format {target} makes a file system in an \
+             empty directory"
+        )));
+    }
+    if is_place(target) && !path.exists() {
+        return Err(Failure::absent(format!(
+            "{target} does not exist; name a mount point, a data directory, or a server's address (tcp:HOST:PORT or unix:PATH)"
         )));
     }
     parse(target)
+}
+
+/// Whether a word names a place for data: a bucket, or a directory that is there or could be made. Other words are addresses.
+pub(crate) fn is_place(target: &str) -> bool {
+    let is_address = ["unix:", "tcp:"].iter().any(|scheme| target.starts_with(scheme));
+    let is_host = !target.contains('/') && target.parse::<Address>().is_ok();
+    !is_address && !is_host && !is_socket(Path::new(target))
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// A client of the server behind `target`, for a question or two.

@@ -19,7 +19,7 @@ impl SocketDialer {
         match opened {
             Ok((connection, welcome)) => Ok((welcome, Some(connection))),
             Err(OpenError::Refused { reason, message }) => Ok((Welcome::Refused { reason, message }, None)),
-            Err(error) => Err(format!("no connection to {}: {error}; is the server running?", self.address)),
+            Err(error) => Err(format!("no connection to {}: {error}", self.address)),
         }
     }
 }

@@ -93,8 +93,8 @@ impl Attached {
 ///
 /// # Errors
 /// As [`crate::Mount::start`] would say it.
-pub fn check_mount_point(dir: &Path) -> Result<(), MountError> {
-    checked(dir, &MountOptions::default()).map(drop)
+pub fn check_mount_point(dir: &Path, over_entries: bool) -> Result<(), MountError> {
+    checked(dir, &MountOptions { over_entries, ..MountOptions::default() }).map(drop)
 }
 
 fn checked(dir: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
@@ -131,6 +131,7 @@ fn by_system_call(dir: &Path, options: &MountOptions, allow_other: bool) -> Resu
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NODEV, !options.devices);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
     rustix::mount::mount(options.fs_name.as_str(), dir, mount_table::KIND, flags, Some(data))
         .map_err(|error| MountError::Refused(dir.to_owned(), error.into()))?;
     Ok(device.into())
@@ -140,6 +141,9 @@ fn by_helper(dir: &Path, options: &MountOptions, allow_other: bool) -> Result<Ow
     let mut words = vec![format!("fsname={},subtype=chiton,nosuid,nodev,noatime", options.fs_name)];
     if options.read_only {
         words.push("ro".to_owned());
+    }
+    if options.no_exec {
+        words.push("noexec".to_owned());
     }
     if allow_other {
         words.push("allow_other".to_owned());

@@ -38,48 +38,54 @@ impl fmt::Display for MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MountError::NotFound(dir) => {
-                write!(f, "mount point {} does not exist: mkdir it first", dir.display())
+                write!(
+                    f,
+                    "the mount point {} does not exist: make the directory first (mkdir)",
+                    dir.display()
+                )
             }
-            MountError::NotDir(dir) => write!(f, "mount point {} is not a directory", dir.display()),
+            MountError::NotDir(dir) => {
+                write!(f, "the mount point {} is not a directory: name a directory", dir.display())
+            }
             MountError::NotEmpty(dir) => {
                 write!(
                     f,
-                    "mount point {} is not empty: choose another, or allow it (over_entries)",
+                    "the mount point {} is not empty: name an empty directory, or hide what is in it with --nonempty",
                     dir.display()
                 )
             }
             MountError::AlreadyMounted(dir) => {
                 write!(
                     f,
-                    "{} is mounted already: umount it first, or choose another directory",
+                    "a file system of Chiton is mounted on {} already: unmount it first (chiton umount {}), or name another directory",
+                    dir.display(),
                     dir.display()
                 )
             }
             MountError::Dead(dir) => write!(
                 f,
-                "the process behind the mount at {} is gone: `umount -l {}` (or `fusermount3 -uz`, `chiton umount --lazy`) first",
+                "the process behind the mount at {} is gone: take the mount away (chiton umount --lazy {}), then mount again",
                 dir.display(),
                 dir.display()
             ),
             MountError::NoDevice(error) => {
                 write!(
                     f,
-                    "open /dev/fuse: {error}: is the kernel module `fuse` loaded, and open to this user?"
+                    "cannot open /dev/fuse: {error}: load the kernel module (modprobe fuse); in a container, allow the device"
                 )
             }
-            MountError::NoHelper => {
-                f.write_str("mounting without being root needs `fusermount3`: install the package fuse3")
-            }
-            MountError::Helper(said) => write!(f, "fusermount3: {}", said.trim_end()),
-            MountError::Refused(dir, error) => write!(f, "mount {}: {error}", dir.display()),
+            MountError::NoHelper => f.write_str(
+                "cannot run fusermount3, which mounts for users who are not root: install the package fuse3",
+            ),
+            MountError::Helper(said) => write!(f, "cannot mount: fusermount3 says: {}", said.trim_end()),
+            MountError::Refused(dir, error) => write!(f, "cannot mount on {}: {error}", dir.display()),
             MountError::Busy(dir) => write!(
                 f,
-                "{} is in use (open files, or someone's working directory): `fuser -vm {}` shows by whom",
-                dir.display(),
+                "cannot unmount {}: a process has a file open there, or works there; name it with fuser -vm {0}, or use chiton umount --lazy {0}",
                 dir.display()
             ),
             MountError::Options(what) => f.write_str(what),
-            MountError::Failed(error) => write!(f, "serve the mount: {error}"),
+            MountError::Failed(error) => write!(f, "cannot answer the kernel: {error}"),
         }
     }
 }

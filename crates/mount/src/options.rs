@@ -19,6 +19,8 @@ pub struct MountOptions {
     pub suid: bool,
     /// Let device nodes be devices (root only).
     pub devices: bool,
+    /// Let no program be run from this mount.
+    pub no_exec: bool,
     /// Others than this mount use the same server at the same time. `None`: if the server is not in this process.
     /// Files that are open for writing then bypass the kernel's page cache (see `docs/semantics.md`).
     pub shared: Option<bool>,
@@ -43,6 +45,7 @@ impl Default for MountOptions {
             over_entries: false,
             suid: false,
             devices: false,
+            no_exec: false,
             shared: None,
             keep_mounts: false,
             unmount_timeout: Duration::from_secs(30),

@@ -115,8 +115,12 @@ impl Address {
 
 fn reason(e: &io::Error) -> String {
     match e.kind() {
-        io::ErrorKind::ConnectionRefused => "connection refused; is the server running?".to_owned(),
-        io::ErrorKind::NotFound => "no such socket; is the server running?".to_owned(),
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there; start the server (chiton serve), or name another address".to_owned()
+        }
+        io::ErrorKind::NotFound => {
+            "there is no such socket; start the server (chiton serve), or name another address".to_owned()
+        }
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
         _ => e.to_string(),
     }

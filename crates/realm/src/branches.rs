@@ -87,16 +87,15 @@ impl Realms {
             let what = format!("there is a branch {} of this directory already", text(name));
             return Err(RealmError::new(Refusal::Busy, what, "take another name, or delete that one"));
         }
-        let granted = self.calls.decouple(
-            caller,
-            RealmCall::Decouple {
-                root,
-                branch: Some(name.clone()),
-                nonce: self.options.client.world.random(),
-                journal_at: self.journal_at(),
-                policy: policy.unwrap_or(BRANCH_POLICY.as_bytes()).to_vec(),
-            },
-        )?;
+        let call = RealmCall::Decouple {
+            root,
+            branch: Some(name.clone()),
+            nonce: self.options.client.world.random(),
+            journal_at: self.journal_at(),
+            policy: policy.unwrap_or(BRANCH_POLICY.as_bytes()).to_vec(),
+        };
+        let granted =
+            self.calls.decouple(caller, call).map_err(|error| self.with_obstacle(error, root, true))?;
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
         let make = || {
             let policy = policy_of(&granted.policy)?;

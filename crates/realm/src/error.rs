@@ -49,10 +49,9 @@ impl RealmError {
     /// The server refused.
     pub(crate) fn refused(doing: &str, refusal: Refusal) -> RealmError {
         let (why, next) = match refusal {
-            Refusal::Busy => (
-                "it, something above it or something below it is decoupled already, or it is to be branched and a policy is set below it",
-                "`chiton decoupled` lists who has what, merge or discard that first; `chiton policy list` lists policies",
-            ),
+            Refusal::Busy => {
+                ("another client has it", "`chiton decoupled` names the clients and what they have")
+            }
             Refusal::Stale => (
                 "another client has gone on with this decoupling, or it was ended by an administrator",
                 "what is in the journal here can be exported: chiton journal export",

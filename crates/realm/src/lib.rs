@@ -35,6 +35,7 @@ mod unmerged;
 mod base;
 mod calls;
 mod home;
+mod in_the_way;
 mod remote;
 
 mod contradict;

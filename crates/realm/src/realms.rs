@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use crate::calls::{Calls, ClaimCalls};
 use crate::error::RealmError;
 use crate::home::{Home, Left, Record};
+use crate::in_the_way;
 use crate::options::{Journals, RealmsOptions};
 use crate::realm::{Opening, Realm, policy_of};
 use crate::stages::Stages;
@@ -129,7 +130,10 @@ impl Realms {
                 journal_at: self.journal_at(),
                 policy: policy.unwrap_or_default().to_vec(),
             };
-            let granted = self.calls.decouple(caller, call)?;
+            let granted = self
+                .calls
+                .decouple(caller, call)
+                .map_err(|error| self.with_obstacle(error, root, branch.is_some()))?;
             if branch.is_some() || !self.holds_back(&granted)? {
                 return Ok(granted);
             }
@@ -137,6 +141,14 @@ impl Realms {
         }
         let what = "what was written to files in it cannot be handed over to the server";
         Err(RealmError::new(Refusal::Busy, what, "close them, and try again"))
+    }
+
+    /// The error, with what is in the way if something is.
+    pub(crate) fn with_obstacle(&self, error: RealmError, root: Ino, is_branch: bool) -> RealmError {
+        match error.refusal() {
+            Refusal::Busy => in_the_way::obstacle(&self.calls, &self.global, root, is_branch),
+            _ => error,
+        }
     }
 
     /// Whether this client holds bytes of files in what it was granted that the server did not ask it for: a server that

@@ -7,7 +7,7 @@ use std::fmt;
 use chiton_namespace::merge::{Conflict, Resolution, Version};
 use chiton_types::Ino;
 use comfy_table::{Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::quoted::{if_no_text, quoted};
 
@@ -346,8 +346,13 @@ pub struct Diff {
     pub events: u64,
     /// What they changed.
     pub changes: Vec<Change>,
-    /// Paths changed here that others changed too: what was done here, what others did.
+    /// Paths changed here that others changed too: what was done here, what others did. In JSON as in the report of a merge.
+    #[serde(serialize_with = "as_lines")]
     pub conflicts: Vec<(Change, SideVersion)>,
+}
+
+fn as_lines<S: Serializer>(conflicts: &[(Change, SideVersion)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs)))
 }
 
 impl fmt::Display for Diff {

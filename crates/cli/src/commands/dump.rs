@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_server::{DataAddress, Server, ServerOptions};
+use chiton_server::{DataAddress, Server, ServerOptions, StartError};
 use chiton_tools::dump::{DumpOptions, LoadOptions, dump, load};
 use chiton_world::RealWorld;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -32,8 +32,18 @@ impl Access {
             Err(failure) => failure,
         };
         let data: DataAddress = target.parse().map_err(Failure::failed)?;
-        if failure.class != Class::Absent || Server::info(&data).is_err() {
+        if failure.class != Class::Absent {
             return Err(failure);
+        }
+        match Server::info(&data) {
+            Ok(_) => {}
+            Err(StartError::NotFormatted(_)) if target::is_place(target) => {
+                return Err(Failure::absent(format!(
+                    "{target} holds no file system: make one there (chiton format {target}), then run this again"
+                )));
+            }
+            Err(StartError::NotFormatted(_)) => return Err(failure),
+            Err(error) => return Err(error.into()),
         }
         let options = ServerOptions::default();
         let server = Server::start(&data, options, Arc::new(RealWorld)).map_err(Failure::from)?;

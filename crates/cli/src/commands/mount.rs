@@ -23,7 +23,7 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::{reach, target};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
-    let mountpoint = found(&args.mountpoint)?;
+    let mountpoint = found(&args.mountpoint, args.nonempty)?;
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
@@ -48,6 +48,8 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         threads: args.threads.map(usize::from),
         suid: args.suid_dev,
         devices: args.suid_dev,
+        over_entries: args.nonempty,
+        no_exec: args.no_exec,
         fs_name: source.replace(',', "_"),
         unmount_timeout: Duration::from_secs(args.unmount_timeout),
         control: realms.is_some().then(|| target::control_socket(is_for_others)).transpose()?,
@@ -78,7 +80,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
 }
 
 /// The full name of a mount point, at which something can be mounted: else nothing is begun.
-pub(super) fn found(mountpoint: &Path) -> Outcome<PathBuf> {
+pub(super) fn found(mountpoint: &Path, over_entries: bool) -> Outcome<PathBuf> {
     let full = std::fs::canonicalize(mountpoint).map_err(|e| match e.raw_os_error() {
         Some(errno) if errno == rustix::io::Errno::NOTCONN.raw_os_error() => {
             Failure::from(MountError::Dead(mountpoint.to_owned()))
@@ -87,7 +89,7 @@ pub(super) fn found(mountpoint: &Path) -> Outcome<PathBuf> {
             Failure::absent(format!("no mount point {}: {e}; make the directory first", mountpoint.display()))
         }
     })?;
-    chiton_mount::check_mount_point(&full).map_err(Failure::from)?;
+    chiton_mount::check_mount_point(&full, over_entries).map_err(Failure::from)?;
     Ok(full)
 }
 

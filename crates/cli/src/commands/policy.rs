@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use chiton_policy::{Explanation, PRESETS, Policy, PolicyFile, Support, preset};
+use chiton_policy::{Explanation, Fault, PRESETS, Policy, PolicyFile, Support, preset};
 use chiton_types::Time;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::args::Target;
-use crate::failure::{Failure, Outcome};
+use crate::commands::realm;
+use crate::failure::{Class, Failure, Outcome};
 use crate::{reach, target};
 
 /// The attribute under which a directory's own policy is seen and set.
@@ -156,18 +157,10 @@ fn set(args: &Set) -> Outcome {
     }
     reach::answering(&args.path)?;
     // What is wrong is said here, with its place; the server judges again, with what is around.
-    let file = PolicyFile::parse(&text).map_err(|fault| Failure::failed(format!("{name}: {fault}")))?;
-    let own = Policy::resolve(&file, &Policy::default());
-    if let Ok(policy) = &own {
-        Support::LOCAL.check(&file, policy).map_err(|fault| Failure::failed(format!("{name}: {fault}")))?;
-    }
-    rustix::fs::setxattr(&args.path, OWN, text.as_bytes(), XattrFlags::empty()).map_err(|errno| {
-        if errno == Errno::INVAL
-            && let Err(fault) = &own
-        {
-            return Failure::failed(format!("{name}: {fault}"));
-        }
-        refused(&args.path, "set a policy on", errno)
+    let given = Given::new(name, text)?;
+    rustix::fs::setxattr(&args.path, OWN, given.text.as_bytes(), XattrFlags::empty()).map_err(|errno| {
+        let fault = if errno == Errno::INVAL { given.fault() } else { None };
+        fault.unwrap_or_else(|| refused(&args.path, "set a policy on", errno))
     })?;
     if args.json {
         println!("{}", effective(&args.path)?);
@@ -297,7 +290,10 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
         Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
                          chiton policy list show both"
             .to_owned(),
-        Errno::BUSY => "it, or something above it, is decoupled: merge or discard that first".to_owned(),
+        Errno::BUSY => {
+            let held = realm::held(path);
+            return Failure::new(held.class, format!("cannot {what} {at}: {held}"));
+        }
         Errno::NOENT => return Failure::absent(format!("{at} does not exist")),
         errno => errno.to_string(),
     };
@@ -345,7 +341,7 @@ fn explain_path(path: &Path, json: bool) -> Outcome {
 }
 
 /// The text of a policy: of a file if there is one of this name, else of a preset.
-pub(crate) fn read_policy(what: &str) -> Outcome<String> {
+fn read_policy(what: &str) -> Outcome<String> {
     let path = Path::new(what);
     reach::answering(path)?;
     if !path.is_file() {
@@ -368,6 +364,47 @@ pub(crate) fn read_policy(what: &str) -> Outcome<String> {
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
         Failure::failed(format!("{what}: line {line}, column {column}: this is no text (UTF-8)"))
     })
+}
+
+/// A policy that the user gave to a command, checked as far as this process can.
+pub(crate) struct Given {
+    pub(crate) text: String,
+    name: String,
+    /// Why it makes no sense alone. With the policy of the directory around it may.
+    fault: Option<Fault>,
+}
+
+impl Given {
+    /// Reads it. The name is that of a file or a preset.
+    ///
+    /// # Errors
+    /// It is no policy, or none that is carried out: with line and column.
+    pub(crate) fn read(name: &str) -> Outcome<Given> {
+        Given::new(name, read_policy(name)?)
+    }
+
+    fn new(name: &str, text: String) -> Outcome<Given> {
+        let failed = |fault: Fault| Failure::failed(format!("{name}: {fault}"));
+        let file = PolicyFile::parse(&text).map_err(failed)?;
+        let own = Policy::resolve(&file, &Policy::default());
+        if let Ok(policy) = &own {
+            Support::LOCAL.check(&file, policy).map_err(failed)?;
+        }
+        Ok(Given { text, name: name.to_owned(), fault: own.err() })
+    }
+
+    /// Why it makes no sense alone, which may be why the server refused it.
+    pub(crate) fn fault(&self) -> Option<Failure> {
+        self.fault.as_ref().map(|fault| Failure::failed(format!("{}: {fault}", self.name)))
+    }
+
+    /// The better reason for a failure of what was asked with this policy.
+    pub(crate) fn explain(given: Option<&Given>, failure: Failure) -> Failure {
+        match given.and_then(Given::fault) {
+            Some(fault) if failure.class == Class::Failed => fault,
+            _ => failure,
+        }
+    }
 }
 
 fn list_presets(args: &Presets) -> Outcome {

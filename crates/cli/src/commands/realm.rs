@@ -14,7 +14,7 @@ use clap::Args;
 
 pub(crate) use self::at_mount::{Done, Place};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
-pub(crate) use self::list::decoupled;
+pub(crate) use self::list::{decoupled, held};
 pub(crate) use self::recover::{recover, state_dir};
 pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, when_answering};
 
@@ -129,19 +129,15 @@ pub(crate) struct Decoupled {
 /// Options of `chiton recover`.
 #[derive(Debug, Args)]
 #[command(
+    group = clap::ArgGroup::new("source").required(true),
     after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount goes on with them by itself; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
 )]
 pub(crate) struct Recover {
     /// The data directory or s3://BUCKET/PREFIX of the file system.
-    #[arg(
-        long,
-        value_name = "DIR|s3://BUCKET/PREFIX",
-        required_unless_present = "server",
-        conflicts_with = "server"
-    )]
+    #[arg(long, group = "source", value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: Option<DataAddress>,
     /// The address of its server.
-    #[arg(long)]
+    #[arg(long, group = "source", value_name = "ADDRESS")]
     pub(crate) server: Option<chiton_proto::Address>,
     /// Where mounts of this user leave their journals.
     #[arg(long)]

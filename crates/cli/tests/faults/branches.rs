@@ -132,7 +132,7 @@ fn branches_are_worked_in_side_by_side_and_merged_or_deleted_by_themselves() {
 
     let diff = b.json(&["diff", text(&b.tree), "one"]);
     let paths: Vec<&str> =
-        diff["conflicts"].as_array().expect("a list").iter().filter_map(|c| c[0]["path"].as_str()).collect();
+        diff["conflicts"].as_array().expect("a list").iter().filter_map(|c| c["path"].as_str()).collect();
     assert!(paths.contains(&"dir/file1"), "{diff}");
     let report = b.json(&["merge", text(&b.tree), "one", "--on-conflict", "keep_both"]);
     assert_eq!((&report["ended"], &report["lost_count"]), (&true.into(), &0.into()), "{report}");

@@ -183,7 +183,7 @@ fn by_overwrite_the_decoupled_side_prevails_and_the_report_says_over_what() {
     contradict(&near, &far);
     let diff = json(&["diff", text(&near)]);
     let mut found: Vec<&str> =
-        diff["conflicts"].as_array().expect("a list").iter().filter_map(|c| c[0]["path"].as_str()).collect();
+        diff["conflicts"].as_array().expect("a list").iter().filter_map(|c| c["path"].as_str()).collect();
     found.sort_unstable();
     assert_eq!(found, ["both", "dir/in", "gone", "made"], "{diff}");
     let report = json(&["merge", text(&near)]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::tree::{Tree, failure, name};
 use super::{Create, Delete, Diff, Merge, Where};
-use crate::commands::policy::read_policy;
+use crate::commands::policy::Given;
 use crate::commands::realm::{Done, Place};
 use crate::failure::{Class, Outcome};
 use crate::progress::Work;
@@ -20,11 +20,11 @@ const LOOKS: u32 = 200;
 
 pub(super) fn create(args: &Create) -> Outcome {
     let at = &args.at;
-    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let given = args.policy.as_deref().map(Given::read).transpose()?;
     let tree = Tree::find(at, "chiton branch create", Some(5))?;
-    let policy = policy.as_deref().map(str::as_bytes);
+    let policy = given.as_ref().map(|given| given.text.as_bytes());
     let made = tree.realms.create_branch(&tree.client.caller(), tree.root, &name(&args.name)?, policy);
-    let claim = made.map_err(failure)?;
+    let claim = made.map_err(|error| Given::explain(given.as_ref(), failure(error)))?;
     if at.json {
         let path = tree.path.display().to_string();
         println!("{}", json!({ "branch": args.name, "realm": claim.realm.0, "path": path }));

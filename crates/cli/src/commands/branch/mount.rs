@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::target;
 
 pub(super) fn mount(args: &Mount) -> Outcome {
-    let mountpoint = mount::found(&args.mountpoint)?;
+    let mountpoint = mount::found(&args.mountpoint, false)?;
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }

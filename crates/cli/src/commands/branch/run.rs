@@ -17,7 +17,7 @@ use chiton_realm::{Realm, User};
 
 use super::Where;
 use super::tree::{Tree, failure, name};
-use crate::commands::policy::read_policy;
+use crate::commands::policy::Given;
 use crate::commands::realm::{Ended, Place, Run, Surroundings, command, heeded, may_show, when_answering};
 use crate::failure::{Failure, Outcome};
 use crate::{reach, target};
@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// See the module. The code to end with.
 pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
     let name = name(named)?;
-    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let given = args.policy.as_deref().map(Given::read).transpose()?;
     let at =
         Where { path: args.path.clone(), server: None, state_dir: args.state_dir.clone(), json: args.json };
     let who = format!("chiton run, branch {named} of {}", args.path.display());
@@ -39,9 +39,9 @@ pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
         Place::keep_mounts(&dir)?;
     }
     let signals = heeded()?;
-    let policy = policy.as_deref().map(str::as_bytes);
+    let policy = given.as_ref().map(|given| given.text.as_bytes());
     let made = tree.realms.create_branch(&tree.client.caller(), tree.root, &name, policy);
-    made.map_err(failure)?;
+    made.map_err(|error| Given::explain(given.as_ref(), failure(error)))?;
     let job = match Job::begin(&tree, named, &dir) {
         Ok(job) => job,
         Err(failure) => {
@@ -145,7 +145,12 @@ impl Job {
         std::thread::spawn(move || tell.send(mount.wait()));
         if told.recv_timeout(GRACE).is_err() {
             let (branch, dir) = &self.said;
-            eprintln!("chiton: something that the command left running used branch {branch} of {dir}");
+            let (at, seconds) = (self.dir.display(), GRACE.as_secs());
+            eprintln!(
+                "chiton: the mount of branch {branch} of {dir}, at {at}, has not ended within {seconds} s: a process may still use \
+                 it, or the server is slow; it ends with this command, and programs that use it meet errors (fuser -vm {at} \
+                 names them)"
+            );
         }
         // If it is in use it stays, empty.
         let _ = std::fs::remove_dir(&self.dir);

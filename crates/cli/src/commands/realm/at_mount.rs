@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use super::{Decouple, Discard, Merge, Recouple, Within, list};
-use crate::commands::policy::read_policy;
+use crate::commands::policy::Given;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::reach;
@@ -44,12 +44,7 @@ impl Place {
         let at = path.display();
         reach::answering(path)?;
         let failed = |error: io::Error| match error.raw_os_error() {
-            Some(errno) if errno == Errno::BUSY.raw_os_error() => Failure::new(
-                Class::Busy,
-                format!(
-                    "{at} is decoupled by another client; chiton decoupled on the mount point tells whose it is"
-                ),
-            ),
+            Some(errno) if errno == Errno::BUSY.raw_os_error() => list::held(path),
             _ if error.kind() == io::ErrorKind::NotFound => Failure::absent(format!("{at} does not exist")),
             _ => Failure::failed(format!("{at}: {error}")),
         };
@@ -80,6 +75,13 @@ impl Place {
     pub(crate) fn has(&self, realm: u32) -> bool {
         let all = self.ask(&ControlRequest::List).map(|done| done.report);
         all.is_ok_and(|all| all.as_array().is_some_and(|all| all.iter().any(|one| one["realm"] == realm)))
+    }
+
+    /// Has its mount decouple it.
+    pub(crate) fn decouple(&self, given: Option<&Given>) -> Outcome<Done> {
+        let policy = given.map(|given| given.text.clone());
+        let done = self.ask(&ControlRequest::Decouple { ino: self.ino, policy });
+        done.map_err(|failure| Given::explain(given, failure))
     }
 
     /// Asks its mount; how far a merge is is shown.
@@ -127,9 +129,9 @@ const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort): what i
                        set another on_conflict, and merge again, or discard it";
 
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
-    let policy = args.policy.as_deref().map(read_policy).transpose()?;
+    let given = args.policy.as_deref().map(Given::read).transpose()?;
     let place = Place::find(&args.path)?;
-    let done = place.ask(&ControlRequest::Decouple { ino: place.ino, policy })?;
+    let done = place.decouple(given.as_ref())?;
     if args.verbose && !args.json {
         println!("{}", stages(&done.report));
     }

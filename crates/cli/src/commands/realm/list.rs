@@ -1,6 +1,7 @@
 //! What the server knows of decoupled subtrees: who has which, and ending what somebody has.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -81,6 +82,46 @@ fn all(client: &Client) -> Outcome<Vec<RealmInfo>> {
             Err(Failure::failed(format!("the server does not tell what is decoupled: {refusal}")))
         }
     }
+}
+
+/// That a path cannot be used because another client has decoupled the subtree that it is in: which client, and what to do.
+pub(crate) fn held(path: &Path) -> Failure {
+    let said = path.display();
+    let unknown = || {
+        format!(
+            "{said} is in a subtree that another client has decoupled; chiton decoupled MOUNTPOINT names it"
+        )
+    };
+    Failure::new(Class::Busy, holder(path).unwrap_or_else(unknown))
+}
+
+fn holder(path: &Path) -> Option<String> {
+    let mount = reach::mount_around(path).ok()??;
+    let at = mount.dir.display().to_string();
+    let within = mount.within();
+    let client = target::client(&at).ok()?;
+    let all = all(&client).ok()?;
+    let is_in = |info: &&RealmInfo| {
+        info.branch.is_none() && within.starts_with(OsStr::from_bytes(&info.path)) && !info.is_own
+    };
+    let info = all.iter().filter(is_in).max_by_key(|info| info.path.len())?;
+    let id = info.claim.realm;
+    let next = match info.is_attached {
+        true => format!(
+            "chiton merge or chiton discard in that mount gives it back; to end it from here: chiton recouple {at} --id {id} --force"
+        ),
+        false => format!(
+            "that client is gone: chiton recover where its journal is ({}) merges what it did, chiton recouple {at} --id {id} \
+             --force ends it without",
+            info.journal_at
+        ),
+    };
+    Some(format!("{} is decoupled by {} (number {id}); {next}", shown(&at, info), info.owner))
+}
+
+/// Where a decoupled subtree is in a mount.
+fn shown(mountpoint: &str, info: &RealmInfo) -> String {
+    format!("{}{}", mountpoint.trim_end_matches('/'), path(info)).trim_end_matches('/').to_owned()
 }
 
 fn call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> {
