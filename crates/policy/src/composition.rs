@@ -45,8 +45,9 @@ impl Composition {
     }
 
     /// Nested chains are one chain, a group of one is that one, what runs side by side stands in the table's order,
-    /// and in a plain chain what persists goes before what applies (the draft's grammar has it the other way
-    /// round): so nothing is merged that the promised disk does not hold.
+    /// and in a plain chain, behind the mechanism that makes the events, those that persist go before those that apply (the draft's
+    /// grammar has it the other way round): so nothing is merged that the promised disk does not hold. No mechanism is moved past
+    /// the one that makes its events: that order is senseless, and [`crate::judge`] refuses it.
     pub fn normalised(self) -> Composition {
         match self {
             Composition::Step(_) => self,
@@ -70,7 +71,10 @@ impl Composition {
                     }
                 }
                 if flat.iter().all(|part| matches!(part, Composition::Step(_))) {
-                    flat.sort_by_key(|part| matches!(part, Composition::Step(m) if m.role() == Role::Apply));
+                    let is_of =
+                        |part: &Composition, role| matches!(part, Composition::Step(m) if m.role() == role);
+                    let made = flat.iter().rposition(|part| is_of(part, Role::Source)).map_or(0, |at| at + 1);
+                    flat[made..].sort_by_key(|part| is_of(part, Role::Apply));
                 }
                 single(flat, Composition::Serial)
             }

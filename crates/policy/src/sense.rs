@@ -233,6 +233,18 @@ mod tests {
         refused("rpcs + v_apply", "nothing for volatile_apply to merge", "rpcs");
         refused("rpcs || stream", "comes after it", "rpcs + stream");
         refused("stream + rpcs", "comes after it", "rpcs + stream");
+        let weak = "append_client_journal + volatile_apply";
+        refused("volatile_apply + append_client_journal", "comes after it", weak);
+        refused(
+            "v_apply + create + save",
+            "volatile_apply works on events that append_client_journal makes",
+            "append_client_journal + local_persist + volatile_apply",
+        );
+        refused(
+            "v_apply + (create + save)",
+            "comes after it",
+            "append_client_journal + local_persist + volatile_apply",
+        );
         refused(
             "create + nonvolatile_apply",
             "reads the journal from the object store",
