@@ -1,7 +1,6 @@
 //! Attaching a `/dev/fuse` descriptor to a directory, and detaching it.
 //!
-//! fuser could do this, but its guard unmounts by path when the session ends, also if somebody else mounted
-//! there meanwhile, and it knows no reasons.
+//! Nothing unmounts by path when a session ends: somebody else may have mounted there meanwhile.
 //!
 //! ```text
 //!   root ── open /dev/fuse ── mount(2) ─────────────────┐

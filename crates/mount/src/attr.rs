@@ -1,9 +1,7 @@
 //! Attributes and times between the file system's words and FUSE's.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
+use chiton_fuse::{Errno, FileAttr, FileType, Generation, INodeNo, TimeOrNow, Timestamp};
 use chiton_types::{Attr, Kind, Mode, Refusal, Time};
-use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, TimeOrNow};
 
 /// Inode numbers are never used twice, so generations are not needed.
 pub(crate) const GENERATION: Generation = Generation(0);
@@ -42,15 +40,20 @@ pub(crate) fn mode(mode: u32) -> Mode {
     Mode((mode & 0o7777) as u16)
 }
 
+/// A mode without the bits that the umask of the caller takes away. Every new inode of a mount gets its mode here.
+pub(crate) fn masked(mode: u32, umask: u32) -> u32 {
+    mode & !(umask & 0o777)
+}
+
 pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino.0),
+        shown_ino: attr.ino.0,
         size: attr.size,
         blocks: attr.allocated.div_ceil(512),
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.btime),
+        atime: timestamp(attr.atime),
+        mtime: timestamp(attr.mtime),
+        ctime: timestamp(attr.ctime),
         kind: file_type(attr.kind),
         perm: attr.mode.0,
         nlink: attr.nlink,
@@ -58,33 +61,25 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
         gid: attr.gid,
         rdev: attr.rdev,
         blksize: 4096,
-        flags: 0,
     }
 }
 
-fn system_time(time: Time) -> SystemTime {
-    let distance = Duration::from_nanos(time.0.unsigned_abs());
-    if time.0 >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
+fn timestamp(time: Time) -> Timestamp {
+    const NANOS: i64 = 1_000_000_000;
+    let nanos = time.0.rem_euclid(NANOS);
+    Timestamp { secs: time.0.div_euclid(NANOS), nanos: u32::try_from(nanos).expect("less than a second") }
 }
 
 /// A time that the kernel sent.
-pub(crate) fn time(at: SystemTime) -> Time {
-    match at.duration_since(UNIX_EPOCH) {
-        Ok(after) => Time::from_parts(after.as_secs().try_into().unwrap_or(i64::MAX), after.subsec_nanos()),
-        Err(before) => {
-            // The kernel counts nanoseconds forward from the second, fuser subtracts them as it does the seconds:
-            // -1 s + 999,999,999 ns (a nanosecond before the epoch) arrives as 1.999,999,999 s before it.
-            let raw = before.duration();
-            Time::from_parts(0i64.saturating_sub_unsigned(raw.as_secs()), raw.subsec_nanos())
-        }
-    }
+pub(crate) fn time(at: Timestamp) -> Time {
+    Time::from_parts(at.secs, at.nanos)
 }
 
 /// What utimens(2) asked for.
 pub(crate) fn set_time(asked: TimeOrNow) -> chiton_namespace::SetTime {
     match asked {
         TimeOrNow::Now => chiton_namespace::SetTime::Now,
-        TimeOrNow::SpecificTime(at) => chiton_namespace::SetTime::At(time(at)),
+        TimeOrNow::At(at) => chiton_namespace::SetTime::At(time(at)),
     }
 }
 
@@ -94,21 +89,21 @@ mod tests {
 
     #[test]
     fn times_pass_on_both_sides_of_the_epoch() {
-        // What the kernel sends, in seconds and nanoseconds, goes through fuser's conversion first.
-        let check = |secs: i64, nanos: u32| {
-            let from_fuser = if secs >= 0 {
-                UNIX_EPOCH + Duration::new(secs as u64, nanos)
-            } else {
-                UNIX_EPOCH - Duration::new(secs.unsigned_abs(), nanos)
-            };
-            assert_eq!(time(from_fuser), Time::from_parts(secs, nanos), "{secs} {nanos}");
+        let check = |secs: i64, nanos: u32, expect: i64| {
+            let at = Timestamp { secs, nanos };
+            assert_eq!(time(at), Time(expect), "{secs} {nanos}");
+            assert_eq!(timestamp(Time(expect)), at, "{secs} {nanos}");
         };
-        check(0, 0);
-        check(1_700_000_000, 1);
-        check(-1, 999_999_999);
-        check(-1, 0);
-        check(-5, 500_000_000);
-        assert_eq!(system_time(Time(-1)), UNIX_EPOCH - Duration::from_nanos(1));
+        check(0, 0, 0);
+        check(1_700_000_000, 1, 1_700_000_000_000_000_001);
+        check(-1, 999_999_999, -1);
+        check(-1, 0, -1_000_000_000);
+        check(-5, 500_000_000, -4_500_000_000);
+    }
+
+    #[test]
+    fn the_umask_takes_permissions_away_and_nothing_else() {
+        assert_eq!(masked(libc::S_IFIFO | 0o4777, 0o7027), libc::S_IFIFO | 0o4750);
     }
 
     #[test]

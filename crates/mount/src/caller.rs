@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use chiton_client::{Caller, Groups};
-use fuser::Request;
+use chiton_fuse::Request;
 
 use crate::proc_status;
 

@@ -12,23 +12,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use chiton_fuse::{INodeNo, Notifier};
 use chiton_types::Ino;
-use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
-/// `FUSE_NOTIFY_INC_EPOCH` (Linux 6.16), which fuser does not know: every name is looked up anew before it is
-/// believed again.
-const NOTIFY_INC_EPOCH: i32 = 8;
-/// `FUSE_NOTIFY_INVAL_ENTRY`.
-const NOTIFY_INVAL_ENTRY: i32 = 3;
-/// `FUSE_EXPIRE_ONLY` (Linux 6.2), which fuser does not know. Without it the kernel takes what is mounted on the name, or below
-/// it, away with the name.
-const EXPIRE_ONLY: u32 = 1;
 const NAME_TTL_WITHOUT_EPOCHS: Duration = Duration::from_secs(1);
 /// Most inodes that wait for the thread; past it, all pages of what is asked for are dropped by whoever asks.
 const QUEUE_MAX: usize = 65_536;
@@ -38,7 +29,7 @@ const QUEUE_MAX: usize = 65_536;
 pub(crate) struct Kernel {
     /// What the kernel calls number 1.
     root: Ino,
-    lines: OnceLock<Lines>,
+    notifier: OnceLock<Notifier>,
     has_epochs: AtomicBool,
     /// The kernel holds no names.
     holds_none: AtomicBool,
@@ -55,12 +46,6 @@ pub(crate) struct Telling<'a> {
     _telling: RwLockReadGuard<'a, ()>,
 }
 
-#[derive(Debug)]
-struct Lines {
-    notifier: Notifier,
-    device: OwnedFd,
-}
-
 #[derive(Debug, Default)]
 struct Queue {
     inodes: VecDeque<Ino>,
@@ -72,7 +57,7 @@ impl Kernel {
     pub(crate) fn new(root: Ino) -> Kernel {
         Kernel {
             root,
-            lines: OnceLock::new(),
+            notifier: OnceLock::new(),
             has_epochs: AtomicBool::new(false),
             holds_none: AtomicBool::new(false),
             telling: RwLock::new(()),
@@ -91,8 +76,8 @@ impl Kernel {
     }
 
     /// From now on the kernel can be told. Before, it holds nothing. (The first words find out whether it has epochs.)
-    pub(crate) fn connect(&self, notifier: Notifier, device: OwnedFd) {
-        let first = self.lines.set(Lines { notifier, device }).is_ok();
+    pub(crate) fn connect(&self, notifier: Notifier) {
+        let first = self.notifier.set(notifier).is_ok();
         assert!(first, "a mount has one connection to the kernel");
         self.has_epochs.store(true, Ordering::Relaxed);
         self.new_epoch();
@@ -101,27 +86,12 @@ impl Kernel {
     /// Nothing that the kernel knows about `name` in `parent` holds any more: it is looked up anew. What is mounted there, or
     /// below it, stays (on kernels before Linux 6.2 it goes).
     pub(crate) fn inval_entry(&self, parent: Ino, name: &[u8]) {
-        // fuse_out_header, fuse_notify_inval_entry_out, the name, NUL.
-        let len = 32 + name.len() + 1;
-        let mut message = Vec::with_capacity(len);
-        message.extend(u32::try_from(len).expect("a name is short").to_ne_bytes());
-        message.extend(NOTIFY_INVAL_ENTRY.to_ne_bytes());
-        message.extend(0u64.to_ne_bytes());
-        message.extend(self.number(parent).0.to_ne_bytes());
-        message.extend(u32::try_from(name.len()).expect("a name is short").to_ne_bytes());
-        message.extend(EXPIRE_ONLY.to_ne_bytes());
-        message.extend(name);
-        message.push(0);
-        self.tell("a name", |lines| match rustix::io::write(&lines.device, &message) {
-            // The kernel does not know the name.
-            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        });
+        self.tell("a name", |notifier| notifier.expire_entry(self.number(parent), name));
     }
 
     /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
     pub(crate) fn inval_inode(&self, ino: Ino) {
-        self.tell("an inode", |lines| lines.notifier.inval_inode(self.number(ino), 0, 0));
+        self.tell("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
     }
 
     /// Whether this kernel can forget all names at once.
@@ -169,16 +139,12 @@ impl Kernel {
     }
 
     fn new_epoch(&self) -> bool {
-        let Some(lines) = self.lines.get() else { return true };
+        let Some(notifier) = self.notifier.get() else { return true };
         if !self.has_epochs() {
             return false;
         }
-        // fuse_out_header: length, what (as "error"), 0 for "no request".
-        let mut message = [0u8; 16];
-        message[..4].copy_from_slice(&16u32.to_ne_bytes());
-        message[4..8].copy_from_slice(&NOTIFY_INC_EPOCH.to_ne_bytes());
-        match rustix::io::write(&lines.device, &message) {
-            Ok(_) => true,
+        match notifier.increment_epoch() {
+            Ok(()) => true,
             Err(_) => {
                 self.has_epochs.store(false, Ordering::Relaxed);
                 false
@@ -216,9 +182,9 @@ impl Kernel {
         self.wake.notify_all();
     }
 
-    fn tell(&self, what: &str, tell: impl FnOnce(&Lines) -> io::Result<()>) {
-        let Some(lines) = self.lines.get() else { return };
-        if let Err(error) = tell(lines) {
+    fn tell(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {
+        let Some(notifier) = self.notifier.get() else { return };
+        if let Err(error) = tell(notifier) {
             // ENODEV, ENOTCONN: unmounted meanwhile, the kernel holds nothing any more.
             if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) {
                 eprintln!("chiton: the kernel did not drop {what}: {error}");

@@ -12,7 +12,7 @@
 //! quote it by number.
 //!
 //! Invariants:
-//! - Nothing else of the workspace knows FUSE.
+//! - Nothing else of the workspace, but `chiton-fuse`, knows FUSE.
 //! - An errno comes from one table only: [`chiton_types::Refusal::errno`].
 //! - A handler never waits for the kernel, and never for a lock of a file.
 

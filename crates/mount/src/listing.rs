@@ -10,15 +10,15 @@
 //!
 //! Invariants:
 //! - A reply that is cut between two names of one hash shows the first of them again, and loses none. (How large
-//!   a reply may be is known to fuser alone, so what fits is not known here.)
+//!   a reply may be is known to the session alone, so what fits is not known here.)
 //! - Such names at the very beginning of a reply move on even so: otherwise more of them than fit one reply would
 //!   list for ever.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use chiton_client::{Caller, Client, Entry, Listed};
+use chiton_fuse::{FileAttr, FileType, INodeNo, Timestamp};
 use chiton_types::{Attr, Ino, Refusal};
-use fuser::{FileAttr, FileType, INodeNo};
 
 use crate::attr::{file_attr, file_type};
 
@@ -51,15 +51,17 @@ enum What<'a> {
 }
 
 impl Row<'_> {
-    /// Attributes for readdirplus, and how long they and the name may be kept.
-    pub(crate) fn plus(&self) -> (FileAttr, Duration) {
+    /// Attributes for readdirplus, and how long the name and they may be kept.
+    pub(crate) fn plus(&self) -> (FileAttr, Duration, Duration) {
         match self.what {
             // The kernel takes number and type of these, and nothing else.
-            What::Dots(dir) => (FileAttr { ino: INodeNo(self.ino.0), ..file_attr(dir) }, Duration::ZERO),
-            // fuser has one time-out for both here.
-            What::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl.min(entry.attr_ttl)),
+            What::Dots(dir) => {
+                let attr = FileAttr { ino: INodeNo(self.ino.0), shown_ino: self.ino.0, ..file_attr(dir) };
+                (attr, Duration::ZERO, Duration::ZERO)
+            }
+            What::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl, entry.attr_ttl),
             // Of a subtree that somebody else has decoupled only the name is told: whoever asks for more is answered.
-            What::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO),
+            What::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO, Duration::ZERO),
         }
     }
 }
@@ -68,12 +70,12 @@ impl Row<'_> {
 fn unknown(ino: Ino, kind: FileType) -> FileAttr {
     FileAttr {
         ino: INodeNo(ino.0),
+        shown_ino: ino.0,
         size: 0,
         blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
+        atime: Timestamp::EPOCH,
+        mtime: Timestamp::EPOCH,
+        ctime: Timestamp::EPOCH,
         kind,
         perm: 0,
         nlink: 1,
@@ -81,7 +83,6 @@ fn unknown(ino: Ino, kind: FileType) -> FileAttr {
         gid: 0,
         rdev: 0,
         blksize: 4096,
-        flags: 0,
     }
 }
 

@@ -5,21 +5,20 @@
 //!              └─ thread: client.setlk(wait) ──────▶ reply
 //!                              ▲ cancel
 //!                 watcher ─────┘ every 100 ms: has the caller a signal, is it gone (EINTR)?
-//!                                is only its own process in the way, still (EDEADLK)?
 //! ```
 //!
 //! Invariants:
 //! - A dispatch thread never waits for a lock.
 //! - At most [`WAITS_MAX`] threads wait; the next caller gets ENOLCK.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use chiton_client::{CancelToken, Client};
+use chiton_fuse::{FileHandle, ReplyEmpty};
 use chiton_proto::{Lock, LockKind};
 use chiton_types::{Ino, Refusal};
-use fuser::ReplyEmpty;
 use parking_lot::{Condvar, Mutex};
 
 use crate::attr::errno;
@@ -30,17 +29,29 @@ use crate::router::Router;
 const WAITS_MAX: usize = 1024;
 /// How often the callers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// So many looks must find only the caller's own process in the way. Not one: the kernel tells of a closed file, which
-/// drops its flock, only after close(2) has returned.
-const OWN_WAY_LOOKS: u32 = 5;
 
 /// The waits of one mount.
 pub(crate) struct LockWaits {
     router: Arc<Router>,
-    /// Who may hold a lock on which file.
-    owners: Mutex<BTreeSet<(Ino, u64)>>,
+    /// Those that may hold locks.
+    owners: Mutex<BTreeMap<Owner, Through>>,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// An owner of locks of one sort on one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Owner {
+    ino: Ino,
+    flock: bool,
+    owner: u64,
+}
+
+/// The open files through which an owner asked for its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Through {
+    One(FileHandle),
+    Several,
 }
 
 #[derive(Default)]
@@ -52,14 +63,11 @@ struct State {
 }
 
 struct Wait {
-    lock: Lock,
     /// The caller's.
     thread: u32,
     token: CancelToken,
     /// Whom it waits for.
     client: Arc<Client>,
-    /// Looks in a row that found only the caller's own process in the way.
-    own_way_looks: u32,
 }
 
 impl LockWaits {
@@ -72,11 +80,19 @@ impl LockWaits {
         })
     }
 
-    /// Sets, changes or drops a lock for the caller `thread` and answers, now or when it is granted.
-    pub(crate) fn set(self: &Arc<LockWaits>, lock: Lock, wait: bool, thread: u32, reply: ReplyEmpty) {
-        match self.set_noting(lock, None) {
+    /// Sets, changes or drops a lock for the caller `thread`, who asks through the open file `fh`, and answers: now or when it
+    /// is granted.
+    pub(crate) fn set(
+        self: &Arc<LockWaits>,
+        lock: Lock,
+        fh: FileHandle,
+        wait: bool,
+        thread: u32,
+        reply: ReplyEmpty,
+    ) {
+        match self.set_noting(lock, Some(fh), None) {
             Ok(()) => reply.ok(),
-            Err(Refusal::WouldBlock) if wait => self.wait(lock, thread, reply),
+            Err(Refusal::WouldBlock) if wait => self.wait(lock, fh, thread, reply),
             Err(refusal) => reply.error(errno(refusal)),
         }
     }
@@ -86,26 +102,7 @@ impl LockWaits {
         self.router.client_of(lock.ino).getlk(lock)
     }
 
-    /// Whether the caller's own process holds what is in the way, under another owner (flock(2) and fcntl(2) locks
-    /// have different ones), wherever something is in the way. Waiting for that would not end.
-    fn is_own_way(&self, lock: &Lock) -> bool {
-        let (mut rest, mut found) = (*lock, false);
-        while let Ok(Some(held)) = self.held(rest) {
-            // Process ids are those of one machine: the owner says whether it is of this mount.
-            let is_ours = self.owners.lock().contains(&(held.ino, held.owner));
-            if held.pid != lock.pid || !is_ours {
-                return false;
-            }
-            found = true;
-            if held.end >= lock.end || held.end < rest.start {
-                break;
-            }
-            rest.start = held.end + 1;
-        }
-        found
-    }
-
-    fn wait(self: &Arc<LockWaits>, lock: Lock, thread: u32, reply: ReplyEmpty) {
+    fn wait(self: &Arc<LockWaits>, lock: Lock, fh: FileHandle, thread: u32, reply: ReplyEmpty) {
         let token = CancelToken::new();
         let mut state = self.state.lock();
         if state.waits.len() >= WAITS_MAX || state.closed {
@@ -115,7 +112,7 @@ impl LockWaits {
         let id = state.next;
         state.next += 1;
         let client = self.router.client_of(lock.ino);
-        state.waits.insert(id, Wait { lock, thread, token: token.clone(), client, own_way_looks: 0 });
+        state.waits.insert(id, Wait { thread, token: token.clone(), client });
         if !state.has_watcher {
             let weak = Arc::downgrade(self);
             let spawned =
@@ -125,13 +122,10 @@ impl LockWaits {
         drop(state);
         let waits = self.clone();
         let spawned = std::thread::Builder::new().name("chiton-lockwait".to_owned()).spawn(move || {
-            let result = waits.set_noting(lock, Some(&token));
-            let wait = waits.state.lock().waits.remove(&id);
+            let result = waits.set_noting(lock, Some(fh), Some(&token));
+            waits.state.lock().waits.remove(&id);
             match result {
                 Ok(()) => reply.ok(),
-                Err(Refusal::Interrupted) if wait.is_some_and(|wait| wait.own_way_looks >= OWN_WAY_LOOKS) => {
-                    reply.error(errno(Refusal::Deadlock));
-                }
                 Err(refusal) => reply.error(errno(refusal)),
             }
         });
@@ -141,22 +135,60 @@ impl LockWaits {
         }
     }
 
-    /// Drops what `owner` holds on the file, if it holds anything: no message otherwise.
-    pub(crate) fn drop_owner(&self, ino: Ino, owner: u64) {
-        if self.owners.lock().contains(&(ino, owner)) {
-            // The owner is gone; if the server cannot be told, it drops the lock with the session.
-            let _ = self.set_noting(range_lock::all_of(ino, owner), None);
+    /// A descriptor of the file is closed: the ranges of its process go, as fcntl(2) has it.
+    pub(crate) fn drop_ranges(&self, ino: Ino, owner: u64) {
+        self.drop_owner(Owner { ino, flock: false, owner });
+    }
+
+    /// The last descriptor of an open file that had a lock of flock(2) is closed.
+    pub(crate) fn drop_flock(&self, ino: Ino, owner: u64) {
+        self.drop_owner(Owner { ino, flock: true, owner });
+    }
+
+    /// The last descriptor of an open file is closed: ranges that belong to the open file (`F_OFD_SETLK`) go with it. The kernel
+    /// does not say which these are. Those of a process have gone before, when that process closed its descriptor.
+    pub(crate) fn drop_handle(&self, ino: Ino, fh: FileHandle) {
+        let mut gone = Vec::new();
+        {
+            let owners = self.owners.lock();
+            let of_file = |owner| Owner { ino, flock: false, owner };
+            for (owner, through) in owners.range(of_file(0)..=of_file(u64::MAX)) {
+                if *through == Through::One(fh) {
+                    gone.push(*owner);
+                }
+            }
+        }
+        for owner in gone {
+            self.drop_owner(owner);
         }
     }
 
-    fn set_noting(&self, lock: Lock, wait: Option<&CancelToken>) -> Result<(), Refusal> {
-        let key = (lock.ino, lock.owner);
-        if lock.kind != LockKind::Unlock {
-            // Before it is granted: who is told so may close the file at once.
-            self.owners.lock().insert(key);
+    /// Drops what an owner holds, if it holds anything: no message otherwise.
+    fn drop_owner(&self, owner: Owner) {
+        if self.owners.lock().contains_key(&owner) {
+            // The owner is gone; if the server cannot be told, it drops the lock with the session.
+            let _ = self.set_noting(range_lock::all_of(owner.ino, owner.flock, owner.owner), None, None);
+        }
+    }
+
+    fn set_noting(
+        &self,
+        lock: Lock,
+        through: Option<FileHandle>,
+        wait: Option<&CancelToken>,
+    ) -> Result<(), Refusal> {
+        let key = Owner { ino: lock.ino, flock: lock.flock, owner: lock.owner };
+        if let Some(fh) = through.filter(|_| lock.kind != LockKind::Unlock) {
+            // Before it is granted: whoever is told so may close the file at once.
+            let mut owners = self.owners.lock();
+            let noted = owners.entry(key).or_insert(Through::One(fh));
+            if *noted != Through::One(fh) {
+                *noted = Through::Several;
+            }
         }
         let result = self.router.client_of(lock.ino).setlk(lock, wait);
-        if lock == range_lock::all_of(lock.ino, lock.owner) && result.is_ok() {
+        let all = range_lock::all_of(lock.ino, lock.flock, lock.owner);
+        if (Lock { pid: 0, ..lock }) == all && result.is_ok() {
             self.owners.lock().remove(&key);
         }
         result
@@ -175,36 +207,24 @@ impl LockWaits {
         }
     }
 
-    /// Cancels the waits of callers that have a signal to act on, or that wait for themselves. `false`: nobody waits
-    /// any more.
+    /// Cancels the waits of callers that have a signal to act on. `false`: nobody waits any more.
     fn look(&self) -> bool {
-        let waits: Vec<(u64, Lock, u32, CancelToken, Arc<Client>)> = {
+        let waits: Vec<(u32, CancelToken, Arc<Client>)> = {
             let mut state = self.state.lock();
             if state.waits.is_empty() || state.closed {
                 state.has_watcher = false;
                 return false;
             }
             self.changed.wait_for(&mut state, LOOK_EVERY);
-            let all = state.waits.iter();
-            all.map(|(id, wait)| (*id, wait.lock, wait.thread, wait.token.clone(), wait.client.clone()))
-                .collect()
+            let all = state.waits.values();
+            all.map(|wait| (wait.thread, wait.token.clone(), wait.client.clone())).collect()
         };
-        for (id, lock, thread, token, client) in waits {
-            let is_over = matches!(proc_status::look(thread), Waiting::Signalled | Waiting::Gone);
-            if is_over || self.waits_for_itself(id, &lock) {
+        for (thread, token, client) in waits {
+            if matches!(proc_status::look(thread), Waiting::Signalled | Waiting::Gone) {
                 client.cancel(&token);
             }
         }
         true
-    }
-
-    fn waits_for_itself(&self, id: u64, lock: &Lock) -> bool {
-        let is_own_way = self.is_own_way(lock);
-        let mut state = self.state.lock();
-        state.waits.get_mut(&id).is_some_and(|wait| {
-            wait.own_way_looks = if is_own_way { wait.own_way_looks + 1 } else { 0 };
-            wait.own_way_looks >= OWN_WAY_LOOKS
-        })
     }
 }
 

@@ -17,9 +17,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chiton_client::Client;
+use chiton_fuse::Session;
 use chiton_realm::{Realm, Realms};
 use chiton_types::Ino;
-use fuser::{Config, Session, SessionACL};
 
 use crate::attach::{self, Attached};
 use crate::control::Control;
@@ -141,8 +141,7 @@ impl Mount {
         let control =
             options.control.as_ref().map(|path| Control::serve(path, &router, allow_other, taken_away));
         let serving = control.transpose().and_then(|control| {
-            let how = (threads, allow_other);
-            let serving = serve(router, kernel.clone(), control.as_ref(), device, &options, how)?;
+            let serving = serve(router, kernel.clone(), control.as_ref(), device, &options, threads)?;
             Ok((control, serving))
         });
         let (control, (dispatch, invalidating)) = match serving {
@@ -277,29 +276,19 @@ fn serve(
     control: Option<&Control>,
     device: std::os::fd::OwnedFd,
     options: &MountOptions,
-    (threads, allow_other): (usize, bool),
+    threads: usize,
 ) -> io::Result<Serving> {
     router.global().set_invalidator(Arc::new(KernelInvalidator::new(kernel.clone())));
-    let own_line = device.try_clone()?;
-    let mut config = Config::default();
-    config.n_threads = Some(threads);
-    config.clone_fd = true;
-    let acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
     let control = control.map(|control| control.path().as_os_str().as_bytes().to_vec());
     let shell = Shell::new(router, kernel.clone(), control, options);
-    let session = Session::from_fd(shell, device, acl, config)?;
-    kernel.connect(session.notifier(), own_line);
+    let session = Session::start(shell, device, threads)?;
+    kernel.connect(session.notifier());
     if options.keep_mounts {
         kernel.keep_mounts();
     }
     let invalidating =
         std::thread::Builder::new().name("chiton-inval".to_owned()).spawn(move || kernel.run())?;
-    let dispatch = std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || {
-        match session.run() {
-            // The kernel's word for the end to whoever was just fetching a request; the others get ENODEV.
-            Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
-            result => result,
-        }
-    })?;
+    let dispatch =
+        std::thread::Builder::new().name("chiton-mount".to_owned()).spawn(move || session.run())?;
     Ok((dispatch, invalidating))
 }

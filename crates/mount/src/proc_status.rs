@@ -26,7 +26,8 @@ pub(crate) enum Waiting {
     Unknown,
 }
 
-/// Looks at a thread. fuser answers FUSE_INTERRUPT with ENOSYS, so this is how a wait learns of a signal.
+/// Looks at a thread: this is how a wait learns of a signal. (The kernel would send FUSE_INTERRUPT, to dispatch threads that may all
+/// be waiting themselves.)
 pub(crate) fn look(thread: u32) -> Waiting {
     if thread == 0 {
         return Waiting::Unknown;

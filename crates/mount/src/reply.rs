@@ -1,11 +1,13 @@
 //! Replies of the few shapes that most handlers share.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use chiton_client::Entry;
+use chiton_fuse::{
+    FileAttr, FileType, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr, Timestamp,
+};
 use chiton_proto::StatFs;
 use chiton_types::{NAME_BYTES_MAX, Refusal};
-use fuser::{FileAttr, FileType, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
 
 use crate::attr::{GENERATION, errno, file_attr};
 
@@ -36,12 +38,12 @@ pub(crate) fn absent(reply: ReplyEntry, ttl: Duration) {
 
 const NOTHING: FileAttr = FileAttr {
     ino: INodeNo(0),
+    shown_ino: 0,
     size: 0,
     blocks: 0,
-    atime: UNIX_EPOCH,
-    mtime: UNIX_EPOCH,
-    ctime: UNIX_EPOCH,
-    crtime: UNIX_EPOCH,
+    atime: Timestamp::EPOCH,
+    mtime: Timestamp::EPOCH,
+    ctime: Timestamp::EPOCH,
     kind: FileType::RegularFile,
     perm: 0,
     nlink: 0,
@@ -49,7 +51,6 @@ const NOTHING: FileAttr = FileAttr {
     gid: 0,
     rdev: 0,
     blksize: 0,
-    flags: 0,
 };
 
 /// A value for a caller with room for `size` bytes; 0 asks how many there are.

@@ -26,9 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use chiton_client::{Caller, Client, Entry, Groups, Lookup, OpenFlags};
+use chiton_fuse::FileHandle;
 use chiton_realm::{Realm, RealmError, Realms};
 use chiton_types::{Ino, Refusal};
-use fuser::FileHandle;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 

@@ -21,22 +21,22 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use chiton_client::data::Whence;
 use chiton_client::{Entry, Lookup};
+use chiton_fuse::{
+    AccessFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig, LockAsked,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    SetAttr, WriteFlags,
+};
 use chiton_namespace::{AttrChange, RenameHow};
 use chiton_proto::{LockKind, StatFs};
 use chiton_types::{Attr, Ino, Refusal, access};
-use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
-};
 use parking_lot::Mutex;
 
-use crate::attr::{GENERATION, errno, file_attr, mode, set_time};
+use crate::attr::{GENERATION, errno, file_attr, masked, mode, set_time};
 use crate::guard::{IMPATIENT, NOBODY, guarded};
 use crate::kernel::{Kernel, Telling};
 use crate::lock_waits::LockWaits;
@@ -86,12 +86,12 @@ impl Shell {
 }
 
 impl Filesystem for Shell {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()> {
         self.greet(config);
         Ok(())
     }
 
-    fn destroy(&mut self) {
+    fn destroy(&self) {
         guarded("unmount", NOBODY, || self.end());
     }
 
@@ -110,7 +110,7 @@ impl Filesystem for Shell {
     }
 
     // Inodes are known by number, however long the kernel remembers them.
-    fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
+    fn forget(&self, _ino: INodeNo, _nlookup: u64) {}
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let is_root = ino == INodeNo::ROOT;
@@ -129,38 +129,20 @@ impl Filesystem for Shell {
         });
     }
 
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        new_mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+    fn setattr(&self, req: &Request, ino: INodeNo, asked: &SetAttr, reply: ReplyAttr) {
         guarded("setattr", req.pid(), || {
-            let owned = uid.is_some() || gid.is_some();
+            let owned = asked.uid.is_some() || asked.gid.is_some();
             let change = AttrChange {
-                mode: new_mode.map(mode),
-                uid,
-                gid,
-                size,
-                size_by_handle: fh.is_some(),
-                atime: atime.map(set_time),
-                mtime: mtime.map(set_time),
-                // fuser drops the kernel's word for it (FATTR_KILL_SUIDGID).
-                kill_setid: owned || (size.is_some() && req.uid() != 0),
+                mode: asked.mode.map(mode),
+                uid: asked.uid,
+                gid: asked.gid,
+                size: asked.size,
+                size_by_handle: asked.fh.is_some(),
+                atime: asked.atime.map(set_time),
+                mtime: asked.mtime.map(set_time),
+                kill_setid: owned || asked.kill_suidgid,
             };
-            reply::attr(reply, self.set_attributes(req, self.ino(ino), &change, fh));
+            reply::attr(reply, self.set_attributes(req, self.ino(ino), &change, asked.fh));
         });
     }
 
@@ -177,12 +159,15 @@ impl Filesystem for Shell {
         parent: INodeNo,
         name: &OsStr,
         new_mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         guarded("mknod", req.pid(), || {
-            self.reply_entry(reply, self.make_node(req, self.ino(parent), name.as_bytes(), new_mode, rdev));
+            self.reply_entry(
+                reply,
+                self.make_node(req, self.ino(parent), name.as_bytes(), masked(new_mode, umask), rdev),
+            );
         });
     }
 
@@ -192,11 +177,12 @@ impl Filesystem for Shell {
         parent: INodeNo,
         name: &OsStr,
         new_mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         guarded("mkdir", req.pid(), || {
-            self.reply_entry(reply, self.make_dir(req, self.ino(parent), name.as_bytes(), mode(new_mode)));
+            let mode = mode(masked(new_mode, umask));
+            self.reply_entry(reply, self.make_dir(req, self.ino(parent), name.as_bytes(), mode));
         });
     }
 
@@ -254,17 +240,18 @@ impl Filesystem for Shell {
         parent: INodeNo,
         name: &OsStr,
         new_mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         guarded("create", req.pid(), || {
             let flags = chiton_client::OpenFlags::from_linux(flags);
-            match self.make_file(req, self.ino(parent), name.as_bytes(), mode(new_mode), flags) {
+            let mode = mode(masked(new_mode, umask));
+            match self.make_file(req, self.ino(parent), name.as_bytes(), mode, flags) {
                 Ok((entry, fh, how)) => {
-                    // fuser has one time-out for both here.
-                    let name = self.bounded(entry.ttl.min(entry.attr_ttl));
-                    reply.created(&name.ttl, &file_attr(&entry.attr), GENERATION, fh, how);
+                    let name = self.bounded(entry.ttl);
+                    let attr = file_attr(&entry.attr);
+                    reply.created(&entry.attr_ttl, &name.ttl, &attr, GENERATION, fh, how);
                 }
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -280,17 +267,7 @@ impl Filesystem for Shell {
         });
     }
 
-    fn read(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, size: u32, reply: ReplyData) {
         guarded("read", req.pid(), || self.read_file(req, (fh, self.ino(ino)), offset, size, reply));
     }
 
@@ -302,8 +279,6 @@ impl Filesystem for Shell {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         guarded("write", req.pid(), || {
@@ -317,25 +292,17 @@ impl Filesystem for Shell {
 
     fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
         guarded("flush", req.pid(), || {
-            self.locks.drop_owner(self.ino(ino), lock_owner.0);
+            self.locks.drop_ranges(self.ino(ino), lock_owner.0);
             reply::empty(reply, self.flush_file(req, (fh, self.ino(ino))));
         });
     }
 
-    fn release(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn release(&self, ino: INodeNo, fh: FileHandle, flock_owner: Option<LockOwner>, reply: ReplyEmpty) {
         guarded("release", NOBODY, || {
-            if let Some(owner) = lock_owner {
-                self.locks.drop_owner(self.ino(ino), owner.0);
+            if let Some(owner) = flock_owner {
+                self.locks.drop_flock(self.ino(ino), owner.0);
             }
+            self.locks.drop_handle(self.ino(ino), fh);
             reply::empty(reply, self.router.release(fh));
         });
     }
@@ -374,7 +341,7 @@ impl Filesystem for Shell {
         });
     }
 
-    fn releasedir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, reply: ReplyEmpty) {
         guarded("releasedir", NOBODY, || {
             self.close_dir(req, self.ino(ino));
             reply.ok();
@@ -399,7 +366,6 @@ impl Filesystem for Shell {
         name: &OsStr,
         value: &[u8],
         flags: i32,
-        _position: u32,
         reply: ReplyEmpty,
     ) {
         guarded("setxattr", req.pid(), || {
@@ -435,23 +401,10 @@ impl Filesystem for Shell {
         });
     }
 
-    fn getlk(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        lock_owner: LockOwner,
-        start: u64,
-        end: u64,
-        typ: i32,
-        pid: u32,
-        reply: ReplyLock,
-    ) {
+    fn getlk(&self, req: &Request, ino: INodeNo, _fh: FileHandle, asked: &LockAsked, reply: ReplyLock) {
         guarded("getlk", req.pid(), || {
-            let result = range_lock::of(self.ino(ino), lock_owner.0, start, end, typ, pid)
-                .and_then(|lock| self.locks.held(lock));
-            match result {
-                Ok(None) => reply.locked(start, end, libc::F_UNLCK, 0),
+            match range_lock::of(self.ino(ino), asked).and_then(|lock| self.locks.held(lock)) {
+                Ok(None) => reply.locked(asked.start, asked.end, libc::F_UNLCK, 0),
                 Ok(Some(held)) => {
                     reply.locked(
                         held.start,
@@ -469,20 +422,16 @@ impl Filesystem for Shell {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
-        lock_owner: LockOwner,
-        start: u64,
-        end: u64,
-        typ: i32,
-        pid: u32,
+        fh: FileHandle,
+        asked: &LockAsked,
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        guarded("setlk", req.pid(), || {
-            match range_lock::of(self.ino(ino), lock_owner.0, start, end, typ, pid) {
-                Ok(lock) => self.locks.set(lock, sleep && lock.kind != LockKind::Unlock, req.pid(), reply),
-                Err(refusal) => reply.error(errno(refusal)),
+        guarded("setlk", req.pid(), || match range_lock::of(self.ino(ino), asked) {
+            Ok(lock) => {
+                self.locks.set(lock, fh, sleep && lock.kind != LockKind::Unlock, req.pid(), reply);
             }
+            Err(refusal) => reply.error(errno(refusal)),
         });
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use chiton_client::{Caller, Entry};
+use chiton_fuse::{FileHandle, Request};
 use chiton_namespace::{AttrChange, XattrHow};
 use chiton_proto::StatFs;
 use chiton_types::{Ino, Refusal};
-use fuser::{FileHandle, Request};
 
 use super::Shell;
 use crate::caller::as_caller;

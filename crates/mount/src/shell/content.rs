@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use chiton_client::OpenFlags;
 use chiton_client::data::Whence;
+use chiton_fuse::{FileHandle, FopenFlags, ReplyData, Request};
 use chiton_types::{Ino, Refusal};
-use fuser::{FileHandle, FopenFlags, ReplyData, Request};
 
 use super::Shell;
 use crate::attr::errno;

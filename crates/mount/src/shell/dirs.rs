@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use chiton_fuse::{ReplyDirectory, ReplyDirectoryPlus, Request};
 use chiton_types::{Ino, Refusal};
-use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 
 use super::Shell;
 use crate::attr::{GENERATION, file_attr};
@@ -37,7 +37,7 @@ impl Shell {
         as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
                 listing::read(route, caller, ino, offset, false, |row| {
-                    reply.add(INodeNo(row.ino.0), row.offset, row.kind, OsStr::from_bytes(row.name))
+                    reply.add(row.ino.0, row.offset, row.kind, OsStr::from_bytes(row.name))
                 })
             })
         })
@@ -53,13 +53,13 @@ impl Shell {
         as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
                 listing::read(route, caller, ino, offset, true, |row| {
-                    let (mut attr, mut ttl) = row.plus();
+                    let (mut attr, mut ttl, mut attr_ttl) = row.plus();
                     let is_elsewhere = match route.is_realm() {
                         true => self.router.is_border(row.ino),
                         false => self.router.slot_at(row.ino).is_some(),
                     };
                     if is_elsewhere && let Ok(here) = self.attributes_of(caller, row.ino) {
-                        (attr, ttl) = (file_attr(&here.attr), ttl.min(here.attr_ttl));
+                        (attr, attr_ttl) = (file_attr(&here.attr), here.attr_ttl);
                     }
                     if let crate::router::Route::Realm(slot) = route {
                         slot.note_told(row.ino);
@@ -67,9 +67,12 @@ impl Shell {
                     // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a
                     // name that was taken back in between would be believed.
                     let is_shared = self.is_shared && !route.is_realm();
-                    let ttl = if is_shared { Duration::ZERO } else { self.bounded(ttl).ttl };
+                    if is_shared {
+                        (ttl, attr_ttl) = (Duration::ZERO, Duration::ZERO);
+                    }
+                    let told = self.bounded(ttl);
                     let name = OsStr::from_bytes(row.name);
-                    reply.add(attr.ino, row.offset, name, &ttl, &attr, GENERATION)
+                    reply.add(row.offset, name, &attr_ttl, &told.ttl, &attr, GENERATION)
                 })
             })
         })

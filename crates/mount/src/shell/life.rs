@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use chiton_fuse::{InitFlags, KernelConfig};
 use chiton_types::Refusal;
-use fuser::{InitFlags, KernelConfig};
 use parking_lot::Mutex;
 
 use super::Shell;
@@ -50,11 +50,9 @@ impl Shell {
             // differently (docs/semantics.md).
             let _ = config.add_capabilities(wanted);
         }
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        config.set_max_write(REQUEST_BYTES_MAX);
+        config.set_max_readahead(REQUEST_BYTES_MAX);
+        config.set_max_background(BACKGROUND_MAX);
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
@@ -65,12 +63,14 @@ impl Shell {
             InitFlags::FUSE_EXPLICIT_INVAL_DATA
         };
         // Not FUSE_ATOMIC_O_TRUNC: the kernel would have the open empty a file before it sees that it is being
-        // executed, and refuses the open.
+        // executed, and refuses the open. Not FUSE_POSIX_ACL: the kernel would check permissions itself, with a getattr for each
+        // create and unlink.
         [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,

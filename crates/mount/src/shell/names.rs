@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::{Caller, Entry, Lookup, OpenFlags};
+use chiton_fuse::{FileHandle, FopenFlags, Request};
 use chiton_namespace::RenameHow;
 use chiton_types::{Ino, Kind, Mode, Refusal, access};
-use fuser::{FileHandle, FopenFlags, Request};
 
 use super::Shell;
 use crate::attr::{kind_of_mode, mode};

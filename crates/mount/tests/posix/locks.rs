@@ -105,18 +105,62 @@ fn locks_go_with_their_owner() {
     }
 }
 
-/// S46: flock and fcntl locks conflict; S47: with oneself that is a deadlock.
+/// S45: locks of flock(2) and of fcntl(2) are independent of each other, in one process and between processes.
 #[test]
-fn both_kinds_of_locks_are_one() {
+fn flock_and_ranges_do_not_meet() {
     let mounted = MountedHere::new();
     let (file, path) = file(&mounted.fs.dir);
     let fd = file.as_raw_fd();
     assert_eq!(flock(fd, libc::LOCK_EX), 0);
-    assert_eq!(Child::fork(|| set(open(&path), libc::F_RDLCK, 5, 1)).status(), libc::EAGAIN);
-    assert_eq!(set(fd, libc::F_WRLCK, 0, 0), libc::EAGAIN);
-    assert_eq!(set_waiting(fd, libc::F_WRLCK, 0, 0), libc::EDEADLK);
-    assert_eq!(flock(fd, libc::LOCK_UN), 0);
+    assert_eq!(Child::fork(|| set(open(&path), libc::F_WRLCK, 5, 1)).status(), 0);
     assert_eq!(set_waiting(fd, libc::F_WRLCK, 0, 0), 0);
+    assert_eq!(Child::fork(|| set(open(&path), libc::F_RDLCK, 5, 1)).status(), libc::EAGAIN);
+    // Neither takes the other along.
+    assert_eq!(flock(fd, libc::LOCK_UN), 0);
+    assert_eq!(Child::fork(|| set(open(&path), libc::F_RDLCK, 5, 1)).status(), libc::EAGAIN);
+    assert_eq!(Child::fork(|| flock(open(&path), libc::LOCK_EX | libc::LOCK_NB)).status(), 0);
+    assert_eq!(flock(fd, libc::LOCK_SH), 0);
+    assert_eq!(set(fd, libc::F_UNLCK, 0, 0), 0);
+    let exclusive = || Child::fork(|| flock(open(&path), libc::LOCK_EX | libc::LOCK_NB)).status();
+    assert_eq!(exclusive(), libc::EAGAIN);
+    assert_eq!(Child::fork(|| set(open(&path), libc::F_WRLCK, 0, 0)).status(), 0);
+}
+
+/// S45: two open files of one process exclude each other by flock(2), and a wait ends when the other is unlocked.
+#[test]
+fn two_open_files_of_a_process_exclude_each_other() {
+    let mounted = MountedHere::new();
+    let (first, _) = file(&mounted.fs.dir);
+    let (second, _) = file(&mounted.fs.dir);
+    assert_eq!(flock(first.as_raw_fd(), libc::LOCK_EX), 0);
+    assert_eq!(flock(second.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB), libc::EAGAIN);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| flock(second.as_raw_fd(), libc::LOCK_EX));
+        // Longer than any look for those that wait for themselves would take.
+        std::thread::sleep(std::time::Duration::from_millis(900));
+        assert!(!waits.is_finished(), "the other open file has it");
+        assert_eq!(flock(first.as_raw_fd(), libc::LOCK_UN), 0);
+        assert_eq!(waits.join().expect("it ends"), 0);
+    });
+}
+
+/// S49: a lock of an open file (F_OFD_SETLK) outlives other descriptors of the process, and goes with the open file.
+#[test]
+fn locks_of_an_open_file_go_with_it() {
+    let mounted = MountedHere::new();
+    let (file, path) = file(&mounted.fs.dir);
+    assert_eq!(fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut range(libc::F_WRLCK, 0, 0)), 0);
+    let try_in_child = || Child::fork(|| set(open(&path), libc::F_WRLCK, 0, 0)).status();
+    assert_eq!(try_in_child(), libc::EAGAIN);
+    drop(File::open(mounted.fs.dir.join("f")).expect("another descriptor"));
+    assert_eq!(try_in_child(), libc::EAGAIN);
+    drop(file);
+    let mut tries = 0;
+    while try_in_child() != 0 {
+        tries += 1;
+        assert!(tries < 6_000, "the lock outlives its open file");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// S45: a wait ends when the lock is dropped, and many waits stop nobody else.

@@ -1,0 +1,146 @@
+//! A mount from its first request to its last.
+//!
+//! ```text
+//!   start: INIT ─▶ Filesystem::init ─▶ reply      run: threads, each with a clone of the device ─▶ Filesystem::destroy
+//! ```
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::abi::{self, opcode};
+use crate::attr::Errno;
+use crate::body::Body;
+use crate::device::{Device, Got};
+use crate::dispatch::{Header, dispatch};
+use crate::fields::Fields;
+use crate::filesystem::Filesystem;
+use crate::greeting::KernelConfig;
+use crate::notifier::Notifier;
+use crate::reply::Pending;
+
+/// The first request of a mount is short.
+const FIRST_BYTES_MAX: usize = 16 << 10;
+
+/// A mount whose kernel has been greeted.
+#[derive(Debug)]
+pub struct Session<F: Filesystem> {
+    filesystem: F,
+    /// One for each thread.
+    devices: Vec<Arc<Device>>,
+    notifier: Notifier,
+    request_bytes_max: usize,
+}
+
+impl<F: Filesystem> Session<F> {
+    /// Greets the kernel at the other end of `device`, which is mounted.
+    ///
+    /// # Errors
+    /// The kernel is too old, the file system refuses, or the system does.
+    pub fn start(mut filesystem: F, device: OwnedFd, threads: usize) -> io::Result<Session<F>> {
+        assert!(threads > 0, "a session needs a thread");
+        let first = Device::new(device);
+        let config = greet(&mut filesystem, &first)?;
+        let notifier = Notifier::new(first.duplicate()?);
+        let mut devices = Vec::with_capacity(threads);
+        for _ in 1..threads {
+            devices.push(Arc::new(first.clone_device()?));
+        }
+        devices.push(Arc::new(first));
+        Ok(Session { filesystem, devices, notifier, request_bytes_max: config.request_bytes_max() })
+    }
+
+    /// For telling the kernel something unasked.
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// Serves until the mount is gone.
+    ///
+    /// # Errors
+    /// A thread could not read from the device any more.
+    pub fn run(self) -> io::Result<()> {
+        let Session { filesystem, devices, notifier, request_bytes_max } = self;
+        drop(notifier);
+        let served = std::thread::scope(|scope| {
+            let filesystem = &filesystem;
+            let threads: Vec<_> = devices
+                .into_iter()
+                .enumerate()
+                .map(|(n, device)| {
+                    let serve = move || serve(filesystem, &device, request_bytes_max);
+                    std::thread::Builder::new().name(format!("chiton-fuse-{n}")).spawn_scoped(scope, serve)
+                })
+                .collect();
+            // All of them are waited for, also behind one that failed.
+            let mut served = Ok(());
+            for thread in threads {
+                let end = match thread.map(std::thread::ScopedJoinHandle::join) {
+                    Ok(Ok(end)) => end,
+                    Ok(Err(_)) => Err(io::Error::other("a dispatch thread panicked")),
+                    Err(error) => Err(error),
+                };
+                served = served.and(end);
+            }
+            served
+        });
+        filesystem.destroy();
+        served
+    }
+}
+
+/// Answers the first request.
+fn greet<F: Filesystem>(filesystem: &mut F, device: &Device) -> io::Result<KernelConfig> {
+    let mut buffer = vec![0; FIRST_BYTES_MAX];
+    let len = loop {
+        match device.read(&mut buffer)? {
+            Got::Request(len) => break len,
+            Got::Nothing => {}
+            Got::End => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        }
+    };
+    let (header, fields) = Header::take(&buffer[..len])
+        .ok_or_else(|| io::Error::other("the first message of the kernel is too short"))?;
+    let refuse = |error: io::Error| {
+        // The mount is being given up; nobody else can be told if this fails, too.
+        let _ = device.write(&[Body::new().finish(-libc::EPROTO, header.unique, 0)]);
+        error
+    };
+    if header.opcode != opcode::INIT {
+        return Err(refuse(io::Error::other("the first message of the kernel is no greeting")));
+    }
+    let mut config = KernelConfig::from_init(fields).map_err(refuse)?;
+    filesystem.init(&mut config).map_err(refuse)?;
+    let mut body = Body::new();
+    config.put(&mut body);
+    device.write(&[body.finish(0, header.unique, 0)])?;
+    Ok(config)
+}
+
+fn serve<F: Filesystem>(filesystem: &F, device: &Arc<Device>, bytes_max: usize) -> io::Result<()> {
+    let mut buffer = vec![0; bytes_max];
+    loop {
+        let len = match device.read(&mut buffer)? {
+            Got::Request(len) => len,
+            Got::Nothing => continue,
+            Got::End => return Ok(()),
+        };
+        let Some((header, fields)) = Header::take(&buffer[..len]) else {
+            return Err(io::Error::other(format!(
+                "the kernel sent {len} bytes, fewer than the {} of a header",
+                abi::IN_HEADER_BYTES
+            )));
+        };
+        serve_one(filesystem, device, &header, fields);
+    }
+}
+
+fn serve_one<F: Filesystem>(filesystem: &F, device: &Arc<Device>, header: &Header, fields: Fields<'_>) {
+    if dispatch(filesystem, device, header, fields).is_none() {
+        eprintln!(
+            "chiton: the arguments of a request of the kernel (operation {}) are too short",
+            header.opcode
+        );
+        Pending::new(device, header.unique).refuse(Errno::EIO);
+    }
+}
