@@ -14,13 +14,15 @@ mod promising;
 
 pub(crate) use promising::dir_of;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_namespace::permission::{self, Denial, List, Subject};
 use chiton_namespace::{Op, Outcome};
 use chiton_proto::{Answer, Call};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, ShardId, Time, access};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, ShardId, Time};
 use chiton_world::sync::Mutex;
 use hashbrown::HashMap;
 
@@ -70,6 +72,12 @@ struct Dir {
     nlink: u32,
     /// Which lease it is.
     lease: u64,
+}
+
+impl Dir {
+    fn subject(&self) -> Subject<'static> {
+        Subject { kind: Kind::Dir, mode: self.mode, uid: self.uid, gid: self.gid, list: List::None }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -136,7 +144,11 @@ impl Ahead {
     pub(crate) fn may_search(&self, dir: Ino, cred: &Cred) -> Option<bool> {
         let inner = self.0.lock();
         let dir = inner.held.get(&dir)?;
-        access::check(cred, Kind::Dir, dir.mode, dir.uid, dir.gid, access::EXEC)
+        match permission::may_search(cred, &dir.subject()) {
+            Ok(()) => Some(true),
+            Err(Denial::Refused(_)) => Some(false),
+            Err(Denial::NeedCred | Denial::NeedList) => None,
+        }
     }
 
     /// Whether a file was made here, and nobody else can have given it extended attributes, nor have we.
@@ -297,7 +309,8 @@ impl Core {
             return None;
         }
         let now = self.world.monotonic();
-        (service.valid_until() > now).then_some(Promising { core: self, service, cred, now })
+        let needs_cred = Cell::new(false);
+        (service.valid_until() > now).then_some(Promising { core: self, service, cred, now, needs_cred })
     }
 
     /// Writes all of a small file here, to be told to the server soon: its attributes then, if that is possible. `known`:
@@ -320,7 +333,22 @@ impl Client {
         let cred = caller.cred();
         let promising = self.core.promising(&*self.service, &cred)?;
         self.lease_names(caller, dir, promising.now);
-        promising.operate(op, open)
+        self.promised(caller, promising, |promising| promising.operate(op, open))
+    }
+
+    /// Promises something, if it can be: with all credentials where less does not decide.
+    fn promised<R>(
+        &self,
+        caller: &Caller<'_>,
+        promising: Promising<'_>,
+        promise: impl Fn(&Promising<'_>) -> Option<R>,
+    ) -> Option<R> {
+        let promised = promise(&promising);
+        if promised.is_some() || !promising.needs_cred.get() {
+            return promised;
+        }
+        let cred = caller.full_cred();
+        promise(&self.core.promising(&*self.service, &cred)?)
     }
 
     /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
@@ -330,7 +358,7 @@ impl Client {
         let promising = self.core.promising(&*self.service, &cred)?;
         let mut known = self.core.cache.exclusive_attr(ino)?;
         self.files.overlay(&mut known);
-        promising.set_attr(op, &known)
+        self.promised(caller, promising, |promising| promising.set_attr(op, &known))
     }
 
     /// Asks for the names of a directory, if files are made there one after the other.

@@ -105,7 +105,7 @@ impl Client {
     ) -> Result<Each<Option<Attr>>, Refusal> {
         let mut each: Each<Option<Attr>> = Vec::with_capacity(ops.len());
         let mut ops = ops.into_iter().peekable();
-        let cred = if caller.uid == 0 { caller.cred() } else { caller.full_cred() };
+        let cred = caller.full_cred();
         let mut ahead: VecDeque<Part> = VecDeque::new();
         let mut failed = None;
         while ops.peek().is_some() && failed.is_none() {

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_namespace::permission::{self, Denial, Subject};
 use chiton_namespace::{Op, XattrHow};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_proto::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
 use chiton_server::Server;
-use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, access};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
 
 use crate::cache::Since;
 use crate::connected::{Connected, ConnectedOptions};
@@ -325,8 +326,11 @@ impl Client {
 
     /// Whether these attributes let somebody do this (bits of [`chiton_types::access`]).
     pub fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
-        let check = |cred| access::check(&cred, attr.kind, attr.mode, attr.uid, attr.gid, want);
-        check(caller.cred()).or_else(|| check(caller.full_cred())).unwrap_or(false)
+        let check = |cred: &Cred| permission::may(cred, &Subject::seen(attr), want);
+        match check(&caller.cred()) {
+            Err(Denial::NeedCred) => check(&caller.full_cred()) == Ok(()),
+            decided => decided == Ok(()),
+        }
     }
 
     /// Attributes. `fh` may name an open file (an inode without names has no other handle).

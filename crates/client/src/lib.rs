@@ -112,5 +112,5 @@ pub use flags::OpenFlags;
 pub use options::ClientOptions;
 pub use pending::Pending;
 pub use recalls::{Mark, Recalls};
-pub use service::{CallError, Caller, Groups, Interrupted, Service, Underway, ask};
+pub use service::{CallError, Caller, Groups, Interrupted, LookUp, Service, Standing, Underway, ask};
 pub use wire::{Dialer, RecallWire, Wire};

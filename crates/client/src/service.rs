@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use chiton_namespace::Op;
 use chiton_proto::{Answer, Call, Foretold};
-use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
+use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
 
 use crate::{CancelToken, Recalls};
 
@@ -46,7 +46,7 @@ use crate::{CancelToken, Recalls};
 pub enum CallError {
     /// The caller gets this errno.
     Refused(Refusal),
-    /// Ask again with supplementary groups.
+    /// Ask again with supplementary groups and capabilities.
     NeedGroups,
 }
 
@@ -187,13 +187,33 @@ pub trait Underway: Future<Output = Result<Answer, CallError>> + Send + Unpin {
     fn wait(self: Box<Self>) -> Result<Answer, CallError>;
 }
 
-/// Supplementary groups of a caller, which cost something to find out.
+/// Supplementary groups and capabilities of a caller.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+    /// Capabilities.
+    pub privileges: Privileges,
+}
+
+/// Finds out about a caller what costs something to find out.
+pub trait LookUp {
+    /// Groups and capabilities. Asked for only when a decision depends on them.
+    fn standing(&self) -> Standing;
+
+    /// Whether the caller's machine protects hard links (`fs.protected_hardlinks`).
+    fn protects_hardlinks(&self) -> bool {
+        false
+    }
+}
+
+/// Supplementary groups of a caller, and capabilities.
 #[derive(Clone, Copy)]
 pub enum Groups<'a> {
-    /// Known.
+    /// These. User 0 has all capabilities, others have none.
     Known(&'a Arc<[u32]>),
     /// Looked up (in `/proc`) only when a decision depends on them.
-    Lazy(&'a dyn Fn() -> Arc<[u32]>),
+    Lazy(&'a dyn LookUp),
 }
 
 /// Who asks.
@@ -208,37 +228,45 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Credentials without the groups that must be looked up.
+    /// Credentials without what must be looked up.
     pub fn cred(&self) -> Cred {
-        let groups = match self.groups {
-            Groups::Known(groups) => Some(groups.clone()),
-            Groups::Lazy(_) => None,
-        };
-        Cred { uid: self.uid, gid: self.gid, groups }
+        match self.groups {
+            Groups::Known(groups) => Cred::new(self.uid, self.gid, groups),
+            Groups::Lazy(look_up) => {
+                Cred { protected_hardlinks: look_up.protects_hardlinks(), ..Cred::unseen(self.uid, self.gid) }
+            }
+        }
     }
 
-    /// Credentials with all groups.
+    /// Credentials with groups and capabilities.
     pub fn full_cred(&self) -> Cred {
-        let groups = match self.groups {
-            Groups::Known(groups) => groups.clone(),
-            Groups::Lazy(look_up) => look_up(),
-        };
-        Cred { uid: self.uid, gid: self.gid, groups: Some(groups) }
+        match self.groups {
+            Groups::Known(_) => self.cred(),
+            Groups::Lazy(look_up) => {
+                let Standing { groups, privileges } = look_up.standing();
+                Cred { groups: Some(groups), privileges: Some(privileges), ..self.cred() }
+            }
+        }
+    }
+
+    /// Whether the caller's writes leave set-id bits as they are (CAP_FSETID).
+    pub fn keeps_setid(&self) -> bool {
+        self.full_cred().everywhere(Capabilities::FSETID) == Some(true)
     }
 }
 
-/// Asks as `caller`: first without groups that would have to be looked up, then with them if they decide.
+/// Asks as `caller`: first without groups and capabilities that would have to be looked up, then with them if they decide.
 ///
 /// # Errors
 /// As [`Service::call`].
 pub fn ask(service: &dyn Service, caller: &Caller<'_>, call: Call) -> Result<Answer, Refusal> {
     let again = match caller.groups {
         Groups::Known(_) => None,
-        // Batches and large writes are not copied on suspicion: they go with groups at once.
-        Groups::Lazy(_) if caller.uid != 0 && matches!(call, Call::Batch { .. } | Call::PutBlock { .. }) => {
+        // Batches and large writes are not copied on suspicion: they go with groups and capabilities at once.
+        Groups::Lazy(_) if matches!(call, Call::Batch { .. } | Call::PutBlock { .. }) => {
             return once(service, &caller.full_cred(), call);
         }
-        Groups::Lazy(_) => (caller.uid != 0).then(|| call.clone()),
+        Groups::Lazy(_) => Some(call.clone()),
     };
     match service.call(&caller.cred(), call) {
         Ok(answer) => Ok(answer),

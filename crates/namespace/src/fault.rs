@@ -2,6 +2,8 @@
 
 use chiton_types::{BlockId, Ino, Name, Refusal};
 
+use crate::permission::Denial;
+
 /// A row, or a range of rows, that must be in memory before the question can be answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
@@ -56,13 +58,23 @@ pub enum Fault {
     Refused(Refusal),
     /// Fetch these rows, install them, ask again.
     Missing(Vec<Need>),
-    /// The decision depends on the caller's supplementary groups: ask again with them.
+    /// The decision depends on supplementary groups or capabilities of the caller: ask again with them.
     NeedGroups,
 }
 
 impl From<Refusal> for Fault {
     fn from(r: Refusal) -> Fault {
         Fault::Refused(r)
+    }
+}
+
+impl From<Denial> for Fault {
+    fn from(denial: Denial) -> Fault {
+        match denial {
+            Denial::Refused(refusal) => Fault::Refused(refusal),
+            Denial::NeedCred => Fault::NeedGroups,
+            Denial::NeedList => unreachable!("the namespace brings the lists that its inodes have"),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub mod chunk;
 pub mod event;
 pub mod extent;
 pub mod merge;
+pub mod permission;
 
 mod apply;
 mod checkpoint;

@@ -1,6 +1,6 @@
 //! Questions that change nothing.
 
-use chiton_types::{Cred, Ino, Kind, Name, Refusal, access};
+use chiton_types::{Cred, Ino, Kind, Name, Refusal};
 
 use crate::dir::Dir;
 use crate::extent::CHUNK_BYTES;
@@ -8,13 +8,14 @@ use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, MAPPED, XATTRS};
 use crate::namespace::{Known, Listing, Mapped, Namespace};
 use crate::op::FILE_BYTES_MAX;
+use crate::permission::{self, Denial, List, Subject};
 use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
 
 impl Namespace {
     /// The inode that bears a name; `None` if there is none. Asks search permission.
     pub fn lookup(&self, cred: &Cred, parent: Ino, name: &Name) -> Result<Option<Ino>, Fault> {
         let dir = self.dir_inode(parent)?;
-        may(cred, dir, access::EXEC)?;
+        self.judge(dir, |dir| permission::may_search(cred, dir))?;
         Ok(match self.entry(dir, name)? {
             Known::Present(slot) => Some(slot.ino),
             Known::Absent => None,
@@ -23,7 +24,7 @@ impl Namespace {
 
     /// Permission check of the bits `want`.
     pub fn access(&self, cred: &Cred, ino: Ino, want: u8) -> Result<(), Fault> {
-        may(cred, self.inode(ino)?, want)
+        self.may(cred, self.inode(ino)?, want)
     }
 
     /// A page of a directory: entries with a cookie above `after`, about `entries_max` of them. Entries with the
@@ -109,17 +110,17 @@ impl Namespace {
     /// Value of an extended attribute.
     pub fn xattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Fault> {
         let inode = self.inode(ino)?;
-        xattr_readable(cred, inode, name)?;
+        self.judge(inode, |inode| permission::may_read_xattr(cred, inode, name))?;
         let value = self.xattrs_of(inode)?.and_then(|x| x.0.get(name));
         value.cloned().ok_or(Refusal::NoXattr.into())
     }
 
-    /// Names of extended attributes, each ended by NUL (`trusted.` only for root).
+    /// Names of extended attributes, each ended by NUL (`trusted.` only for administrators).
     pub fn xattr_names(&self, cred: &Cred, ino: Ino) -> Result<Vec<u8>, Fault> {
         let inode = self.inode(ino)?;
         let mut out = Vec::new();
         for name in self.xattrs_of(inode)?.into_iter().flat_map(|x| x.0.keys()) {
-            if cred.is_root() || !name.starts_with(b"trusted.") {
+            if permission::may_list_xattr(cred, name)? {
                 out.extend_from_slice(name);
                 out.push(0);
             }
@@ -165,27 +166,21 @@ impl Namespace {
 /// Most chunks that one answer covers.
 const CHUNKS_PER_MAP: u64 = 64;
 
-/// Refuses unless `cred` may do all of `want`.
-#[inline]
-pub(crate) fn may(cred: &Cred, inode: &Inode, want: u8) -> Result<(), Fault> {
-    match access::check(cred, inode.kind, inode.mode, inode.uid, inode.gid, want) {
-        Some(true) => Ok(()),
-        Some(false) => Err(Refusal::Access.into()),
-        None => Err(Fault::NeedGroups),
+impl Namespace {
+    /// Refuses unless `cred` may do all of `want`.
+    #[inline]
+    pub(crate) fn may(&self, cred: &Cred, inode: &Inode, want: u8) -> Result<(), Fault> {
+        self.judge(inode, |inode| permission::may(cred, inode, want))
     }
-}
 
-fn xattr_readable(cred: &Cred, inode: &Inode, name: &[u8]) -> Result<(), Fault> {
-    if name.starts_with(b"user.") {
-        if !matches!(inode.kind, Kind::File | Kind::Dir) {
-            return Err(Refusal::NoXattr.into());
-        }
-        may(cred, inode, access::READ)
-    } else if name.starts_with(b"trusted.") {
-        if cred.is_root() { Ok(()) } else { Err(Refusal::NoXattr.into()) }
-    } else if name.starts_with(b"security.") {
-        Ok(())
-    } else {
-        Err(Refusal::Unsupported.into())
+    /// Asks [`permission`] about an inode.
+    #[inline]
+    pub(crate) fn judge<R>(
+        &self,
+        inode: &Inode,
+        decide: impl FnOnce(&Subject<'_>) -> Result<R, Denial>,
+    ) -> Result<R, Fault> {
+        let Inode { kind, mode, uid, gid, .. } = *inode;
+        Ok(decide(&Subject { kind, mode, uid, gid, list: List::None })?)
     }
 }

@@ -9,24 +9,25 @@
 //! ```
 //!
 //! What both implement, in the order of the checks: the first that fails is the refusal. "Search" is execute
-//! permission on a directory, "change" is write and execute. Root passes every permission check.
+//! permission on a directory, "change" is write and execute. Capabilities
+//! pass the checks that they pass on Linux, over the inodes of their user namespace; root has those that it says.
 //!
 //! | operation | checks |
 //! |---|---|
 //! | all | each inode named exists, or `Stale`; a parent is a directory, or `NotDir`; search in it, or `Access` |
-//! | make | name free, or `Exists`; change; parent not removed, or `NotFound`; content <= 8 KiB or `TooBig`; target <= 4095 bytes or `NameTooLong`; target not empty, type and device number fit, or `Invalid`; device only by root, or `NotPermitted` |
-//! | link | name free, or `Exists`; change; not a directory, or `NotPermitted`; neither inode nor parent without a name, or `NotFound`; or `TooManyLinks` |
+//! | make | name free, or `Exists`; change; parent not removed, or `NotFound`; content <= 8 KiB or `TooBig`; target <= 4095 bytes or `NameTooLong`; target not empty, type and device number fit, or `Invalid`; device (but 0/0) only with MKNOD, or `NotPermitted` |
+//! | link | name free, or `Exists`; change; not a directory, and where links are protected a file of the caller's, or a regular one without set-id bits to read and write, or `NotPermitted`; neither inode nor parent without a name, or `NotFound`; or `TooManyLinks` |
 //! | unlink | name there, or `NotFound`; change; sticky, or `NotPermitted`; not a directory, or `IsDir` |
 //! | rmdir | the same; a directory, or `NotDir`; empty, or `NotEmpty` |
 //! | rename | both searches; old name there, or `NotFound`; no-replace: new name free, or `Exists`; exchange: new name there, or `NotFound`; both the same inode: nothing happens; a directory not below itself, or `Invalid`; the replaced not above the old name, or `NotEmpty` (exchange: `Invalid`); change and sticky in the old directory; change in the new; new directory not removed, or `NotFound`; sticky for the replaced; directory over file `NotDir`, file over directory `IsDir`; write on a directory that gets another parent, or `Access`; replaced directory empty, or `NotEmpty` |
-//! | chmod | owner, or `NotPermitted`. set-group-id goes unless a member of the (new) group |
-//! | chown | uid: root, or an owner that keeps it; gid: root, or an owner that keeps it or is a member; or `NotPermitted`. By others than root set-id bits go |
+//! | chmod | owner, or `NotPermitted`. set-group-id goes unless a member of the (new) group, or FSETID |
+//! | chown | uid: CHOWN, or an owner that keeps it; gid: CHOWN, or an owner that keeps it or is a member; or `NotPermitted`. Without CHOWN set-id bits go |
 //! | truncate | `IsDir`, or `Invalid` for what has no content; write unless by handle, or `Access`; or `TooBig` |
 //! | utimens | owner; others may set the present time with write permission, or `Access`; given times `NotPermitted` |
 //! | write | `IsDir`, `Invalid`; size `TooBig`; inline content too large, shorter size than what is there, or inline over blocks: `Invalid` |
 //! | clone | both files; range not empty, in the source and in the largest file, no overlap in one file, no inline content: or `Invalid` |
-//! | setxattr | name <= 255 bytes or `Range`; NUL or bare prefix `Invalid`; `user.`: files and directories, sticky ones by the owner only, or `NotPermitted`, and write, or `Access`; `trusted.` and `security.`: root, or `NotPermitted`; others `Unsupported`; value `ArgTooBig`; create `Exists`; replace, remove `NoXattr`; total `NoSpace` |
-//! | getxattr | `user.`: else than file and directory `NoXattr`, read or `Access`; `trusted.` by others than root `NoXattr`; others `Unsupported` |
+//! | setxattr | name <= 255 bytes or `Range`; NUL or bare prefix `Invalid`; `user.`: files and directories, sticky ones by the owner only, or `NotPermitted`, and write, or `Access`; `trusted.` and `security.`: SYS_ADMIN (`security.capability`: SETFCAP), or `NotPermitted`; others `Unsupported`; value `ArgTooBig`; create `Exists`; replace, remove `NoXattr`; total `NoSpace` |
+//! | getxattr | `user.`: else than file and directory `NoXattr`, read or `Access`; `trusted.` without SYS_ADMIN `NoXattr`; others `Unsupported` |
 //!
 //! | what changes | how |
 //! |---|---|

@@ -88,7 +88,7 @@ fn create(i: usize) -> Op {
 }
 
 fn request(id: u64, call: Call) -> Request {
-    let cred = Cred { uid: 1000, gid: 1000, groups: None };
+    let cred = Cred::unseen(1000, 1000);
     Request { id, seq: Seq(id), settled: Seq(0), epoch: Epoch(1), again: None, cred, call }
 }
 

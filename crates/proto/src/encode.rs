@@ -7,6 +7,7 @@
 //! - What occurs in every request or in masses (headers, attributes, operations) has fixed offsets; what is rare
 //!   is written with varints. `docs/formats.md`, "Wire protocol", has the layouts.
 
+mod cred;
 mod handshake;
 mod op;
 mod realm;

@@ -166,7 +166,7 @@ fn hello(channel: Channel) -> Hello {
 }
 
 fn request(id: u64, call: Call) -> Request {
-    let cred = Cred { uid: 1, gid: 1, groups: None };
+    let cred = Cred::unseen(1, 1);
     Request { id, seq: Seq(0), settled: Seq(0), epoch: Epoch(1), again: None, cred, call }
 }
 

@@ -1,6 +1,6 @@
-//! What `stat` shows, and the permission rule.
+//! What `stat` shows.
 
-use crate::{Cred, Ino, Position, Time};
+use crate::{Ino, Position, Time};
 
 /// Type of an inode. The numbers are part of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,7 +102,7 @@ pub struct Attr {
     pub position: Position,
 }
 
-/// The three questions a permission check can ask; combine with `|`.
+/// The three questions that a permission check can ask; combine with `|`. `chiton_namespace::permission` answers them.
 pub mod access {
     /// Read (list, for directories).
     pub const READ: u8 = 4;
@@ -110,51 +110,4 @@ pub mod access {
     pub const WRITE: u8 = 2;
     /// Execute (search, for directories).
     pub const EXEC: u8 = 1;
-
-    use super::{Cred, Kind, Mode};
-
-    /// POSIX access check of the bits `want` on an inode.
-    ///
-    /// `None` means: depends on supplementary groups that `cred` does not carry.
-    /// The superuser may do everything but execute a non-directory that nobody may execute.
-    pub fn check(cred: &Cred, kind: Kind, mode: Mode, uid: u32, gid: u32, want: u8) -> Option<bool> {
-        if cred.is_root() {
-            return Some(want & EXEC == 0 || kind == Kind::Dir || mode.0 & 0o111 != 0);
-        }
-        let class = |shift: u16| (mode.0 >> shift) as u8 & want == want;
-        if cred.uid == uid {
-            return Some(class(6));
-        }
-        // The group class decides only where it differs from the others' class.
-        if class(3) == class(0) {
-            return Some(class(0));
-        }
-        Some(if cred.in_group(gid)? { class(3) } else { class(0) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn access_follows_posix_classes() {
-        let check =
-            |cred: &Cred, mode: u16, want: u8| access::check(cred, Kind::File, Mode(mode), 10, 20, want);
-        let owner = Cred::new(10, 99, &[]);
-        let member = Cred::new(11, 99, &[20]);
-        let unknown = Cred { uid: 11, gid: 99, groups: None };
-        let other = Cred::new(11, 99, &[]);
-        // The owner is judged by the owner's bits alone, even when others may more.
-        assert_eq!(check(&owner, 0o077, access::READ), Some(false));
-        assert_eq!(check(&member, 0o640, access::READ), Some(true));
-        assert_eq!(check(&member, 0o604, access::READ), Some(false));
-        assert_eq!(check(&other, 0o640, access::READ), Some(false));
-        // Groups are asked for only where they decide.
-        assert_eq!(check(&unknown, 0o640, access::READ), None);
-        assert_eq!(check(&unknown, 0o644, access::READ), Some(true));
-        // Root may all but execute what nobody may.
-        assert_eq!(check(&Cred::ROOT, 0o000, access::READ | access::WRITE), Some(true));
-        assert_eq!(check(&Cred::ROOT, 0o666, access::EXEC), Some(false));
-    }
 }

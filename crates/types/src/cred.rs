@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::{Capabilities, Privileges};
+
 /// Credentials of the caller of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cred {
@@ -12,20 +14,27 @@ pub struct Cred {
     /// Supplementary groups. `None`: not looked up yet; a decision that needs them answers
     /// `NeedGroups` and the caller asks again with `Some` (empty when they cannot be read).
     pub groups: Option<Arc<[u32]>>,
+    /// Capabilities. `None`: not looked up yet, as for the groups.
+    pub privileges: Option<Privileges>,
+    /// The caller's machine allows new names only for files that the caller owns or may read and write
+    /// (`fs.protected_hardlinks`).
+    pub protected_hardlinks: bool,
 }
 
 impl Cred {
     /// The superuser.
-    pub const ROOT: Cred = Cred { uid: 0, gid: 0, groups: None };
+    pub const ROOT: Cred =
+        Cred { uid: 0, gid: 0, groups: None, privileges: Some(Privileges::ALL), protected_hardlinks: false };
 
-    /// A caller whose supplementary groups are known.
+    /// A caller whose supplementary groups are known. User 0 has every capability, others have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Cred {
-        Cred { uid, gid, groups: Some(groups.into()) }
+        let privileges = Some(Privileges::of_user(uid));
+        Cred { uid, gid, groups: Some(groups.into()), privileges, protected_hardlinks: false }
     }
 
-    /// True for the superuser.
-    pub fn is_root(&self) -> bool {
-        self.uid == 0
+    /// A caller of whom nothing else is known yet.
+    pub fn unseen(uid: u32, gid: u32) -> Cred {
+        Cred { uid, gid, groups: None, privileges: None, protected_hardlinks: false }
     }
 
     /// Whether the caller belongs to `gid`; `None` if that depends on groups not looked up.
@@ -34,5 +43,43 @@ impl Cred {
             return Some(true);
         }
         self.groups.as_ref().map(|groups| groups.contains(&gid))
+    }
+
+    /// Whether the caller has a capability over the whole file system; `None`: not looked up.
+    pub fn everywhere(&self, wanted: Capabilities) -> Option<bool> {
+        self.privileges.as_ref().map(|privileges| privileges.everywhere(wanted))
+    }
+
+    /// Whether the caller has a capability over inodes of an owner and a group; `None`: not looked up.
+    pub fn over(&self, wanted: Capabilities, uid: u32, gid: u32) -> Option<bool> {
+        self.privileges.as_ref().map(|privileges| privileges.over(wanted, uid, gid))
+    }
+
+    /// Whether the caller has a capability over inodes of an owner; `None`: not looked up.
+    pub fn over_owner(&self, wanted: Capabilities, uid: u32) -> Option<bool> {
+        self.privileges.as_ref().map(|privileges| privileges.over_owner(wanted, uid))
+    }
+
+    /// Whether these credentials say all that `other` says, and the same: what is decided with `other` is decided alike
+    /// with these.
+    pub fn covers(&self, other: &Cred) -> bool {
+        (self.uid, self.gid, self.protected_hardlinks) == (other.uid, other.gid, other.protected_hardlinks)
+            && (other.groups.is_none() || self.groups == other.groups)
+            && (other.privileges.is_none() || self.privileges == other.privileges)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_cover_those_that_say_less() {
+        let all = Cred::new(5, 6, &[7]);
+        let less = Cred::unseen(5, 6);
+        assert!(all.covers(&less) && all.covers(&all) && !less.covers(&all));
+        assert!(!all.covers(&Cred::unseen(5, 7)));
+        assert!(!all.covers(&Cred { groups: Some([8].into()), ..less.clone() }));
+        assert!(!all.covers(&Cred { privileges: Some(Privileges::ALL), ..less }));
     }
 }

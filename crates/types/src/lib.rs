@@ -10,6 +10,7 @@
 pub mod codec;
 
 mod attr;
+mod capability;
 mod cred;
 mod error;
 mod id;
@@ -17,6 +18,7 @@ mod name;
 mod time;
 
 pub use attr::{Attr, Kind, Mode, access};
+pub use capability::{Capabilities, ID_RANGES_MAX, IdMaps, IdRange, Privileges, Scope};
 pub use codec::{Malformed, Put, Take};
 pub use cred::Cred;
 pub use error::{Errno, Refusal};

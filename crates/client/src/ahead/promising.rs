@@ -7,13 +7,17 @@
 //!   has seen it.
 //! - What is removed has no other name, and is nobody else's to believe anything of: it was made so, or is leased exclusively.
 //! - A directory that is made is held from its first moment on; numbers are taken from its parent's shard for all below.
-//! - What the outcome is, is what the server will make of the operation (`chiton_namespace`'s `plan` and `apply`).
+//! - Who may do it, with which mode and group, is decided by the functions that the server asks
+//!   (`chiton_namespace::permission`); the outcome is that of its `plan` and `apply`.
 
+use std::cell::Cell;
+
+use chiton_namespace::permission::{self, Birth, Changed, Denial, List, Newborn, Subject};
 use chiton_namespace::{
-    AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX, SetTime,
+    AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX,
 };
 use chiton_proto::{Foretold, LeaseMode};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time, access};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time};
 
 use super::{Dir, Inner};
 use crate::core::Core;
@@ -29,6 +33,8 @@ pub(super) struct Promising<'a> {
     pub(super) service: &'a dyn Service,
     pub(super) cred: &'a Cred,
     pub(super) now: std::time::Duration,
+    /// Groups or capabilities that `cred` does not carry decide.
+    pub(super) needs_cred: Cell<bool>,
 }
 
 /// The directory whose names decide whether an operation can be promised.
@@ -54,7 +60,7 @@ impl Promising<'_> {
         let Op::Make { name, mode, .. } = op else { return None };
         let inner = &mut *self.core.ahead.0.lock();
         let dir = self.held(inner, parent)?;
-        let (gid, mode) = may_make(dir, self.cred, kind, *mode)?;
+        let (gid, mode) = self.decided(born(dir, self.cred, kind, *mode))??;
         if !self.core.cache.lacks(parent, name) {
             return None;
         }
@@ -98,20 +104,18 @@ impl Promising<'_> {
     fn unlink(&self, op: &Op, parent: Ino, name: &Name) -> Option<Outcome> {
         let inner = &mut *self.core.ahead.0.lock();
         let dir = self.held(inner, parent)?;
-        let (uid, mode, lease) = (dir.uid, dir.mode, dir.lease);
-        if !may_change(dir, self.cred) {
-            return None;
-        }
+        let (subject, lease) = (dir.subject(), dir.lease);
+        self.decided(permission::may_change_names(self.cred, &subject))?;
         let cache = &self.core.cache;
         let ino = cache.named(parent, name)?;
         let attr = match inner.files.get(&ino) {
             Some(made) if *made == (parent, lease) => cache.attr(ino),
             _ => cache.exclusive_attr(ino),
         }?;
-        let is_theirs = self.cred.is_root() || [uid, attr.uid].contains(&self.cred.uid);
-        if attr.kind == Kind::Dir || attr.nlink != 1 || (mode.has(Mode::STICKY) && !is_theirs) {
+        if attr.kind == Kind::Dir || attr.nlink != 1 {
             return None;
         }
+        self.decided(permission::may_remove(self.cred, &subject, &Subject::seen(&attr)))?;
         let time = inner.time(self.now);
         let outcome = Outcome { attr: None, gone: Some(Gone { ino, orphan: false }), time };
         if !self.promise(op, Foretold { ino, time, open: false }, parent, &outcome) {
@@ -130,7 +134,7 @@ impl Promising<'_> {
         if bytes.len() > INLINE_BYTES_MAX {
             return None;
         }
-        let mode = if *kill_setid { before.mode.without_setid(before.kind) } else { before.mode };
+        let mode = permission::written(&Subject::seen(&before), *kill_setid).unwrap_or(before.mode);
         let attr = Attr {
             mode,
             size: *size,
@@ -155,13 +159,21 @@ impl Promising<'_> {
         let inner = &mut *self.core.ahead.0.lock();
         let (parent, before) = self.made_here(inner, known)?;
         let time = inner.time(self.now);
-        let attr = changed(before, change, self.cred, time)?;
+        let attr = self.decided(changed(before, change, self.cred, time))??;
         let outcome = Outcome { attr: Some(attr), gone: None, time: Time(0) };
         if !self.promise(op, Foretold { ino: *ino, time, open: false }, parent, &outcome) {
             return None;
         }
         inner.last_time = time;
         outcome.attr
+    }
+
+    /// What was decided. A refusal is the server's to give; with all credentials the answer may be another.
+    fn decided<R>(&self, decision: Result<R, Denial>) -> Option<R> {
+        if decision.as_ref().is_err_and(|denial| *denial == Denial::NeedCred) {
+            self.needs_cred.set(true);
+        }
+        decision.ok()
     }
 
     /// The directory of a file that was made under the lease on its names that is still held, and its attributes as the
@@ -201,56 +213,35 @@ impl Promising<'_> {
     }
 }
 
-/// A file's attributes after a change, if this caller may make it, and nothing else decides: as `chiton_namespace` plans
-/// and applies it.
-fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Option<Attr> {
-    let AttrChange { mode, uid, gid, size: None, atime, mtime, kill_setid, .. } = *change else {
-        return None;
-    };
-    let has_setid = before.mode.without_setid(before.kind) != before.mode;
-    if kill_setid && (mode.is_some() || has_setid) {
-        return None;
+/// A file's attributes after a change, if this caller may make it.
+fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Result<Option<Attr>, Denial> {
+    if change.size.is_some() || before.kind != Kind::File {
+        return Ok(None);
     }
-    if before.kind != Kind::File || !(cred.is_root() || cred.uid == before.uid) {
-        return None;
-    }
-    // Who is not root loses bits by some of these.
-    let is_simple = uid.is_none() && gid.is_none() && mode.is_none_or(|mode| !mode.has(Mode::SETGID));
-    if !cred.is_root() && !is_simple {
-        return None;
-    }
-    let at = |set: Option<SetTime>, before: Time| match set {
-        None => before,
-        Some(SetTime::At(at)) => at,
-        Some(SetTime::Now) => time,
-    };
-    Some(Attr {
-        mode: mode.map_or(before.mode, |mode| Mode(mode.0 & 0o7777)),
-        uid: uid.unwrap_or(before.uid),
-        gid: gid.unwrap_or(before.gid),
-        atime: at(atime, before.atime),
-        mtime: at(mtime, before.mtime),
+    let Changed { mode, atime, mtime } = permission::change(cred, &Subject::seen(&before), change, time)?;
+    Ok(Some(Attr {
+        mode: mode.unwrap_or(before.mode),
+        uid: change.uid.unwrap_or(before.uid),
+        gid: change.gid.unwrap_or(before.gid),
+        atime: atime.unwrap_or(before.atime),
+        mtime: mtime.unwrap_or(before.mtime),
         ctime: before.ctime.max(time),
         // As after a write.
         position: before.position.next(),
         ..before
-    })
+    }))
 }
 
-/// Group and mode of what is made in a directory, if its mode and owner allow that, and nothing else decides.
-fn may_make(dir: &Dir, cred: &Cred, kind: Kind, mode: Mode) -> Option<(u32, Mode)> {
-    if !may_change(dir, cred) || (kind == Kind::Dir && dir.nlink >= LINKS_MAX - LINKS_SPARE) {
-        return None;
+/// Group and mode of what is made in a directory, if its mode and owner allow that.
+fn born(dir: &Dir, cred: &Cred, kind: Kind, mode: Mode) -> Result<Option<(u32, Mode)>, Denial> {
+    if kind == Kind::Dir && dir.nlink >= LINKS_MAX - LINKS_SPARE {
+        return Ok(None);
     }
-    let mode = if kind == Kind::Symlink { Mode(0o777) } else { Mode(mode.0 & 0o7777) };
-    // Whether the group's bit stays is the server's matter.
-    if mode.has(Mode::SETGID) {
-        return None;
-    }
-    if !dir.mode.has(Mode::SETGID) {
-        return Some((cred.gid, mode));
-    }
-    Some((dir.gid, if kind == Kind::Dir { Mode(mode.0 | Mode::SETGID) } else { mode }))
+    let subject = dir.subject();
+    permission::may_change_names(cred, &subject)?;
+    let newborn = Newborn { kind, rdev: 0, mode, umask: 0 };
+    let Birth { mode, gid, .. } = permission::birth(cred, &subject, List::None, newborn)?;
+    Ok(Some((gid, mode)))
 }
 
 /// What is made, and its size, if it is something that can be made so at all.
@@ -266,10 +257,4 @@ fn kind_and_size(make: &Make) -> Option<(Kind, u64)> {
         Make::Dir => Some((Kind::Dir, 0)),
         Make::Node { .. } => None,
     }
-}
-
-/// Whether somebody may change the names of a directory, as far as that can be told here.
-fn may_change(dir: &Dir, cred: &Cred) -> bool {
-    let want = access::WRITE | access::EXEC;
-    access::check(cred, Kind::Dir, dir.mode, dir.uid, dir.gid, want) == Some(true)
 }

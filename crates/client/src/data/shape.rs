@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use chiton_namespace::{AttrChange, CHUNK_BYTES, FILE_BYTES_MAX, Op};
 use chiton_proto::{Answer, Call, LeaseMode};
-use chiton_types::{Attr, Ino, Refusal};
+use chiton_types::{Attr, Ino, Mode, Refusal};
 
 use super::content::Content;
 use super::file::FileState;
 use super::files::{Files, OpenFile};
 use super::push::Scope;
 use super::seek::Whence;
+use super::write::kills_setid;
 use crate::{Caller, ask};
 
 /// FALLOC_FL_KEEP_SIZE
@@ -45,14 +46,14 @@ impl Files {
         self.resize(
             ino,
             |file| self.truncate_file(file, caller, fh.is_some(), size),
-            || self.set_size(caller, ino, fh.is_some(), size),
+            || self.set_size(caller, (ino, None), fh.is_some(), size),
         )
     }
 
     fn set_size(
         &self,
         caller: &Caller<'_>,
-        ino: Ino,
+        (ino, mode): (Ino, Option<Mode>),
         size_by_handle: bool,
         size: u64,
     ) -> Result<Attr, Refusal> {
@@ -62,7 +63,7 @@ impl Files {
         let change = AttrChange {
             size: Some(size),
             size_by_handle,
-            kill_setid: caller.uid != 0,
+            kill_setid: kills_setid(caller, mode),
             ..AttrChange::default()
         };
         let call = Call::Op { op: Op::SetAttr { ino, change }, open: false };
@@ -87,8 +88,11 @@ impl Files {
         if size > 0 {
             self.push_busy(file, Scope::All)?;
         }
-        let recalls = file.lock().recalls;
-        let attr = self.set_size(caller, file.ino, by_handle, size)?;
+        let (recalls, mode) = {
+            let inner = file.lock();
+            (inner.recalls, inner.attr.mode)
+        };
+        let attr = self.set_size(caller, (file.ino, Some(mode)), by_handle, size)?;
         let mut inner = file.lock();
         self.note_changed(file.ino, &mut inner);
         if attr.position >= inner.attr.position {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use chiton_namespace::{Extent, FILE_BYTES_MAX};
 use chiton_proto::LeaseMode;
-use chiton_types::{Position, Refusal};
+use chiton_types::{Kind, Mode, Position, Refusal};
 
 use super::block_io::BlockIo;
 use super::budget::Budget;
@@ -91,7 +91,7 @@ impl Files {
             inner.dirty_since = self.world.monotonic();
         }
         inner.unsent = true;
-        inner.kill_setid |= caller.uid != 0;
+        inner.kill_setid |= kills_setid(caller, Some(inner.attr.mode));
         inner.cred = caller.cred();
     }
 
@@ -154,4 +154,14 @@ pub(super) fn run_upload(file: &FileState, upload: &Upload, io: &dyn BlockIo, bu
     }
     drop(inner);
     file.notify();
+}
+
+/// Whether a change of content by `caller` clears set-id bits. `mode`: of the file, if it is known.
+pub(super) fn kills_setid(caller: &Caller<'_>, mode: Option<Mode>) -> bool {
+    let has_bits = mode.is_none_or(|mode| mode.without_setid(Kind::File) != mode);
+    match has_bits && (caller.uid == 0 || mode.is_some()) {
+        // Only then is it worth a look at the caller's capabilities.
+        true => !caller.keeps_setid(),
+        false => caller.uid != 0,
+    }
 }

@@ -141,7 +141,7 @@ impl Session {
             promises.open == Some(kept.request.seq)
                 && kept.count < MESSAGE_PROMISES as u64
                 && kept.bytes < MESSAGE_BYTES
-                && kept.request.cred == *cred
+                && (kept.request.cred.covers(cred) || cred.covers(&kept.request.cred))
         });
         if !is_open {
             self.begin_message(cred, now);
@@ -155,6 +155,10 @@ impl Session {
         };
         ops.push(op);
         all.push(told);
+        // What was decided with less is decided alike with more.
+        if !request.cred.covers(cred) {
+            request.cred = cred.clone();
+        }
         kept.count += 1;
         kept.bytes += bytes;
         self.kept_bytes += bytes;

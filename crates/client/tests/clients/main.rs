@@ -4,4 +4,5 @@ mod agree;
 mod ahead;
 mod blocked;
 mod restarts;
+mod rights;
 mod site;

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use chiton_client::{Caller, Groups};
+use chiton_client::LookUp;
 use chiton_policy::OnConflict;
 use chiton_realm::{MergeProgress, MergeReport, RealmError};
-use chiton_types::{Ino, Refusal};
+use chiton_types::{Capabilities, Ino, Refusal};
 use rustix::net::UCred;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::message::{ControlReply, ControlRequest, GiveBack, Progress};
-use crate::caller::groups_of;
+use crate::caller::Asking;
 use crate::open_files;
 use crate::router::{Router, Slot};
 
@@ -112,13 +112,16 @@ fn done(report: &impl Serialize, text: &impl ToString, exit_code: u8) -> Result<
 }
 
 fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> Result<Done, RealmError> {
-    let groups = || groups_of(peer.pid.as_raw_pid() as u32);
-    let caller = Caller { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), groups: Groups::Lazy(&groups) };
-    let slot = router.decouple_at(&caller, root, policy.map(str::as_bytes))?;
+    let asking = asking(peer);
+    let slot = router.decouple_at(&asking.caller(), root, policy.map(str::as_bytes))?;
     let status = slot.realm().status();
     let (mut report, text, exit_code) = done(&status, &status, 0)?;
     report["stages"] = json!(slot.realm().stages());
     Ok((report, text, exit_code))
+}
+
+fn asking(peer: &UCred) -> Asking {
+    Asking::new(peer.pid.as_raw_pid() as u32, peer.uid.as_raw(), peer.gid.as_raw())
 }
 
 /// The decoupled subtree around an inode, of a peer who may say what becomes of it.
@@ -131,7 +134,8 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
         )
     })?;
     let uid = peer.uid.as_raw();
-    if uid == 0 || peer.uid == rustix::process::geteuid() {
+    let administers = || asking(peer).standing().privileges.everywhere(Capabilities::SYS_ADMIN);
+    if peer.uid == rustix::process::geteuid() || (uid == 0 && administers()) {
         return Ok(slot);
     }
     let root = slot.realm().client().getattr(slot.realm().root(), None);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use chiton_client::{Caller, Entry, Lookup, OpenFlags};
 use chiton_fuse::{FileHandle, FopenFlags, Request};
 use chiton_namespace::RenameHow;
-use chiton_types::{Ino, Kind, Mode, Refusal, access};
+use chiton_types::{Capabilities, Ino, Kind, Mode, Refusal, access};
 
 use super::Shell;
 use crate::attr::{kind_of_mode, mode};
-use crate::caller::as_caller;
+use crate::caller::{as_caller, as_linker, as_vouched};
 use crate::router::{Slot, Told};
 
 /// How long the kernel may believe the name of a realm's root: as long as it may be late to hear that its parent may be
@@ -89,7 +89,8 @@ impl Shell {
         rdev: u32,
     ) -> Result<Entry, Refusal> {
         let kind = kind_of_mode(new_mode).ok_or(Refusal::Invalid)?;
-        as_caller(req, |caller| {
+        // The kernel lets nobody else make devices.
+        as_vouched(req, Capabilities::MKNOD, |caller| {
             self.router
                 .on(caller, [parent], |route| route.mknod(caller, parent, name, kind, mode(new_mode), rdev))
         })
@@ -145,7 +146,7 @@ impl Shell {
         parent: Ino,
         name: &[u8],
     ) -> Result<Entry, Refusal> {
-        as_caller(req, |caller| {
+        as_linker(req, |caller| {
             self.router.on(caller, [parent, ino], |route| route.link(caller, ino, parent, name))
         })
     }

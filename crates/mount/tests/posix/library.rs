@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_client::data::Whence;
-use chiton_client::{Caller, Client, Groups, Lookup, OpenFlags};
+use chiton_client::{Caller, Client, Groups, LookUp, Lookup, OpenFlags, Standing};
 use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
-use chiton_types::{Attr, Ino, Kind, Mode, Refusal, Time};
+use chiton_types::{Attr, Ino, Kind, Mode, Privileges, Refusal, Time};
 use parking_lot::Mutex;
 
 use super::subject::{Answer, Errno, Flags, FsUnderTest, ROOT, Stat, User};
@@ -44,9 +44,14 @@ impl Library {
     }
 }
 
+impl LookUp for User {
+    fn standing(&self) -> Standing {
+        Standing { groups: Arc::from(self.groups), privileges: Privileges::of_user(self.uid) }
+    }
+}
+
 fn run<R>(user: User, call: impl FnOnce(&Caller<'_>) -> Result<R, Refusal>) -> Answer<R> {
-    let groups = || Arc::from(user.groups);
-    call(&Caller { uid: user.uid, gid: user.gid, groups: Groups::Lazy(&groups) }).map_err(errno)
+    call(&Caller { uid: user.uid, gid: user.gid, groups: Groups::Lazy(&user) }).map_err(errno)
 }
 
 fn errno(refusal: Refusal) -> Errno {

@@ -1,6 +1,6 @@
 //! write, clone, remap, truncate, reclaim: what changes content.
 
-use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
+use chiton_types::{Ino, Kind, Position, Refusal, Time};
 
 use crate::chunk::share_repeated;
 use crate::event::Event;
@@ -10,6 +10,7 @@ use crate::inode::{COMPLETE, INLINE, Inode, MAPPED};
 use crate::namespace::{Context, Namespace, Planned};
 use crate::op::{Body, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX};
 use crate::paging::chunk_of;
+use crate::permission;
 use crate::values::{BlockKey, ChunkKey};
 
 /// Most chunks that one event frees.
@@ -50,8 +51,7 @@ impl Namespace {
                 Body::Extents(extents)
             }
         };
-        let cleared = inode.mode.without_setid(inode.kind);
-        let mode: Option<Mode> = (kill_setid && cleared != inode.mode).then_some(cleared);
+        let mode = self.judge(inode, |inode| Ok(permission::written(inode, kill_setid)))?;
         out.push(Event::Write { ino, body, size, mode, mtime });
         Ok(Planned { subject: Some(ino), gone: None })
     }

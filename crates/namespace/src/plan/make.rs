@@ -1,13 +1,12 @@
 //! New inodes.
 
-use chiton_types::{Ino, Kind, Mode, Name, Refusal, access};
+use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 
-use super::may_change;
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::{INLINE_BYTES_MAX, LINKS_MAX, Make, SYMLINK_BYTES_MAX};
-use crate::query::may;
+use crate::op::{INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
+use crate::permission::{self, Birth, List, Newborn};
 
 impl Namespace {
     pub(super) fn plan_make(
@@ -20,19 +19,21 @@ impl Namespace {
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
         let dir = self.dir_inode(parent)?;
-        may(ctx.cred, dir, access::EXEC)?;
+        self.may_search(ctx.cred, dir)?;
         if let Known::Present(..) = self.entry(dir, name)? {
             return Err(Refusal::Exists.into());
         }
-        may_change(ctx.cred, dir)?;
+        self.may_change(ctx.cred, dir)?;
         if dir.nlink == 0 {
             return Err(Refusal::NotFound.into());
         }
         let (kind, rdev, content) = match make {
             Make::File { content } if content.len() > INLINE_BYTES_MAX => return Err(Refusal::TooBig.into()),
             Make::File { content } => (Kind::File, 0, content.clone()),
-            Make::Dir if dir.nlink >= LINKS_MAX => return Err(Refusal::TooManyLinks.into()),
-            Make::Dir => (Kind::Dir, 0, Vec::new()),
+            Make::Dir => {
+                permission::room_for_subdirectory(dir.nlink)?;
+                (Kind::Dir, 0, Vec::new())
+            }
             Make::Symlink { target } if target.len() > SYMLINK_BYTES_MAX => {
                 return Err(Refusal::NameTooLong.into());
             }
@@ -46,31 +47,11 @@ impl Namespace {
             Make::Node { kind: Kind::File | Kind::Dir | Kind::Symlink, .. } => {
                 return Err(Refusal::Invalid.into());
             }
-            Make::Node { kind: Kind::Char | Kind::Block, .. } if !ctx.cred.is_root() => {
-                return Err(Refusal::NotPermitted.into());
-            }
             Make::Node { kind, rdev } => (*kind, *rdev, Vec::new()),
         };
-        let mut mode = Mode(mode.0 & 0o7777);
-        let mut gid = ctx.cred.gid;
-        if dir.mode.has(Mode::SETGID) {
-            gid = dir.gid;
-            if kind == Kind::Dir {
-                mode.0 |= Mode::SETGID;
-            }
-        }
-        if kind == Kind::Symlink {
-            mode = Mode(0o777);
-        }
-        let set_group_exec = Mode::SETGID | 0o010;
-        if kind != Kind::Dir && mode.has(set_group_exec) && !ctx.cred.is_root() {
-            // Nobody gives a program a group that is not theirs.
-            match ctx.cred.in_group(gid) {
-                Some(true) => {}
-                Some(false) => mode.0 &= !Mode::SETGID,
-                None => return Err(Fault::NeedGroups),
-            }
-        }
+        let newborn = Newborn { kind, rdev, mode, umask: 0 };
+        let Birth { mode, gid, .. } =
+            self.judge(dir, |dir| permission::birth(ctx.cred, dir, List::None, newborn))?;
         let ino = ctx.offered;
         out.push(Event::Make {
             parent,

@@ -14,14 +14,14 @@ mod names;
 mod rename;
 mod xattr;
 
-use chiton_types::{Cred, Ino, Mode, Refusal, access};
+use chiton_types::{Cred, Ino};
 
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Namespace, Planned};
 use crate::op::Op;
-use crate::query::may;
+use crate::permission;
 
 /// Operations that [`Namespace::warm`] is best called with: so many reads does a processor have under way.
 pub const WARM_OPS: usize = 16;
@@ -116,14 +116,19 @@ fn parent_of(op: &Op) -> Option<Ino> {
     }
 }
 
-/// Write and search permission on a directory whose entries change.
-fn may_change(cred: &Cred, dir: &Inode) -> Result<(), Fault> {
-    may(cred, dir, access::WRITE | access::EXEC)
-}
+impl Namespace {
+    /// Search permission on a directory.
+    fn may_search(&self, cred: &Cred, dir: &Inode) -> Result<(), Fault> {
+        self.judge(dir, |dir| permission::may_search(cred, dir))
+    }
 
-/// In a sticky directory only root, its owner and the owner of what is removed may remove.
-fn sticky_allows(cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Fault> {
-    let allowed =
-        !dir.mode.has(Mode::STICKY) || cred.is_root() || cred.uid == dir.uid || cred.uid == victim.uid;
-    if allowed { Ok(()) } else { Err(Refusal::NotPermitted.into()) }
+    /// Write and search permission on a directory whose entries change.
+    fn may_change(&self, cred: &Cred, dir: &Inode) -> Result<(), Fault> {
+        self.judge(dir, |dir| permission::may_change_names(cred, dir))
+    }
+
+    /// Whether the sticky bit of a directory allows that this is removed from it.
+    fn may_remove(&self, cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Fault> {
+        self.judge(dir, |dir| Ok(self.judge(victim, |victim| permission::may_remove(cred, dir, victim))))?
+    }
 }

@@ -1,14 +1,13 @@
 //! link, unlink, rmdir.
 
-use chiton_types::{Ino, Kind, Name, Refusal, access};
+use chiton_types::{Ino, Kind, Name, Refusal};
 
-use super::{may_change, sticky_allows};
 use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::{Inode, MAPPED};
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::{Gone, LINKS_MAX};
-use crate::query::may;
+use crate::op::Gone;
+use crate::permission;
 
 impl Namespace {
     pub(super) fn plan_link(
@@ -20,21 +19,17 @@ impl Namespace {
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
         let dir = self.dir_inode(parent)?;
-        may(ctx.cred, dir, access::EXEC)?;
+        self.may_search(ctx.cred, dir)?;
         let inode = self.inode(ino)?;
         if let Known::Present(..) = self.entry(dir, name)? {
             return Err(Refusal::Exists.into());
         }
-        may_change(ctx.cred, dir)?;
-        if inode.kind == Kind::Dir {
-            return Err(Refusal::NotPermitted.into());
-        }
+        self.may_change(ctx.cred, dir)?;
+        self.judge(inode, |inode| permission::may_link(ctx.cred, inode))?;
         if inode.nlink == 0 || dir.nlink == 0 {
             return Err(Refusal::NotFound.into());
         }
-        if inode.nlink >= LINKS_MAX {
-            return Err(Refusal::TooManyLinks.into());
-        }
+        permission::room_for_link(inode.nlink)?;
         self.same_realm(inode.parent, parent)?;
         out.push(Event::Link { parent, name: name.clone(), ino, time: ctx.now });
         Ok(Planned { subject: Some(ino), gone: None })
@@ -76,11 +71,11 @@ impl Namespace {
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
         let dir = self.dir_inode(parent)?;
-        may(ctx.cred, dir, access::EXEC)?;
+        self.may_search(ctx.cred, dir)?;
         let ino = self.present(dir, name)?;
         let victim = self.inode(ino)?;
-        may_change(ctx.cred, dir)?;
-        sticky_allows(ctx.cred, dir, victim)?;
+        self.may_change(ctx.cred, dir)?;
+        self.may_remove(ctx.cred, dir, victim)?;
         fits(victim)?;
         let gone = self.fate(victim, ctx)?;
         let orphan = gone.is_some_and(|g| g.orphan);

@@ -2,13 +2,12 @@
 
 use chiton_types::{Ino, Kind, Name, Refusal, access};
 
-use super::{may_change, sticky_allows};
 use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::{LINKS_MAX, RenameHow};
-use crate::query::may;
+use crate::op::RenameHow;
+use crate::permission;
 
 impl Namespace {
     pub(super) fn plan_rename(
@@ -21,8 +20,8 @@ impl Namespace {
     ) -> Result<Planned, Fault> {
         let from_dir = self.dir_inode(from)?;
         let to_dir = self.dir_inode(to)?;
-        may(ctx.cred, from_dir, access::EXEC)?;
-        may(ctx.cred, to_dir, access::EXEC)?;
+        self.may_search(ctx.cred, from_dir)?;
+        self.may_search(ctx.cred, to_dir)?;
         let source = self.inode(self.present(from_dir, from_name)?)?;
         let target = match self.entry(to_dir, to_name)? {
             Known::Present(slot) => Some(self.inode(slot.ino)?),
@@ -47,14 +46,14 @@ impl Namespace {
             return Ok(Planned { subject: Some(source.ino), gone: None });
         }
         self.same_realm(from, to)?;
-        may_change(ctx.cred, from_dir)?;
-        sticky_allows(ctx.cred, from_dir, source)?;
-        may_change(ctx.cred, to_dir)?;
+        self.may_change(ctx.cred, from_dir)?;
+        self.may_remove(ctx.cred, from_dir, source)?;
+        self.may_change(ctx.cred, to_dir)?;
         if to_dir.nlink == 0 {
             return Err(Refusal::NotFound.into());
         }
         if let Some(target) = target {
-            sticky_allows(ctx.cred, to_dir, target)?;
+            self.may_remove(ctx.cred, to_dir, target)?;
             if how != RenameHow::Exchange {
                 match (source.kind == Kind::Dir, target.kind == Kind::Dir) {
                     (true, false) => return Err(Refusal::NotDir.into()),
@@ -66,14 +65,14 @@ impl Namespace {
         if from != to {
             // A directory that gets another parent has its `..` rewritten.
             if source.kind == Kind::Dir {
-                may(ctx.cred, source, access::WRITE)?;
+                self.may(ctx.cred, source, access::WRITE)?;
             }
             if let Some(target) = target.filter(|t| how == RenameHow::Exchange && t.kind == Kind::Dir) {
-                may(ctx.cred, target, access::WRITE)?;
+                self.may(ctx.cred, target, access::WRITE)?;
             }
             let gains = source.kind == Kind::Dir && target.is_none_or(|t| t.kind != Kind::Dir);
-            if gains && to_dir.nlink >= LINKS_MAX {
-                return Err(Refusal::TooManyLinks.into());
+            if gains {
+                permission::room_for_subdirectory(to_dir.nlink)?;
             }
         }
         let (over, gone) = match (how, target) {

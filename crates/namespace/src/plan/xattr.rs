@@ -1,13 +1,12 @@
 //! Extended attributes: `user.`, `trusted.` and `security.`.
 
-use chiton_types::{Ino, Kind, Mode, Refusal, access};
+use chiton_types::{Ino, Refusal};
 
 use crate::event::Event;
 use crate::fault::Fault;
-use crate::inode::Inode;
 use crate::namespace::{Context, Namespace, Planned};
-use crate::op::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow};
-use crate::query::may;
+use crate::op::{XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow};
+use crate::permission;
 
 impl Namespace {
     pub(super) fn plan_set_xattr(
@@ -20,7 +19,7 @@ impl Namespace {
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
         let inode = self.inode(ino)?;
-        writable(inode, name, ctx)?;
+        self.judge(inode, |inode| permission::may_set_xattr(ctx.cred, inode, name))?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Refusal::ArgTooBig.into());
         }
@@ -47,38 +46,11 @@ impl Namespace {
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
         let inode = self.inode(ino)?;
-        writable(inode, name, ctx)?;
+        self.judge(inode, |inode| permission::may_set_xattr(ctx.cred, inode, name))?;
         if self.xattrs_of(inode)?.is_none_or(|x| !x.0.contains_key(name)) {
             return Err(Refusal::NoXattr.into());
         }
         out.push(Event::Xattr { ino, name: name.to_vec(), value: None, ctime: ctx.now });
         Ok(Planned { subject: Some(ino), gone: None })
-    }
-}
-
-fn writable(inode: &Inode, name: &[u8], ctx: &Context<'_>) -> Result<(), Fault> {
-    let cred = ctx.cred;
-    let suffix = |prefix: &[u8]| name.strip_prefix(prefix).map(|s| !s.is_empty());
-    if name.len() > XATTR_NAME_BYTES_MAX {
-        return Err(Refusal::Range.into());
-    }
-    if name.contains(&0) {
-        return Err(Refusal::Invalid.into());
-    }
-    match (suffix(b"user."), suffix(b"trusted."), suffix(b"security.")) {
-        (Some(true), ..) => {
-            let sticky_other = inode.kind == Kind::Dir
-                && inode.mode.has(Mode::STICKY)
-                && !cred.is_root()
-                && cred.uid != inode.uid;
-            if !matches!(inode.kind, Kind::File | Kind::Dir) || sticky_other {
-                return Err(Refusal::NotPermitted.into());
-            }
-            may(cred, inode, access::WRITE)
-        }
-        (_, Some(true), _) | (_, _, Some(true)) if cred.is_root() => Ok(()),
-        (_, Some(true), _) | (_, _, Some(true)) => Err(Refusal::NotPermitted.into()),
-        (Some(false), ..) | (_, Some(false), _) | (_, _, Some(false)) => Err(Refusal::Invalid.into()),
-        _ => Err(Refusal::Unsupported.into()),
     }
 }

@@ -4,7 +4,7 @@ use chiton_namespace::{
     AttrChange, FILE_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XattrHow,
 };
-use chiton_types::{Cred, Ino, Kind, Mode, Refusal, access};
+use chiton_types::{Capabilities, Cred, Ino, Kind, Mode, Refusal, access};
 
 use crate::state::{Ask, Content, Done, Model, Node};
 
@@ -26,11 +26,12 @@ impl Model {
             }
         }
         let owner = node.owned_by(cred);
-        if change.uid.is_some_and(|uid| !(cred.is_root() || owner && uid == node.uid)) {
+        let (mine, chowns) = (cred.uid == node.uid, node.can(cred, Capabilities::CHOWN));
+        let keeps_setid = node.can(cred, Capabilities::FSETID);
+        if change.uid.is_some_and(|uid| !(chowns || mine && uid == node.uid)) {
             return Err(Refusal::NotPermitted);
         }
-        let may_chgrp =
-            |gid| cred.is_root() || owner && (cred.in_group(gid) == Some(true) || gid == node.gid);
+        let may_chgrp = |gid| chowns || mine && (cred.in_group(gid) == Some(true) || gid == node.gid);
         if change.gid.is_some_and(|gid| !may_chgrp(gid)) {
             return Err(Refusal::NotPermitted);
         }
@@ -50,11 +51,11 @@ impl Model {
         node.gid = change.gid.unwrap_or(node.gid);
         if let Some(mode) = change.mode {
             node.mode = mode.0 & 0o7777;
-            if !node.in_group(cred) {
+            if !node.in_group(cred) && !keeps_setid {
                 node.mode &= !Mode::SETGID;
             }
         }
-        if change.kill_setid || chown && !cred.is_root() {
+        if change.kill_setid || chown && !chowns {
             node.kill_setid();
         }
         if let Some(size) = change.size {
@@ -119,9 +120,14 @@ impl Model {
     }
 
     pub(crate) fn xattr_names(&self, ino: Ino, cred: &Cred) -> Vec<u8> {
-        let seen = |name: &&Vec<u8>| cred.is_root() || !name.starts_with(b"trusted.");
+        let seen = |name: &&Vec<u8>| administers(cred) || !name.starts_with(b"trusted.");
         self.nodes[&ino].xattrs.keys().filter(seen).flat_map(|n| [n.as_slice(), b"\0"].concat()).collect()
     }
+}
+
+/// CAP_SYS_ADMIN, and not in a user namespace.
+fn administers(cred: &Cred) -> bool {
+    cred.everywhere(Capabilities::SYS_ADMIN).expect("the model is asked with all that is known")
 }
 
 impl Node {
@@ -143,7 +149,11 @@ impl Node {
         if !name.starts_with(b"trusted.") && !name.starts_with(b"security.") {
             return Err(Refusal::Unsupported);
         }
-        if cred.is_root() { Ok(()) } else { Err(Refusal::NotPermitted) }
+        let allowed = match name {
+            b"security.capability" => self.can(cred, Capabilities::SETFCAP),
+            _ => administers(cred),
+        };
+        if allowed { Ok(()) } else { Err(Refusal::NotPermitted) }
     }
 
     fn may_get_xattr(&self, name: &[u8], cred: &Cred) -> Result<(), Refusal> {
@@ -153,7 +163,7 @@ impl Node {
             }
             return self.may(cred, access::READ);
         }
-        if name.starts_with(b"trusted.") && !cred.is_root() {
+        if name.starts_with(b"trusted.") && !administers(cred) {
             return Err(Refusal::NoXattr);
         }
         if !name.starts_with(b"trusted.") && !name.starts_with(b"security.") {

@@ -1,7 +1,7 @@
 //! Operations on names. Checks come in the order of the table in `model.rs`.
 
 use chiton_namespace::{INLINE_BYTES_MAX, LINKS_MAX, Make, RenameHow, SYMLINK_BYTES_MAX};
-use chiton_types::{Cred, Ino, Kind, Mode, Name, Refusal, access};
+use chiton_types::{Capabilities, Cred, Ino, Kind, Mode, Name, Refusal, access};
 
 use crate::state::{Ask, Content, Done, Model, Node};
 
@@ -43,7 +43,12 @@ impl Model {
             }
             Make::Node { kind, rdev } => (node.kind, node.rdev) = (*kind, *rdev),
         }
-        if node.kind != Kind::Dir && node.has(Mode::SETGID | 0o010) && !node.in_group(ask.cred) {
+        let keeps_setid = dir.can(ask.cred, Capabilities::FSETID);
+        if node.kind != Kind::Dir
+            && node.has(Mode::SETGID | 0o010)
+            && !node.in_group(ask.cred)
+            && !keeps_setid
+        {
             node.mode &= !Mode::SETGID;
         }
         self.nodes.insert(ask.offered, node);
@@ -67,6 +72,12 @@ impl Model {
         }
         dir.may(ask.cred, CHANGE)?;
         if node.kind == Kind::Dir {
+            return Err(Refusal::NotPermitted);
+        }
+        let sets_id = node.has(Mode::SETUID) || node.has(Mode::SETGID | 0o010);
+        let is_safe =
+            node.kind == Kind::File && !sets_id && node.may(ask.cred, access::READ | access::WRITE).is_ok();
+        if ask.cred.protected_hardlinks && !is_safe && !node.owned_by(ask.cred) {
             return Err(Refusal::NotPermitted);
         }
         self.not_removed(ino)?;
@@ -104,7 +115,9 @@ impl Model {
     fn may_delete(&self, parent: Ino, victim: Ino, as_dir: bool, cred: &Cred) -> Result<(), Refusal> {
         let (dir, node) = (&self.nodes[&parent], &self.nodes[&victim]);
         dir.may(cred, CHANGE)?;
-        if dir.has(Mode::STICKY) && !node.owned_by(cred) && !dir.owned_by(cred) {
+        let acts = node.can(cred, Capabilities::FOWNER)
+            && cred.over(Capabilities::FOWNER, node.uid, node.gid) == Some(true);
+        if dir.has(Mode::STICKY) && ![node.uid, dir.uid].contains(&cred.uid) && !acts {
             return Err(Refusal::NotPermitted);
         }
         match (as_dir, node.kind == Kind::Dir) {
@@ -191,7 +204,13 @@ fn check_make(make: &Make, cred: &Cred) -> Result<(), Refusal> {
         Make::Symlink { target } if target.is_empty() || target.contains(&0) => Err(Refusal::Invalid),
         Make::Node { kind: Kind::File | Kind::Dir | Kind::Symlink, .. } => Err(Refusal::Invalid),
         Make::Node { kind: Kind::Fifo | Kind::Socket, rdev } if *rdev != 0 => Err(Refusal::Invalid),
-        Make::Node { kind: Kind::Char | Kind::Block, .. } if !cred.is_root() => Err(Refusal::NotPermitted),
+        // The device 0/0 is the mark of an overlay for what is removed.
+        Make::Node { kind: Kind::Char, rdev: 0 } => Ok(()),
+        Make::Node { kind: Kind::Char | Kind::Block, .. }
+            if cred.everywhere(Capabilities::MKNOD) != Some(true) =>
+        {
+            Err(Refusal::NotPermitted)
+        }
         _ => Ok(()),
     }
 }

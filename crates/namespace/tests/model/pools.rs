@@ -1,7 +1,9 @@
 //! The few names, callers, sizes and places that histories draw from: few, so that they collide.
 
+use std::sync::Arc;
+
 use chiton_namespace::{CHUNK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
-use chiton_types::{Cred, Kind, Name};
+use chiton_types::{Capabilities, Cred, IdMaps, IdRange, Kind, Name, Privileges, Scope};
 
 /// Where writes and clones begin: small offsets, the borders of the first chunks.
 pub(crate) const PLACES: [u64; 7] =
@@ -20,17 +22,43 @@ pub(crate) const SIZES: [u64; 10] = [
     FILE_BYTES_MAX + 1,
 ];
 
-pub(crate) const XATTRS: [&[u8]; 8] =
-    [b"user.a", b"user.b", b"trusted.t", b"security.s", b"system.x", b"user.", b"odd", b"user.n\0l"];
+pub(crate) const XATTRS: [&[u8]; 9] = [
+    b"user.a",
+    b"user.b",
+    b"trusted.t",
+    b"security.s",
+    b"system.x",
+    b"user.",
+    b"odd",
+    b"user.n\0l",
+    b"security.capability",
+];
 
-/// Root, and three who share some groups.
+/// Root, users who share some groups, root without capabilities, users with some, and the root of a user namespace.
 pub(crate) fn cred(n: u8) -> Cred {
-    match n / 8 % 5 {
-        0 | 1 => Cred { groups: Some([].into()), ..Cred::ROOT },
+    let with = |uid, capabilities| {
+        let privileges = Some(Privileges { capabilities, ..Privileges::ALL });
+        Cred { privileges, ..Cred::new(uid, uid, &[]) }
+    };
+    let protected_hardlinks = n % 2 == 1;
+    let cred = match n / 8 % 12 {
+        5 => with(0, Capabilities::NONE),
+        6 => with(2, Capabilities::FOWNER.and(Capabilities::FSETID)),
+        7 => with(2, Capabilities::CHOWN.and(Capabilities::DAC_READ_SEARCH)),
+        8 => with(0, Capabilities::DAC_OVERRIDE.and(Capabilities::MKNOD)),
+        9 => with(3, Capabilities::SYS_ADMIN.and(Capabilities::SETFCAP)),
+        10 => {
+            let range = |first, count| vec![IdRange { first, count }];
+            let maps = IdMaps { users: range(2, 2), groups: range(1, 2) };
+            let scope = Scope::Mapped(Arc::new(maps));
+            Cred { privileges: Some(Privileges { scope, ..Privileges::ALL }), ..Cred::new(3, 2, &[]) }
+        }
+        0 | 1 | 11 => Cred { groups: Some([].into()), ..Cred::ROOT },
         2 => Cred::new(1, 1, &[2]),
         3 => Cred::new(2, 2, &[]),
         _ => Cred::new(3, 1, &[3, 4]),
-    }
+    };
+    Cred { protected_hardlinks, ..cred }
 }
 
 pub(crate) fn pooled_name(n: u8) -> Name {
@@ -49,7 +77,7 @@ pub(crate) fn make(what: u8) -> Make {
         13 => Make::Node { kind: Kind::Fifo, rdev: u32::from((what / 16).is_multiple_of(8)) },
         14 => Make::Node {
             kind: [Kind::Char, Kind::Block, Kind::Socket, Kind::Dir][usize::from(what / 16) % 4],
-            rdev: 0,
+            rdev: u32::from(what / 64 == 1 && what / 16 % 4 < 2),
         },
         _ => Make::File { content: vec![1; INLINE_BYTES_MAX + usize::from(what % 32 / 16)] },
     }

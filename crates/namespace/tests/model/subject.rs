@@ -52,19 +52,19 @@ impl Subject {
         self.ns.install(fetched, generation).expect("rows that the namespace wrote itself");
     }
 
-    /// Asks until nothing is missing; first without supplementary groups, as a runtime does.
+    /// Asks until nothing is missing; first without supplementary groups and capabilities, as a runtime does.
     pub(crate) fn ask<T>(
         &mut self,
         cred: &Cred,
         question: impl Fn(&Namespace, &Cred) -> Result<T, Fault>,
     ) -> Result<T, Refusal> {
-        let mut cred_now = Cred { groups: None, ..cred.clone() };
+        let mut cred_now = Cred { groups: None, privileges: None, ..cred.clone() };
         for _ in 0..ROUNDS_MAX {
             match question(&self.ns, &cred_now) {
                 Ok(answer) => return Ok(answer),
                 Err(Fault::Refused(refusal)) => return Err(refusal),
                 Err(Fault::NeedGroups) => {
-                    assert!(cred_now.groups.is_none(), "asked for groups that it was given");
+                    assert!(cred_now.groups.is_none(), "asked for what it was given");
                     cred_now = cred.clone();
                 }
                 Err(Fault::Missing(needs)) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0        8        16         24       32    36    40     41     42
-//!  │ id u64 │ seq u64│settled u64│epoch u64│uid u32│gid u32│flags u8│call u8│ [again] [groups] the call
+//!  │ id u64 │ seq u64│settled u64│epoch u64│uid u32│gid u32│flags u8│call u8│ [again] [groups] [privileges] the call
 //! ```
 
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use chiton_namespace::event::take_name;
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, Time};
 
+use super::cred::{put_privileges, take_privileges};
 use super::op::{OP_BYTES_MIN, put_op, take_op};
 use super::realm::{put_realm_call, take_realm_call};
 use super::{
@@ -22,6 +23,8 @@ use crate::message::{Again, BATCH_OPS_MAX, Call, Foretold, GROUPS_MAX, Query, Re
 
 const HAS_AGAIN: u8 = 1;
 const HAS_GROUPS: u8 = 2;
+const HAS_PRIVILEGES: u8 = 4;
+const PROTECTED_HARDLINKS: u8 = 8;
 
 /// Operations made room for before the first is read. More room comes as they do: a count costs nothing to claim.
 const OPS_AHEAD_MAX: usize = 1024;
@@ -56,7 +59,9 @@ impl Request {
         head[36..40].copy_from_slice(&self.cred.gid.to_le_bytes());
         let again = if self.again.is_some() { HAS_AGAIN } else { 0 };
         let groups = if self.cred.groups.is_some() { HAS_GROUPS } else { 0 };
-        head[40] = again | groups;
+        let privileges = if self.cred.privileges.is_some() { HAS_PRIVILEGES } else { 0 };
+        let links = if self.cred.protected_hardlinks { PROTECTED_HARDLINKS } else { 0 };
+        head[40] = again | groups | privileges | links;
         head[41] = tag(&self.call);
         out.extend_from_slice(&head);
         if let Some(again) = self.again {
@@ -70,6 +75,9 @@ impl Request {
             for gid in groups.iter() {
                 out.put_u32(*gid);
             }
+        }
+        if let Some(privileges) = &self.cred.privileges {
+            put_privileges(out, privileges);
         }
         put_call(out, &self.call);
     }
@@ -85,7 +93,7 @@ impl Request {
         let settled = Seq(head.u64()?);
         let epoch = Epoch(head.u64()?);
         let (uid, gid) = (head.u32()?, head.u32()?);
-        let flags = take_flags(&mut head, HAS_AGAIN | HAS_GROUPS)?;
+        let flags = take_flags(&mut head, HAS_AGAIN | HAS_GROUPS | HAS_PRIVILEGES | PROTECTED_HARDLINKS)?;
         let tag = head.u8()?;
         let again = if flags & HAS_AGAIN != 0 {
             Some(Again {
@@ -98,8 +106,11 @@ impl Request {
             None
         };
         let groups = if flags & HAS_GROUPS != 0 { Some(take_groups(from)?) } else { None };
+        let privileges = if flags & HAS_PRIVILEGES != 0 { Some(take_privileges(from)?) } else { None };
+        let protected_hardlinks = flags & PROTECTED_HARDLINKS != 0;
+        let cred = Cred { uid, gid, groups, privileges, protected_hardlinks };
         let call = take_call(tag, from)?;
-        Ok(Request { id, seq, settled, epoch, again, cred: Cred { uid, gid, groups }, call })
+        Ok(Request { id, seq, settled, epoch, again, cred, call })
     }
 }
 

@@ -11,8 +11,8 @@ use chiton_namespace::{
 };
 use chiton_proto::*;
 use chiton_types::{
-    Attr, BlockId, Cred, Epoch, Ino, Kind, Malformed, Mode, Name, Position, Put, Refusal, Seq, SessionId,
-    Take, Time,
+    Attr, BlockId, Capabilities, Cred, Epoch, IdMaps, IdRange, Ino, Kind, Malformed, Mode, Name, Position,
+    Privileges, Put, Refusal, Scope, Seq, SessionId, Take, Time,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -253,8 +253,20 @@ fn request() -> impl Strategy<Value = Request> {
         ino,
         time,
     });
-    let cred = (any::<(u32, u32)>(), option::of(vec(any::<u32>(), 0..40)))
-        .prop_map(|((uid, gid), groups)| Cred { uid, gid, groups: groups.map(Into::into) });
+    let range = any::<(u32, u32)>().prop_map(|(first, count)| IdRange { first, count });
+    let maps = (vec(range.clone(), 0..4), vec(range, 0..4))
+        .prop_map(|(users, groups)| Scope::Mapped(Arc::new(IdMaps { users, groups })));
+    let scope = prop_oneof![Just(Scope::Everywhere), maps];
+    let capabilities = prop_oneof![Just(0), Just(u64::MAX), any::<u64>()].prop_map(Capabilities);
+    let privileges =
+        (capabilities, scope).prop_map(|(capabilities, scope)| Privileges { capabilities, scope });
+    let groups = option::of(vec(any::<u32>(), 0..40));
+    let cred = (any::<(u32, u32)>(), groups, option::of(privileges), any::<bool>()).prop_map(
+        |((uid, gid), groups, privileges, protected_hardlinks)| {
+            let groups = groups.map(Into::into);
+            Cred { uid, gid, groups, privileges, protected_hardlinks }
+        },
+    );
     (any::<(u64, u64, u64, u64)>(), option::of(again), cred, call()).prop_map(
         |((id, seq, settled, epoch), again, cred, call)| Request {
             id,

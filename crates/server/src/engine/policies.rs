@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use chiton_namespace::{Event, Fault, Op, PolicyChange, XattrHow};
 use chiton_policy::{Acknowledge, Durability, Explanation, Policy, PolicyFile, Support, preset};
-use chiton_types::{Cred, Epoch, Ino, Kind, Refusal, Time};
+use chiton_proto::Failure;
+use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
 use hashbrown::HashMap;
 
 use crate::engine::{Engine, Stop};
@@ -181,7 +182,11 @@ impl Engine {
     }
 
     pub(super) fn is_administrator(&self, cred: &Cred) -> Result<bool, Stop> {
-        Ok(cred.is_root() || self.ns.attr(Ino::ROOT)?.uid == cred.uid)
+        if self.ns.attr(Ino::ROOT)?.uid == cred.uid && cred.uid != 0 {
+            return Ok(true);
+        }
+        let administers = cred.everywhere(Capabilities::SYS_ADMIN);
+        administers.ok_or(Stop::Fail(Failure::NeedGroups))
     }
 
     /// Value of an attribute of this file.

@@ -330,6 +330,6 @@ fn others_in_the_same_process_end_it() {
     assert_eq!(s.create_ahead(&Cred::ROOT, taken.root, &[b"a"], MODE).len(), 1);
     assert_eq!(session(&server).lookup(taken.root, "a").0.expect("there").mode, MODE);
     // Whose permissions it takes.
-    let nobody = Cred { uid: 65_534, gid: 65_534, groups: Some(Arc::from([])) };
+    let nobody = Cred::new(65_534, 65_534, &[]);
     assert!(s.create_ahead(&nobody, taken.root, &[b"b"], MODE).is_empty());
 }

@@ -45,7 +45,7 @@ fn names(s: &impl Asks, dir: Ino) -> Vec<String> {
 }
 
 fn as_user<'a>(s: &'a EmbeddedSession, uid: u32) -> User<'a> {
-    User(s, Cred { uid, gid: uid, groups: Some([].into()) })
+    User(s, Cred::new(uid, uid, &[]))
 }
 
 /// A session's calls by another user.

@@ -67,7 +67,7 @@ impl Asks for User<'_> {
 }
 
 fn user(s: &EmbeddedSession, uid: u32) -> User<'_> {
-    User(s, Cred { uid, gid: uid, groups: Some([].into()) })
+    User(s, Cred::new(uid, uid, &[]))
 }
 
 fn rename(from: Ino, from_name: &str, to: Ino, to_name: &str) -> Call {

@@ -1,0 +1,203 @@
+//! Who may do what is decided alike by the server that plans an operation and by a client that carries it out before the
+//! server knows of it: the same steps run through both, in directories that are alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use chiton_client::{Caller, Client, ClientOptions, Groups, LookUp, Lookup, OpenFlags, Standing};
+use chiton_namespace::{AttrChange, SetTime};
+use chiton_types::{Attr, Capabilities, IdMaps, IdRange, Ino, Kind, Mode, Privileges, Refusal, Scope, Time};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use crate::site::Site;
+
+/// A user, groups and capabilities.
+#[derive(Clone, Debug)]
+struct Person {
+    uid: u32,
+    gid: u32,
+    groups: Arc<[u32]>,
+    privileges: Privileges,
+}
+
+impl Person {
+    fn caller(&self) -> Caller<'_> {
+        Caller { uid: self.uid, gid: self.gid, groups: Groups::Lazy(self) }
+    }
+}
+
+impl LookUp for Person {
+    fn standing(&self) -> Standing {
+        Standing { groups: self.groups.clone(), privileges: self.privileges.clone() }
+    }
+}
+
+/// What somebody does to one of few names.
+#[derive(Clone, Debug)]
+enum Deed {
+    Create(u16),
+    Mkdir(u16),
+    Symlink,
+    Unlink,
+    Chmod(u16),
+    Chown(Option<u32>, Option<u32>),
+    Times(bool),
+    Write,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    dir: (u16, u32, u32),
+    steps: Vec<(Person, u8, Deed)>,
+}
+
+fn person() -> impl Strategy<Value = Person> {
+    let capabilities = prop_oneof![
+        4 => Just(Capabilities::NONE),
+        2 => Just(Capabilities::ALL),
+        1 => Just(Capabilities::FOWNER),
+        1 => Just(Capabilities::CHOWN),
+        1 => Just(Capabilities::DAC_OVERRIDE.and(Capabilities::FSETID)),
+        1 => Just(Capabilities::DAC_READ_SEARCH),
+    ];
+    let range = |first, count| vec![IdRange { first, count }];
+    let maps = Arc::new(IdMaps { users: range(1, 2), groups: range(1, 1) });
+    let scope = prop_oneof![3 => Just(Scope::Everywhere), 1 => Just(Scope::Mapped(maps))];
+    let ids = (0..4u32, 0..4u32, prop::collection::vec(0..5u32, 0..3));
+    (ids, capabilities, scope).prop_map(|((uid, gid, groups), capabilities, scope)| Person {
+        uid,
+        gid,
+        groups: groups.into(),
+        privileges: Privileges { capabilities, scope },
+    })
+}
+
+fn mode() -> impl Strategy<Value = u16> {
+    let usual = [0o777, 0o755, 0o775, 0o700, 0o1777, 0o2777, 0o2770, 0o6755, 0o2755, 0o644, 0o600, 0o4711];
+    prop_oneof![6 => prop::sample::select(usual.to_vec()), 1 => 0..0o10000u16]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let id = || prop::option::of(0..4u32);
+    let deed = prop_oneof![
+        6 => mode().prop_map(Deed::Create),
+        2 => mode().prop_map(Deed::Mkdir),
+        1 => Just(Deed::Symlink),
+        3 => Just(Deed::Unlink),
+        3 => mode().prop_map(Deed::Chmod),
+        3 => (id(), id()).prop_map(|(uid, gid)| Deed::Chown(uid, gid)),
+        2 => any::<bool>().prop_map(Deed::Times),
+        2 => Just(Deed::Write),
+    ];
+    let steps = prop::collection::vec((person(), 0..5u8, deed), 1..30);
+    // Most of them in directories where something can be done.
+    let dirs = prop_oneof![3 => Just(0o777u16), 3 => Just(0o1777), 2 => Just(0o2777), 3 => mode()];
+    ((dirs, 0..4u32, 0..4u32), steps).prop_map(|(dir, steps)| Case { dir, steps })
+}
+
+/// What a step comes to, as far as it does not depend on when and where it is done.
+type Came = Result<Option<(Kind, u16, u32, u32, u32, u64)>, Refusal>;
+
+fn shown(attr: &Attr) -> Option<(Kind, u16, u32, u32, u32, u64)> {
+    Some((attr.kind, attr.mode.0, attr.uid, attr.gid, attr.nlink, attr.size))
+}
+
+fn find(client: &Client, dir: Ino, name: &[u8]) -> Result<Attr, Refusal> {
+    let root = client.caller();
+    match client.lookup(&root, dir, name)? {
+        Lookup::Found { attr, .. } => Ok(attr),
+        Lookup::Absent { .. } => Err(Refusal::NotFound),
+    }
+}
+
+fn act(client: &Client, dir: Ino, person: &Person, name: u8, deed: &Deed) -> Came {
+    let name = format!("name-{name}");
+    let (name, caller) = (name.as_bytes(), person.caller());
+    let set = |change| {
+        let ino = find(client, dir, name)?.ino;
+        client.setattr(&caller, ino, change, None).map(|entry| shown(&entry.attr))
+    };
+    match deed {
+        Deed::Create(mode) => {
+            let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
+            let (entry, fh) = client.create(&caller, dir, name, Mode(*mode), flags)?;
+            client.release(fh)?;
+            Ok(shown(&entry.attr))
+        }
+        Deed::Mkdir(mode) => client.mkdir(&caller, dir, name, Mode(*mode)).map(|made| shown(&made.attr)),
+        Deed::Symlink => client.symlink(&caller, dir, name, b"to").map(|made| shown(&made.attr)),
+        Deed::Unlink => client.unlink(&caller, dir, name).map(|()| None),
+        Deed::Chmod(mode) => set(AttrChange { mode: Some(Mode(*mode)), ..Default::default() }),
+        // As a kernel asks for it.
+        Deed::Chown(uid, gid) => {
+            set(AttrChange { uid: *uid, gid: *gid, kill_setid: true, ..Default::default() })
+        }
+        Deed::Times(now) => {
+            let time = if *now { SetTime::Now } else { SetTime::At(Time(5)) };
+            set(AttrChange { mtime: Some(time), atime: Some(time), ..Default::default() })
+        }
+        Deed::Write => {
+            let ino = find(client, dir, name)?.ino;
+            let fh = client.open(&caller, ino, OpenFlags::WRITE)?;
+            client.write(&caller, fh, 0, b"some")?;
+            client.release(fh)?;
+            client.getattr(ino, None).map(|entry| shown(&entry.attr))
+        }
+    }
+}
+
+fn ahead_messages(client: &Client) -> u64 {
+    let status = client.admin("status").expect("status");
+    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    status["operations"]["ahead"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn the_server_and_a_client_ahead_of_it_decide_alike() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let site = Site::new();
+    let server = site.embedded();
+    let ahead = site.connected_with(ClientOptions { ahead_after: Some(0), ..ClientOptions::default() });
+    let (count, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let before = ahead_messages(&server);
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 80, failure_persistence: None, ..Default::default() });
+    runner
+        .run(&case(), |Case { dir: (mode, uid, gid), steps }| {
+            let n = count.fetch_add(1, Ordering::Relaxed);
+            let make = |client: &Client, side: &str| {
+                let dir = client.mkdir_all(format!("{side}-{n}")).expect("made").ino;
+                let change = AttrChange {
+                    mode: Some(Mode(mode)),
+                    uid: Some(uid),
+                    gid: Some(gid),
+                    ..Default::default()
+                };
+                client.setattr(&client.caller(), dir, change, None).expect("set");
+                dir
+            };
+            let dirs = (make(&server, "server"), make(&ahead, "ahead"));
+            // Whoever knows all names may be given them.
+            ahead.readdir(&ahead.caller(), dirs.1, 0, 100, false).expect("listed");
+            for (at, (person, name, deed)) in steps.iter().enumerate() {
+                let planned = act(&server, dirs.0, person, *name, deed);
+                let promised = act(&ahead, dirs.1, person, *name, deed);
+                done.fetch_add(usize::from(planned.is_ok()), Ordering::Relaxed);
+                prop_assert_eq!(&promised, &planned, "step {}: {:?} {:?}", at, person, deed);
+            }
+            // What was promised and then refused is lost, and the next commit says so.
+            prop_assert_eq!(ahead.sync(), Ok(()), "a promise was refused");
+            for name in 0..5 {
+                let name = format!("name-{name}");
+                let seen = |dir| find(&server, dir, name.as_bytes()).map(|attr| shown(&attr));
+                prop_assert_eq!(seen(dirs.1), seen(dirs.0), "{}", name);
+            }
+            Ok(())
+        })
+        .expect("both decide alike");
+    assert!(ahead_messages(&server) - before > 40, "the client was hardly ever ahead");
+    assert!(done.load(Ordering::Relaxed) > 200, "hardly anything was allowed");
+}
