@@ -147,6 +147,7 @@ impl Turn {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is moved into the batch at once")]
 enum Next {
     Request(Request),
     Other,
