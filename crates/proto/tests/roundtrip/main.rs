@@ -6,6 +6,8 @@ mod realm;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use std::sync::Arc;
+
 use chiton_namespace::{
     AttrChange, Body, CHUNK_BYTES, Extent, Gone, Make, Op, Outcome, RenameHow, SetTime, XattrHow,
 };
