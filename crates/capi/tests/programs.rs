@@ -12,9 +12,6 @@ use chiton_world::{RealWorld, SharedWorld};
 
 /// What the examples print, each in its language's words.
 const SAID: &str = "before the merge: Device or resource busy\nafter the merge: 100 files\n";
-/// What a program needs beside the static library.
-const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -35,6 +32,16 @@ fn said(command: &mut Command) -> String {
     said.into_owned()
 }
 
+/// What the page says that a program has to link beside the static library.
+fn libraries_of_the_page() -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("docs/library.md")).expect("the page");
+    let line = page.lines().find(|line| line.contains("/libchiton.a ")).expect("the command of the page");
+    let all: Vec<String> =
+        line.split_whitespace().filter(|word| word.starts_with("-l")).map(str::to_owned).collect();
+    assert!(!all.is_empty(), "{line}");
+    all
+}
+
 /// Compiles a program of this name, with every warning an error.
 fn compiled(source: &Path, into: &Path, is_static: bool) -> PathBuf {
     let dir = libraries();
@@ -50,7 +57,7 @@ fn compiled(source: &Path, into: &Path, is_static: bool) -> PathBuf {
     ]);
     cc.arg("-I").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include")).arg(source).arg("-o").arg(into);
     match is_static {
-        true => cc.arg(dir.join("libchiton.a")).args(SYSTEM),
+        true => cc.arg(dir.join("libchiton.a")).args(libraries_of_the_page()),
         false => cc.arg("-L").arg(&dir).arg("-lchiton").arg(format!("-Wl,-rpath,{}", dir.display())),
     };
     said(&mut cc);

@@ -23,10 +23,11 @@ Examples:
   chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117
   chiton mount --server tcp:server:7117 /mnt/chiton
 
-  chiton run --policy batchfs --path /mnt/chiton/job -- make -C /mnt/chiton/job     a job on its own, merged if it succeeds
+  chiton run --policy batchfs --path /mnt/chiton/job -- make -C /mnt/chiton/job     a job alone in a directory, merged if it succeeds
   chiton branch create /mnt/chiton/src try1      a copy of a directory in an instant: work in it, then merge or delete it
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 held or in use by somebody else, 4 nothing there, 5 stopped by a conflict.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 in use, or held by another client, 4 nothing there (no file system, no server, no such
+path), 5 stopped by a conflict.";
 
 /// A file system whose subtrees each have their own consistency and durability.
 #[derive(Debug, Parser)]
@@ -44,7 +45,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Mount a file system.
     Mount(Mount),
-    /// Unmount, after everything is durable.
+    /// Unmount, and wait until everything is durable.
     Umount(Umount),
     /// Show whether it is healthy, how far everything is durable, which clients are connected, what is decoupled.
     Status(Status),
@@ -52,41 +53,41 @@ pub(crate) enum Command {
     Df(Target),
     /// Show live rates, once a second.
     Top(Top),
-    /// Make everything that was answered so far durable.
+    /// Make everything that was acknowledged so far durable.
     Flush(Target),
-    /// Say what subtrees ask for: consistency, durability and more.
+    /// Set and explain the policies of subtrees: consistency, durability and more.
     Policy(PolicyArgs),
-    /// Take a directory of a mount for that mount alone.
+    /// Decouple a directory: its mount works in it alone, without the server, until it is merged or discarded.
     Decouple(realm::Decouple),
-    /// Merge what was done so far in a decoupled directory; work goes on there.
+    /// Merge the changes so far in a decoupled directory, which stays decoupled.
     Sync(realm::Within),
     /// Show what a merge would do.
     Diff(realm::Within),
-    /// Merge what was done in a decoupled directory, and give it back.
+    /// Merge the changes in a decoupled directory, and end the decoupling.
     Merge(realm::Merge),
-    /// Drop what was done in a decoupled directory, and give it back.
+    /// Drop the changes in a decoupled directory, and end the decoupling.
     Discard(realm::Discard),
-    /// Give a decoupled directory back as its policy says, or end what a vanished client has.
+    /// End a decoupling as its policy says, also that of a client that is gone.
     Recouple(realm::Recouple),
-    /// List what is decoupled, and whose it is.
+    /// List what is decoupled, and the client that holds each.
     Decoupled(realm::Decoupled),
-    /// Merge or drop what mounts that died left of decoupled directories.
+    /// Merge or drop the changes in decoupled directories whose mounts died.
     Recover(realm::Recover),
     /// Run a command in a decoupled directory: merged if it succeeds, else dropped.
     Run(realm::Run),
-    /// Several copies of a directory side by side: each mounted, merged or dropped by itself.
+    /// Make copies of a directory in an instant; each is mounted, merged or dropped separately.
     Branch(BranchArgs),
     /// Show a directory as it would be with journals that nobody has merged; nothing is merged.
     View(View),
-    /// Look at a journal, take it out, put it back, change it.
+    /// Inspect, export, import or change a journal.
     Journal(JournalArgs),
     /// Check a file system, served or not; repair one that is not.
     Fsck(Fsck),
     /// Write a whole tree as text.
     Dump(Dump),
-    /// Make the tree of a dump.
+    /// Make the tree of a dump in a file system.
     Load(Load),
-    /// Measure, beside baselines in the same run.
+    /// Measure the speed, beside baselines in the same run.
     Bench(Bench),
     /// Print a completion script for a shell.
     Completions(Completions),
@@ -115,14 +116,15 @@ pub(crate) struct ServerArgs {
     /// Memory for the metadata cache.
     #[arg(long, default_value = "1G", value_parser = size::parse)]
     pub(crate) cache: u64,
-    /// Forget a client that has said nothing for so many seconds: its locks and leases are then free.
+    /// End the session of a client that has been silent for so many seconds: its locks and leases are then free.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) session_time: u32,
-    /// A start after a crash replays at most about so long: 5s, 500ms. Checkpoints begin, and changes wait, early enough.
+    /// How long a start after a crash may replay the journal, about: 5s, 500ms. The server takes checkpoints, and lets changes wait,
+    /// accordingly.
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     pub(crate) recovery_target: std::time::Duration,
-    /// Take the place of a server that has this file system: on a directory its process is ended, on S3 it loses its
-    /// right to write and ends when it notices.
+    /// Replace the server that holds this file system: on a directory, end its process; on S3, take its right to write, on
+    /// which it ends itself.
     #[arg(long)]
     pub(crate) take_over: bool,
 }
@@ -148,7 +150,7 @@ pub(crate) struct Serve {
 pub(crate) enum Data {
     /// As on one machine.
     Linearizable,
-    /// Whoever opens a file sees what was closed before.
+    /// A program that opens a file sees what was closed before.
     CloseToOpen,
     /// Readers see a prefix of what a writer writes.
     Lazy,
@@ -184,21 +186,21 @@ pub(crate) struct Mount {
     /// Threads that take requests from the kernel.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
-    /// Give up on a server that has been away for so many seconds (default: wait for ever).
+    /// Fail operations when the server has not answered for so many seconds (default: wait for ever).
     #[arg(long)]
     pub(crate) timeout: Option<u64>,
-    /// When unmounting: give up on a server that says nothing for so many seconds, and what it has not got.
+    /// When unmounting, end without the server if it has been silent for so many seconds; what it has not received is lost.
     #[arg(long, default_value_t = 30)]
     pub(crate) unmount_timeout: u64,
-    /// Subtrees whose policy says that a client decouples them are worked in through the server, as if it were strong;
+    /// Never decouple: a subtree whose policy asks for that is worked in through the server, as if the policy were strong, and
     /// chiton decouple is refused.
     #[arg(long)]
     pub(crate) no_decouple: bool,
-    /// What is mounted inside this mount (bind mounts, volumes of containers) stays there whatever others change: names are asked
-    /// for anew each time. Slower. (Branches that are mounted inside ask for it by themselves.)
+    /// Keep what is mounted inside this mount (bind mounts, volumes of containers), whatever other clients change: the kernel then
+    /// asks for each name anew. Slower. (Branches that are mounted inside switch it on automatically.)
     #[arg(long)]
     pub(crate) keep_mounts: bool,
-    /// Ask the server for each change: a mount that dies then loses none that was answered. Slower.
+    /// Send each change to the server before it is acknowledged: a mount that dies then loses none of them. Slower.
     #[arg(long)]
     pub(crate) no_ahead: bool,
     /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).
@@ -230,12 +232,12 @@ pub(crate) struct Mount {
 pub(crate) struct Umount {
     /// The mount point.
     pub(crate) mountpoint: PathBuf,
-    /// Take it away now, end it when its last user is gone.
+    /// Take the mount away now; its process ends when the last program that uses it is gone.
     #[arg(long, short)]
     pub(crate) lazy: bool,
 }
 
-/// A file system to ask.
+/// The file system that a command is about.
 #[derive(Debug, Args)]
 #[command(
     after_help = "TARGET is a mount point or anything in a mount, the data directory of a server that runs, or a server's address.\n\nExamples:\n  chiton df /mnt/chiton\n  chiton flush /mnt/chiton\n  chiton df tcp:server:7117 --json"
@@ -275,7 +277,7 @@ pub(crate) struct Fsck {
     /// Repair what can be repaired without guessing.
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Yes, change the file system.
+    /// Do change the file system; without it nothing is changed.
     #[arg(long, requires = "repair")]
     pub(crate) yes: bool,
     /// Read all content and verify its checksums.
@@ -324,13 +326,13 @@ pub(crate) struct Load {
     /// The directory that becomes the root of the dump; it must be there.
     #[arg(long, default_value = "/")]
     pub(crate) into: String,
-    /// Go on with a load that was cut off.
+    /// Continue a load that was cut off.
     #[arg(long)]
     pub(crate) resume: bool,
     /// Load a dump without content: files of the right size, all zeros.
     #[arg(long)]
     pub(crate) no_content: bool,
-    /// Everything belongs to who loads.
+    /// Give everything to the user who loads.
     #[arg(long)]
     pub(crate) no_owner: bool,
 }
@@ -355,7 +357,7 @@ pub(crate) struct Top {
     after_help = "Examples:\n  chiton completions bash > /etc/bash_completion.d/chiton\n  chiton completions zsh > ~/.zfunc/_chiton"
 )]
 pub(crate) struct Completions {
-    /// Which shell.
+    /// The shell.
     pub(crate) shell: clap_complete::Shell,
 }
 
@@ -369,7 +371,7 @@ pub(crate) struct Bench {
     pub(crate) what: BenchKind,
 }
 
-/// What to measure.
+/// The measurement.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchKind {
     /// Everything, beside its baselines; makes file systems of its own.

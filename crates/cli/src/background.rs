@@ -24,13 +24,17 @@ use crate::progress::Work;
 /// # Errors
 /// What it said on stderr before it ended, with its exit code's class.
 pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Value> {
-    let program =
-        std::env::current_exe().map_err(|e| Failure::failed(format!("cannot find this program: {e}")))?;
-    let log_file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(log)
-        .map_err(|e| Failure::failed(format!("cannot open the log {}: {e}", log.display())))?;
+    let program = std::env::current_exe().map_err(|e| {
+        Failure::failed(format!(
+            "cannot find the file of this program, /proc/self/exe: {e}; mount proc on /proc"
+        ))
+    })?;
+    let log_file = OpenOptions::new().create(true).append(true).open(log).map_err(|e| {
+        Failure::failed(format!(
+            "cannot open the log {}: {e}; see who may write there, or mount with --foreground",
+            log.display()
+        ))
+    })?;
     let log_start = log_file.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
@@ -43,8 +47,12 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     let stdout = child.stdout.take().expect("piped above");
     let mut work = None;
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        let value: serde_json::Value =
-            serde_json::from_str(&line).map_err(|e| Failure::failed(format!("a wrong announcement: {e}")))?;
+        let value: serde_json::Value = serde_json::from_str(&line).map_err(|e| {
+            Failure::failed(format!(
+                "the background process did not announce the mount ({e}): {} says why",
+                log.display()
+            ))
+        })?;
         match progress(&value) {
             Some(progress) => {
                 work.get_or_insert_with(|| Work::begin("replaying the journal")).tell(progress);
@@ -61,7 +69,11 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     let class = Class::of(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or_default());
     Err(Failure::new(
         class,
-        if message.is_empty() { format!("the background process ended: {status}") } else { message },
+        if message.is_empty() {
+            format!("the background process ended ({status}) and gave no reason; try again with --foreground")
+        } else {
+            message
+        },
     ))
 }
 

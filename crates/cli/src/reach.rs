@@ -70,7 +70,7 @@ impl Mount {
                 Said::Answers => return Ok(()),
                 Said::Gone => {
                     return Err(Failure::absent(format!(
-                        "the process of the mount at {at} is gone: chiton umount {at} (or fusermount3 -u {at}), then mount again"
+                        "the process of the mount at {at} is gone: take the mount away (chiton umount {at}), then mount again"
                     )));
                 }
                 Said::Nothing => {}
@@ -78,8 +78,8 @@ impl Mount {
             _ => {}
         }
         Err(Failure::absent(format!(
-            "no server answers for the mount at {at} ({error}): start it again, or see what keeps it, then repeat this; what \
-             uses the mount waits for the server (chiton umount --lazy {at} takes the mount away)"
+            "no server answers for the mount at {at} ({error}): start the server again, or see what keeps it, then repeat this; \
+             programs that use the mount wait for the server (chiton umount --lazy {at} takes the mount away)"
         )))
     }
 

@@ -21,7 +21,7 @@ pub(crate) fn absolute(data: &DataAddress) -> Outcome<DataAddress> {
     match data {
         DataAddress::Dir(dir) => std::path::absolute(dir)
             .map(DataAddress::Dir)
-            .map_err(|e| Failure::failed(format!("{}: {e}", dir.display()))),
+            .map_err(|e| Failure::failed(format!("cannot find the full name of {}: {e}", dir.display()))),
         DataAddress::S3(_) => Ok(data.clone()),
     }
 }
@@ -52,7 +52,9 @@ pub(crate) fn own_dir() -> Outcome<PathBuf> {
 
 /// The directory, made with this mode if it is not there; it is this user's, and gives others no more than that.
 fn made(dir: PathBuf, mode: u32, hint: &str) -> Outcome<PathBuf> {
-    let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", dir.display()));
+    let failed = |e: std::io::Error| {
+        Failure::failed(format!("cannot make the directory {}: {e}; {hint}", dir.display()))
+    };
     match std::fs::DirBuilder::new().mode(mode).create(&dir) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
         _ => {}
@@ -61,7 +63,7 @@ fn made(dir: PathBuf, mode: u32, hint: &str) -> Outcome<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o777 & !mode != 0 {
         return Err(Failure::failed(format!(
-            "{} is not a directory of this user alone: {hint}",
+            "{} is not a directory that this user owns and others cannot change: {hint}",
             dir.display()
         )));
     }
@@ -97,7 +99,7 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
     }
     if let Some(mount) = around.filter(Mount::is_ours) {
         if !path.exists() {
-            return Err(Failure::absent(format!("{target} does not exist")));
+            return Err(Failure::absent(format!("{target} does not exist; name a path that does")));
         }
         return from_source(&mount.source, target);
     }
@@ -142,8 +144,9 @@ pub(crate) fn client(target: &str) -> Outcome<Client> {
 
 /// Parses JSON that a server answered.
 pub(crate) fn admin(client: &Client, what: &str) -> Outcome<serde_json::Value> {
-    let bytes =
-        client.admin(what).map_err(|r| Failure::failed(format!("the server refused to tell {what}: {r}")))?;
+    let bytes = client
+        .admin(what)
+        .map_err(|r| Failure::failed(format!("the server does not report its {what}: {r}")))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| Failure::failed(format!("the server's {what} is not JSON: {e}")))
 }
@@ -175,6 +178,8 @@ pub(crate) fn from_source(source: &str, target: &str) -> Outcome<Address> {
             Ok(data) => Ok(Address::Unix(socket(&data)?)),
             Err(e) => Err(Failure::absent(format!("{target}: {e}"))),
         },
-        None => Err(Failure::absent(format!("{target} is a mount of something else ({source})"))),
+        None => Err(Failure::absent(format!(
+            "{target} is a mount of {source}, which is not Chiton: name a mount of Chiton"
+        ))),
     }
 }

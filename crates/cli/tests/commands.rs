@@ -155,7 +155,15 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
     refused(&["mount", "--server", "tcp:127.0.0.1:1", &path("mnt")], 4, "127.0.0.1:1");
     refused(&["mount", "--server", "unix:/no/such/socket", &path("mnt")], 4, "/no/such/socket");
     refused(&["mount", "--data", &path("full"), &path("mnt")], 4, "full");
-    refused(&["mount", &path("mnt")], 2, "--data");
+    for command in [&["mount", &path("mnt")][..], &["recover"]] {
+        refused(command, 2, "--data");
+        refused(command, 2, "--server");
+    }
+    refused(&["mount", "--server", "tcp:127.0.0.1:1", &path("full")], 3, "--nonempty");
+    refused(&["load", &path("nowhere")], 4, "make one there (chiton format");
+    refused(&["load", &path("mnt")], 4, "chiton format");
+    refused(&["dump", &path("nowhere")], 4, "make one there (chiton format");
+    refused(&["status", &path("nowhere")], 4, "does not exist; name a mount point");
     refused(&["mount", "--data", "a", "--server", "unix:/b", &path("mnt")], 2, "cannot be used with");
     refused(&["mount", "--data", &path("d"), "--threads", "0", &path("mnt")], 2, "threads");
     refused(&["serve", "--data", &path("mnt")], 4, "chiton format");
@@ -168,6 +176,83 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
     done(&["format", &path("new")]);
     refused(&["format", &path("new")], 3, "already");
     assert!(done(&["status", &path("new")]).contains("no server has it"));
+}
+
+/// As mount(8) and umount(8) call their helpers, also for lines of /etc/fstab.
+#[test]
+fn the_helpers_of_mount_and_umount_are_this_program_under_other_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| text(&dir.path().join(name)).to_owned();
+    let (data, mnt) = (path("data"), path("mnt"));
+    fs::create_dir(&mnt).expect("a mount point");
+    fs::write(dir.path().join("mnt/hidden"), "").expect("a file");
+    done(&["format", &data]);
+    for name in ["mount.chiton", "umount.fuse.chiton"] {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_chiton"), path(name)).expect("a link");
+    }
+    let helper = |name: &str, words: &[&str]| {
+        let out = Command::new(path(name)).args(words).output().expect("it runs");
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (code, said) = helper("mount.chiton", &[&data, &mnt, "-o", "rw,_netdev,no_such_option"]);
+    assert!(
+        code == Some(1) && said.contains("mount.chiton: the option no_such_option is not known"),
+        "{said}"
+    );
+    let (code, said) = helper("mount.chiton", &[&data, &mnt, "-o", "rw,_netdev"]);
+    assert!(code == Some(3) && said.contains("is not empty"), "{code:?} {said}");
+    let options = "noexec,nonempty,_netdev,nofail,x-systemd.automount,cache=64M";
+    let (code, said) = helper("mount.chiton", &[&data, &mnt, "-n", "-o", options]);
+    assert_eq!(code, Some(0), "{said}");
+    let table = fs::read_to_string("/proc/self/mounts").expect("a table");
+    let line = table.lines().find(|line| line.split(' ').nth(1) == Some(&mnt)).expect("it is mounted");
+    assert!(line.contains("noexec") && line.contains("fuse.chiton"), "{line}");
+    fs::write(dir.path().join("mnt/file"), "content").expect("a write");
+    assert!(!dir.path().join("mnt/hidden").exists());
+    let (code, said) = helper("umount.fuse.chiton", &[&mnt]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(dir.path().join("mnt/hidden").exists());
+    assert!(done(&["dump", &data]).contains("file"), "the process of the mount has ended");
+}
+
+/// What the units start is understood, and systemd understands the units, where there is one.
+#[test]
+fn the_units_for_systemd_are_understood() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let mut found = 0;
+    for unit in fs::read_dir(units).expect("units") {
+        let unit = unit.expect("a unit").path();
+        let content = fs::read_to_string(&unit).expect("text");
+        for line in content.lines().filter(|line| {
+            line.contains("=/usr/local/bin/chiton ") || line.contains("=-/usr/local/bin/chiton ")
+        }) {
+            let (_, words) = line.split_once("/usr/local/bin/chiton ").expect("just seen");
+            let words = words
+                .replace("%f", "/mnt/x")
+                .replace("$CHITON_SOURCE", "--server tcp:host:1")
+                .replace("$CHITON_OPTIONS", "");
+            let args: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
+            done(&args);
+            found += 1;
+        }
+        let name = unit.file_name().expect("a name").to_str().expect("text").replace("@.", "@mnt-x.");
+        let copy = dir.path().join(name);
+        fs::write(&copy, content.replace("/usr/local/bin/chiton", env!("CARGO_BIN_EXE_chiton")))
+            .expect("a copy");
+        match Command::new("systemd-analyze")
+            .args(["verify", "--man=no", "--recursive-errors=no"])
+            .arg(&copy)
+            .output()
+        {
+            Ok(out) => {
+                let said = String::from_utf8_lossy(&out.stderr).into_owned();
+                assert!(out.status.success() && !said.contains(text(&copy)), "{said}");
+            }
+            Err(error) => eprintln!("SKIPPED: systemd-analyze does not run here: {error}"),
+        }
+    }
+    assert_eq!(found, 4);
 }
 
 /// As in `chiton … | head`.

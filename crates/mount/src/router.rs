@@ -358,14 +358,17 @@ impl Router {
     ) -> Result<Arc<Slot>, RealmError> {
         let Some(realms) = self.realms.as_ref().filter(|_| self.branch.is_none()) else {
             let (what, next) = match self.branch {
-                Some(_) => ("this is a mount of a branch", "what is done here is the branch's own already"),
-                None => ("this mount does not decouple", "mount again without --no-decouple"),
+                Some(_) => (
+                    "this is a mount of a branch",
+                    "work in it: the changes stay in the branch until it is merged",
+                ),
+                None => ("this mount does not decouple directories", "mount again without --no-decouple"),
             };
             return Err(RealmError::new(Refusal::Unsupported, what, next));
         };
         let _one = self.decoupling.lock();
         if self.slot_at(root).is_some() {
-            let next = "`chiton diff` shows what was done; chiton merge or chiton discard ends it";
+            let next = "`chiton diff` shows the changes; chiton merge or chiton discard ends it";
             return Err(RealmError::new(Refusal::Busy, "this mount has decoupled it already", next));
         }
         Ok(self.slot(&realms.decouple(caller, root, policy, None)?))

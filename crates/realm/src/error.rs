@@ -53,23 +53,27 @@ impl RealmError {
                 ("another client has it", "`chiton decoupled` names the clients and what they have")
             }
             Refusal::Stale => (
-                "another client has gone on with this decoupling, or it was ended by an administrator",
-                "what is in the journal here can be exported: chiton journal export",
+                "another client has resumed this decoupling, or an administrator has ended it",
+                "chiton journal export saves what is in the journal here",
             ),
             Refusal::NotPermitted | Refusal::Access => (
-                "only the owner of a directory, or root, takes it",
+                "only root and the owner of a directory may decouple it",
                 "ask its owner, or take a directory of your own",
             ),
             Refusal::NotDir => ("it is no directory", "name a directory"),
-            Refusal::NotFound => ("there is none", "`chiton decoupled` lists those that there are"),
-            Refusal::NotConnected => ("the server does not answer", "try again when it does"),
-            Refusal::Unsupported => ("the server does not know how", "use a newer server"),
-            Refusal::Invalid => {
-                ("the server takes it for nonsense", "`chiton policy explain` says what a policy means")
-            }
+            Refusal::NotFound => ("there is no such decoupling", "`chiton decoupled` lists all"),
+            Refusal::NotConnected => ("the server does not answer", "run the command again when it does"),
+            Refusal::Unsupported => (
+                "the server cannot carry it out",
+                "`chiton policy explain` says what of the policy; else use a newer server",
+            ),
+            Refusal::Invalid => (
+                "the server finds that it makes no sense",
+                "`chiton policy explain` says what a policy means",
+            ),
             Refusal::NoSpace => (
-                "the server's disk is full, or has not so many inode numbers left: what a decoupling will merge needs both",
-                "make space, or ask for fewer (allocated_inodes of the policy)",
+                "the server's disk is full, or too few inode numbers are left",
+                "free space there (chiton df), or ask for fewer numbers (allocated_inodes of the policy)",
             ),
             _ => ("", ""),
         };
@@ -89,12 +93,20 @@ impl RealmError {
     /// The journal cannot be read.
     pub(crate) fn journal(what: impl fmt::Display) -> RealmError {
         let next = "`chiton journal inspect` on its directory says what is affected";
-        RealmError::new(Refusal::Io, format!("the decoupled journal: {what}"), next)
+        RealmError::new(
+            Refusal::Io,
+            format!("the journal of the decoupled subtree cannot be used: {what}"),
+            next,
+        )
     }
 
     /// The server said something that fits nothing.
     pub(crate) fn nonsense(what: impl fmt::Display) -> RealmError {
-        RealmError::new(Refusal::Io, format!("the server's answer makes no sense: {what}"), "report this")
+        RealmError::new(
+            Refusal::Io,
+            format!("the server answered something else than was asked ({what})"),
+            "use the same version of chiton for both",
+        )
     }
 }
 
@@ -136,7 +148,7 @@ impl fmt::Display for SubtreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubtreeError::Conflicts(report) => {
-                write!(f, "others contradict, which the policy forbids (on_conflict: abort): {report}")
+                write!(f, "others changed the same, which the policy forbids (on_conflict: abort): {report}")
             }
             SubtreeError::Failed(error) => error.fmt(f),
         }

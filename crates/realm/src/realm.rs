@@ -600,7 +600,10 @@ impl Realm {
             progress,
             durable: &mut trim,
         };
-        let report = merger.run(state, cut);
+        let report = merger.run(state, cut).map(|mut report| {
+            report.name_by_our_paths(|ino| self.server.path_of(ino));
+            report
+        });
         self.merged.store(state.merged.0, Ordering::Relaxed);
         if report.is_ok() {
             self.unsettled.store(false, Ordering::Release);

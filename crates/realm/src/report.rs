@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use chiton_namespace::merge::{Conflict, Resolution, Version};
+use chiton_namespace::merge::{Conflict, ConflictKind, Resolution, Version};
 use chiton_types::Ino;
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
@@ -35,6 +35,9 @@ pub struct ConflictLine {
     /// The inode that theirs is, or is about.
     #[serde(skip)]
     pub(crate) ino: Ino,
+    /// How they contradict, if a merge found it.
+    #[serde(skip)]
+    pub(crate) kind: Option<ConflictKind>,
     /// What others did.
     pub theirs: String,
     /// What became of it.
@@ -56,6 +59,7 @@ impl From<&Conflict> for ConflictLine {
             base,
             ours,
             ino: conflict.ino,
+            kind: Some(conflict.kind),
             theirs,
             resolution: conflict.resolution.to_string(),
             aside: conflict.aside.as_ref().map(|name| text(name.as_bytes())),
@@ -124,6 +128,7 @@ impl ConflictLine {
             base: if is_new { "absent" } else { "present" }.to_owned(),
             ours: ours.to_owned(),
             ino: Ino(0),
+            kind: None,
             theirs: theirs.to_owned(),
             resolution: Resolution::Aborted.to_string(),
             aside: None,
@@ -148,6 +153,24 @@ impl MergeReport {
         self.conflict_count += conflicts.len() as u64;
         let room = LINES_MAX.saturating_sub(self.conflicts.len());
         self.conflicts.extend(conflicts.iter().take(room).map(ConflictLine::from));
+    }
+
+    /// Names what both sides have by the path that it has here, as a comparison does. The server, which found the conflict, knows
+    /// it by the path that it has for others.
+    pub(crate) fn name_by_our_paths(&mut self, path_of: impl Fn(Ino) -> Option<Vec<u8>>) {
+        use ConflictKind as K;
+        let is_of_both = |kind| {
+            matches!(kind, K::EditEdit | K::AttrAttr | K::EditDelete | K::RenameDelete | K::RenameRename)
+                || matches!(kind, K::RenameRenameDir | K::Loop)
+        };
+        for line in &mut self.conflicts {
+            let path = line.kind.filter(|kind| is_of_both(*kind)).and_then(|_| path_of(line.ino));
+            if let Some(path) = path {
+                let path = path.strip_prefix(b"/").unwrap_or(&path);
+                line.path = String::from_utf8_lossy(path).into_owned();
+                line.path_bytes = if_no_text(path);
+            }
+        }
     }
 
     pub(crate) fn note_lost(&mut self, lost: &[(u64, String)]) {

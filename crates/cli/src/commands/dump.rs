@@ -68,7 +68,10 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
     let mut out: Box<dyn Write> = match &args.output {
         None => Box::new(BufWriter::new(stdout().lock())),
         Some(path) => Box::new(BufWriter::new(File::create_new(path).map_err(|e| {
-            Failure::failed(format!("{}: {e}; a dump is written to a new file", path.display()))
+            Failure::failed(format!(
+                "cannot make {}: {e}; a dump is written to a new file: name another",
+                path.display()
+            ))
         })?)),
     };
     let access = Access::to(&args.target)?;
@@ -85,15 +88,20 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
     if let Some(path) = &args.output {
         drop(out);
         // As durable as a backup should be before the command says that it is there.
-        sync(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+        sync(path).map_err(|e| {
+            Failure::failed(format!(
+                "cannot make {} durable: {e}; dump again, to another disk",
+                path.display()
+            ))
+        })?;
     }
     access.end()?;
     eprintln!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
     match done.unreadable {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
-            "{n} places could not be read; the dump names each (lines with \"unreadable\" or \"could not be read\"), \
-             and has the rest"
+            "{n} places could not be read; the dump names each (lines with \"unreadable\" or \"could not be read\") \
+             and has the rest; chiton fsck --content says what is damaged"
         ))),
     }
 }
@@ -107,7 +115,8 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
         None => Box::new(stdin().lock()),
         Some(path) => {
             let file = File::open(path);
-            let file = file.map_err(|e| Failure::absent(format!("{}: {e}", path.display())))?;
+            let file =
+                file.map_err(|e| Failure::absent(format!("cannot open the dump {}: {e}", path.display())))?;
             Box::new(BufReader::with_capacity(1 << 20, file))
         }
     };
@@ -123,7 +132,7 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     bar.finish_and_clear();
     let done = done.map_err(|e| {
         Failure::failed(format!(
-            "{e}; what was loaded until there is there, and --resume goes on with it if the dump is whole"
+            "{e}; what was loaded before it stays, and the same command with --resume continues if the dump is whole"
         ))
     });
     let ended = access.end();
@@ -135,7 +144,7 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     }
     if done.unreadable > 0 {
         return Err(Failure::failed(format!(
-            "{} places could not be read when the dump was made; they are holes now",
+            "the dump lacks {} places, which could not be read when it was made; they are holes now: chiton fsck --content on the original names them",
             done.unreadable
         )));
     }

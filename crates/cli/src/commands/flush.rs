@@ -21,13 +21,16 @@ pub(crate) fn run(args: &Target) -> Outcome {
             file.sync_all().map_err(|e| Failure::failed(format!("cannot flush {said}: {e}")))?;
         }
     }
-    client
-        .sync()
-        .map_err(|r| Failure::failed(format!("the server could not make everything durable: {r}")))?;
+    client.sync().map_err(|r| {
+        Failure::failed(format!(
+            "the server could not make everything durable: {r}; chiton status {} says why",
+            args.target
+        ))
+    })?;
     if args.json {
         println!("{}", serde_json::json!({ "flushed": true }));
     } else {
-        println!("everything answered so far is durable");
+        println!("everything acknowledged so far is durable");
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
             (Some(start(&data, args, told.clone())?), format!("chiton:{data}"))
         }
         (None, Some(address)) => (None, format!("chiton:{address}")),
-        (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
+        (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
     };
     let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
     let realms = if args.no_decouple { None } else { Some(realms(args, &client)?) };
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         }
         server.shutdown().map_err(|e| {
             Failure::failed(format!(
-                "the last checkpoint failed: {e}; what is in the journal is replayed at the next start"
+                "the last checkpoint failed: {e}; nothing is lost: the next start replays the journal"
             ))
         })?;
     }
@@ -85,9 +85,10 @@ pub(super) fn found(mountpoint: &Path, over_entries: bool) -> Outcome<PathBuf> {
         Some(errno) if errno == rustix::io::Errno::NOTCONN.raw_os_error() => {
             Failure::from(MountError::Dead(mountpoint.to_owned()))
         }
-        _ => {
-            Failure::absent(format!("no mount point {}: {e}; make the directory first", mountpoint.display()))
-        }
+        _ => Failure::absent(format!(
+            "cannot use the mount point {}: {e}; make the directory first (mkdir)",
+            mountpoint.display()
+        )),
     })?;
     chiton_mount::check_mount_point(&full, over_entries).map_err(Failure::from)?;
     Ok(full)
@@ -125,9 +126,9 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<S
     };
     // Tools ask here; another mount may join.
     let socket = Address::Unix(target::socket(data)?);
-    server
-        .serve(std::slice::from_ref(&socket))
-        .map_err(|e| Failure::failed(format!("cannot serve the socket {socket}: {e}")))?;
+    server.serve(std::slice::from_ref(&socket)).map_err(|e| {
+        Failure::failed(format!("cannot listen on {socket}, where tools and other mounts ask: {e}"))
+    })?;
     Ok(server)
 }
 
@@ -152,7 +153,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
             reach::knock(address, &mountpoint.display().to_string())?;
             Client::connect(address, options)
         }
-        (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
+        (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
     };
     result.map_err(Failure::absent)
 }
@@ -166,15 +167,15 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     for recovered in realms.recover() {
         match recovered {
             Ok(realm) => eprintln!(
-                "chiton: goes on with decoupling {} (inode {}), which a mount before left: {} events; \
-                 chiton diff, merge and discard decide",
+                "chiton: resumed decoupling {} (inode {}), which an earlier mount left with {} events: chiton diff shows them, \
+                 chiton merge or chiton discard ends it",
                 realm.id(),
                 realm.root().0,
                 realm.status().events
             ),
-            Err(error) => eprintln!(
-                "chiton: a decoupled subtree that a mount before left cannot be gone on with: {error}"
-            ),
+            Err(error) => {
+                eprintln!("chiton: cannot resume a decoupled subtree that an earlier mount left: {error}")
+            }
         }
     }
     Ok(realms)
@@ -204,7 +205,7 @@ impl TakenOver {
             // Not here: whoever tells may be what the kernel waits for.
             std::thread::spawn(move || {
                 if let Err(e) = unmounter.unmount(true) {
-                    eprintln!("chiton: {e}; unmount by hand: umount -l");
+                    eprintln!("chiton: cannot unmount: {e}; unmount by hand: umount -l");
                 }
             });
         }
@@ -222,11 +223,14 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
     std::thread::spawn(move || {
         for (n, _) in signals.forever().enumerate() {
             if let Some(limit) = unmounter.is_away() {
-                eprintln!("chiton: the server is away; it is waited for {} s", limit.as_secs());
+                eprintln!(
+                    "chiton: the server does not answer; the mount waits up to {} s for it before it ends",
+                    limit.as_secs()
+                );
                 std::thread::spawn(move || end_anyway(limit));
             }
             if let Err(e) = unmounter.unmount(n > 0) {
-                eprintln!("chiton: {e}; once more to take the mount away from its users");
+                eprintln!("chiton: {e}; the same signal again takes the mount away although it is in use");
             }
         }
     });
@@ -237,7 +241,7 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
 fn end_anyway(limit: Duration) {
     std::thread::sleep(limit + Duration::from_secs(10));
     eprintln!(
-        "chiton: {}: the server is away and the mount is in use; what was not handed over is lost",
+        "chiton: {}: the server did not answer in time while the mount was in use; what the mount had not handed over is lost",
         chiton_mount::NOT_DURABLE
     );
     std::process::exit(1);

@@ -192,7 +192,7 @@ fn get(args: &At) -> Outcome {
         Err(Errno::NODATA) => {
             let at = args.path.display();
             return Err(Failure::absent(format!(
-                "{at} has no policy of its own: chiton policy explain {at} tells what holds there"
+                "{at} has no policy of its own; chiton policy explain {at} shows the one that holds there"
             )));
         }
         text => text.map_err(|errno| refused(&args.path, "read the policy of", errno))?,
@@ -208,7 +208,10 @@ fn get(args: &At) -> Outcome {
 fn remove(args: &At) -> Outcome {
     reach::answering(&args.path)?;
     rustix::fs::removexattr(&args.path, OWN).map_err(|errno| match errno {
-        Errno::NODATA => Failure::absent(format!("{} has no policy of its own", args.path.display())),
+        Errno::NODATA => Failure::absent(format!(
+            "{0} has no policy of its own; chiton policy explain {0} shows the one that holds there",
+            args.path.display()
+        )),
         errno => refused(&args.path, "remove the policy of", errno),
     })?;
     if args.json {
@@ -272,7 +275,7 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
     let why = match errno {
         Errno::XDEV => {
             let links = attribute(path, "chiton.policy.crossing").unwrap_or_default();
-            format!("files have names within and without; remove one side first:\n{links}")
+            format!("these files have names both inside and outside of it; remove one side first:\n{links}")
         }
         Errno::PERM | Errno::ACCESS => {
             let owner =
@@ -282,11 +285,15 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
                  is not weaker than what is around: ask one of them, or make a directory of your own and set it there"
             )
         }
-        Errno::NOTDIR => "a policy is for a directory and all below it".to_owned(),
-        Errno::OPNOTSUPP if attribute(path, "chiton.policy.effective").is_err() => {
-            return Failure::absent(format!("{at} is not in a mount of Chiton: chiton mount mounts one"));
+        Errno::NOTDIR => {
+            "it is no directory; a policy is set on a directory, and holds for all below it".to_owned()
         }
-        Errno::OPNOTSUPP => "this server does not carry it out".to_owned(),
+        Errno::OPNOTSUPP if attribute(path, "chiton.policy.effective").is_err() => {
+            return Failure::absent(format!("{at} is not in a mount of Chiton; chiton mount mounts one"));
+        }
+        Errno::OPNOTSUPP => {
+            "the server cannot carry it out; chiton policy explain FILE says what of it".to_owned()
+        }
         Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
                          chiton policy list show both"
             .to_owned(),
@@ -294,7 +301,7 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
             let held = realm::held(path);
             return Failure::new(held.class, format!("cannot {what} {at}: {held}"));
         }
-        Errno::NOENT => return Failure::absent(format!("{at} does not exist")),
+        Errno::NOENT => return Failure::absent(format!("{at} does not exist; name a directory that does")),
         errno => errno.to_string(),
     };
     Failure::failed(format!("cannot {what} {at}: {why}"))
@@ -348,13 +355,16 @@ fn read_policy(what: &str) -> Outcome<String> {
         let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
         let found = preset(what).map(|p| p.text.to_owned());
         return found.ok_or_else(|| {
-            Failure::absent(format!("{what} is neither a file nor a preset ({})", names.join(", ")))
+            Failure::absent(format!(
+                "{what} is neither a file nor a preset; the presets are {}",
+                names.join(", ")
+            ))
         });
     }
     let too_long = std::fs::metadata(path).is_ok_and(|m| m.len() > chiton_policy::FILE_BYTES_MAX as u64);
     if too_long {
         let most = chiton_policy::FILE_BYTES_MAX;
-        return Err(Failure::failed(format!("{what}: a policy has at most {most} bytes")));
+        return Err(Failure::failed(format!("{what} is too long: a policy has at most {most} bytes")));
     }
     let bytes = std::fs::read(path).map_err(|e| Failure::failed(format!("cannot read {what}: {e}")))?;
     String::from_utf8(bytes).map_err(|error| {

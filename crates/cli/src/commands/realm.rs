@@ -21,7 +21,7 @@ pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, 
 /// Options of `chiton decouple`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What is done below is then done by this mount alone, in its memory and its own journal, until it is merged or discarded. Others meet the policy's interfere_policy. A subtree whose policy says so (chiton policy set DIR batchfs) is decoupled by its first change, without this.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json\n  chiton decouple /mnt/chiton/job --verbose           each stage, and how long it took"
+    after_help = "This mount then works below the directory alone, in its memory and its own journal, until the changes are merged or discarded. Other clients meet the policy's interfere_policy. A subtree whose policy asks for it (chiton policy set DIR batchfs) is decoupled by its first change, without this command.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json\n  chiton decouple /mnt/chiton/job --verbose           each stage, and how long it took"
 )]
 pub(crate) struct Decouple {
     /// A directory of a mount.
@@ -29,7 +29,7 @@ pub(crate) struct Decouple {
     /// A policy file or a preset's name, for this time (default: the policy of the directory).
     #[arg(long)]
     pub(crate) policy: Option<String>,
-    /// Say what was done, stage by stage, and how long each took. (In JSON that is there anyway.)
+    /// Print each stage and how long it took. (JSON always contains that.)
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// Print JSON.
@@ -40,7 +40,7 @@ pub(crate) struct Decouple {
 /// Options of `chiton sync` and `chiton diff`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "PATH is anything in a subtree that its mount has decoupled.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see what there is so far; the job goes on\n  chiton diff /mnt/chiton/job           what a merge would do, and what it would meet\n  chiton diff /mnt/chiton/job --json"
+    after_help = "PATH is anything in a subtree that its mount has decoupled.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           what a merge would do, and what it would meet\n  chiton diff /mnt/chiton/job --json"
 )]
 pub(crate) struct Within {
     /// Anything in a decoupled subtree of a mount.
@@ -58,13 +58,13 @@ pub(crate) struct Within {
 pub(crate) struct Merge {
     /// Anything in a decoupled subtree of a mount.
     pub(crate) path: PathBuf,
-    /// Only say what would be done: as chiton diff.
+    /// Only show what a merge would do, as chiton diff does.
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// What is done about conflicts, this time: overwrite, abort or keep_both (default: as the policy says).
+    /// How conflicts are resolved this time: overwrite, abort or keep_both (default: as the policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
-    /// Although files are open for writing there: their descriptors answer EIO from then on.
+    /// Do it although files are open for writing there: their descriptors answer EIO from then on.
     #[arg(long)]
     pub(crate) force: bool,
     /// Print JSON.
@@ -80,7 +80,7 @@ pub(crate) struct Merge {
 pub(crate) struct Discard {
     /// Anything in a decoupled subtree of a mount.
     pub(crate) path: PathBuf,
-    /// Although files are open for writing there: their descriptors answer EIO from then on.
+    /// Do it although files are open for writing there: their descriptors answer EIO from then on.
     #[arg(long)]
     pub(crate) force: bool,
     /// Print JSON.
@@ -91,7 +91,7 @@ pub(crate) struct Discard {
 /// Options of `chiton recouple`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A weak subtree is merged; of an invisible one somebody has to say what becomes of what was done.\n\nWith --force an administrator also ends what another client has, who may have vanished: what it has not merged stays in its journal (chiton decoupled tells where), which the server refuses from then on.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whoever has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled tells"
+    after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: the changes that it has not merged stay in its journal (chiton decoupled shows where), which the server refuses from then on.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows"
 )]
 pub(crate) struct Recouple {
     /// Anything in a decoupled subtree of a mount; with --id: a mount point, a data directory or a server's address.
@@ -99,13 +99,13 @@ pub(crate) struct Recouple {
     /// The number of the decoupling.
     #[arg(long, requires = "force")]
     pub(crate) id: Option<u32>,
-    /// Merge what was done, whatever the policy says.
+    /// Merge the changes, whatever the policy says.
     #[arg(long, conflicts_with = "discard")]
     pub(crate) merge: bool,
-    /// Drop what was done, whatever the policy says.
+    /// Drop the changes, whatever the policy says.
     #[arg(long)]
     pub(crate) discard: bool,
-    /// Although files are open for writing, or another client has it.
+    /// Do it although files are open for writing, or another client has it.
     #[arg(long)]
     pub(crate) force: bool,
     /// Print JSON.
@@ -130,7 +130,7 @@ pub(crate) struct Decoupled {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
-    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount goes on with them by itself; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
+    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount with that directory resumes them automatically; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
 )]
 pub(crate) struct Recover {
     /// The data directory or s3://BUCKET/PREFIX of the file system.
@@ -149,7 +149,7 @@ pub(crate) struct Recover {
     /// (with --id only those; with --discard drop it). Nobody may serve the file system meanwhile.
     #[arg(long, requires = "data")]
     pub(crate) offline: bool,
-    /// Say what is there (the default).
+    /// List what is left (the default).
     #[arg(long, conflicts_with_all = ["merge", "discard", "id", "offline"])]
     pub(crate) list: bool,
     /// Merge all of it.
@@ -166,7 +166,7 @@ pub(crate) struct Recover {
 /// Options of `chiton run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Decouples the directory, runs the command, and merges what was done if the command ends with 0; else drops it. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. For root's commands that is the directory's own path, where they, and nobody else, see the branch; for others the directory's path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
+    after_help = "Decouples the directory, runs the command, and merges the changes if the command ends with 0; else drops them. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. For root's commands that is the directory's own path, where they, and nobody else, see the branch; for others the directory's path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
 )]
 pub(crate) struct Run {
     /// A policy file or a preset's name (default: the policy of the directory; of a branch: a journal on this machine).

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     if args.server.take_over {
         // Its former server may be there still, paused perhaps, and has lost its right.
         Listener::displace(&addresses[0])
-            .map_err(|e| Failure::failed(format!("cannot take the place at {}: {e}", addresses[0])))?;
+            .map_err(|e| Failure::failed(format!("cannot take over the socket {}: {e}", addresses[0])))?;
     }
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
     for address in &addresses {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     eprintln!("shutting down: everything is made durable first");
     server.shutdown().map_err(|e| {
         Failure::failed(format!(
-            "the last checkpoint failed: {e}; what is in the journal is replayed at the next start"
+            "the last checkpoint failed: {e}; nothing is lost: the next start replays the journal"
         ))
     })
 }

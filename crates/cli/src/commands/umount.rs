@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
     detach(args).map_err(|(said, busy)| {
         let class = if busy { Class::Busy } else { Class::Failed };
         let hint = if busy {
-            "; see who uses it (fuser -vm DIR), or take it away when its last user is gone (--lazy)"
+            "; fuser -vm names the processes that use it, and chiton umount --lazy takes it away when they are gone"
         } else {
             ""
         };
@@ -65,7 +65,9 @@ fn detach(args: &Umount) -> Result<(), (String, bool)> {
     if rustix::process::geteuid().is_root() {
         let flags = if args.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         return rustix::mount::unmount(&args.mountpoint, flags).map_err(|error| match error {
-            rustix::io::Errno::INVAL => ("nothing is mounted there".to_owned(), false),
+            rustix::io::Errno::INVAL => {
+                ("nothing is mounted there; findmnt lists what is mounted".to_owned(), false)
+            }
             error => (error.to_string(), error == rustix::io::Errno::BUSY),
         });
     }

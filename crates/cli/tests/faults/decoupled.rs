@@ -273,7 +273,7 @@ fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
     assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
     two.near = mount_near(&two.scratch, "again");
     let near = two.near.path("job");
-    assert!(two.near.process.said().contains("goes on with decoupling"));
+    assert!(two.near.process.said().contains("resumed decoupling"));
     let check = |job: &Path| {
         for at in (0..20u64).filter(|at| *at != 3) {
             let content = fs::read(job.join(format!("file{at}"))).expect("it is there");

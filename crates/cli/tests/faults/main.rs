@@ -13,6 +13,7 @@ mod fencing;
 mod hostile;
 mod interference;
 mod lazy;
+mod messages;
 mod newcomer;
 mod offline;
 mod peer;

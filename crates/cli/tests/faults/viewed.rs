@@ -293,7 +293,7 @@ fn a_journal_in_memory_is_asked_for_and_one_of_an_unserved_file_system_is_read()
         fs::remove_dir_all(&to).expect("removed");
     }
     assert_eq!(stores(), before);
-    refused(&["view", "--data", &data, "kept"], 1, "does not begin with /");
+    refused(&["view", "--data", &data, "kept"], 1, "begins with /");
     refused(&["view", "--data", &data, "/nothing"], 4, "nothing");
     // And it is still there for whoever merges it.
     let _server = serve(&scratch, &[]);

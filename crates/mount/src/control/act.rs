@@ -129,8 +129,8 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
     let slot = router.slot_of(Ino(ino)).ok_or_else(|| {
         RealmError::new(
             Refusal::NotFound,
-            "it is in no subtree that this mount has decoupled",
-            "`chiton decoupled` lists all",
+            "the path is in no subtree that this mount has decoupled",
+            "`chiton decoupled` lists all subtrees",
         )
     })?;
     let uid = peer.uid.as_raw();
@@ -144,7 +144,7 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
         Ok(root) if root.attr.uid == uid => Ok(slot),
         _ => Err(RealmError::new(
             Refusal::NotPermitted,
-            format!("only root, the user of the mount and the owner of the subtree ({owner}) may"),
+            format!("only root, the user of the mount and the owner of the subtree ({owner}) may do this"),
             "ask one of them",
         )),
     }
@@ -159,7 +159,7 @@ struct End {
 
 fn resolution(word: Option<&str>) -> Result<Option<OnConflict>, RealmError> {
     let unknown = |word: &str| {
-        let what = format!("on_conflict is not {word}");
+        let what = format!("{word:?} is no value of on_conflict");
         RealmError::new(Refusal::Invalid, what, "it is overwrite, abort or keep_both")
     };
     word.map(|word| OnConflict::by_word(word).ok_or_else(|| unknown(word))).transpose()
@@ -174,9 +174,9 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
         GiveBack::AsThePolicySays if policy.merges_by_itself() => true,
         GiveBack::AsThePolicySays => {
             let what = match policy.is_merged_offline() {
-                true => "the policy (nonvolatile_apply) has it merged offline: chiton recover --offline",
+                true => "the policy (nonvolatile_apply) leaves the merge to chiton recover --offline",
                 false => {
-                    "the policy is invisible: what was done here is merged or dropped only when somebody says which"
+                    "the policy is invisible, so the command has to say whether to merge or to drop the changes"
                 }
             };
             let next = "`chiton recouple --merge` or `--discard`; `chiton diff` shows what a merge would do";
@@ -194,17 +194,17 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
             Refusal::Busy,
             match whose {
                 Some(whose) => {
-                    format!("{writers} files are open for writing there, by {whose} and maybe others")
+                    format!("{writers} files are open for writing there, one by {whose}")
                 }
                 None => format!("{writers} files are open for writing there"),
             },
-            "close them (fuser -vm tells whose they are), or give it back all the same with --force",
+            "close them (fuser -vm names the processes), or use --force: their descriptors answer EIO from then on",
         ));
     }
     if !is_merge {
         slot.give_back(|| slot.realm().discard())?;
         router.forget(slot);
-        let text = "dropped, and given back".to_owned();
+        let text = "dropped the changes; the directory is everybody's again".to_owned();
         return Ok((json!({ "discarded": true, "ended": true }), text, 0));
     }
     let report = merge(slot, on_conflict, tell)?;

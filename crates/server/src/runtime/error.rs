@@ -21,12 +21,17 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FormatError::Formatted(data) => {
-                write!(f, "{} holds a file system already: remove it first, or choose another", data)
+                write!(
+                    f,
+                    "{data} holds a file system already: mount it (chiton mount --data {data} MOUNTPOINT), or name another place"
+                )
             }
             FormatError::NotEmpty(data) => {
-                write!(f, "{} is not empty and no file system of ours: choose another directory", data)
+                write!(f, "{data} is not empty, and holds no file system of Chiton: name an empty directory")
             }
-            FormatError::Shards(shards) => write!(f, "{shards} shards: choose 1 to 65535"),
+            FormatError::Shards(shards) => {
+                write!(f, "a file system cannot have {shards} shards: name 1 to 65535")
+            }
             FormatError::Failed(what) => write!(f, "cannot format: {what}"),
         }
     }
@@ -74,23 +79,22 @@ impl fmt::Display for StartError {
                 write!(f, "{data} holds no file system: format it first (chiton format)")
             }
             StartError::Foreign(data, what) => {
-                write!(f, "{data} is no file system of ours: {what}")
+                write!(f, "{data} holds no file system of Chiton ({what}): name its data directory or bucket")
             }
             StartError::Damaged(data, what) => write!(
                 f,
-                "{data}: chiton.json is damaged, missing or not ours: {what}; it never changes: restore it from any backup of \
-                 the file system"
+                "the file chiton.json of {data} cannot be used: {what}; restore it from any backup of the file system, since \
+                 it never changes"
             ),
             StartError::Newer { data, found, known } => write!(
                 f,
-                "{} has format version {found}, this program knows {known}: use a newer program",
-                data
+                "{data} has format version {found}, and this program knows {known}: use a newer program"
             ),
             StartError::Held { data, holder, next } => write!(f, "{data} is in use by {holder}: {next}"),
             StartError::Corrupt(what) => write!(
                 f,
-                "cannot recover: {what}; chiton fsck and chiton journal inspect say what is affected; else restore a \
-                 backup"
+                "cannot recover what is stored: {what}; chiton fsck and chiton journal inspect say what is affected; without \
+                 a repair only a backup helps"
             ),
             StartError::Failed(what) => write!(f, "cannot start: {what}"),
         }

@@ -240,7 +240,9 @@ fn journal_error(error: &JournalError, stored: Position) -> StartError {
             "there is no journal: if it cannot be brought back, `chiton journal reset` goes on with what the metadata store \
              holds, which is all up to position {stored}"
         )),
-        JournalError::NoSpace(_) => StartError::Failed(format!("{error}: make space, then start again")),
+        JournalError::NoSpace(_) => {
+            StartError::Failed(format!("{error}; free space there, then start again"))
+        }
         JournalError::Unreachable(_) | JournalError::Failed(_) | JournalError::Fenced { .. } => {
             StartError::Failed(error.to_string())
         }

@@ -34,7 +34,7 @@ pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
     let who = format!("chiton run, branch {named} of {}", args.path.display());
     let tree = Tree::find(&at, &who, None)?;
     let dir = std::fs::canonicalize(&args.path)
-        .map_err(|e| Failure::failed(format!("{}: {e}", args.path.display())))?;
+        .map_err(|e| Failure::failed(format!("cannot find the full name of {}: {e}", args.path.display())))?;
     if may_show() {
         Place::keep_mounts(&dir)?;
     }

@@ -49,9 +49,13 @@ impl Tree {
             Some(root) => root,
             None => {
                 let path = path.to_str().filter(|path| path.starts_with('/'));
-                let path = path.ok_or_else(|| Failure::failed(format!("{said} does not begin with /")))?;
+                let path = path.ok_or_else(|| {
+                    Failure::failed(format!(
+                        "{said} is no path in the file system: with --server it begins with /"
+                    ))
+                })?;
                 let attr = client.stat(path);
-                attr.map_err(|refusal| Failure::absent(format!("{said}: {refusal}")))?.ino
+                attr.map_err(|refusal| Failure::absent(format!("cannot look at {said}: {refusal}")))?.ino
             }
         };
         let realms = realms(&client, at.state_dir.as_ref())?;
@@ -72,7 +76,9 @@ impl Tree {
     pub(super) fn close(self) -> Outcome {
         let first = self.realms.close().into_iter().next();
         let synced = self.client.sync();
-        synced.map_err(|r| Failure::failed(format!("not everything could be made durable: {r}")))?;
+        synced.map_err(|r| {
+            Failure::failed(format!("not everything could be made durable: {r}; chiton status says why"))
+        })?;
         first.map_or(Ok(()), |error| Err(failure(error)))
     }
 }
@@ -86,13 +92,17 @@ fn realms(client: &Arc<Client>, dir: Option<&PathBuf>) -> Outcome<Arc<Realms>> {
 fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
     let said = path.display();
     let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure::absent(format!("{said} does not exist")),
-        _ => Failure::failed(format!("{said}: {e}")),
+        std::io::ErrorKind::NotFound => {
+            Failure::absent(format!("{said} does not exist; name a directory that does"))
+        }
+        _ => Failure::failed(format!("cannot look at {said}: {e}")),
     };
     reach::answering(path)?;
     let path = std::fs::canonicalize(path).map_err(failed)?;
     let Some(reach::Mount { dir: mountpoint, source, .. }) = reach::mount_around(&path)? else {
-        return Err(Failure::absent(format!("{said} is not in a mount of Chiton")));
+        return Err(Failure::absent(format!(
+            "{said} is not in a mount of Chiton; name a directory in one, or use --server"
+        )));
     };
     if target::is_of_branch(&source) {
         return Err(Failure::failed(format!(
@@ -107,8 +117,9 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
 
 /// The name of a branch.
 pub(super) fn name(text: &str) -> Outcome<Name> {
-    Name::new(text.as_bytes())
-        .map_err(|_| Failure::failed(format!("{text:?} is no name: at most 255 bytes, without /")))
+    Name::new(text.as_bytes()).map_err(|_| {
+        Failure::failed(format!("{text:?} is no name for a branch: it has 1 to 255 bytes, and no / in it"))
+    })
 }
 
 pub(super) fn failure(error: RealmError) -> Failure {

@@ -68,7 +68,7 @@ pub(super) fn header(args: &HeaderGet) -> Outcome {
         (true, None) => {
             return Err(Failure::new(
                 Class::Busy,
-                "the rows cannot be read while a server has the metadata store: stop it first",
+                "the rows cannot be read while a server has the metadata store: stop the server first, or leave out --rows",
             ));
         }
         (true, Some(offline)) => Some(offline.newest_row(&mut |_| {})?),
@@ -82,7 +82,13 @@ pub(super) fn header(args: &HeaderGet) -> Outcome {
     } else {
         println!("{pointers}");
     }
-    if pointers.is_sound() { Ok(()) } else { Err(Failure::failed("what must hold of the pointers does not")) }
+    if pointers.is_sound() {
+        Ok(())
+    } else {
+        Err(Failure::failed(
+            "the pointers contradict each other, as listed above; chiton fsck and chiton journal inspect say what is affected",
+        ))
+    }
 }
 
 pub(super) fn events(args: &EventGet) -> Outcome {

@@ -67,7 +67,7 @@ fn beyond(place: &dyn Place, stored: Position) -> Outcome<Option<u64>> {
 pub(super) fn header(args: &HeaderSet) -> Outcome {
     let offline = open::to_change(&args.source.data, &args.consent)?;
     if args.position == 0 {
-        return Err(Failure::failed("positions count from 1"));
+        return Err(Failure::failed("0 is no position: positions count from 1"));
     }
     let to = Position(args.position);
     let (place, stored) = (offline.place(), offline.stored()?);

@@ -45,15 +45,17 @@ impl Place {
         reach::answering(path)?;
         let failed = |error: io::Error| match error.raw_os_error() {
             Some(errno) if errno == Errno::BUSY.raw_os_error() => list::held(path),
-            _ if error.kind() == io::ErrorKind::NotFound => Failure::absent(format!("{at} does not exist")),
-            _ => Failure::failed(format!("{at}: {error}")),
+            _ if error.kind() == io::ErrorKind::NotFound => {
+                Failure::absent(format!("{at} does not exist; name a path that does"))
+            }
+            _ => Failure::failed(format!("cannot look at {at}: {error}")),
         };
         let ino = std::fs::metadata(path).map_err(failed)?.ino();
         let mut value = vec![0u8; 4096];
         let len =
             rustix::fs::getxattr(path, "chiton.control", &mut value[..]).map_err(|errno| match errno {
                 Errno::NODATA | Errno::OPNOTSUPP => Failure::absent(format!(
-                    "{at} is not in a mount of Chiton that can be asked; chiton mount mounts one"
+                    "{at} is not in a mount of Chiton that decouples directories: mount one (chiton mount, without --no-decouple)"
                 )),
                 errno => failed(errno.into()),
             })?;
@@ -95,17 +97,17 @@ impl Place {
         let reply = ask_control(&self.socket, request, &mut tell).map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    ": only the user of the mount, root, and the owner of the subtree may ask"
+                    ": only root, the user of the mount and the owner of the subtree may ask it"
                 }
                 _ => "",
             };
-            Failure::failed(format!("the mount cannot be asked ({}): {error}{hint}", self.socket.display()))
+            Failure::failed(format!("the mount does not answer on {}: {error}{hint}", self.socket.display()))
         })?;
         match reply {
             ControlReply::Done { report, text, exit_code } => Ok(Done { report, text, exit_code }),
             ControlReply::Failed { message, exit_code } => Err(Failure::new(Class::of(exit_code), message)),
             ControlReply::Progress(_) | ControlReply::Text(_) => {
-                Err(Failure::failed("the mount has no last word"))
+                Err(Failure::failed("the mount ended its answer early; its log says why"))
             }
         }
     }
@@ -125,8 +127,8 @@ impl Done {
     }
 }
 
-const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort): what is not merged is still here; change it, or \
-                       set another on_conflict, and merge again, or discard it";
+const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort): the changes that are not merged are still here; change them, or \
+                       merge again with --on-conflict overwrite or keep_both, or discard them";
 
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
     let given = args.policy.as_deref().map(Given::read).transpose()?;

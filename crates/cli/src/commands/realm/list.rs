@@ -77,9 +77,11 @@ fn used(target: &Path) -> BTreeMap<u32, (u64, u64)> {
 fn all(client: &Client) -> Outcome<Vec<RealmInfo>> {
     match call(client, RealmCall::List) {
         Ok(RealmAnswer::Realms(all)) => Ok(all),
-        Ok(_) => Err(Failure::failed("the server's answer makes no sense")),
+        Ok(_) => Err(Failure::failed(
+            "the server answered something else than was asked: use the same version of chiton for both",
+        )),
         Err(refusal) => {
-            Err(Failure::failed(format!("the server does not tell what is decoupled: {refusal}")))
+            Err(Failure::failed(format!("the server does not list what is decoupled: {refusal}")))
         }
     }
 }
@@ -172,16 +174,25 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
         Some(id) => {
             let client = target::client(&args.path.display().to_string())?;
             let info = all(&client)?.into_iter().find(|info| info.claim.realm.0 == id);
-            let info = info.ok_or_else(|| Failure::absent(format!("there is no decoupling {id}")))?;
+            let info = info.ok_or_else(|| {
+                Failure::absent(format!(
+                    "there is no decoupling {id}; chiton decoupled {} lists all",
+                    args.path.display()
+                ))
+            })?;
             (client, info)
         }
         None => {
             let Some(mountpoint) = reach::mount_around(&args.path)?.map(|mount| mount.dir) else {
-                return Err(Failure::absent(format!("{} is not in a mount of Chiton", args.path.display())));
+                return Err(Failure::absent(format!(
+                    "{} is not in a mount of Chiton; name a path in one, or a server's address with --id",
+                    args.path.display()
+                )));
             };
             let client = target::client(&mountpoint.display().to_string())?;
-            let absolute = std::path::absolute(&args.path)
-                .map_err(|e| Failure::failed(format!("{}: {e}", args.path.display())))?;
+            let absolute = std::path::absolute(&args.path).map_err(|e| {
+                Failure::failed(format!("cannot find the full name of {}: {e}", args.path.display()))
+            })?;
             let within = Path::new("/").join(absolute.strip_prefix(&mountpoint).unwrap_or(Path::new("")));
             let found = all(&client)?.into_iter().find(|info| {
                 let root = Path::new(std::ffi::OsStr::from_bytes(&info.path));
@@ -198,12 +209,16 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
     if args.merge {
         return Err(Failure::new(
             Class::Failed,
-            "what another client did is in its journal: only that client, or chiton recover where the journal is, merges it",
+            "the changes are in the journal of another client: only that client, or chiton recover where the journal is, merges them",
         ));
     }
     match call(&client, RealmCall::End { claim: info.claim, force: true }) {
         Ok(RealmAnswer::Ended) => {}
-        Ok(_) => return Err(Failure::failed("the server's answer makes no sense")),
+        Ok(_) => {
+            return Err(Failure::failed(
+                "the server answered something else than was asked: use the same version of chiton for both",
+            ));
+        }
         Err(refusal) => {
             return Err(Failure::failed(format!(
                 "decoupling {} cannot be ended: {refusal}",

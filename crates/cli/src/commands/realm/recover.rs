@@ -26,13 +26,13 @@ pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
     if let Some(dir) = given {
         return std::path::absolute(dir).map_err(|e| Failure::failed(format!("{}: {e}", dir.display())));
     }
-    let none = "there is no place for the journals of decoupled subtrees: give --state-dir, or set HOME";
+    let none = "no directory is known for the journals of decoupled subtrees: give --state-dir, or set HOME";
     default_state_dir().ok_or_else(|| Failure::failed(none))
 }
 
 pub(crate) fn recover(args: &Recover) -> Outcome {
     if !args.id.is_empty() && !args.merge && !args.discard && !args.offline {
-        return Err(Failure::failed("say what becomes of it: --merge or --discard"));
+        return Err(Failure::failed("name what is to be done with what is left: --merge or --discard"));
     }
     let dir = state_dir(args.state_dir.as_ref())?;
     let (client, server) = client(args)?;
@@ -47,7 +47,11 @@ pub(crate) fn recover(args: &Recover) -> Outcome {
         client.sync().map_err(|r| Failure::failed(format!("not everything could be made durable: {r}")));
     drop((realms, client));
     let stopped = server.map_or(Ok(()), |server| {
-        server.shutdown().map_err(|e| Failure::failed(format!("the last checkpoint failed: {e}")))
+        server.shutdown().map_err(|e| {
+            Failure::failed(format!(
+                "the last checkpoint failed: {e}; nothing is lost: the next start replays the journal"
+            ))
+        })
     });
     ended.and(synced).and(stopped)
 }
@@ -67,7 +71,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
     let data = match (&args.server, &args.data) {
         (Some(address), _) => return Ok((connect(address)?, None)),
         (None, Some(data)) => target::absolute(data)?,
-        (None, None) => return Err(Failure::failed("give --data DIR or --server ADDRESS")),
+        (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
     };
     match start(&data) {
         Ok(server) => {
@@ -76,7 +80,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
         }
         Err(error @ StartError::Held { .. }) if args.offline => Err(Failure::new(
             Class::Busy,
-            format!("{error}; stop it first, or recover without --offline, through it"),
+            format!("{error}; stop that server first, or recover through it, without --offline"),
         )),
         Err(StartError::Held { .. }) => Ok((connect(&Address::Unix(target::socket(&data)?))?, None)),
         Err(error) => Err(error.into()),

@@ -116,7 +116,7 @@ impl Ended {
 pub(crate) fn when_answering(answers: &dyn Fn() -> Outcome) -> Outcome {
     let Err(failure) = answers() else { return Ok(()) };
     eprintln!(
-        "chiton: {failure}\nchiton: the command has ended; its end is carried out when the server is back (Ctrl-C: not)"
+        "chiton: {failure}\nchiton: the command has ended; chiton merges or drops what it did when the server is back (Ctrl-C: leaves it)"
     );
     let mut signals = heeded()?;
     loop {
@@ -159,7 +159,7 @@ pub(crate) fn may_show() -> bool {
 fn show(command: &mut Command, mounted: &Path, at: &Path, dir: &Path) -> Outcome {
     let c_path = |path: &Path| {
         CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Failure::failed(format!("{}: a path has no NUL", path.display())))
+            .map_err(|_| Failure::failed(format!("{} is no path: it contains a NUL", path.display())))
     };
     let around = reach::mount_around(at)?.ok_or_else(|| {
         Failure::absent(format!("{} is not in a mount of Chiton any more; mount it again", at.display()))

@@ -50,13 +50,13 @@ impl<'a> Choice<'a> {
             let (info, dir) = find(word, source, all, &near)?;
             if !is_about(info, top) {
                 return Err(Failure::failed(format!(
-                    "journal {word} is of {}, which has nothing to do with {}",
+                    "journal {word} is of {}, which is neither in nor around {}; name another journal",
                     quoted(&info.path),
                     source.said
                 )));
             }
             if chosen.iter().any(|other| other.info.claim.realm == info.claim.realm) {
-                return Err(Failure::failed(format!("journal {word} is named twice")));
+                return Err(Failure::failed(format!("journal {word} is named twice: name it once")));
             }
             chosen.push(Choice::new(info, all, dir));
         }
@@ -134,7 +134,9 @@ fn find<'a>(
         let dir = PathBuf::from(word);
         let (filesystem, realm) = decoupling_at(&dir).map_err(|e| failure(&e))?;
         if filesystem != source.info.filesystem {
-            return Err(Failure::failed(format!("{word} is of another file system ({filesystem:016x})")));
+            return Err(Failure::failed(format!(
+                "the journal {word} is of another file system ({filesystem:016x}): name one of this file system"
+            )));
         }
         return Ok((numbered(realm.0)?, Some(dir)));
     }

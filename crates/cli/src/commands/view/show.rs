@@ -59,7 +59,9 @@ pub(super) fn show(args: &View, source: &Source, composed: &Composed, top: &[u8]
     match (conflicts.len(), lost) {
         (0, 0) => Ok(()),
         (0, _) => Err(Failure::conflict(format!("{lost} events of the journals could not be carried out"))),
-        (count, _) => Err(Failure::conflict(format!("{count} conflicts in {}", source.said))),
+        (count, _) => {
+            Err(Failure::conflict(format!("{count} conflicts in {}; they are listed above", source.said)))
+        }
     }
 }
 

@@ -56,7 +56,9 @@ impl Source {
         let said = args.path.display().to_string();
         if args.server.is_some() || args.data.is_some() {
             if !args.path.is_absolute() {
-                return Err(Failure::failed(format!("{said} does not begin with /")));
+                return Err(Failure::failed(format!(
+                    "{said} is no path in the file system: with --server or --data it begins with /"
+                )));
             }
             return match (&args.server, &args.data) {
                 (Some(address), _) => Source::served(args, address, args.path.clone(), None),

@@ -50,7 +50,12 @@ impl DirectoryHold {
     /// Takes the lock.
     pub(crate) fn take(dir: &Path, take_over: bool, world: &dyn World) -> Result<DirectoryHold, StartError> {
         let path = dir.join("lock");
-        let failed = |e: std::io::Error| StartError::Failed(format!("{}: {e}", path.display()));
+        let failed = |e: std::io::Error| {
+            StartError::Failed(format!(
+                "cannot use the lock {}: {e}; see who may write there",
+                path.display()
+            ))
+        };
         let held = |holder: String, why: &str| StartError::Held {
             data: dir.into(),
             holder,
