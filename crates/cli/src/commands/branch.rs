@@ -25,7 +25,7 @@ use crate::failure::Outcome;
 /// `chiton branch`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A branch is a copy of a directory as it is now, made in an instant however large that is. What is done in it is seen in it alone, until it is merged; what others do in the directory goes on and is not seen in it. docs/branches.md says more.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try2\n  chiton branch mount /mnt/chiton/src try1 /work/try1     work in it, as in any directory\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch list /mnt/chiton"
+    after_help = "A branch is a copy of a directory as it is now, made in an instant however large that is. Changes in it are seen in it alone, until it is merged; other clients continue to use the directory, and their changes are not seen in the branch. docs/branches.md says more.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try2\n  chiton branch mount /mnt/chiton/src try1 /work/try1     work in it, as in any directory\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch list /mnt/chiton"
 )]
 pub(crate) struct BranchArgs {
     #[command(subcommand)]
@@ -42,9 +42,9 @@ enum Command {
     Mount(Mount),
     /// Show what a merge would do.
     Diff(Diff),
-    /// Merge what was done in a branch, which ends with that.
+    /// Merge the changes in a branch, and end it.
     Merge(Merge),
-    /// Drop a branch and what was done in it.
+    /// Drop a branch and the changes in it.
     Delete(Delete),
 }
 
@@ -53,11 +53,11 @@ enum Command {
 struct Where {
     /// The directory: a path of a mount, or with --server a path in the file system.
     path: PathBuf,
-    /// The address of the server, where no mount is: tcp:HOST:PORT, unix:PATH.
+    /// The address of the server, if PATH is not in a mount: tcp:HOST:PORT, unix:PATH.
     #[arg(long)]
     server: Option<Address>,
-    /// Where journals are kept (default: /var/lib/chiton of root, else the user's state folder; of a branch that is there:
-    /// where it is).
+    /// Where journals are kept (default: /var/lib/chiton of root, else the user's state folder; of an existing branch, where its
+    /// journal is).
     #[arg(long)]
     state_dir: Option<PathBuf>,
     /// Print JSON.
@@ -111,10 +111,10 @@ struct Mount {
     /// Let other users in (default: if root mounts).
     #[arg(long)]
     allow_other: Option<bool>,
-    /// Give up on a server that has been away for so many seconds (default: wait for ever).
+    /// Fail operations when the server has not answered for so many seconds (default: wait for ever).
     #[arg(long)]
     timeout: Option<u64>,
-    /// When unmounting: give up on a server that says nothing for so many seconds.
+    /// When unmounting, end without the server if it has been silent for so many seconds.
     #[arg(long, default_value_t = 30)]
     unmount_timeout: u64,
     /// Tell on standard output that the mount is there, in one line of JSON (the command gives it to itself when it
@@ -145,14 +145,14 @@ struct Merge {
     at: Where,
     /// The branch's name.
     name: String,
-    /// What is done about conflicts: overwrite (the branch prevails), abort (nothing is merged) or keep_both (default: as
+    /// How conflicts are resolved: overwrite (the branch prevails), abort (nothing is merged) or keep_both (default: as
     /// the branch's policy says: overwrite).
     #[arg(long, value_parser = on_conflict)]
     on_conflict: Option<OnConflict>,
-    /// Only say what would be done: as chiton branch diff.
+    /// Only show what a merge would do, as chiton branch diff does.
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Although files are open for writing in its mount: their descriptors answer errors from then on.
+    /// Do it although files are open for writing in its mount: their descriptors answer errors from then on.
     #[arg(long)]
     force: bool,
 }
@@ -160,14 +160,14 @@ struct Merge {
 /// Options of `chiton branch delete`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch delete /mnt/chiton/src try2 --force     although somebody works in it"
+    after_help = "Examples:\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch delete /mnt/chiton/src try2 --force     although a mount uses it"
 )]
 struct Delete {
     #[command(flatten)]
     at: Where,
     /// The branch's name.
     name: String,
-    /// Although a mount uses it, or its journal is on another machine.
+    /// Do it although a mount uses the branch, or its journal is on another machine.
     #[arg(long)]
     force: bool,
 }

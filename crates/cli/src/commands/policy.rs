@@ -25,10 +25,10 @@ Examples:
   chiton policy set /mnt/chiton/job my.yml          a policy of your own
   chiton policy explain /mnt/chiton/job/out         what holds there: who does what, who waits, what survives
   chiton policy list /mnt/chiton --history          all policies, and what changed when
-  chiton policy rm /mnt/chiton/scratch              what is around holds again
+  chiton policy rm /mnt/chiton/scratch              the policy of the directory around holds again
   chiton policy presets                             what ships
   chiton policy presets batchfs > my.yml            a policy to change
-  chiton policy explain my.yml --json               what it would mean
+  chiton policy explain my.yml --json               what the file means
 
 A policy is seen and set through any mount, also as an attribute: getfattr -n chiton.policy DIR,
 setfattr -n chiton.policy -v ramdisk DIR.";
@@ -49,7 +49,7 @@ pub(crate) enum PolicyCommand {
         after_help = "Examples:\n  chiton policy set /mnt/chiton/scratch ramdisk\n  chiton policy set /mnt/chiton/job my.yml --json\n  chiton policy set /mnt/chiton/job --interfere block --inodes 100\n\nKeys that the policy lacks are inherited from the directory around."
     )]
     Set(Set),
-    /// Print the policy that a directory carries itself, as it was set.
+    /// Print the policy that is set on a directory, as it was set.
     #[command(
         after_help = "Examples:\n  chiton policy get /mnt/chiton/job\n  chiton policy get /mnt/chiton/job > job.yml"
     )]
@@ -59,7 +59,7 @@ pub(crate) enum PolicyCommand {
         after_help = "Examples:\n  chiton policy list /mnt/chiton\n  chiton policy list /mnt/chiton --history --json"
     )]
     List(List),
-    /// Take a directory's policy away: what is around holds again.
+    /// Remove the policy of a directory: that of the directory around holds again.
     #[command(after_help = "Examples:\n  chiton policy rm /mnt/chiton/job")]
     Rm(At),
     /// Draw a policy: its mechanisms, what waits for what, what survives which failure.
@@ -78,7 +78,7 @@ pub(crate) struct Set {
     /// A policy file or a preset's name.
     #[arg(required_unless_present_any = ["interfere", "inodes"])]
     pub(crate) policy: Option<String>,
-    /// What happens to others while a client holds the subtree: allow, block or block_writes.
+    /// What other clients may do while one has decoupled the subtree: allow, block or block_writes.
     #[arg(long)]
     pub(crate) interfere: Option<String>,
     /// How many inodes the job will make.
@@ -104,7 +104,7 @@ pub(crate) struct At {
 pub(crate) struct List {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// What changed, when and by whom.
+    /// Show all changes of policies, with time and user.
     #[arg(long)]
     pub(crate) history: bool,
 }

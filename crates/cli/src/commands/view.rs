@@ -41,13 +41,13 @@ pub(crate) struct View {
     /// a later one prevails (default: all that are not merged at, below and around PATH).
     #[arg(long, value_name = "NUMBER|BRANCH|DIR")]
     journal: Vec<String>,
-    /// The address of the server, where no mount is: tcp:HOST:PORT, unix:PATH.
+    /// The address of the server, if PATH is not in a mount: tcp:HOST:PORT, unix:PATH.
     #[arg(long, conflicts_with = "data")]
     server: Option<Address>,
-    /// The data directory or s3://BUCKET/PREFIX, where no mount is; a server need not run.
+    /// The data directory or s3://BUCKET/PREFIX, if PATH is not in a mount; no server has to run.
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
     data: Option<DataAddress>,
-    /// Where mounts of this machine leave their journals (default: where each has told the server).
+    /// Where mounts of this machine keep their journals (default: the directory that each has reported to the server).
     #[arg(long)]
     state_dir: Option<PathBuf>,
     /// Write the tree into this directory of this machine, which is empty or not there: names, content, modes, owners,

@@ -30,20 +30,20 @@ pub(crate) struct JournalArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalCommand {
-    /// Say whether it is whole, and what is not.
+    /// Report whether the journal is whole, and where it is damaged.
     Inspect(Inspect),
     /// Write everything that is whole to a file.
     Export(Export),
     /// Put an export back into a journal that was reset.
     Import(Import),
-    /// Throw all events away that the metadata store lacks.
+    /// Drop all events that the metadata store lacks.
     Reset(Reset),
-    /// The pointers: what is trimmed, stored, written.
+    /// Show or move the pointers: the positions that are trimmed, stored, written.
     Header {
         #[command(subcommand)]
         command: HeaderCommand,
     },
-    /// The events.
+    /// Show, erase or apply events.
     Event {
         #[command(subcommand)]
         command: EventCommand,
@@ -86,12 +86,12 @@ pub(crate) struct Consent {
     /// The journal that is to be changed: `server`.
     #[arg(long)]
     pub(crate) journal: Option<String>,
-    /// Do it. Without, it is only said what would be done.
+    /// Do it. Without this, the command only reports what it would do.
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
-/// Which events; all that is given must hold.
+/// The events that are meant: those for which all of these hold.
 #[derive(Debug, Args)]
 pub(crate) struct FilterArgs {
     /// Positions: 5..9, 5.., ..9 or 7.
@@ -159,10 +159,10 @@ pub(crate) struct Import {
     pub(crate) source: Source,
     /// The export.
     pub(crate) file: PathBuf,
-    /// Where events are lost, put events that do nothing.
+    /// Replace lost events by events that do nothing.
     #[arg(long, conflicts_with = "stop_at_gap")]
     pub(crate) fill_gaps: bool,
-    /// Where events are lost, end.
+    /// End before the first lost event.
     #[arg(long)]
     pub(crate) stop_at_gap: bool,
     #[command(flatten)]
