@@ -99,6 +99,10 @@ struct Wanted {
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    if args.first().is_some_and(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return Ok(());
+    }
     let wanted = parse(args)?;
     if captured(Command::new("id").arg("-u"))?.trim() != "0" {
         return Err(

@@ -418,6 +418,13 @@ impl Realm {
         self.resolving(on_conflict, || self.sync(progress))
     }
 
+    /// The report of a merge, with what both sides have named by the path that it has here, as [`Realm::diff`] names it. The
+    /// server, which found the conflicts, knows it by the path that it has for others, and so does a view.
+    pub fn as_named_here(&self, mut report: MergeReport) -> MergeReport {
+        report.name_by_our_paths(|ino| self.server.path_of(ino));
+        report
+    }
+
     /// As [`Realm::merge`], with something else done about conflicts this time than the policy says, if that is given.
     ///
     /// # Errors
@@ -600,10 +607,7 @@ impl Realm {
             progress,
             durable: &mut trim,
         };
-        let report = merger.run(state, cut).map(|mut report| {
-            report.name_by_our_paths(|ino| self.server.path_of(ino));
-            report
-        });
+        let report = merger.run(state, cut);
         self.merged.store(state.merged.0, Ordering::Relaxed);
         if report.is_ok() {
             self.unsettled.store(false, Ordering::Release);

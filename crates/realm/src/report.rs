@@ -155,8 +155,7 @@ impl MergeReport {
         self.conflicts.extend(conflicts.iter().take(room).map(ConflictLine::from));
     }
 
-    /// Names what both sides have by the path that it has here, as a comparison does. The server, which found the conflict, knows
-    /// it by the path that it has for others.
+    /// Names what both sides have by the path that it has here.
     pub(crate) fn name_by_our_paths(&mut self, path_of: impl Fn(Ino) -> Option<Vec<u8>>) {
         use ConflictKind as K;
         let is_of_both = |kind| {

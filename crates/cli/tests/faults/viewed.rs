@@ -158,7 +158,7 @@ fn what_a_killed_mount_left_is_viewed_before_it_is_recovered() {
         "not the directory of a decoupling",
     );
     fs::create_dir(two.far.path("other")).expect("a directory");
-    refused(&["view", text(&two.far.path("other")), "--journal", &number], 1, "nothing to do with");
+    refused(&["view", text(&two.far.path("other")), "--journal", &number], 1, "neither in nor around");
 
     // Damaged, it is named.
     let segment =

@@ -59,6 +59,7 @@ pub(super) fn carry_out(
         ControlRequest::Decouple { ino, policy } => decouple(router, peer, Ino(*ino), policy.as_deref()),
         ControlRequest::Sync { ino } => slot(router, peer, *ino).and_then(|slot| {
             let report = slot.realm().sync(&|so_far: MergeProgress| tell(so_far.into()))?;
+            let report = slot.realm().as_named_here(report);
             done(&report, &report, if report.stopped { STOPPED } else { 0 })
         }),
         ControlRequest::Diff { ino, json } => slot(router, peer, *ino).and_then(|slot| {
@@ -207,7 +208,7 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
         let text = "dropped the changes; the directory is everybody's again".to_owned();
         return Ok((json!({ "discarded": true, "ended": true }), text, 0));
     }
-    let report = merge(slot, on_conflict, tell)?;
+    let report = slot.realm().as_named_here(merge(slot, on_conflict, tell)?);
     if report.ended {
         router.forget(slot);
     }

@@ -56,7 +56,7 @@ pub(super) fn merge(args: &Merge) -> Outcome {
     with_branch(&args.at, &args.name, "chiton branch merge", &ask, &|realm| {
         let work = Work::counting("merging", "events");
         let tell = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
-        let report = realm.merge_with(args.on_conflict, &tell)?;
+        let report = realm.as_named_here(realm.merge_with(args.on_conflict, &tell)?);
         done(&report, report.to_string(), if report.stopped { Class::Conflict as u8 } else { 0 })
     })
 }
