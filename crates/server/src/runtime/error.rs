@@ -83,7 +83,7 @@ impl fmt::Display for StartError {
             }
             StartError::Damaged(data, what) => write!(
                 f,
-                "the file chiton.json of {data} cannot be used: {what}; restore it from any backup of the file system, since \
+                "the file chiton.json of {data} is damaged or missing: {what}; restore it from any backup of the file system, since \
                  it never changes"
             ),
             StartError::Newer { data, found, known } => write!(
