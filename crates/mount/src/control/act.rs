@@ -175,7 +175,7 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
         GiveBack::AsThePolicySays if policy.merges_by_itself() => true,
         GiveBack::AsThePolicySays => {
             let what = match policy.is_merged_offline() {
-                true => "the policy (nonvolatile_apply) leaves the merge to chiton recover --offline",
+                true => "by its policy (nonvolatile_apply) it is merged offline, by chiton recover --offline",
                 false => {
                     "the policy is invisible, so the command has to say whether to merge or to drop the changes"
                 }
