@@ -96,11 +96,12 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Mounts the file system in `data` (made if it is not there) on `dir`.
     pub(crate) fn start(programs: &Path, data: &Path, dir: &Path) -> Result<Mounted> {
-        Mounted::by(
-            programs,
-            Command::new(programs.join("chiton")).args(["mount", "--json", "--data"]).arg(data),
-            dir,
-        )
+        let mut command = Command::new(programs.join("chiton"));
+        command.args(["mount", "--json"]);
+        if !data.join("chiton.json").exists() {
+            command.arg("--format");
+        }
+        Mounted::by(programs, command.arg("--data").arg(data), dir)
     }
 
     /// Mounts what a server serves on `dir`; journals of decoupled subtrees go to `state`.

@@ -47,8 +47,12 @@ struct chiton_attr {
 chiton *chiton_connect(const char *address, const char *state_dir);
 
 /* Opens a data directory (or s3://BUCKET/PREFIX), with the server inside this process: nobody else can open it meanwhile
- * (EBUSY), nor connect. A directory that is empty or missing becomes a file system. */
+ * (EBUSY), nor connect. Without a file system there it fails (ENOENT): chiton_format makes one. */
 chiton *chiton_open(const char *data, const char *state_dir);
+
+/* Makes a new, empty file system in a directory that is empty or missing (or below s3://BUCKET/PREFIX); it belongs to the
+ * caller. Where there is one already, or anything else, it fails (ENOTEMPTY). */
+int chiton_format(const char *data);
 
 /* Ends a handle, also if it fails. Of a job: what its policy says is merged by itself is merged, what is not waits in its
  * journal for `chiton recover`, or is dropped if it has none. Of a file system: the same for all its jobs, whose handles are of no more use

@@ -30,4 +30,4 @@ pub use jobs::{
     chiton_decouple, chiton_discard, chiton_is_synchronous, chiton_merge, chiton_sync, chiton_sync_mode,
 };
 pub use last::{chiton_errno, chiton_error};
-pub use open::{chiton_close, chiton_connect, chiton_open};
+pub use open::{chiton_close, chiton_connect, chiton_format, chiton_open};

@@ -1,7 +1,7 @@
 //! Coming and going.
 
 use std::ffi::{c_char, c_int};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
@@ -44,23 +44,29 @@ pub unsafe extern "C" fn chiton_open(data: *const c_char, state_dir: *const c_ch
             unsafe { (text(data, "the data directory")?, text_or_null(state_dir, "the state directory")?) };
         let data: DataAddress =
             data.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{data}: {e}")))?;
-        let world: SharedWorld = Arc::new(RealWorld);
-        if data.dir().is_some_and(is_empty) {
-            let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            let options = FormatOptions { uid: owner.0, gid: owner.1, ..FormatOptions::default() };
-            Server::format(data.clone(), &options, &world)?;
-        }
-        let server = Server::start(data, ServerOptions::default(), world)?;
+        let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld))?;
         let client = Client::embedded(server.clone(), ClientOptions::default())?;
         begin(client, Some(server), state_dir)
     })
 }
 
-fn is_empty(dir: &Path) -> bool {
-    match std::fs::read_dir(dir) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    }
+/// See `chiton.h`.
+///
+/// # Safety
+/// The argument is null or ends with NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chiton_format(data: *const c_char) -> c_int {
+    carry_out(FAILED, || {
+        // SAFETY: the caller's promise.
+        let data = unsafe { text(data, "the data directory")? };
+        let data: DataAddress =
+            data.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{data}: {e}")))?;
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let options = FormatOptions { uid: owner.0, gid: owner.1, ..FormatOptions::default() };
+        let world: SharedWorld = Arc::new(RealWorld);
+        Server::format(data, &options, &world)?;
+        Ok(DONE)
+    })
 }
 
 fn begin(

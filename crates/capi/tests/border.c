@@ -51,6 +51,7 @@ static void nulls(chiton *job) {
     REFUSED(chiton_connect("no address", NULL) == NULL, EINVAL, "no address");
     REFUSED(chiton_connect("unix:/\xff", NULL) == NULL, EINVAL, "UTF-8");
     REFUSED(chiton_open(NULL, NULL) == NULL, EINVAL, "NULL");
+    REFUSED(chiton_format(NULL) == -1, EINVAL, "NULL");
     REFUSED(chiton_open("/\xff", NULL) == NULL, EINVAL, "UTF-8");
     REFUSED(chiton_open("/tmp", "\xff") == NULL, EINVAL, "UTF-8");
     REFUSED(chiton_mkdir(NULL, "/a") == -1, EINVAL, "handle is NULL");
@@ -136,6 +137,9 @@ int main(int argc, char **argv) {
     for (int n = 0; n < 7; n++) CHECK(layout[n] == (size_t)atol(argv[3 + n]));
 
     CHECK(chiton_errno() == 0 && chiton_error()[0] == '\0');
+    REFUSED(chiton_open(argv[1], argv[2]) == NULL, ENOENT, "holds no file system");
+    CHECK(chiton_format(argv[1]) == 0);
+    REFUSED(chiton_format(argv[1]) == -1, ENOTEMPTY, "already");
     fs = chiton_open(argv[1], argv[2]);
     CHECK(fs != NULL);
     REFUSED(chiton_open(argv[1], argv[2]) == NULL, EBUSY, "in use");

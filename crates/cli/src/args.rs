@@ -15,9 +15,10 @@ use crate::{duration, size};
 
 const EXAMPLES: &str = "\
 Examples:
-  chiton mount --data /srv/chiton /mnt/chiton    a file system of your own: server inside, kept in /srv/chiton
+  chiton mount --format --data /srv/chiton /mnt/chiton    a new file system of your own: server inside, kept in /srv/chiton
   chiton status /mnt/chiton                      is it healthy, and what to do if not
   chiton umount /mnt/chiton
+  chiton mount --data /srv/chiton /mnt/chiton    the next time
 
   chiton format /srv/chiton                      or with a server that several mounts share:
   chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117
@@ -160,12 +161,15 @@ pub(crate) enum Data {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
-    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground"
+    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --format --data /srv/new /mnt/new\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground"
 )]
 pub(crate) struct Mount {
-    /// A data directory or s3://BUCKET/PREFIX: the server runs inside this mount. What is empty is formatted.
+    /// A data directory or s3://BUCKET/PREFIX: the server runs inside this mount.
     #[arg(long, group = "source", value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: Option<DataAddress>,
+    /// Make a new, empty file system first, as `chiton format` does; refused where there is one already.
+    #[arg(long, requires = "data")]
+    pub(crate) format: bool,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
     #[arg(long, group = "source", value_name = "ADDRESS")]
     pub(crate) server: Option<chiton_proto::Address>,

@@ -46,6 +46,7 @@ impl Mounted {
         let dir = tempfile::tempdir().expect("a folder");
         fs::create_dir(dir.path().join("mnt")).expect("a mount point");
         let mounted = Mounted { dir };
+        done(&["format", &mounted.data()]);
         mounted.mount();
         mounted
     }
@@ -164,6 +165,17 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
     refused(&["load", &path("mnt")], 4, "chiton format");
     refused(&["dump", &path("nowhere")], 4, "make one there (chiton format");
     refused(&["status", &path("nowhere")], 4, "does not exist; name a mount point");
+    // The place of a data disk that is not mounted: nothing is made there, in the foreground either.
+    fs::create_dir(path("disk")).expect("a folder");
+    for data in ["disk", "disk/data"] {
+        refused(&["mount", "--data", &path(data), &path("mnt")], 4, "chiton format");
+        refused(&["mount", "-f", "--data", &path(data), &path("mnt")], 4, "if its disk is not mounted");
+    }
+    assert!(
+        fs::read_dir(path("disk"))
+            .expect("listed")
+            .all(|entry| { entry.expect("an entry").file_name().to_string_lossy().ends_with(".log") })
+    );
     refused(&["mount", "--data", "a", "--server", "unix:/b", &path("mnt")], 2, "cannot be used with");
     refused(&["mount", "--data", &path("d"), "--threads", "0", &path("mnt")], 2, "threads");
     refused(&["serve", "--data", &path("mnt")], 4, "chiton format");
@@ -253,6 +265,20 @@ fn the_units_for_systemd_are_understood() {
         }
     }
     assert_eq!(found, 4);
+}
+
+#[test]
+fn mount_formats_on_request_and_only_where_there_is_no_file_system() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| text(&dir.path().join(name)).to_string();
+    fs::create_dir(path("mnt")).expect("a folder");
+    done(&["mount", "--format", "--data", &path("d"), &path("mnt")]);
+    fs::write(path("mnt/f"), "kept").expect("a write");
+    done(&["umount", &path("mnt")]);
+    refused(&["mount", "--format", "--data", &path("d"), &path("mnt")], 3, "without --format");
+    done(&["mount", "--data", &path("d"), &path("mnt")]);
+    assert_eq!(fs::read_to_string(path("mnt/f")).expect("it is there"), "kept");
+    done(&["umount", &path("mnt")]);
 }
 
 /// As in `chiton … | head`.

@@ -47,7 +47,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     let path = |name: &str| text(&dir.path().join(name));
     let (data, mnt) = (path("data"), path("mnt"));
     fs::create_dir(&mnt).expect("a mount point");
-    let pid = json(&["mount", "--json", "--data", &data, &mnt])["pid"].as_u64().expect("a pid");
+    let pid = json(&["mount", "--format", "--json", "--data", &data, &mnt])["pid"].as_u64().expect("a pid");
     fs::create_dir(dir.path().join("mnt/dir")).expect("a folder");
     for n in 0..20 {
         fs::write(dir.path().join(format!("mnt/dir/f{n}")), format!("content {n}")).expect("a write");

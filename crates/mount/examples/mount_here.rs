@@ -1,7 +1,8 @@
 //! Mounts a file system on a directory and stays until it is unmounted: for test suites and profiles.
 //!
 //! ```text
-//!   mount_here DATA DIR                      formats DATA if there is nothing, serves it here, mounts
+//!   mount_here DATA DIR                      serves DATA here and mounts it
+//!   mount_here DATA DIR --format             the same, with a new file system
 //!   mount_here DATA DIR --socket PATH        the same, and others may connect
 //!   mount_here --connect unix:PATH DIR       mounts what is served elsewhere
 //! ```
@@ -22,6 +23,9 @@ struct Arguments {
     /// Data directory and mount point; with --connect only the mount point.
     #[arg(num_args = 1..=2)]
     dirs: Vec<PathBuf>,
+    /// Make a new file system first.
+    #[arg(long)]
+    format: bool,
     /// Also listen at this socket.
     #[arg(long)]
     socket: Option<PathBuf>,
@@ -49,7 +53,7 @@ fn main() -> Result<(), Failure> {
     }
     let [data, dir] = &arguments.dirs[..] else { return Err("want DATA and DIR".into()) };
     let world: SharedWorld = Arc::new(RealWorld);
-    if !data.join("chiton.json").exists() {
+    if arguments.format {
         Server::format(data, &FormatOptions::default(), &world).map_err(|e| format!("{e:?}"))?;
     }
     let server = Server::start(data, ServerOptions::default(), world).map_err(|e| format!("{e:?}"))?;

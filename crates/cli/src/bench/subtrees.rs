@@ -201,7 +201,7 @@ impl Mounted {
         make_dir(&dir)?;
         let mounted = Mounted { program, dir, state };
         let data = data_dir(plan_dir, round).display().to_string();
-        mounted.chiton(&["mount", "--data", &data], &mounted.dir, &[])?;
+        mounted.chiton(&["mount", "--format", "--data", &data], &mounted.dir, &[])?;
         Ok(mounted)
     }
 

@@ -10,7 +10,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_mount::{MountError, MountOptions, Unmounter};
 use chiton_proto::Address;
 use chiton_realm::{Realms, RealmsOptions};
-use chiton_server::{DataAddress, Server, StartError};
+use chiton_server::{DataAddress, FormatError, Server};
 use chiton_world::{RealWorld, SharedWorld};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -105,16 +105,20 @@ pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
     Ok(())
 }
 
-/// The server inside: its data directory is formatted if there is nothing in it yet.
+/// Starts the server inside. A directory that is empty or missing is formatted only on request: it may be the place of a
+/// disk that is not mounted, and an empty file system in its stead would look like a loss of everything.
 fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<Server>> {
-    let is_empty = match data {
-        DataAddress::Dir(dir) => std::fs::read_dir(dir)
-            .map_or_else(|e| e.kind() == std::io::ErrorKind::NotFound, |mut d| d.next().is_none()),
-        DataAddress::S3(_) => matches!(Server::info(data), Err(StartError::NotFormatted(_))),
-    };
-    if is_empty {
+    if args.format {
         let world: SharedWorld = Arc::new(RealWorld);
-        Server::format(data, &format::options(), &world).map_err(Failure::from)?;
+        Server::format(data, &format::options(), &world).map_err(|error| match error {
+            FormatError::Formatted(_) => Failure::new(
+                Class::Busy,
+                format!(
+                    "{data} holds a file system already: mount it without --format, or choose another place"
+                ),
+            ),
+            error => Failure::from(error),
+        })?;
         eprintln!("formatted {data}");
     }
     let server = match args.announce {

@@ -227,7 +227,7 @@ fn a_user_who_is_not_root_runs_a_command_in_a_branch() {
             code,
         ])
     };
-    let out = user(&["mount", "--data", text(&home.join("data")), text(&at)]);
+    let out = user(&["mount", "--format", "--data", text(&home.join("data")), text(&at)]);
     assert!(out.status.success(), "{}", said(&out));
     assert!(as_user("mkdir", &[text(&tree)]).status.success());
     let out = run("0");

@@ -76,7 +76,11 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::NotFormatted(data) => {
-                write!(f, "{data} holds no file system: format it first (chiton format)")
+                write!(
+                    f,
+                    "{data} holds no file system: if its disk is not mounted, mount that first; chiton format {data} makes a \
+                     new, empty file system there (chiton mount --format makes and mounts one)"
+                )
             }
             StartError::Foreign(data, what) => {
                 write!(f, "{data} holds no file system of Chiton ({what}): name its data directory or bucket")
