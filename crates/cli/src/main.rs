@@ -30,8 +30,12 @@ fn end_quietly_with_the_reader() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let said = info.payload().downcast_ref::<String>();
-        if said.is_some_and(|s| s.starts_with("failed printing to stdout") && s.contains("(os error 32)")) {
-            std::process::exit(ENDED_BY_SIGPIPE);
+        if let Some(cause) = said.and_then(|said| said.strip_prefix("failed printing to stdout: ")) {
+            if cause.contains("(os error 32)") {
+                std::process::exit(ENDED_BY_SIGPIPE);
+            }
+            chiton_world::log_line!("chiton: cannot write the output: {cause}");
+            std::process::exit(1);
         }
         before(info);
     }));
@@ -75,7 +79,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("chiton: {failure}");
+            chiton_world::log_line!("chiton: {failure}");
             failure.exit_code()
         }
     }

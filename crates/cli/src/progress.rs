@@ -63,7 +63,7 @@ impl Work {
             self.bar.set_position(done);
         } else if millis(now) >= self.line_at.load(Ordering::Relaxed) {
             self.line_at.store(millis(now + BETWEEN_LINES), Ordering::Relaxed);
-            eprintln!("chiton: {}", line(self.what, self.unit, done, total, now - self.begun));
+            chiton_world::log_line!("chiton: {}", line(self.what, self.unit, done, total, now - self.begun));
         }
     }
 }

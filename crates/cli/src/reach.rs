@@ -83,16 +83,24 @@ impl Mount {
         )))
     }
 
-    /// What the mount says, within the time.
+    /// What the mount says of its server, within the time.
     fn ask(&self, server_is_gone: bool) -> Said {
+        let ask = move |dir: &Path| ask(dir, server_is_gone);
+        self.within_time(ask).unwrap_or(Said::Nothing)
+    }
+
+    /// Where the mount is asked, as it says within the time.
+    pub(crate) fn control(&self) -> Control {
+        self.within_time(control).unwrap_or(Control::Silent)
+    }
+
+    /// What `look` finds at the mount point, if it finds it within the time.
+    fn within_time<T: Send + 'static>(&self, look: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
         let (tell, told) = mpsc::channel();
         let dir = self.dir.clone();
         // The system may keep it for ever; the process ends without it.
-        let spawned = std::thread::Builder::new().spawn(move || tell.send(ask(&dir, server_is_gone)));
-        match spawned {
-            Ok(_) => told.recv_timeout(KNOCK).unwrap_or(Said::Nothing),
-            Err(_) => Said::Nothing,
-        }
+        let spawned = std::thread::Builder::new().spawn(move || tell.send(look(&dir)));
+        spawned.ok().and_then(|_| told.recv_timeout(KNOCK).ok())
     }
 }
 
@@ -105,18 +113,35 @@ enum Said {
     Nothing,
 }
 
-fn ask(dir: &Path, server_is_gone: bool) -> Said {
+/// Where a mount is asked.
+pub(crate) enum Control {
+    /// At this socket.
+    At(PathBuf),
+    /// Nowhere: there is no process any more.
+    Gone,
+    /// It does not say.
+    Silent,
+}
+
+/// The root is always known to the kernel, and its mount answers this without its server.
+fn control(dir: &Path) -> Control {
     let mut value = vec![0u8; 4096];
-    // The root is always known to the kernel, and its mount tells this by itself.
-    let len = match rustix::fs::getxattr(dir, "chiton.control", &mut value[..]) {
-        Ok(len) => len,
-        Err(Errno::NOTCONN) => return Said::Gone,
-        // A mount that cannot be asked (--no-decouple), of a server that this user cannot ask either.
-        Err(Errno::NODATA) if !server_is_gone => return Said::Answers,
-        Err(_) => return Said::Nothing,
+    match rustix::fs::getxattr(dir, "chiton.control", &mut value[..]) {
+        Ok(len) => {
+            value.truncate(len);
+            Control::At(PathBuf::from(OsString::from_vec(value)))
+        }
+        Err(Errno::NOTCONN) => Control::Gone,
+        Err(_) => Control::Silent,
+    }
+}
+
+fn ask(dir: &Path, server_is_gone: bool) -> Said {
+    let socket = match control(dir) {
+        Control::At(socket) => socket,
+        Control::Gone => return Said::Gone,
+        Control::Silent => return Said::Nothing,
     };
-    value.truncate(len);
-    let socket = PathBuf::from(OsString::from_vec(value));
     match ask_control(&socket, &ControlRequest::Knock, &mut |_| {}) {
         Ok(ControlReply::Done { .. }) if !server_is_gone => Said::Answers,
         _ => Said::Nothing,

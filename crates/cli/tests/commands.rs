@@ -176,6 +176,7 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
             .expect("listed")
             .all(|entry| { entry.expect("an entry").file_name().to_string_lossy().ends_with(".log") })
     );
+    refused(&["mount", "--format", "--server", "unix:/b", &path("mnt")], 2, "cannot be used with");
     refused(&["mount", "--data", "a", "--server", "unix:/b", &path("mnt")], 2, "cannot be used with");
     refused(&["mount", "--data", &path("d"), "--threads", "0", &path("mnt")], 2, "threads");
     refused(&["serve", "--data", &path("mnt")], 4, "chiton format");
@@ -292,6 +293,14 @@ fn nobody_who_reads_ends_a_command_quietly() {
         .output()
         .expect("chiton runs");
     assert_eq!((ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()), (Some(141), ""));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
+    let ended = Command::new(env!("CARGO_BIN_EXE_chiton"))
+        .args(["policy", "presets"])
+        .stdout(full)
+        .output()
+        .expect("chiton runs");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && said.contains("cannot write the output"), "{said}");
 }
 
 #[test]

@@ -25,9 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use self::ask::ask_control;
+pub use self::ask::{AwaitedEnd, ask_control, await_end};
 pub use self::message::{ControlReply, ControlRequest, GiveBack, Progress};
 pub use self::place::control_name;
+use crate::farewell::Farewell;
 use crate::router::Router;
 
 /// Longest request: a policy and a little more.
@@ -55,6 +56,7 @@ impl Control {
         path: &Path,
         router: &Arc<Router>,
         for_others: bool,
+        farewell: &Farewell,
         taken_away: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Control> {
         let listener = place::bind(path)?;
@@ -63,6 +65,7 @@ impl Control {
         let (is_closed, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (closed, router) = (is_closed.clone(), Arc::downgrade(router));
         let taken_away = Arc::new(taken_away);
+        let farewell = farewell.clone();
         let body = move || {
             for stream in listener.incoming() {
                 if closed.load(Ordering::Acquire) {
@@ -73,11 +76,11 @@ impl Control {
                     under_way.fetch_sub(1, Ordering::AcqRel);
                     continue;
                 }
-                let (ended, taken_away) = (under_way.clone(), taken_away.clone());
+                let (ended, taken_away, farewell) = (under_way.clone(), taken_away.clone(), farewell.clone());
                 let answer = move || {
                     let was_there = router.branch().is_some_and(|branch| !branch.is_over());
                     // Who asked has gone away: nobody to tell.
-                    let _ = answer(&stream, &router);
+                    let _ = answer(&stream, &router, &farewell);
                     if was_there && router.branch().is_some_and(|branch| branch.is_over()) {
                         taken_away();
                     }
@@ -113,13 +116,21 @@ impl Drop for Control {
     }
 }
 
-fn answer(stream: &UnixStream, router: &Router) -> io::Result<()> {
+fn answer(stream: &UnixStream, router: &Router, farewell: &Farewell) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let reply = match serde_json::from_str::<ControlRequest>(&line) {
+        Ok(ControlRequest::AwaitEnd) => {
+            send(stream, &ControlReply::Text(String::new()))?;
+            if farewell.keep(stream.try_clone()?) {
+                return Ok(());
+            }
+            let message = "too many commands wait for the end of this mount".to_owned();
+            ControlReply::Failed { message, exit_code: 1 }
+        }
         Ok(request) => {
             let tell = |word: ControlReply| {
                 // Who asked may be gone; what was asked for is done all the same.
@@ -132,7 +143,7 @@ fn answer(stream: &UnixStream, router: &Router) -> io::Result<()> {
     send(stream, &reply)
 }
 
-fn send(mut stream: &UnixStream, reply: &ControlReply) -> io::Result<()> {
+pub(crate) fn send(mut stream: &UnixStream, reply: &ControlReply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply).map_err(io::Error::other)?;
     line.push(b'\n');
     stream.write_all(&line)

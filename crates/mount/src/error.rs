@@ -32,6 +32,8 @@ pub enum MountError {
     Options(&'static str),
     /// The dispatch threads failed.
     Failed(io::Error),
+    /// The mount has ended, and not everything that was done in it is safe; in words.
+    Undone(Vec<String>),
 }
 
 impl fmt::Display for MountError {
@@ -86,6 +88,7 @@ impl fmt::Display for MountError {
             ),
             MountError::Options(what) => f.write_str(what),
             MountError::Failed(error) => write!(f, "cannot answer the kernel: {error}"),
+            MountError::Undone(what) => f.write_str(&what.join("\n")),
         }
     }
 }

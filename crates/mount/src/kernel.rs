@@ -187,7 +187,7 @@ impl Kernel {
         if let Err(error) = tell(notifier) {
             // ENODEV, ENOTCONN: unmounted meanwhile, the kernel holds nothing any more.
             if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) {
-                eprintln!("chiton: the kernel did not drop {what}: {error}");
+                chiton_world::log_line!("chiton: the kernel did not drop {what}: {error}");
             }
         }
     }

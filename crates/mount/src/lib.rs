@@ -34,6 +34,7 @@ mod kernel;
 
 mod attach;
 mod departure;
+mod farewell;
 mod mount_table;
 
 mod control;
@@ -43,8 +44,10 @@ mod open_files;
 mod proc_status;
 
 pub use attach::check_mount_point;
-pub use control::{ControlReply, ControlRequest, GiveBack, Progress, ask_control, control_name};
+pub use control::{
+    AwaitedEnd, ControlReply, ControlRequest, GiveBack, Progress, ask_control, await_end, control_name,
+};
 pub use error::MountError;
 pub use mount::{Mount, Unmounter};
 pub use options::MountOptions;
-pub use shell::{NOT_DURABLE, NOT_GIVEN_BACK};
+pub use shell::NOT_DURABLE;

@@ -24,6 +24,7 @@ use chiton_types::Ino;
 use crate::attach::{self, Attached};
 use crate::control::Control;
 use crate::departure::Departure;
+use crate::farewell::Farewell;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
 use crate::mount_table;
@@ -49,6 +50,7 @@ struct End {
     invalidating: Option<JoinHandle<()>>,
     departure: Option<Departure>,
     control: Option<Control>,
+    farewell: Farewell,
     client: Arc<Client>,
     timeout: Duration,
 }
@@ -135,13 +137,19 @@ impl Mount {
         let (unmounter, limit) = (attached.clone(), options.unmount_timeout);
         let taken_away = move || {
             if let Err(error) = unmounter.detach(true) {
-                eprintln!("chiton: the branch is over, and its mount cannot be taken away: {error}");
+                chiton_world::log_line!(
+                    "chiton: the branch is over, and its mount cannot be taken away: {error}"
+                );
             }
         };
-        let control =
-            options.control.as_ref().map(|path| Control::serve(path, &router, allow_other, taken_away));
+        let farewell = Farewell::default();
+        let control = options
+            .control
+            .as_ref()
+            .map(|path| Control::serve(path, &router, allow_other, &farewell, taken_away));
         let serving = control.transpose().and_then(|control| {
-            let serving = serve(router, kernel.clone(), control.as_ref(), device, &options, threads)?;
+            let ends = (control.as_ref(), farewell.clone());
+            let serving = serve(router, kernel.clone(), ends, device, &options, threads)?;
             Ok((control, serving))
         });
         let (control, (dispatch, invalidating)) = match serving {
@@ -159,8 +167,8 @@ impl Mount {
             true => None,
             false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),
         };
-        let end =
-            Box::new(End { invalidating: Some(invalidating), departure, control, client, timeout: limit });
+        let invalidating = Some(invalidating);
+        let end = Box::new(End { invalidating, departure, control, farewell, client, timeout: limit });
         Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
@@ -172,9 +180,18 @@ impl Mount {
     /// Waits until someone unmounts, and until everything is pushed and committed then.
     ///
     /// # Errors
-    /// [`MountError::Failed`]: a dispatch thread failed.
-    pub fn wait(mut self) -> Result<(), MountError> {
-        self.join()
+    /// [`MountError::Undone`]: not everything could be; [`MountError::Failed`]: a dispatch thread failed.
+    pub fn wait(self) -> Result<(), MountError> {
+        self.wait_then(|| Ok(()))
+    }
+
+    /// The same, and ends what the mount needed (a server in this process) by `finish`. Commands that wait for the end of the
+    /// mount learn how both ended.
+    ///
+    /// # Errors
+    /// As [`Mount::wait`]; what `finish` could not do is [`MountError::Undone`], too.
+    pub fn wait_then(mut self, finish: impl FnOnce() -> Result<(), String>) -> Result<(), MountError> {
+        self.join(finish)
     }
 
     /// Unmounts, pushes and commits everything.
@@ -183,7 +200,7 @@ impl Mount {
     /// [`MountError::Busy`], and the mount itself back, if it is in use.
     pub fn unmount(mut self) -> Result<(), (MountError, Option<Mount>)> {
         match self.attached.detach(false) {
-            Ok(()) => self.join().map_err(|error| (error, None)),
+            Ok(()) => self.join(|| Ok(())).map_err(|error| (error, None)),
             Err(error) => Err((error, Some(self))),
         }
     }
@@ -197,7 +214,21 @@ impl Mount {
         }
     }
 
-    fn join(&mut self) -> Result<(), MountError> {
+    fn join(&mut self, finish: impl FnOnce() -> Result<(), String>) -> Result<(), MountError> {
+        let served = self.join_threads();
+        if let Err(error) = &served {
+            self.end.farewell.note(error.to_string());
+        }
+        if let Err(undone) = finish() {
+            self.end.farewell.note(undone);
+        }
+        match (served, self.end.farewell.say()) {
+            (Ok(()), undone) if undone.is_empty() => Ok(()),
+            (_, undone) => Err(MountError::Undone(undone)),
+        }
+    }
+
+    fn join_threads(&mut self) -> Result<(), MountError> {
         let served = match self.dispatch.take().map(JoinHandle::join) {
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(MountError::Failed(error)),
@@ -224,8 +255,8 @@ impl Drop for Mount {
             let _ = self.attached.detach(true);
             return;
         }
-        if let Err(error) = self.join() {
-            eprintln!("chiton: {}: {error}", self.attached.dir.display());
+        if let Err(error) = self.join(|| Ok(())) {
+            chiton_world::log_line!("chiton: {}: {error}", self.attached.dir.display());
         }
     }
 }
@@ -273,14 +304,14 @@ type Serving = (JoinHandle<io::Result<()>>, JoinHandle<()>);
 fn serve(
     router: Arc<Router>,
     kernel: Arc<Kernel>,
-    control: Option<&Control>,
+    (control, farewell): (Option<&Control>, Farewell),
     device: std::os::fd::OwnedFd,
     options: &MountOptions,
     threads: usize,
 ) -> io::Result<Serving> {
     router.global().set_invalidator(Arc::new(KernelInvalidator::new(kernel.clone())));
     let control = control.map(|control| control.path().as_os_str().as_bytes().to_vec());
-    let shell = Shell::new(router, kernel.clone(), control, options);
+    let shell = Shell::new(router, kernel.clone(), control, farewell, options);
     let session = Session::start(shell, device, threads)?;
     kernel.connect(session.notifier());
     if options.keep_mounts {

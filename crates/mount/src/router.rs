@@ -231,7 +231,7 @@ impl Router {
         let path = realms.path_of(realm).map_err(|error| error.to_string());
         let way = path.and_then(|path| Way::find(&self.global, &path).map_err(|why| why.to_string()));
         way.unwrap_or_else(|why| {
-            eprintln!(
+            chiton_world::log_line!(
                 "chiton: the decoupled subtree of inode {} is not found by name: {why}",
                 realm.root().0
             );
@@ -334,10 +334,12 @@ impl Router {
         }
         let decoupled = realms.root_of(ino).and_then(|root| realms.decouple(caller, root, None, None));
         let realm = decoupled.map_err(|error| {
-            eprintln!("chiton: a change in a subtree that is to be decoupled first is refused: {error}");
+            chiton_world::log_line!(
+                "chiton: a change in a subtree that is to be decoupled first is refused: {error}"
+            );
             error.refusal()
         })?;
-        eprintln!(
+        chiton_world::log_line!(
             "chiton: decoupled inode {} as its policy says ({})",
             realm.root().0,
             realm.status().composition
@@ -418,7 +420,7 @@ impl Router {
         let groups: Arc<[u32]> = Arc::new([]);
         let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
         let number = route.open(&root, ino, flags).inspect_err(|refusal| {
-            eprintln!("chiton: a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
+            chiton_world::log_line!("chiton: a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
         })?;
         let there = Handle(route.opened(number, ino, flags).0);
         moved.insert(fh.0, there);
@@ -469,7 +471,7 @@ impl Router {
                 .name("chiton-forget".to_owned())
                 .spawn(move || forget(&kernel, &slot));
             if let Err(error) = spawned {
-                eprintln!(
+                chiton_world::log_line!(
                     "chiton: what the kernel holds of a subtree that was given back may be old: {error}"
                 );
             }

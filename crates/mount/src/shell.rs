@@ -37,6 +37,7 @@ use chiton_types::{Attr, Ino, Refusal, access};
 use parking_lot::Mutex;
 
 use crate::attr::{GENERATION, errno, file_attr, masked, mode, set_time};
+use crate::farewell::Farewell;
 use crate::guard::{IMPATIENT, NOBODY, guarded};
 use crate::kernel::{Kernel, Telling};
 use crate::lock_waits::LockWaits;
@@ -44,7 +45,7 @@ use crate::range_lock;
 use crate::reply;
 use crate::router::Router;
 
-pub use self::life::{NOT_DURABLE, NOT_GIVEN_BACK};
+pub use self::life::NOT_DURABLE;
 
 /// Directories are known by number, not by handle.
 const NO_HANDLE: FileHandle = FileHandle(0);
@@ -58,6 +59,7 @@ pub(crate) struct Shell {
     unmount_timeout: Duration,
     /// Where the control socket is.
     control: Option<Vec<u8>>,
+    farewell: Farewell,
     /// The last that was heard, for when the server is away: umount(8) asks for both.
     totals: Mutex<Option<StatFs>>,
     root: Mutex<Option<Attr>>,

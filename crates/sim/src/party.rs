@@ -155,7 +155,7 @@ impl LiveServer {
     pub fn shutdown(self, rig: &ServerRig) -> Result<(), String> {
         let server = self.server;
         let result = run_in(self.party, "shutdown", move || {
-            let result = server.shutdown();
+            let result = server.shutdown().map_err(|error| error.to_string());
             drop(server);
             result
         });

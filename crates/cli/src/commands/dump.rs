@@ -96,7 +96,7 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
         })?;
     }
     access.end()?;
-    eprintln!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
+    chiton_world::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
     match done.unreadable {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
@@ -138,9 +138,9 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     let ended = access.end();
     let done = done?;
     ended?;
-    eprintln!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
+    chiton_world::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
     if done.passed_over > 0 {
-        eprintln!("{} were there already", done.passed_over);
+        chiton_world::log_line!("{} were there already", done.passed_over);
     }
     if done.unreadable > 0 {
         return Err(Failure::failed(format!(

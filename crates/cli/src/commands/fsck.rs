@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Fsck) -> ExitCode {
     match fsck(args) {
         Ok(code) => ExitCode::from(code),
         Err(message) => {
-            eprintln!("chiton: {message}");
+            chiton_world::log_line!("chiton: {message}");
             ExitCode::from(FAILED)
         }
     }
@@ -68,7 +68,9 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     repaired = 0;
     if args.repair {
         if let Some(cause) = offline.journal_damage() {
-            bar.suspend(|| eprintln!("chiton: nothing is repaired while the journal is damaged: {cause}"));
+            bar.suspend(|| {
+                chiton_world::log_line!("chiton: nothing is repaired while the journal is damaged: {cause}")
+            });
         }
         let mut tell = |finding: &Finding, done: bool| {
             repaired += u64::from(done);

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         no_exec: args.no_exec,
         fs_name: source.replace(',', "_"),
         unmount_timeout: Duration::from_secs(args.unmount_timeout),
-        control: realms.is_some().then(|| target::control_socket(is_for_others)).transpose()?,
+        control: Some(target::control_socket(is_for_others)?),
         keep_mounts: args.keep_mounts,
         ..MountOptions::default()
     };
@@ -64,19 +64,18 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     end_on_signals(mount.unmounter())?;
     end.unmount_with(mount.unmounter());
     tell(&mountpoint, &source, args.announce)?;
-    let ended = mount.wait().map_err(Failure::from);
-    if let Some(server) = server {
-        if let Some(why) = end.why() {
+    let ended = mount.wait_then(|| match (server, end.why()) {
+        (Some(server), Some(why)) => {
             server.abandon();
-            return Err(Failure::new(Class::Busy, why));
+            Err(why)
         }
-        server.shutdown().map_err(|e| {
-            Failure::failed(format!(
-                "the last checkpoint failed: {e}; nothing is lost: the next start replays the journal"
-            ))
-        })?;
+        (Some(server), None) => server.shutdown().map_err(|error| error.to_string()),
+        (None, _) => Ok(()),
+    });
+    match end.why() {
+        Some(why) => Err(Failure::new(Class::Busy, why)),
+        None => ended.map_err(Failure::from),
     }
-    ended
 }
 
 /// The full name of a mount point, at which something can be mounted: else nothing is begun.
@@ -98,10 +97,11 @@ pub(super) fn found(mountpoint: &Path, over_entries: bool) -> Outcome<PathBuf> {
 pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
     if announce {
         let pid = std::process::id();
-        println!("{}", serde_json::json!({ "pid": pid, "mountpoint": mountpoint, "source": source }));
+        let said = serde_json::json!({ "pid": pid, "mountpoint": mountpoint, "source": source });
+        chiton_world::log::announce(format_args!("{said}"));
         return close_stdout();
     }
-    eprintln!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
+    chiton_world::log_line!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
     Ok(())
 }
 
@@ -119,12 +119,12 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<S
             ),
             error => Failure::from(error),
         })?;
-        eprintln!("formatted {data}");
+        chiton_world::log_line!("formatted {data}");
     }
     let server = match args.announce {
         // Whoever waits for the announcement shows it.
         true => serve::start(data, &args.inside, told, |progress| {
-            println!("{}", background::replaying(progress));
+            chiton_world::log::announce(format_args!("{}", background::replaying(progress)));
         })?,
         false => serve::start_visibly(data, &args.inside, told)?,
     };

@@ -1,26 +1,25 @@
 //! `chiton umount`.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use chiton_mount::{AwaitedEnd, ControlReply, await_end};
 use rustix::mount::UnmountFlags;
 
 use crate::args::Umount;
 use crate::failure::{Class, Failure, Outcome};
-use crate::target;
+use crate::reach::{self, Control};
 
-/// How often it is looked whether the mount's process has ended.
-const LOOK: Duration = Duration::from_millis(10);
-/// Looks before somebody who waits is told why.
-const PATIENCE_LOOKS: u32 = 100;
+/// How long a mount may take to end before the command says what it waits for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Umount) -> Outcome {
     let dir = args.mountpoint.display().to_string();
-    let address = target::address(&dir);
-    let pid = address.as_ref().ok().and_then(|_| mount_pid(&dir));
-    let log = pid.and_then(Log::of);
+    let end = if args.lazy { None } else { Reached::of(&args.mountpoint)? };
     detach(args).map_err(|(said, busy)| {
         let class = if busy { Class::Busy } else { Class::Failed };
         let hint = if busy {
@@ -30,33 +29,68 @@ pub(crate) fn run(args: &Umount) -> Outcome {
         };
         Failure::new(class, format!("cannot unmount {dir}: {said}{hint}"))
     })?;
-    let Some(pid) = pid.filter(|_| !args.lazy) else { return Ok(()) };
-    // The process commits what it has and ends; only then the data directory is free. It gives up on a server that does
-    // not answer (--unmount-timeout of the mount), so this ends, too.
-    let mut looks = 0;
-    while is_running(pid) {
-        thread::sleep(LOOK);
-        looks += 1;
-        if looks == PATIENCE_LOOKS {
-            eprintln!("chiton: unmounted; waiting for process {pid} to make everything durable");
+    // The mount commits what it has and ends its server; only then the data directory is free. A server that does not answer
+    // is waited for as long as the mount's --unmount-timeout, so this ends, too.
+    let reply = match end {
+        None => return Ok(()),
+        Some(Reached::Unheard(why)) => {
+            return Err(Failure::failed(format!(
+                "unmounted {dir}, but the mount cannot be asked whether everything is durable ({why}): its log says it; unmount \
+                 as the user who mounted it"
+            )));
         }
+        Some(Reached::Heard(end)) => waited(end),
+    };
+    match reply {
+        Ok(ControlReply::Failed { message, .. }) => {
+            Err(Failure::failed(format!("unmounted {dir}, but the mount says:\n{message}")))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::failed(format!(
+            "unmounted {dir}, but the mount's process ended before everything was durable ({error}): what fsync and flush had \
+             not confirmed may be lost; its log says why"
+        ))),
     }
-    let said = log.map(|log| log.since()).unwrap_or_default();
-    if [chiton_mount::NOT_DURABLE, chiton_mount::NOT_GIVEN_BACK].iter().any(|words| said.contains(words)) {
-        return Err(Failure::failed(format!("unmounted {dir}, but the mount says:\n{}", said.trim())));
-    }
-    Ok(())
 }
 
-/// Whether a process has not ended. One that has ended may stay in the table for ever, where the first process of a container
-/// collects none.
-fn is_running(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !has_ended(&stat))
+/// Whether a mount will say how it ends.
+enum Reached {
+    Heard(AwaitedEnd),
+    /// There is a mount of ours, and why it cannot be asked.
+    Unheard(String),
 }
 
-/// Reads the state, which follows the name; that may hold anything, but stands in parentheses.
-fn has_ended(stat: &str) -> bool {
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+impl Reached {
+    /// Asks the mount at `dir`; none if nothing of ours is mounted there, or if its process is gone.
+    fn of(dir: &Path) -> Outcome<Option<Reached>> {
+        let Some(mount) = reach::mount_around(dir)?.filter(|mount| mount.is_ours() && mount.is_its_root())
+        else {
+            return Ok(None);
+        };
+        Ok(match mount.control() {
+            Control::At(socket) => Some(match await_end(&socket) {
+                Ok(end) => Reached::Heard(end),
+                Err(error) => Reached::Unheard(format!("{}: {error}", socket.display())),
+            }),
+            Control::Gone => None,
+            Control::Silent => Some(Reached::Unheard("it does not answer".to_owned())),
+        })
+    }
+}
+
+/// Waits for the last word of the mount, and says so if that takes long.
+fn waited(end: AwaitedEnd) -> io::Result<ControlReply> {
+    let (tell, told) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        let reply = end.wait();
+        // The other end is there until this thread has ended.
+        let _ = tell.send(());
+        reply
+    });
+    if told.recv_timeout(PATIENCE).is_err() {
+        chiton_world::log_line!("chiton: unmounted; waiting for the mount to make everything durable");
+    }
+    waiting.join().expect("it does not panic")
 }
 
 /// Detaches the mount; an error in words, and whether it is that it is in use. root asks the system itself: umount(8)
@@ -82,60 +116,4 @@ fn detach(args: &Umount) -> Result<(), (String, bool)> {
         .map_err(|e| (format!("cannot run {:?}: {e}", command.get_program()), false))?;
     let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
     if out.status.success() { Ok(()) } else { Err((said.clone(), said.contains("busy"))) }
-}
-
-/// Where a mount in the background writes its messages.
-struct Log {
-    path: PathBuf,
-    start: u64,
-}
-
-impl Log {
-    fn of(pid: u32) -> Option<Log> {
-        let path = std::fs::read_link(format!("/proc/{pid}/fd/2")).ok()?;
-        let start = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
-        Some(Log { path, start })
-    }
-
-    /// What was written since.
-    fn since(&self) -> String {
-        let bytes = std::fs::read(&self.path).unwrap_or_default();
-        String::from_utf8_lossy(bytes.get(self.start as usize..).unwrap_or_default()).into_owned()
-    }
-}
-
-/// The process whose mount this is, if it is one that `chiton mount` left in the background.
-fn mount_pid(dir: &str) -> Option<u32> {
-    let absolute = std::fs::canonicalize(dir).ok()?;
-    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        let Ok(words) = std::fs::read(entry.path().join("cmdline")) else { continue };
-        let words: Vec<&[u8]> = words.split(|b| *b == 0).collect();
-        let command = words.iter().skip(1).find(|word| **word != b"branch");
-        let is_mount = words.contains(&&b"--announce"[..]) && command == Some(&&b"mount"[..]);
-        if is_mount && words.contains(&absolute.as_os_str().as_encoded_bytes()) {
-            return Some(pid);
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    #[test]
-    fn a_process_that_nobody_has_collected_has_ended() {
-        assert!(!has_ended("7 (chiton) S 1 7 7 0"));
-        assert!(!has_ended("7 (a) Z b) S 1 7 7 0"));
-        assert!(has_ended("7 (chiton) Z 1 7 7 0") && has_ended(""));
-        let mut child = Command::new("true").spawn().expect("it starts");
-        while is_running(child.id()) {
-            thread::sleep(LOOK);
-        }
-        assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "nobody has collected it");
-        child.wait().expect("it ends");
-    }
 }

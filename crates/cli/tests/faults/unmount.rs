@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::rig::{Mounted, Process, Scratch, chiton, is_root, now, serve, until};
+use crate::two::text;
 
 const UNDONE: &str = "not everything could be made durable";
 const SHORT: [&str; 2] = ["--unmount-timeout", "2"];
@@ -102,6 +103,40 @@ fn chiton_umount_ends_says_what_may_be_lost_and_loses_nothing_if_the_server_come
     let out = umount().output().expect("runs");
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.code() == Some(1) && said.contains(UNDONE) && said.contains("lost"), "{said}");
+}
+
+/// Also of a mount in the foreground, as under systemd, and of one whose process dies meanwhile.
+#[test]
+fn chiton_umount_fails_if_a_foreground_mount_could_not_make_everything_durable() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let umount = || chiton().arg("umount").arg(scratch.mnt()).output().expect("runs");
+    let said = |out: &std::process::Output| String::from_utf8_lossy(&out.stderr).into_owned();
+    let (mut server, mut mounted) = with_unsaved(&scratch);
+    server.kill();
+    let out = umount();
+    assert!(out.status.code() == Some(1) && said(&out).contains(UNDONE), "{}", said(&out));
+    assert_eq!(mounted.process.ended().code(), Some(1), "systemd sees it, too");
+    // In order.
+    let server = serve(&scratch, &[]);
+    let mut mounted = Mounted::connected(&scratch, &SHORT);
+    fs::write(mounted.path("second"), "content").expect("a write");
+    let out = umount();
+    assert!(out.status.success(), "{}", said(&out));
+    assert!(mounted.process.ended().success());
+    // The process is killed while it ends.
+    let mut mounted = Mounted::connected(&scratch, &[]);
+    fs::write(mounted.path("third"), "content").expect("a write");
+    server.signal(Signal::STOP);
+    let ending = chiton().arg("umount").arg(scratch.mnt()).stderr(std::process::Stdio::piped()).spawn();
+    let is_gone = || !fs::read_to_string("/proc/self/mounts").expect("read").contains(text(&scratch.mnt()));
+    until("it is unmounted", is_gone);
+    mounted.process.kill();
+    let out = ending.expect("runs").wait_with_output().expect("it ends");
+    assert!(out.status.code() == Some(1) && said(&out).contains("may be lost"), "{}", said(&out));
+    server.signal(Signal::CONT);
 }
 
 #[test]

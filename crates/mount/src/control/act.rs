@@ -95,6 +95,8 @@ pub(super) fn carry_out(
             Ok((Value::Null, String::new(), 0))
         }),
         ControlRequest::List => list(router),
+        // It is kept for the end of the mount before it comes here.
+        ControlRequest::AwaitEnd => Ok((Value::Null, String::new(), 0)),
         ControlRequest::Knock => match router.global().knock() {
             Ok(()) => Ok((Value::Null, String::new(), 0)),
             Err(why) => Err(RealmError::new(Refusal::NotConnected, why, "")),

@@ -27,3 +27,44 @@ pub fn ask_control(
     }
     Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the mount went away"))
 }
+
+/// A connection on which a mount says how it ended.
+#[derive(Debug)]
+pub struct AwaitedEnd(BufReader<UnixStream>);
+
+/// Asks the mount whose socket is at `path` to say how it ends. To be called before it is unmounted.
+///
+/// # Errors
+/// The mount cannot be reached.
+pub fn await_end(path: &Path) -> io::Result<AwaitedEnd> {
+    let mut stream = UnixStream::connect(path)?;
+    let mut line = serde_json::to_vec(&ControlRequest::AwaitEnd).map_err(io::Error::other)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut end = AwaitedEnd(BufReader::new(stream));
+    match end.word()? {
+        ControlReply::Text(_) => Ok(end),
+        other => Err(io::Error::other(format!("an unexpected answer of the mount: {other:?}"))),
+    }
+}
+
+impl AwaitedEnd {
+    /// Waits until the mount has ended, and until its process is gone.
+    ///
+    /// # Errors
+    /// The process ended without a word, as one that was killed does.
+    pub fn wait(mut self) -> io::Result<ControlReply> {
+        let reply = self.word()?;
+        // The connection closes with the process.
+        io::copy(&mut self.0, &mut io::sink())?;
+        Ok(reply)
+    }
+
+    fn word(&mut self) -> io::Result<ControlReply> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the mount went away"));
+        }
+        serde_json::from_str(&line).map_err(io::Error::other)
+    }
+}

@@ -59,6 +59,9 @@ pub enum ControlRequest {
     List,
     /// Whether the server answers, for who cannot ask it.
     Knock,
+    /// The end of the mount: acknowledged by an empty `Text`; the last word comes when everything is durable, or cannot be
+    /// made so.
+    AwaitEnd,
 }
 
 /// What becomes of what was done in a decoupled subtree.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::Shell;
 use super::content::REQUEST_BYTES_MAX;
 use crate::MountOptions;
+use crate::farewell::Farewell;
 use crate::guard;
 use crate::kernel::Kernel;
 use crate::lock_waits::LockWaits;
@@ -17,16 +18,17 @@ use crate::router::Router;
 /// Requests that the kernel lets run in the background (read-ahead, asynchronous I/O).
 const BACKGROUND_MAX: u16 = 64;
 
-/// What a mount says that ends and leaves something undone; `chiton umount` looks for it.
+/// What a mount says that ends and leaves something undone.
 pub const NOT_DURABLE: &str = "unmount: not everything could be made durable";
 /// What a mount says that ends and could not merge, or keep, what was done in a decoupled subtree.
-pub const NOT_GIVEN_BACK: &str = "unmount: a decoupled subtree is not as its policy says";
+const NOT_GIVEN_BACK: &str = "unmount: a decoupled subtree is not as its policy says";
 
 impl Shell {
     pub(crate) fn new(
         router: Arc<Router>,
         kernel: Arc<Kernel>,
         control: Option<Vec<u8>>,
+        farewell: Farewell,
         options: &MountOptions,
     ) -> Shell {
         let client = router.global();
@@ -39,6 +41,7 @@ impl Shell {
             is_shared,
             unmount_timeout: options.unmount_timeout,
             control,
+            farewell,
             totals: Mutex::default(),
             root: Mutex::default(),
         }
@@ -87,19 +90,20 @@ impl Shell {
         let client = self.router.global();
         client.leave(self.unmount_timeout);
         for error in self.router.realms().map(|realms| realms.close()).unwrap_or_default() {
-            eprintln!("chiton: {NOT_GIVEN_BACK}: {error}");
+            self.farewell.note(format!("{NOT_GIVEN_BACK}: {error}"));
         }
         // Of a branch there is nothing outside of it.
         let Some(Err(refusal)) = self.router.branch().is_none().then(|| client.sync()) else { return };
-        eprintln!("chiton: {NOT_DURABLE}: {refusal}");
         let (bytes, operations) = client.at_stake();
-        if refusal == Refusal::NotConnected {
-            eprintln!(
-                "chiton: the server has not answered for {} s and is waited for no longer: {bytes} bytes that were \
-                 written and not handed over are lost; {operations} operations are there if the server had them \
-                 on its disk, else they are lost",
+        let what = match refusal {
+            Refusal::NotConnected => format!(
+                ": the server has not answered for {} s, and the mount waits for it no longer: {bytes} bytes that were \
+                 written and not handed over are lost; {operations} operations are there if the server had them on its \
+                 disk, else they are lost",
                 self.unmount_timeout.as_secs()
-            );
-        }
+            ),
+            _ => String::new(),
+        };
+        self.farewell.note(format!("{NOT_DURABLE}: {refusal}{what}"));
     }
 }

@@ -120,7 +120,7 @@ fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
         std::thread::sleep(LOOK);
     }
     let at = user.mountpoint.display();
-    eprintln!("chiton: somebody still uses the mount at {at}, which goes when they have gone");
+    chiton_world::log_line!("chiton: somebody still uses the mount at {at}, which goes when they have gone");
     Ok(done)
 }
 

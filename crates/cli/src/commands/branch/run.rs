@@ -119,7 +119,7 @@ impl Job {
         let was_run = ended.as_ref().is_ok_and(|ended| ended.not_run.is_none());
         let code = ended.as_ref().map_or(1, |ended| ended.code);
         if code != 0 && args.keep && was_run {
-            eprintln!("chiton: the command failed ({code}); {next}");
+            chiton_world::log_line!("chiton: the command failed ({code}); {next}");
             return Ok(code);
         }
         let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
@@ -143,14 +143,18 @@ impl Job {
         let (tell, told) = mpsc::channel();
         let mount = self.mount;
         std::thread::spawn(move || tell.send(mount.wait()));
-        if told.recv_timeout(GRACE).is_err() {
-            let (branch, dir) = &self.said;
-            let (at, seconds) = (self.dir.display(), GRACE.as_secs());
-            eprintln!(
-                "chiton: the mount of branch {branch} of {dir}, at {at}, has not ended within {seconds} s: a process may still use \
-                 it, or the server is slow; it ends with this command, and programs that use it meet errors (fuser -vm {at} \
-                 names them)"
-            );
+        match told.recv_timeout(GRACE) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => chiton_world::log_line!("chiton: {error}"),
+            Err(_) => {
+                let (branch, dir) = &self.said;
+                let (at, seconds) = (self.dir.display(), GRACE.as_secs());
+                chiton_world::log_line!(
+                    "chiton: the mount of branch {branch} of {dir}, at {at}, has not ended within {seconds} s: a process may \
+                     still use it, or the server is slow; it ends with this command, and programs that use it meet errors \
+                     (fuser -vm {at} names them)"
+                );
+            }
         }
         // If it is in use it stays, empty.
         let _ = std::fs::remove_dir(&self.dir);

@@ -108,7 +108,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     };
     let store = journal.as_ref().and_then(|journal| journal.offline()).map(|offline| offline.meta());
     if filter.path.is_some() && store.is_none() {
-        eprintln!(
+        chiton_world::log_line!(
             "chiton: a server has the metadata store: only what the journal itself says of paths is known"
         );
     }

@@ -46,13 +46,7 @@ pub(crate) fn recover(args: &Recover) -> Outcome {
     let synced =
         client.sync().map_err(|r| Failure::failed(format!("not everything could be made durable: {r}")));
     drop((realms, client));
-    let stopped = server.map_or(Ok(()), |server| {
-        server.shutdown().map_err(|e| {
-            Failure::failed(format!(
-                "the last checkpoint failed: {e}; nothing is lost: the next start replays the journal"
-            ))
-        })
-    });
+    let stopped = server.map_or(Ok(()), |server| server.shutdown().map_err(Failure::failed));
     ended.and(synced).and(stopped)
 }
 
@@ -185,7 +179,7 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
 fn note(first: &mut Option<RealmError>, error: RealmError) {
     match first {
         None => *first = Some(error),
-        Some(_) => eprintln!("chiton: {error}"),
+        Some(_) => chiton_world::log_line!("chiton: {error}"),
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Run) -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("chiton: {failure}");
+            chiton_world::log_line!("chiton: {failure}");
             failure.exit_code()
         }
     }
@@ -72,7 +72,7 @@ fn decoupled(args: &Run) -> Outcome<u8> {
     let ended = command(args, signals, None);
     let (code, at) = (ended.as_ref().map_or(NOT_RUN, |ended| ended.code), args.path.display());
     if code != 0 && args.keep && ended.as_ref().is_ok_and(|ended| ended.not_run.is_none()) {
-        eprintln!(
+        chiton_world::log_line!(
             "chiton: the command failed ({code}); {at} is still decoupled: chiton diff {at}, then chiton merge or chiton discard"
         );
         return Ok(code);
@@ -93,14 +93,14 @@ impl Ended {
     /// Says what became of it; the code to end with. `left`: what is the case if a conflict stopped the merge.
     pub(crate) fn tell(self, args: &Run, done: &Done, left: &str) -> Outcome<u8> {
         if let Some(why) = self.not_run {
-            eprintln!("chiton: {why}");
+            chiton_world::log_line!("chiton: {why}");
             return Ok(self.code);
         }
         if args.json {
             done.show(true)?;
             return Ok(self.code);
         }
-        eprintln!("chiton: {}", done.text.trim_end());
+        chiton_world::log_line!("chiton: {}", done.text.trim_end());
         // Printed already; a conflict that stopped the merge still is a failure.
         match done.exit_code {
             0 => Ok(self.code),

@@ -188,7 +188,7 @@ fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place
         });
         if let Err(why) = synced {
             let at = dir.display();
-            eprintln!("chiton: what {at} has not written out yet is not in the view: {why}");
+            chiton_world::log_line!("chiton: what {at} has not written out yet is not in the view: {why}");
         }
     }
 }

@@ -1,0 +1,64 @@
+//! How a mount ends, for the commands that wait for its end.
+//!
+//! ```text
+//!   chiton umount ─ AwaitEnd ─▶ control socket ─▶ Farewell      (acknowledged, and the connection is kept)
+//!   chiton umount ─ umount(2) ─▶ kernel ─▶ the mount pushes, commits, ends its server ─▶ Done or Failed
+//! ```
+//!
+//! Invariants:
+//! - Each connection gets one last word, after everything that the mount could make durable is. A connection that ends
+//!   without one means that the process died.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::control::{ControlReply, send};
+
+/// Most connections that wait.
+const WAITING_MAX: usize = 64;
+/// What a command exits with after a failure.
+const FAILED: u8 = 1;
+
+/// What a mount leaves undone, and the connections that wait for its last word.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Farewell(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<UnixStream>,
+    undone: Vec<String>,
+}
+
+impl Farewell {
+    /// Keeps a connection until the end of the mount; false if too many wait.
+    pub(crate) fn keep(&self, stream: UnixStream) -> bool {
+        let mut state = self.0.lock();
+        let has_room = state.waiting.len() < WAITING_MAX;
+        if has_room {
+            state.waiting.push(stream);
+        }
+        has_room
+    }
+
+    /// Notes what the end of the mount could not do.
+    pub(crate) fn note(&self, undone: String) {
+        self.0.lock().undone.push(undone);
+    }
+
+    /// Sends the last word, and returns what was noted.
+    pub(crate) fn say(&self) -> Vec<String> {
+        let State { waiting, undone } = std::mem::take(&mut *self.0.lock());
+        let word = match undone.is_empty() {
+            true => ControlReply::Done { report: Value::Null, text: String::new(), exit_code: 0 },
+            false => ControlReply::Failed { message: undone.join("\n"), exit_code: FAILED },
+        };
+        for stream in waiting {
+            // A command that is gone misses it.
+            let _ = send(&stream, &word);
+        }
+        undone
+    }
+}
