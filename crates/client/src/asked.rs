@@ -158,7 +158,7 @@ pub(crate) fn result(result: Result<Answer, Failure>) -> Result<Answer, CallErro
         Failure::NeedGroups => CallError::NeedGroups,
         Failure::SessionGone => CallError::Refused(Refusal::Io),
         Failure::Malformed(reason) => {
-            eprintln!("chiton: the server does not understand this client: {reason}");
+            chiton_world::log_line!("chiton: the server does not understand this client: {reason}");
             CallError::Refused(Refusal::Io)
         }
     })

@@ -276,7 +276,7 @@ fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
             continue;
         }
         if let Err(failure) = reply.result {
-            eprintln!(
+            chiton_world::log_line!(
                 "chiton: the server was restarted, and does not take a block again: {failure:?}; next try soon"
             );
             return Err(Lost);

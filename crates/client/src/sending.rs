@@ -123,7 +123,9 @@ fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, L
             state.session.put_back(request, *refusal);
             return Vec::new();
         }
-        Err(failure) => eprintln!("chiton: the server does not take what was answered here: {failure:?}"),
+        Err(failure) => {
+            chiton_world::log_line!("chiton: the server does not take what was answered here: {failure:?}")
+        }
         Ok(_) => {}
     }
     let weaker = reply.result.as_ref().map(|answer| disappointed(request, answer)).unwrap_or_default();

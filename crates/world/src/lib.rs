@@ -17,6 +17,7 @@
 mod real;
 mod seeded;
 
+pub mod log;
 pub mod schedule;
 pub mod sync;
 pub mod thread;

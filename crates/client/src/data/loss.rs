@@ -74,7 +74,9 @@ impl TellLoss {
 
 impl Default for TellLoss {
     fn default() -> TellLoss {
-        TellLoss::new(|ino, why| eprintln!("chiton: data written to inode {ino} are lost: {why}"))
+        TellLoss::new(|ino, why| {
+            chiton_world::log_line!("chiton: data written to inode {ino} are lost: {why}")
+        })
     }
 }
 

@@ -189,7 +189,7 @@ impl Files {
                 }
                 Err((block, error)) => {
                     if let Some(block) = block {
-                        eprintln!(
+                        chiton_world::log_line!(
                             "chiton: inode {}: cannot read block {}: {error}",
                             open.file.ino,
                             block.key()

@@ -65,7 +65,7 @@ impl Upload {
         match result {
             Ok(()) => Some(Ok(())),
             Err(error) => {
-                eprintln!("chiton: cannot store block {}: {error}", self.block.key());
+                chiton_world::log_line!("chiton: cannot store block {}: {error}", self.block.key());
                 self.stage.store(FAILED, Ordering::Release);
                 Some(Err(error.refusal()))
             }
