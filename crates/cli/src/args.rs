@@ -124,6 +124,10 @@ pub(crate) struct ServerArgs {
     /// accordingly.
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     pub(crate) recovery_target: std::time::Duration,
+    /// Space to keep on the disk of the data directory, so that removing files works when it is full (default: a 64th of the
+    /// disk, at least 4M, at most 180M; 0: none).
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) reserve: Option<u64>,
     /// Replace the server that holds this file system: on a directory, end its process; on S3, take its right to write, on
     /// which it ends itself.
     #[arg(long)]
@@ -168,7 +172,7 @@ pub(crate) struct Mount {
     #[arg(long, group = "source", value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: Option<DataAddress>,
     /// Make a new, empty file system first, as `chiton format` does; refused where there is one already.
-    #[arg(long, requires = "data")]
+    #[arg(long, conflicts_with = "server")]
     pub(crate) format: bool,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
     #[arg(long, group = "source", value_name = "ADDRESS")]

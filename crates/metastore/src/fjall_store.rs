@@ -53,6 +53,9 @@ const SEALED_MEMTABLES_MAX: usize = 2;
 /// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
 const LEVEL0_TABLES_MAX: usize = 24;
 
+/// A store of so many bytes more than are free is compacted to give back the space of removed rows.
+const RECLAIMED_BYTES_MAX: u64 = 256 << 20;
+
 /// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers` and `ingest_rows_min` may differ from one open to the next; the
 /// others hold from the store's creation on.
 #[derive(Clone, Copy, Debug)]
@@ -311,6 +314,23 @@ impl Metastore for FjallMetastore {
         let rows_approx = self.run(|open| Ok(open.rows.approximate_len() as u64))?;
         let disk_bytes = disk_bytes(&self.path).map_err(|e| sort_error(&self.path, e.into()))?;
         Ok(StoreStats { disk_bytes, rows_approx: rows_approx.saturating_sub(1) })
+    }
+
+    fn reclaim(&self, free: u64) -> Result<(), StoreError> {
+        let _no_commit_under_way = self.writer.lock();
+        // Compaction writes anew what is left before the old tables go. How much is left is not known: a store that is
+        // not large is tried, and what fails for want of space goes when the store is opened anew.
+        let is_worth_a_try = self.stats()?.disk_bytes <= free.saturating_add(RECLAIMED_BYTES_MAX);
+        self.run(|open| {
+            open.rows.rotate_memtable()?;
+            wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
+            if is_worth_a_try {
+                open.rows.major_compact()?;
+            }
+            let view = open.database.snapshot();
+            *open.view.write() = view;
+            let_go(open)
+        })
     }
 
     fn close(&self) -> Result<(), StoreError> {

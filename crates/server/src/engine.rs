@@ -118,6 +118,8 @@ pub struct Moment {
     pub store_full: bool,
     /// A start would take as long as it may: changes wait for a checkpoint.
     pub backlog_full: bool,
+    /// The disk is full but for what is kept for the way out: what takes space is refused, what gives space back is not.
+    pub tight: bool,
 }
 
 /// How a request got on.
@@ -340,6 +342,11 @@ impl Engine {
     /// There may be room again (a checkpoint ended, or health changed).
     pub fn room_changed(&mut self) {
         self.wake_where(|wait| *wait == Wait::Room);
+    }
+
+    /// The disk is full: who creates ahead of the server is asked to tell what it did, and to create no more.
+    pub fn space_is_short(&mut self, m: &Moment) {
+        self.leases.any_names_conflict(m.mono);
     }
 
     /// A session gave a lease back.

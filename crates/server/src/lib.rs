@@ -20,5 +20,6 @@ mod runtime;
 pub use engine::OwnRow;
 pub use runtime::{
     Applied, Apply, Base, DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold,
-    Numbers, Offline, OpenMeta, RealmStart, Server, ServerOptions, StartError, Stores, realm_prefix,
+    Numbers, Offline, OpenMeta, RealmStart, Server, ServerOptions, ShutdownError, StartError, Stores,
+    make_room_for_tools, realm_prefix,
 };

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     }
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
     for address in &addresses {
-        eprintln!("serving {data} on {address}");
+        chiton_world::log_line!("serving {data} on {address}");
     }
     std::thread::spawn(move || {
         signals.forever().next();
@@ -46,12 +46,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         server.abandon();
         return Err(Failure::new(Class::Busy, why));
     }
-    eprintln!("shutting down: everything is made durable first");
-    server.shutdown().map_err(|e| {
-        Failure::failed(format!(
-            "the last checkpoint failed: {e}; nothing is lost: the next start replays the journal"
-        ))
-    })
+    chiton_world::log_line!("shutting down: everything is made durable first");
+    server.shutdown().map_err(Failure::failed)
 }
 
 /// Starts the server of a file system, and tells `progress` how far it has replayed its journal.
@@ -65,6 +61,7 @@ pub(crate) fn start(
     let options = ServerOptions {
         cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
         session_ms: args.session_time.saturating_mul(1000),
+        reserve_bytes: args.reserve,
         take_over: args.take_over,
         on_fenced: Some(fenced),
         recovery_target: args.recovery_target,

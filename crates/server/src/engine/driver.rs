@@ -76,6 +76,11 @@ impl Engine {
             return Err(Stop::Wait(Wait::Room));
         }
         self.may_change(m)?;
+        // What was answered before, or is answered already, lives on what is kept for the way out.
+        let is_new = asked.again.is_none() && asked.told.is_none() && asked.slot != Slot::SERVER;
+        if m.tight && is_new && takes_space(asked.op) {
+            return Err(Refusal::NoSpace.into());
+        }
         if asked.slot != Slot::SERVER {
             // What was answered before a crash is carried out again as it was, also where the end of a decoupling, after
             // which it was asked for, is lost.
@@ -557,4 +562,19 @@ pub(super) fn shard_of(event: &Event) -> ShardId {
         | Event::Noop => Ino(0),
     };
     ino.shard()
+}
+
+/// Whether an operation adds to what is stored. Renames and changes of attributes are on the way out, too: `rm -r` may need a
+/// chmod first.
+fn takes_space(op: &Op) -> bool {
+    match op {
+        Op::Make { .. } | Op::Link { .. } | Op::Write { .. } | Op::Clone { .. } | Op::SetXattr { .. } => true,
+        Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::Rename { .. }
+        | Op::SetAttr { .. }
+        | Op::Remap { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Reclaim { .. } => false,
+    }
 }

@@ -43,6 +43,7 @@ impl Shared {
                 // Whoever asks next says why, if it fails again.
                 let _ = self.reopen_meta();
             }
+            self.take_reserve();
             self.reserve_session_ids_ahead();
             if self.is_due() || self.store_full.load(Relaxed) {
                 let before = self.checkpoint.failure.lock().clone();
@@ -74,7 +75,10 @@ impl Shared {
         // What is in no journal is checkpointed by age, too.
         // In a burst the backlog decides: by age alone there would be one more checkpoint, in the busiest moment.
         let age = if is_burst && !has_volatile && age < self.policy.age * 4 { Duration::ZERO } else { age };
-        wanted || age >= self.policy.age || self.policy.is_due(&Situation { backlog, dirty_rows, age })
+        wanted
+            || age >= self.policy.age
+            || self.is_due_for_room()
+            || self.policy.is_due(&Situation { backlog, dirty_rows, age })
     }
 
     /// Time since the last checkpoint ended.
@@ -124,6 +128,7 @@ impl Shared {
         }
         self.evict();
         self.sweep_garbage();
+        self.reclaim_meta();
         Ok(())
     }
 
@@ -158,6 +163,7 @@ impl Shared {
             self.set_health(Err(&error));
             return Err(why(&error));
         }
+        self.make_room_for(&begun.rows);
         let Err(error) = self.meta.get().commit(&begun.rows) else { return Ok(()) };
         self.error_count.fetch_add(1, Relaxed);
         // Whether it landed is not known; committing the same rows again does no harm.

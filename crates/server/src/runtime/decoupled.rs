@@ -167,6 +167,7 @@ pub(super) fn start(start: RealmStart) -> Result<Arc<Shared>, StartError> {
         place,
         meta: Meta::open(Box::new(open_meta)).map_err(|e| failed(&e))?,
         base: Some(base),
+        reserve: None,
         // Its client puts and reads blocks where the server's are.
         objects: Arc::new(MemoryObjects::new()),
         objects_address: String::new(),

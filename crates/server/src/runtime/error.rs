@@ -106,3 +106,29 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+/// Why a server's end was not as it should be.
+#[derive(Debug)]
+pub enum ShutdownError {
+    /// Something that was answered is in no journal: it is lost.
+    NotDurable(String),
+    /// Everything is in the journal, and the metadata store lacks some of it: the next start replays that.
+    NoCheckpoint(String),
+}
+
+impl fmt::Display for ShutdownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShutdownError::NotDurable(what) => write!(
+                f,
+                "not everything that was answered could be made durable, and what was not is lost: {what}"
+            ),
+            ShutdownError::NoCheckpoint(what) => write!(
+                f,
+                "the last checkpoint failed: {what}; nothing is lost: the next start replays the journal"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ShutdownError {}

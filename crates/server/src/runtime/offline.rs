@@ -79,6 +79,9 @@ impl Offline {
         // What keeps two servers apart keeps a server and a tool apart, too.
         Server::probe(data, &*world)?;
         let info = Server::info(data)?;
+        if let Some(dir) = data.dir() {
+            crate::runtime::reserve::ease(dir);
+        }
         let hold = Hold::take(data, false, &*world)?;
         let mut stores = Stores::open(data)?;
         hold.guard(&mut stores);

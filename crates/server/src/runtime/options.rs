@@ -45,6 +45,8 @@ pub struct ServerOptions {
     pub metastore: FjallOptions,
     /// The listeners' limits.
     pub serve: ServeOptions,
+    /// Space kept free on the disk of a data directory, for the way out when it is full; none: what fits the disk.
+    pub reserve_bytes: Option<u64>,
     /// End a process that holds the data directory.
     pub take_over: bool,
     /// Told how far the journal is replayed.
@@ -73,10 +75,11 @@ impl Default for ServerOptions {
             journal: chiton_journal::Options::default(),
             metastore: FjallOptions::default(),
             serve: ServeOptions::default(),
+            reserve_bytes: None,
             take_over: false,
             progress: None,
             on_fenced: None,
-            log: Arc::new(|line| eprintln!("chiton: {line}")),
+            log: Arc::new(|line| chiton_world::log_line!("chiton: {line}")),
         }
     }
 }

@@ -99,6 +99,7 @@ fn start(
         place,
         meta: Meta::open(Box::new(move || Ok(rows.clone()))).map_err(|e| store_error(&e))?,
         base: None,
+        reserve: None,
         objects: Arc::new(MemoryObjects::new()),
         objects_address: String::new(),
         world,

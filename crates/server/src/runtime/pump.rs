@@ -1,10 +1,12 @@
 //! The pump: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
 
+use std::path::Path;
 use std::time::Duration;
 
 use chiton_types::Position;
 
 use crate::engine::{Engine, Health, Moment, Progress};
+use crate::runtime::reserve::{self, Room};
 use crate::runtime::shared::Shared;
 
 /// How often sessions and the recovery window are looked at.
@@ -124,9 +126,9 @@ impl Shared {
         let Some(path) = self.objects_address.strip_prefix("local:") else {
             return self.engine.lock_as_it_is().set_disk(BUCKET_BYTES, BUCKET_BYTES);
         };
-        if let Ok(stat) = rustix::fs::statvfs(path) {
-            let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-            self.engine.lock_as_it_is().set_disk(bytes(stat.f_blocks), bytes(stat.f_bavail));
+        if let Some(Room { total, free }) = reserve::room(Path::new(path)) {
+            let free = self.look_at_room(free);
+            self.engine.lock_as_it_is().set_disk(total, free);
         }
     }
 }

@@ -15,12 +15,14 @@ use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::{Bucket, bucket_info, format_bucket};
 use crate::runtime::embed::EmbeddedSession;
 use crate::runtime::errands;
-use crate::runtime::error::{FormatError, StartError};
+use crate::runtime::error::{FormatError, ShutdownError, StartError};
 use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
 use crate::runtime::hold::Hold;
 use crate::runtime::listen::Door;
 use crate::runtime::options::ServerOptions;
 use crate::runtime::realm_objects::Seen;
+use crate::runtime::reserve::{self, Reserve};
+use crate::runtime::room::RoomyObjects;
 use crate::runtime::shared::Shared;
 use crate::runtime::startup::recover;
 use crate::runtime::stores::Stores;
@@ -98,10 +100,17 @@ impl Server {
         let data = data.into();
         Server::probe(&data, &*world)?;
         let info = Server::info(&data)?;
+        if let Some(dir) = data.dir() {
+            reserve::ease(dir);
+        }
         let hold = Hold::take(&data, options.take_over, &*world)?;
         let mut stores = Stores::open_with(&data, options.metastore)?;
+        let reserve = data.dir().map(|dir| Arc::new(Reserve::open(dir, options.reserve_bytes)));
+        if let Some(reserve) = &reserve {
+            stores.live_on(reserve);
+        }
         hold.guard(&mut stores);
-        Server::run(info, stores, options, world, Some(hold))
+        Server::run(info, (stores, reserve), options, world, Some(hold))
     }
 
     /// Starts on stores that are handed in (tests, simulation).
@@ -114,17 +123,17 @@ impl Server {
         options: ServerOptions,
         world: SharedWorld,
     ) -> Result<Arc<Server>, StartError> {
-        Server::run(info.clone(), stores, options, world, None)
+        Server::run(info.clone(), (stores, None), options, world, None)
     }
 
     fn run(
         info: FilesystemInfo,
-        stores: Stores,
+        (stores, reserve): (Stores, Option<Arc<Reserve>>),
         options: ServerOptions,
         world: SharedWorld,
         hold: Option<Hold>,
     ) -> Result<Arc<Server>, StartError> {
-        let shared = recover(info, stores, options, world)?;
+        let shared = recover(info, (stores, reserve), options, world)?;
         if let Some(hold) = &hold {
             let shared = Arc::downgrade(&shared);
             hold.on_lost(Box::new(move |holder| {
@@ -198,7 +207,8 @@ impl Server {
 
     /// Where file data are.
     pub fn objects(&self) -> Arc<dyn Objects> {
-        self.shared.objects.clone()
+        let Shared { objects, tight, .. } = &*self.shared;
+        Arc::new(RoomyObjects { objects: objects.clone(), tight: tight.clone() })
     }
 
     /// Everything up to here is durable.
@@ -238,15 +248,17 @@ impl Server {
     /// Sessions of clients go on after the next start.
     ///
     /// # Errors
-    /// Why not everything is as it should be; the journal still holds what a checkpoint lacks.
-    pub fn shutdown(&self) -> Result<(), String> {
+    /// See [`ShutdownError`].
+    pub fn shutdown(&self) -> Result<(), ShutdownError> {
         self.stop_threads();
         // What a decoupled client has is in its journal only.
         let checkpoint = if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now() };
-        let journal = self.shared.journal.close().map_err(|e| e.to_string());
-        let meta = self.shared.meta.close().map_err(|e| e.to_string());
+        let journal = self.shared.journal.close();
+        let meta = self.shared.meta.close();
         self.hold.lock().take();
-        checkpoint.and(journal).and(meta)
+        journal.map_err(|e| ShutdownError::NotDurable(e.to_string()))?;
+        checkpoint.map_err(ShutdownError::NoCheckpoint)?;
+        meta.map_err(|e| ShutdownError::NoCheckpoint(e.to_string()))
     }
 
     /// Ends as a crash would: nothing more reaches the disk. For tests.

@@ -32,6 +32,7 @@ use crate::runtime::errands::Errands;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
+use crate::runtime::reserve::Reserve;
 use crate::runtime::session_ids::SessionIds;
 use crate::runtime::severable::Severable;
 use crate::runtime::stores::{Meta, Source};
@@ -52,6 +53,12 @@ pub(crate) struct Shared {
     pub(crate) meta: Meta,
     /// Where rows come from in the server of a decoupled client.
     pub(crate) base: Option<Arc<dyn Base>>,
+    /// What is kept free on the disk of a data directory.
+    pub(crate) reserve: Option<Arc<Reserve>>,
+    /// That disk is full: nothing is created or written, and what is removed lives on the reserve.
+    pub(crate) tight: Arc<AtomicBool>,
+    /// When the metadata store is next asked to give back space.
+    pub(crate) reclaim_at: Mutex<Duration>,
     pub(crate) objects: Arc<dyn Objects>,
     /// The same, with its counters.
     pub(crate) metered: Arc<Metered>,
@@ -142,6 +149,7 @@ pub(crate) struct Parts {
     pub(crate) meta: Meta,
     /// Where rows come from in the server of a decoupled client.
     pub(crate) base: Option<Arc<dyn Base>>,
+    pub(crate) reserve: Option<Arc<Reserve>>,
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) objects_address: String,
     pub(crate) world: SharedWorld,
@@ -159,10 +167,13 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Shared {
+        // A checkpoint fits the reserve.
+        let reserved = parts.reserve.as_ref().map_or(0, |reserve| reserve.wanted());
+        let bytes_max = if reserved == 0 { u64::MAX } else { reserved / 4 * 3 };
         let policy = CheckpointPolicy {
             // At the latest when changes wait for room.
             rows: parts.options.checkpoint_rows.min(parts.options.dirty_rows_max()),
-            bytes: parts.options.checkpoint_journal_bytes,
+            bytes: parts.options.checkpoint_journal_bytes.min(bytes_max),
             age: parts.options.checkpoint_age,
             target: parts.options.recovery_target,
             rate: parts.rate,
@@ -180,6 +191,9 @@ impl Shared {
             policy,
             meta: parts.meta,
             base: parts.base,
+            reserve: parts.reserve,
+            tight: Arc::default(),
+            reclaim_at: Mutex::default(),
             objects: metered.clone(),
             metered,
             objects_address: parts.objects_address,
@@ -228,6 +242,7 @@ impl Shared {
             durable: self.journal.durable(),
             health: self.health(),
             store_full: self.store_full.load(Ordering::Relaxed),
+            tight: self.tight.load(Ordering::Relaxed),
             backlog_full: self.backlog_full.load(Ordering::Relaxed)
                 && !self.checkpoint.failing.load(Ordering::Relaxed),
         }

@@ -16,6 +16,7 @@ use crate::runtime::backlog::{Backlog, ReplayRate};
 use crate::runtime::error::StartError;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
+use crate::runtime::reserve::Reserve;
 use crate::runtime::session_ids;
 use crate::runtime::severable::Severable;
 use crate::runtime::shared::{Parts, Shared, install};
@@ -30,7 +31,7 @@ const FRAME_OVERHEAD_BYTES: usize = 16;
 /// Recovers what the stores hold.
 pub(crate) fn recover(
     info: FilesystemInfo,
-    stores: Stores,
+    (stores, reserve): (Stores, Option<Arc<Reserve>>),
     options: ServerOptions,
     world: SharedWorld,
 ) -> Result<Arc<Shared>, StartError> {
@@ -116,6 +117,7 @@ pub(crate) fn recover(
         place,
         meta,
         base: None,
+        reserve,
         objects: stores.objects,
         objects_address: stores.objects_address,
         world,
@@ -129,6 +131,7 @@ pub(crate) fn recover(
     };
     let shared = Arc::new(Shared::new(parts));
     hang_in(&shared);
+    shared.take_reserve();
     Ok(shared)
 }
 

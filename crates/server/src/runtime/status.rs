@@ -54,6 +54,7 @@ impl Shared {
         let health = match (self.health(), self.store_full.load(Relaxed)) {
             (Health::Failed, _) => "failed",
             (Health::Full, _) | (_, true) => "full",
+            (Health::Good, false) if self.is_tight() => "full",
             (Health::Good, false) => "good",
         };
         let commits = self.commits.len();
@@ -78,6 +79,14 @@ impl Shared {
             "written_bytes": self.place.metered().written_bytes.load(Relaxed),
         });
         value["object_store"] = self.object_store();
+        value["reserve"] = match &self.reserve {
+            Some(reserve) => json!({
+                "wanted_bytes": reserve.wanted(),
+                "held_bytes": reserve.held(),
+                "refused": reserve.refused(),
+            }),
+            None => Value::Null,
+        };
         value["checkpoint"] = json!({
             "position": self.checkpoint.position.load(Relaxed),
             "age_ms": self.checkpoint_age().as_millis() as u64,

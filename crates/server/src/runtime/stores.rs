@@ -14,7 +14,11 @@ use chiton_world::sync::{Mutex, RwLock};
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::Bucket;
 use crate::runtime::error::StartError;
+use crate::runtime::reserve::{Relieved, Reserve};
 use crate::runtime::view::View;
+
+/// What the metadata store may need to open.
+const OPEN_META_BYTES: u64 = 1 << 20;
 
 /// Opens the metadata store; again after an error that asks for it.
 pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
@@ -60,6 +64,22 @@ impl Stores {
             DataAddress::Dir(dir) => journal_of(dir).map_err(StartError::Failed),
             DataAddress::S3(_) => Ok(Stores::open(data)?.place),
         }
+    }
+
+    /// Has journal and metadata store live on the reserve where the disk has no space.
+    pub(crate) fn live_on(&mut self, reserve: &Arc<Reserve>) {
+        self.place = Arc::new(Relieved { place: self.place.clone(), reserve: reserve.clone() });
+        let no_store: OpenMeta = Box::new(|| unreachable!("replaced at once"));
+        let open = std::mem::replace(&mut self.open_meta, no_store);
+        let reserve = reserve.clone();
+        self.open_meta = Box::new(move || {
+            loop {
+                match open() {
+                    Err(StoreError::NoSpace { .. }) if reserve.release(OPEN_META_BYTES) > 0 => {}
+                    result => return result,
+                }
+            }
+        });
     }
 
     /// The stores in a data directory.

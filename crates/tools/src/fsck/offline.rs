@@ -45,6 +45,7 @@ impl Offline {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Offline, StartError> {
         let info = Server::info(data)?;
+        chiton_server::make_room_for_tools(data);
         let hold = Hold::take(data, false, &*world)?;
         let mut stores = Stores::open(data)?;
         hold.guard(&mut stores);

@@ -136,6 +136,9 @@ impl Engine {
     /// Whoever holds everything would be asked for each inode by itself; it goes on with what it asks for.
     fn may_merge(&mut self, m: &Moment) -> Result<(), Stop> {
         self.may_change(m)?;
+        if m.tight {
+            return Err(chiton_types::Refusal::NoSpace.into());
+        }
         match self.leases.recall_everything(LeaseMode::None, m.mono) {
             true => Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING]))),
             false => Ok(()),

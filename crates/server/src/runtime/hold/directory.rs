@@ -92,7 +92,11 @@ impl DirectoryHold {
             if !is_at(&file, &path).map_err(failed)? {
                 continue;
             }
-            Holder::me(world).write(&mut file).map_err(failed)?;
+            match Holder::me(world).write(&mut file) {
+                // The lock decides; its text is only a help.
+                Err(e) if e.kind() == ErrorKind::StorageFull => {}
+                written => written.map_err(failed)?,
+            }
             return Ok(DirectoryHold { file });
         }
     }
