@@ -93,7 +93,7 @@ pub(crate) fn instead() -> Option<ExitCode> {
         Ok(words) if words.is_empty() => ExitCode::SUCCESS,
         Ok(words) => become_chiton(&name, &words),
         Err(why) => {
-            eprintln!("{name}: {why}");
+            chiton_world::log_line!("{name}: {why}");
             ExitCode::from(WRONG_USAGE)
         }
     })
@@ -105,7 +105,7 @@ fn become_chiton(name: &str, words: &[OsString]) -> ExitCode {
         Ok(program) => Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).exec(),
         Err(error) => error,
     };
-    eprintln!("{name}: cannot run chiton: {error}");
+    chiton_world::log_line!("{name}: cannot run chiton: {error}");
     ExitCode::FAILURE
 }
 

@@ -137,7 +137,7 @@ fn serve<F: Filesystem>(filesystem: &F, device: &Arc<Device>, bytes_max: usize) 
 
 fn serve_one<F: Filesystem>(filesystem: &F, device: &Arc<Device>, header: &Header, fields: Fields<'_>) {
     if dispatch(filesystem, device, header, fields).is_none() {
-        eprintln!(
+        chiton_world::log_line!(
             "chiton: the arguments of a request of the kernel (operation {}) are too short",
             header.opcode
         );
