@@ -170,7 +170,7 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     let realms = Realms::new(client.clone(), RealmsOptions { state_dir, client: options });
     for recovered in realms.recover() {
         match recovered {
-            Ok(realm) => eprintln!(
+            Ok(realm) => chiton_world::log_line!(
                 "chiton: resumed decoupling {} (inode {}), which an earlier mount left with {} events: chiton diff shows them, \
                  chiton merge or chiton discard ends it",
                 realm.id(),
@@ -178,7 +178,9 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
                 realm.status().events
             ),
             Err(error) => {
-                eprintln!("chiton: cannot resume a decoupled subtree that an earlier mount left: {error}")
+                chiton_world::log_line!(
+                    "chiton: cannot resume a decoupled subtree that an earlier mount left: {error}"
+                )
             }
         }
     }
@@ -209,7 +211,7 @@ impl TakenOver {
             // Not here: whoever tells may be what the kernel waits for.
             std::thread::spawn(move || {
                 if let Err(e) = unmounter.unmount(true) {
-                    eprintln!("chiton: cannot unmount: {e}; unmount by hand: umount -l");
+                    chiton_world::log_line!("chiton: cannot unmount: {e}; unmount by hand: umount -l");
                 }
             });
         }
@@ -227,14 +229,16 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
     std::thread::spawn(move || {
         for (n, _) in signals.forever().enumerate() {
             if let Some(limit) = unmounter.is_away() {
-                eprintln!(
+                chiton_world::log_line!(
                     "chiton: the server does not answer; the mount waits up to {} s for it before it ends",
                     limit.as_secs()
                 );
                 std::thread::spawn(move || end_anyway(limit));
             }
             if let Err(e) = unmounter.unmount(n > 0) {
-                eprintln!("chiton: {e}; the same signal again takes the mount away although it is in use");
+                chiton_world::log_line!(
+                    "chiton: {e}; the same signal again takes the mount away although it is in use"
+                );
             }
         }
     });
@@ -244,7 +248,7 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
 /// Whoever still uses a mount whose server is away keeps it no longer than this.
 fn end_anyway(limit: Duration) {
     std::thread::sleep(limit + Duration::from_secs(10));
-    eprintln!(
+    chiton_world::log_line!(
         "chiton: {}: the server did not answer in time while the mount was in use; what the mount had not handed over is lost",
         chiton_mount::NOT_DURABLE
     );

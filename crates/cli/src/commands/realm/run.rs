@@ -115,7 +115,7 @@ impl Ended {
 /// A signal came; how the server is.
 pub(crate) fn when_answering(answers: &dyn Fn() -> Outcome) -> Outcome {
     let Err(failure) = answers() else { return Ok(()) };
-    eprintln!(
+    chiton_world::log_line!(
         "chiton: {failure}\nchiton: the command has ended; chiton merges or drops what it did when the server is back (Ctrl-C: leaves it)"
     );
     let mut signals = heeded()?;
