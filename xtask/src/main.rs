@@ -12,6 +12,7 @@ mod fresh;
 mod fuzz;
 mod mix;
 mod run;
+mod serving;
 mod sim;
 mod stopwatch;
 mod suites;
@@ -38,7 +39,7 @@ Usage: ./x COMMAND [OPTIONS]
                     --cells: a policy changes between each two cells, with a death at each write
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
   fuzz [OPTIONS]    hostile input for everything that reads what others wrote (--seconds N, --target NAME)
-  suites            only the POSIX suites (pjdfstest, fsx) on a mount
+  suites            only the POSIX suites (pjdfstest, fsx): on a mount, and on a connected one beside another
   fix               writes what can be fixed by machine: format, clippy's suggestions
 ";
 

@@ -1,69 +1,209 @@
-//! The POSIX suites of others on a mount of ours: `pjdfstest` (one case a rule) and `fsx` (random operations on one
+//! The POSIX suites of others on mounts of ours: `pjdfstest` (one case a rule) and `fsx` (random operations on one
 //! file, checked byte by byte, mmap included). Both are cargo packages, installed below target.
+//!
+//! ```text
+//!   alone:   suites ─▶ mount with its server
+//!   beside:  suites ─▶ mount ─▶ server ◀─ mount ◀─ a neighbour that lists, stats and reads the same tree all the time
+//! ```
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::run::{Build, Mounted, Result, captured, cargo, fresh_dir, programs, root, shown, target};
+use crate::serving::Serving;
 use crate::verify::before;
 
 const PJDFSTEST: &str = "0.2.2";
 const FSX: &str = "0.3.2";
+/// Of a file the neighbour reads as much.
+const NEIGHBOUR_BYTES: u64 = 64 << 10;
+/// Between two rounds of the neighbour.
+const NEIGHBOUR_PAUSE: Duration = Duration::from_millis(2);
 
-/// Runs both; returns how many cases passed and failed.
+/// How many cases passed and failed, and what is to be printed.
+#[derive(Default)]
+struct Outcome {
+    passed: u64,
+    failed: u64,
+    said: Vec<String>,
+}
+
+/// Runs both suites on both kinds of mounts at once; returns how many cases passed and failed.
 pub(crate) fn run() -> Result<(u64, u64)> {
     let suites = install()?;
     let programs = programs(Build::Dev)?;
-    // Other users must be able to reach the files: the suite changes its user.
-    let work = PathBuf::from("/var/tmp/chiton-suites");
-    let _ = std::fs::remove_dir_all(&work);
-    let data = fresh_dir("suites-data")?;
-    let mount = Mounted::start(&programs, &data, &work)?;
-    let configs = root().join("crates/mount/tests/suites");
-    let mut passed = 0;
-    let mut failed = 0;
-    if captured(Command::new("id").arg("-u"))?.trim() == "0" {
+    if is_root()? {
         dummy_user()?;
-        let dir = work.join("pjdfstest");
-        std::fs::create_dir(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let second = PathBuf::from("/var/tmp");
-        let out = Command::new(suites.join("pjdfstest"))
-            .arg("-c")
-            .arg(configs.join("pjdfstest.toml"))
-            .arg("-p")
-            .arg(&dir)
-            .arg("-s")
-            .arg(&second)
-            .output()
-            .map_err(|e| format!("cannot run pjdfstest: {e}"))?;
-        let said = String::from_utf8_lossy(&out.stdout);
-        let closing = said.lines().rev().find(|l| l.contains(" passed")).unwrap_or_default().to_string();
-        for line in said.lines().filter(|l| l.contains("FAILED") || l.contains("panicked")) {
-            println!("{line}");
-        }
-        println!("pjdfstest: {closing}");
-        passed += before(&closing, " passed");
-        failed += before(&closing, " failed");
-        if passed == 0 {
-            return Err(format!("pjdfstest ran no case:\n{said}\n{}", String::from_utf8_lossy(&out.stderr)));
-        }
+    }
+    let outcomes = thread::scope(|scope| {
+        let alone = scope.spawn(|| alone(&suites, &programs));
+        let beside = scope.spawn(|| beside(&suites, &programs));
+        [("alone", alone), ("beside", beside)].map(|(name, run)| (name, run.join()))
+    });
+    let mut count = (0, 0);
+    for (name, outcome) in outcomes {
+        let outcome = outcome.map_err(|_| format!("the suites on a mount {name} panicked"))??;
+        outcome.said.iter().for_each(|line| println!("{name}: {line}"));
+        count = (count.0 + outcome.passed, count.1 + outcome.failed);
+    }
+    Ok(count)
+}
+
+fn alone(suites: &Path, programs: &Path) -> Result<Outcome> {
+    let work = fresh_place("chiton-suites")?;
+    let mount = Mounted::start(programs, &fresh_dir("suites-data")?, &work)?;
+    let outcome = on(suites, &work)?;
+    mount.unmount()?;
+    Ok(outcome)
+}
+
+fn beside(suites: &Path, programs: &Path) -> Result<Outcome> {
+    let home = fresh_dir("suites-served")?;
+    let server = Serving::start(programs, &[], &home.join("data"))?;
+    let places = [fresh_place("chiton-suites-a")?, fresh_place("chiton-suites-b")?];
+    let [mount, neighbour] = [0, 1]
+        .map(|n| Mounted::beside(programs, &server.socket, &home.join(format!("state-{n}")), &places[n]));
+    let (mount, neighbour) = (mount?, neighbour?);
+    let over = AtomicBool::new(false);
+    let (outcome, seen) = thread::scope(|scope| {
+        let looking = scope.spawn(|| look_until(&over, &places[1]));
+        let outcome = on(suites, &places[0]);
+        over.store(true, Ordering::Relaxed);
+        (outcome, looking.join())
+    });
+    let (mut outcome, (rounds, wrong)) = (outcome?, seen.map_err(|_| "the neighbour panicked".to_owned())?);
+    outcome.said.push(format!("the neighbour looked {rounds} times, and met {} errors", wrong.len()));
+    outcome.said.extend(wrong.iter().take(20).cloned());
+    match wrong.is_empty() && rounds > 0 {
+        true => outcome.passed += 1,
+        false => outcome.failed += 1,
+    }
+    neighbour.unmount()?;
+    mount.unmount()?;
+    Ok(outcome)
+}
+
+/// A directory that other users reach: pjdfstest changes its user.
+fn fresh_place(name: &str) -> Result<PathBuf> {
+    let place = Path::new("/var/tmp").join(name);
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).map_err(|e| format!("cannot make {}: {e}", place.display()))?;
+    Ok(place)
+}
+
+/// Both suites in a directory.
+fn on(suites: &Path, work: &Path) -> Result<Outcome> {
+    let configs = root().join("crates/mount/tests/suites");
+    let mut outcome = Outcome::default();
+    if is_root()? {
+        pjdfstest(suites, &configs, work, &mut outcome)?;
     } else {
-        println!("pjdfstest: not run, it needs root (it changes users)");
+        outcome.said.push("pjdfstest: not run, it needs root (it changes users)".into());
     }
     for (config, seed) in [("fsx.toml", "42"), ("fsx-alloc.toml", "7")] {
-        let file = mount.dir().join(format!("fsx-{seed}"));
-        let result = fsx(&suites, &configs.join(config), seed, &file);
-        println!("fsx {config} seed {seed}: {}", if result.is_ok() { "ok" } else { "FAILED" });
+        let file = work.join(format!("fsx-{seed}"));
+        let result = fsx(suites, &configs.join(config), seed, &file);
+        let word = if result.is_ok() { "ok" } else { "FAILED" };
+        outcome.said.push(format!("fsx {config} seed {seed}: {word}"));
         match result {
-            Ok(()) => passed += 1,
+            Ok(()) => outcome.passed += 1,
             Err(message) => {
-                failed += 1;
-                println!("{message}");
+                outcome.failed += 1;
+                outcome.said.push(message);
             }
         }
     }
-    mount.unmount()?;
-    Ok((passed, failed))
+    Ok(outcome)
+}
+
+fn pjdfstest(suites: &Path, configs: &Path, work: &Path, outcome: &mut Outcome) -> Result<()> {
+    let dir = work.join("pjdfstest");
+    std::fs::create_dir(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    let out = Command::new(suites.join("pjdfstest"))
+        .arg("-c")
+        .arg(configs.join("pjdfstest.toml"))
+        .arg("-p")
+        .arg(&dir)
+        .args(["-s", "/var/tmp"])
+        .output()
+        .map_err(|e| format!("cannot run pjdfstest: {e}"))?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    let closing = said.lines().rev().find(|l| l.contains(" passed")).unwrap_or_default();
+    let wrong = said.lines().filter(|l| l.contains("FAILED") || l.contains("panicked"));
+    outcome.said.extend(wrong.map(str::to_owned));
+    outcome.said.push(format!("pjdfstest: {closing}"));
+    outcome.passed += before(closing, " passed");
+    outcome.failed += before(closing, " failed");
+    match before(closing, " passed") {
+        0 => Err(format!("pjdfstest ran no case:\n{said}\n{}", String::from_utf8_lossy(&out.stderr))),
+        _ => Ok(()),
+    }
+}
+
+/// Looks at everything below `top` again and again; returns how often, and the errors that no change of the tree explains.
+fn look_until(over: &AtomicBool, top: &Path) -> (u64, Vec<String>) {
+    let (mut rounds, mut wrong) = (0, Vec::new());
+    while !over.load(Ordering::Relaxed) {
+        look_at(top, &mut wrong);
+        rounds += 1;
+        thread::sleep(NEIGHBOUR_PAUSE);
+    }
+    (rounds, wrong)
+}
+
+fn look_at(dir: &Path, wrong: &mut Vec<String>) {
+    let mut note = |path: &Path, what: &str, error: &std::io::Error| {
+        if !error.raw_os_error().is_some_and(|errno| EXPECTED.contains(&errno)) {
+            wrong.push(format!("neighbour: {what} {}: {error}", path.display()));
+        }
+    };
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => return note(dir, "list", &error),
+    };
+    let mut below = Vec::new();
+    for entry in entries {
+        let path = match entry {
+            Ok(entry) => entry.path(),
+            Err(error) => {
+                note(dir, "list", &error);
+                break;
+            }
+        };
+        match std::fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => below.push(path),
+            Ok(meta) if meta.is_file() => {
+                if let Err(error) = read_some(&path) {
+                    note(&path, "read", &error);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => note(&path, "stat", &error),
+        }
+    }
+    below.iter().for_each(|dir| look_at(dir, wrong));
+}
+
+fn read_some(path: &Path) -> std::io::Result<u64> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    // What was a file may be a fifo by now.
+    let file = std::fs::File::options().read(true).custom_flags(O_NONBLOCK | O_NOFOLLOW).open(path)?;
+    std::io::copy(&mut file.take(NEIGHBOUR_BYTES), &mut std::io::sink())
+}
+
+/// What the neighbour may meet, by number: names go, and others take them, while it looks (ENOENT, ENOTDIR, EISDIR, ELOOP, ENXIO),
+/// and its paths may be longer than those of the suites (ENAMETOOLONG).
+const EXPECTED: [i32; 6] = [2, 20, 21, 40, 6, 36];
+/// Of Linux, as most machines have them.
+const O_NONBLOCK: i32 = 0o4000;
+const O_NOFOLLOW: i32 = 0o400000;
+
+fn is_root() -> Result<bool> {
+    Ok(captured(Command::new("id").arg("-u"))?.trim() == "0")
 }
 
 fn fsx(suites: &Path, config: &Path, seed: &str, file: &Path) -> Result<()> {

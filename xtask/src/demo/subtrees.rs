@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::{compare, content, say};
 use crate::run::{Mounted, Result, captured};
+use crate::serving::Serving;
 use crate::stopwatch::Stopwatch;
 use crate::tree;
 
@@ -49,7 +50,7 @@ pub(super) fn show(programs: &Path, work: &Path, files: usize) -> Result<String>
     );
     let (archive, sums) = tree::pack(work, files)?;
     let project = project(work)?;
-    let server = Serving::start(programs, &work.join("data"))?;
+    let server = Serving::start(programs, &["--session-time", SESSION_SECONDS], &work.join("data"))?;
     let mounted = |name: &str, state: &str| {
         Mounted::beside(programs, &server.socket, &work.join(state), &work.join(name))
     };
@@ -262,44 +263,6 @@ fn left(dir: &Path) -> Result<String> {
     }
     let there = (0..WRITTEN).filter(whole).count();
     Ok(format!("{there} of {WRITTEN} files, {PROMISED} promised"))
-}
-
-/// `chiton serve` on a fresh file system, ended when dropped.
-struct Serving {
-    process: Child,
-    socket: PathBuf,
-}
-
-impl Serving {
-    fn start(programs: &Path, data: &Path) -> Result<Serving> {
-        let chiton = programs.join("chiton");
-        captured(Command::new(&chiton).arg("format").arg(data))?;
-        let mut command = Command::new(&chiton);
-        command
-            .arg("serve")
-            .arg("--data")
-            .arg(data)
-            .args(["--session-time", SESSION_SECONDS])
-            .stdin(Stdio::null())
-            .stderr(Stdio::null());
-        let process = command.spawn().map_err(|e| format!("cannot start chiton serve: {e}"))?;
-        let serving = Serving { process, socket: data.join("socket") };
-        let clock = Stopwatch::start();
-        while std::os::unix::net::UnixStream::connect(&serving.socket).is_err() {
-            if clock.seconds() > 30.0 {
-                return Err("chiton serve does not listen".into());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        Ok(serving)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 fn table(outcomes: &[Outcome], files: usize) -> String {
