@@ -241,6 +241,7 @@ impl Inner {
         let is_new = matches!(op, Op::Make { .. });
         touched.extend(ino.filter(|_| !is_new));
         touched.extend(outcome.gone.map(|gone| gone.ino));
+        touched.extend(outcome.other);
         match op {
             Op::Make { parent, name, .. } | Op::Link { parent, name, .. } => {
                 self.now_named(*parent, name, ino, &holds);

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use chiton_namespace::{Body, Make, Op, Outcome};
-use chiton_proto::{LeaseMode, Recall};
+use chiton_proto::{Grown, LeaseMode, Recall};
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_world::{SharedWorld, thread};
 
@@ -27,6 +27,8 @@ pub trait Invalidator: Send + Sync {
     fn inval_entry(&self, parent: Ino, name: &Name);
     /// Forget attributes, and cached content of a file.
     fn inval_inode(&self, ino: Ino);
+    /// A file is longer now. What the kernel takes for its end without asking is to be that, at least.
+    fn grown(&self, ino: Ino, grown: Grown);
     /// Forget all names of a directory: more were told than are remembered.
     fn inval_dir(&self, dir: Ino);
     /// Whether [`Invalidator::inval_dir`] is cheap, waits for nothing and leaves nothing out: then names that are
@@ -154,7 +156,7 @@ impl Core {
                     None
                 }
                 (Op::SetAttr { ino, .. }, _) => Some(*ino),
-                _ => outcome.gone.map(|gone| gone.ino),
+                _ => outcome.gone.map(|gone| gone.ino).or(outcome.other),
             };
             changed.map(|ino| self.ahead.end(ino, now, || {}));
         }
@@ -259,6 +261,12 @@ impl Handler for Core {
         let held_names = self.tell_promises(ino);
         if !(held_names && keep == LeaseMode::Shared) {
             self.weaken(ino, keep);
+        }
+    }
+
+    fn grown(&self, ino: Ino, grown: Grown) {
+        if let Some(invalidator) = self.invalidator.get() {
+            invalidator.grown(ino, grown);
         }
     }
 

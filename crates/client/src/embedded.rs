@@ -14,6 +14,7 @@ use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, Session
 use crate::asked::result;
 use crate::connected::Ready;
 use crate::handler::HandlerSlot;
+use crate::recall_pool::take_in;
 use crate::service::{CallError, Service, Underway};
 use crate::{CancelToken, ConnectError, Recalls};
 
@@ -36,12 +37,7 @@ impl Embedded {
     pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Result<Embedded, ConnectError> {
         let heard = Arc::new(Heard::default());
         let told = heard.clone();
-        let on_recall = move |recall: Recall| {
-            told.recalls.note(recall.ino);
-            if let Some(handler) = told.handler.get() {
-                handler.recall(recall.ino, recall.keep);
-            }
-        };
+        let on_recall = move |recall: Recall| take_in(&recall, &told.recalls, &told.handler);
         let session = server.session_embedded(identity, Box::new(on_recall)).map_err(ConnectError)?;
         Ok(Embedded { session, next_id: AtomicU64::new(1), heard })
     }

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use chiton_proto::LeaseMode;
+use chiton_proto::{Grown, LeaseMode};
 use chiton_types::Ino;
 
 /// Told by a service, on threads of its own.
 pub(crate) trait Handler: Send + Sync {
     /// Give up the lease on `ino`, but for `keep`. It is acknowledged when this returns. May call the service.
     fn recall(&self, ino: Ino, keep: LeaseMode);
+    /// A file that is open here grew elsewhere; acknowledged when this returns. Must not call the service.
+    fn grown(&self, ino: Ino, grown: Grown);
     /// Nothing is answered before the server knows of it any more under the lease on `ino`.
     fn stop_ahead(&self, ino: Ino);
     /// As `recall`, of a lease that was thought to be stronger than it is: nobody waits for it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chiton_client::Invalidator;
+use chiton_proto::Grown;
 use chiton_types::{Ino, Name};
 
 use crate::kernel::Kernel;
@@ -25,7 +26,12 @@ impl Invalidator for KernelInvalidator {
     }
 
     fn inval_inode(&self, ino: Ino) {
+        self.kernel.note_unsure(ino, 0);
         self.kernel.inval_inode(ino);
+    }
+
+    fn grown(&self, ino: Ino, grown: Grown) {
+        self.kernel.grown(ino, grown);
     }
 
     fn inval_dir(&self, _dir: Ino) {

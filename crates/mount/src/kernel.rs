@@ -13,14 +13,22 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use chiton_fuse::{INodeNo, Notifier};
+use chiton_proto::Grown;
 use chiton_types::Ino;
+use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
 const NAME_TTL_WITHOUT_EPOCHS: Duration = Duration::from_secs(1);
+/// In which the kernel drops content; where its pages are larger it drops the one around.
+const PAGE_BYTES: u64 = 4096;
+/// Most files whose sizes are remembered in [`Kernel::note_unsure`].
+const UNSURE_MAX: usize = 65_536;
+/// How long a handler waits for the kernel to be told.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Most inodes that wait for the thread; past it, all pages of what is asked for are dropped by whoever asks.
 const QUEUE_MAX: usize = 65_536;
 
@@ -35,6 +43,10 @@ pub(crate) struct Kernel {
     holds_none: AtomicBool,
     /// Held by who tells a name.
     telling: RwLock<()>,
+    /// One file grows at a time: what is stored is dropped before the next is stored.
+    growing: Mutex<()>,
+    /// Sizes of files that the kernel was told and may no longer believe (0: some size).
+    unsure: Mutex<HashMap<Ino, u64>>,
     queue: Mutex<Queue>,
     wake: Condvar,
 }
@@ -46,9 +58,15 @@ pub(crate) struct Telling<'a> {
     _telling: RwLockReadGuard<'a, ()>,
 }
 
+#[derive(Debug)]
+enum Later {
+    Inval(Ino),
+    Grown(Ino, Grown, mpsc::SyncSender<()>),
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    inodes: VecDeque<Ino>,
+    waiting: VecDeque<Later>,
     closed: bool,
 }
 
@@ -61,6 +79,8 @@ impl Kernel {
             has_epochs: AtomicBool::new(false),
             holds_none: AtomicBool::new(false),
             telling: RwLock::new(()),
+            growing: Mutex::default(),
+            unsure: Mutex::default(),
             queue: Mutex::default(),
             wake: Condvar::new(),
         }
@@ -92,6 +112,17 @@ impl Kernel {
     /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
     pub(crate) fn inval_inode(&self, ino: Ino) {
         self.tell("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
+    }
+
+    /// A file that is open here grew elsewhere: its end in the kernel's memory is at least there, for those who map, splice or copy
+    /// it, which ask nobody. The kernel takes a new end only with content, so it is given the last byte.
+    pub(crate) fn grown(&self, ino: Ino, grown: Grown) {
+        let at = grown.size - 1;
+        let (page, page_bytes) = (at / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES as i64);
+        let _one = self.growing.lock();
+        self.tell("the size of a file", |notifier| notifier.store(self.number(ino), at, &[grown.last]));
+        // The byte is that of one moment, and the page around it may be older: the next who wants it asks.
+        self.tell("a page", |notifier| notifier.inval_inode(self.number(ino), page as i64, page_bytes));
     }
 
     /// Whether this kernel can forget all names at once.
@@ -155,22 +186,59 @@ impl Kernel {
     /// [`Kernel::inval_inode`], on a thread of its own, soon.
     pub(crate) fn inval_inode_later(&self, ino: Ino) {
         let mut queue = self.queue.lock();
-        if queue.inodes.len() < QUEUE_MAX && queue.inodes.back() != Some(&ino) {
-            queue.inodes.push_back(ino);
+        let is_last = matches!(queue.waiting.back(), Some(Later::Inval(last)) if *last == ino);
+        if queue.waiting.len() < QUEUE_MAX && !is_last {
+            queue.waiting.push_back(Later::Inval(ino));
             self.wake.notify_one();
         }
     }
 
-    /// Serves [`Kernel::inval_inode_later`] until [`Kernel::close`].
+    /// The kernel was told this size of a file, or less than it is now, and may not believe it.
+    pub(crate) fn note_unsure(&self, ino: Ino, size: u64) {
+        let mut unsure = self.unsure.lock();
+        if unsure.len() >= UNSURE_MAX {
+            unsure.clear();
+        }
+        unsure.insert(ino, size);
+    }
+
+    /// The size of a file that the kernel was told and may not believe.
+    pub(crate) fn take_unsure(&self, ino: Ino) -> Option<u64> {
+        self.unsure.lock().remove(&ino)
+    }
+
+    /// [`Kernel::grown`] for a handler: returns when the kernel knows. Another thread waits for the kernel's locks, and is waited
+    /// for no longer than a moment, since a request that this handler keeps from being answered may hold one.
+    pub(crate) fn grown_soon(&self, ino: Ino, grown: Grown) {
+        let (done, is_done) = mpsc::sync_channel(1);
+        {
+            let mut queue = self.queue.lock();
+            if queue.waiting.len() >= QUEUE_MAX || queue.closed {
+                return;
+            }
+            queue.waiting.push_back(Later::Grown(ino, grown, done));
+            self.wake.notify_one();
+        }
+        // Not told within that time, and what is told then is true as well.
+        let _ = is_done.recv_timeout(PATIENCE);
+    }
+
+    /// Serves [`Kernel::inval_inode_later`] and [`Kernel::grown_soon`] until [`Kernel::close`].
     pub(crate) fn run(self: Arc<Self>) {
         loop {
             let mut queue = self.queue.lock();
-            while queue.inodes.is_empty() && !queue.closed {
+            while queue.waiting.is_empty() && !queue.closed {
                 self.wake.wait(&mut queue);
             }
-            let Some(ino) = queue.inodes.pop_front() else { return };
+            let Some(next) = queue.waiting.pop_front() else { return };
             drop(queue);
-            self.inval_inode(ino);
+            match next {
+                Later::Inval(ino) => self.inval_inode(ino),
+                Later::Grown(ino, grown, done) => {
+                    self.grown(ino, grown);
+                    let _ = done.send(());
+                }
+            }
         }
     }
 
@@ -178,7 +246,7 @@ impl Kernel {
     pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
-        queue.inodes.clear();
+        queue.waiting.clear();
         self.wake.notify_all();
     }
 

@@ -33,7 +33,7 @@ use chiton_fuse::{
 };
 use chiton_namespace::{AttrChange, RenameHow};
 use chiton_proto::{LockKind, StatFs};
-use chiton_types::{Attr, Ino, Refusal, access};
+use chiton_types::{Attr, Ino, Kind, Refusal, access};
 use parking_lot::Mutex;
 
 use crate::attr::{GENERATION, errno, file_attr, masked, mode, set_time};
@@ -76,6 +76,13 @@ impl Shell {
         self.kernel.tell_name(ttl, self.is_shared)
     }
 
+    /// The kernel is told these attributes, and may keep them for so long.
+    fn told(&self, attr: &Attr, attr_ttl: Duration) {
+        if self.is_shared && attr_ttl.is_zero() && attr.kind == Kind::File {
+            self.kernel.note_unsure(attr.ino, attr.size);
+        }
+    }
+
     fn reply_entry(&self, reply: ReplyEntry, result: Result<Entry, Refusal>) {
         match result {
             Ok(entry) => {
@@ -100,6 +107,7 @@ impl Filesystem for Shell {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         guarded("lookup", req.pid(), || match self.look_up(req, self.ino(parent), name.as_bytes()) {
             Ok(Lookup::Found { attr, ttl, attr_ttl }) => {
+                self.told(&attr, attr_ttl);
                 let name = self.bounded(ttl);
                 reply.entry_with_ttls(&attr_ttl, &name.ttl, &file_attr(&attr), GENERATION);
             }
@@ -120,6 +128,7 @@ impl Filesystem for Shell {
             let entry = self.attributes(req, self.ino(ino));
             match &entry {
                 Ok(entry) if is_root => *self.root.lock() = Some(entry.attr.clone()),
+                Ok(entry) => self.told(&entry.attr, entry.attr_ttl),
                 Err(Refusal::Interrupted) if is_root => {
                     if let Some(attr) = &*self.root.lock() {
                         return reply.attr(&Duration::ZERO, &file_attr(attr));

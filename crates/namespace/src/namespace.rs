@@ -43,6 +43,8 @@ pub struct Planned {
     pub subject: Option<Ino>,
     /// The inode that loses its last name.
     pub gone: Option<Gone>,
+    /// As [`Outcome::other`].
+    pub other: Option<Ino>,
 }
 
 /// One page of a directory.
@@ -188,7 +190,12 @@ impl Namespace {
     /// What to tell the caller after the events of a plan are applied.
     pub fn outcome(&self, planned: Planned) -> Outcome {
         let attr = |ino: Ino| self.inodes.get(ino).map(Inode::attr);
-        Outcome { attr: planned.subject.and_then(attr), gone: planned.gone, time: Time(0) }
+        Outcome {
+            attr: planned.subject.and_then(attr),
+            gone: planned.gone,
+            other: planned.other,
+            time: Time(0),
+        }
     }
 
     /// An inode, or why it is not at hand.

@@ -50,7 +50,7 @@ impl Service for Echo {
 fn answer(request: &Request) -> Reply {
     let answer = match &request.call {
         Call::Batch { ops, .. } => {
-            let outcome = Outcome { attr: Some(attr()), gone: None, time: Time(0) };
+            let outcome = Outcome { attr: Some(attr()), gone: None, other: None, time: Time(0) };
             Answer::Batch(ops.iter().map(|_| Ok((Position(7), outcome.clone()))).collect())
         }
         _ => Answer::Done,

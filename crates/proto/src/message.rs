@@ -192,6 +192,16 @@ pub enum Call {
         /// About so many numbers, of the directory's shard; none if the client has enough.
         numbers: u32,
     },
+    /// A file that others have open is longer now, by what this client has answered and may not have pushed: answered when all of
+    /// them know ([`Recall::grown`]).
+    Grown {
+        /// Inode.
+        ino: Ino,
+        /// Its size in bytes, at least 1.
+        size: u64,
+        /// Its last byte.
+        last: u8,
+    },
     /// These opens ended (each occurrence one open less).
     Closed {
         /// Inodes.
@@ -482,6 +492,8 @@ pub enum Answer {
         mode: LeaseMode,
         /// Attributes at that moment.
         attr: Attr,
+        /// Others have the file open, and are to hear of each growth before it is answered ([`Call::Grown`]).
+        is_watched: bool,
     },
     /// The lock that conflicts, if any.
     Lock(Option<Lock>),
@@ -541,6 +553,17 @@ pub struct Recall {
     pub ino: Ino,
     /// What the client may keep: `None`, or `Shared` (write back what is dirty, keep reading).
     pub keep: LeaseMode,
+    /// Not a recall: the client keeps what it has, and is to know of this before it acknowledges.
+    pub grown: Option<Grown>,
+}
+
+/// A file that the client has open grew elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grown {
+    /// Its size in bytes, at least 1.
+    pub size: u64,
+    /// Its last byte.
+    pub last: u8,
 }
 
 impl Recall {

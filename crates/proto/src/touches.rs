@@ -35,6 +35,7 @@ impl Call {
                 | Query::Resolve { from: ino, .. } => visit(*ino, false),
                 Query::StatFs => Ok(()),
             },
+            Call::Grown { ino, .. } => visit(*ino, false),
             Call::Lease { ino, mode } => visit(*ino, *mode == LeaseMode::Exclusive),
             Call::SetLock { lock, .. } if lock.kind != LockKind::Unlock => {
                 visit(lock.ino, lock.kind == LockKind::Write)

@@ -86,7 +86,7 @@ impl Service for Test {
         }
         if hello.channel == Channel::Recall {
             // Before the welcome, on purpose: it must come out after it.
-            sender.recall(&Recall { id: 1, ino: Ino(7), keep: LeaseMode::None }).unwrap();
+            sender.recall(&Recall { id: 1, ino: Ino(7), keep: LeaseMode::None, grown: None }).unwrap();
             self.change(|state| state.recalls = Some(sender.clone()));
         }
         Some(accepted())
@@ -332,8 +332,8 @@ fn recalls_come_after_the_welcome_and_are_acknowledged() {
     let server = Server::start(ServeOptions::default());
     let (channel, _) =
         RecallChannel::open(&server.address, &hello(Channel::Recall), CONNECT_TIMEOUT).unwrap();
-    assert_eq!(channel.next(), Ok(Recall { id: 1, ino: Ino(7), keep: LeaseMode::None }));
-    let second = Recall { id: 2, ino: Ino(8), keep: LeaseMode::Shared };
+    assert_eq!(channel.next(), Ok(Recall { id: 1, ino: Ino(7), keep: LeaseMode::None, grown: None }));
+    let second = Recall { id: 2, ino: Ino(8), keep: LeaseMode::Shared, grown: None };
     let sender = server.test.state.lock().recalls.take().unwrap();
     sender.recall(&second).unwrap();
     assert_eq!(channel.next(), Ok(second));

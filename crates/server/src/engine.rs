@@ -24,9 +24,11 @@ mod ending;
 #[cfg(test)]
 mod formatted;
 mod granted;
+mod growth;
 mod inodes;
 mod leases;
 mod lifecycle;
+mod lingering;
 mod locks;
 mod opens;
 mod parked;
@@ -60,8 +62,10 @@ pub(crate) use rows::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key, positio
 
 use deferred::Deferred;
 use granted::Granted;
+use growth::Growths;
 use inodes::Inodes;
 use leases::Leases;
+use lingering::Lingering;
 use locks::Locks;
 use opens::Opens;
 use parked::{Parked, Wait};
@@ -206,6 +210,7 @@ pub struct Engine {
     ending: VecDeque<ending::Ending>,
     opens: Opens,
     leases: Leases,
+    growths: Growths,
     locks: Locks,
     inodes: Inodes,
     /// Of a decoupled client: then no number comes from `inodes`.
@@ -224,6 +229,7 @@ pub struct Engine {
     resends: VecDeque<Task>,
     orphans: BTreeSet<Ino>,
     reclaims: VecDeque<Ino>,
+    lingering: Lingering,
     /// Files with many small extents.
     crumbled: VecDeque<Ino>,
     crumbs: hashbrown::HashMap<Ino, u32>,
@@ -356,6 +362,8 @@ impl Engine {
         let slot = s.slot;
         if let Some(ino) = self.leases.acknowledge(slot, id) {
             self.wake_inos([ino]);
+        } else if let Some(round) = self.growths.acknowledge(slot, id) {
+            self.wake_where(|wait| *wait == Wait::Growth(round));
         }
     }
 

@@ -84,7 +84,7 @@ impl Promising<'_> {
             // News, whatever position the server gives it.
             position: Position(0),
         };
-        let outcome = Outcome { attr: Some(attr), gone: None, time: Time(0) };
+        let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
         if !self.promise(op, Foretold { ino, time, open }, parent, &outcome) {
             return None;
         }
@@ -117,7 +117,7 @@ impl Promising<'_> {
         }
         self.decided(permission::may_remove(self.cred, &subject, &Subject::seen(&attr)))?;
         let time = inner.time(self.now);
-        let outcome = Outcome { attr: None, gone: Some(Gone { ino, orphan: false }), time };
+        let outcome = Outcome { attr: None, gone: Some(Gone { ino, orphan: false }), other: None, time };
         if !self.promise(op, Foretold { ino, time, open: false }, parent, &outcome) {
             return None;
         }
@@ -145,7 +145,7 @@ impl Promising<'_> {
             position: before.position.next(),
             ..before
         };
-        let outcome = Outcome { attr: Some(attr), gone: None, time: Time(0) };
+        let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
         let told = Foretold { ino: *ino, time: inner.time(self.now), open: false };
         if !self.promise(op, told, parent, &outcome) {
             return None;
@@ -160,7 +160,7 @@ impl Promising<'_> {
         let (parent, before) = self.made_here(inner, known)?;
         let time = inner.time(self.now);
         let attr = self.decided(changed(before, change, self.cred, time))??;
-        let outcome = Outcome { attr: Some(attr), gone: None, time: Time(0) };
+        let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
         if !self.promise(op, Foretold { ino: *ino, time, open: false }, parent, &outcome) {
             return None;
         }

@@ -6,7 +6,7 @@
 //!   for each other.
 
 use chiton_namespace::Op;
-use chiton_proto::{Answer, Call, LeaseMode};
+use chiton_proto::{Answer, Call, Grown, LeaseMode};
 use chiton_types::Refusal;
 
 use super::content::Content;
@@ -100,6 +100,7 @@ impl Files {
         to.file.lock().cloning += 1;
         let answer = ask(&*self.service, caller, Call::Op { op, open: false });
         let mut inner = to.file.lock();
+        let grows = inner.growth_to(to_offset + len, 0).is_some();
         inner.cloning -= 1;
         let outcome = match answer {
             Ok(Answer::Op { outcome, .. }) => outcome,
@@ -113,6 +114,13 @@ impl Files {
             inner.adopt(attr);
         }
         inner.size = inner.size.max(to_offset + len);
+        drop(inner);
+        if grows {
+            let mut last = [0];
+            let size = to_offset + len;
+            self.read_open(to, size - 1, &mut last)?;
+            self.report_growth(to.file.ino, &to.cred, Some(Grown { size, last: last[0] }));
+        }
         Ok(true)
     }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::LeaseMode;
+use chiton_proto::{Grown, LeaseMode};
 use chiton_types::{Attr, BlockId, Cred, Ino, Refusal, Time};
 use chiton_world::sync::{Condvar, Mutex, MutexGuard};
 
@@ -37,6 +37,8 @@ pub(super) struct FileState {
 pub(super) struct Inner {
     /// The lease that we believe to have.
     pub(super) lease: LeaseMode,
+    /// Others had the file open when the exclusive lease was granted: they are to know of each growth before it is answered.
+    pub(super) is_watched: bool,
     /// Attributes as the server told them last.
     pub(super) attr: Attr,
     /// What lies below everything that was written here.
@@ -88,6 +90,7 @@ impl FileState {
             changed: Condvar::new(),
             inner: Mutex::new(Inner {
                 lease: LeaseMode::None,
+                is_watched: false,
                 content: Content::Unknown,
                 content_at: Duration::ZERO,
                 size: attr.size,
@@ -184,6 +187,11 @@ impl Inner {
         if self.size == 0 && self.attr.size == 0 && !self.is_dirty() && !self.in_flight {
             self.content = Content::Inline(Vec::new());
         }
+    }
+
+    /// What others are to be told if the file ends at `end` from now on, with this byte.
+    pub(super) fn growth_to(&self, end: u64, last: u8) -> Option<Grown> {
+        (self.is_watched && end > self.size).then_some(Grown { size: end, last })
     }
 
     /// A failure that no caller waits for.

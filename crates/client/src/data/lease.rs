@@ -77,9 +77,10 @@ impl Files {
             inner.acquiring = false;
             file.notify();
             match answer? {
-                Answer::Lease { mode: granted, attr } => {
+                Answer::Lease { mode: granted, attr, is_watched } => {
                     if granted >= mode && inner.recalls == recalls {
                         inner.grant(granted, attr);
+                        inner.is_watched = is_watched;
                         return Ok(inner);
                     }
                     // Recalled meanwhile, or not given for a moment: while somebody takes a subtree for himself nobody is.

@@ -88,9 +88,9 @@ impl Files {
         if size > 0 {
             self.push_busy(file, Scope::All)?;
         }
-        let (recalls, mode) = {
+        let (recalls, mode, growth) = {
             let inner = file.lock();
-            (inner.recalls, inner.attr.mode)
+            (inner.recalls, inner.attr.mode, inner.growth_to(size, 0))
         };
         let attr = self.set_size(caller, (file.ino, Some(mode)), by_handle, size)?;
         let mut inner = file.lock();
@@ -114,6 +114,7 @@ impl Files {
         drop(inner);
         drop(busy);
         self.note_clean(file);
+        self.report_growth(file.ino, &caller.cred(), growth);
         Ok(attr)
     }
 
@@ -156,10 +157,12 @@ impl Files {
     fn grow(&self, caller: &Caller<'_>, open: &OpenFile, size: u64) -> Result<(), Refusal> {
         let mut inner = self.leased(&open.file, &open.cred, LeaseMode::Exclusive, false)?;
         if size > inner.size {
+            let growth = inner.growth_to(size, 0);
             self.note_written(&mut inner, caller);
             inner.size = size;
             drop(inner);
             self.note_dirty(&open.file);
+            self.report_growth(open.file.ino, &open.cred, growth);
         }
         Ok(())
     }

@@ -2,13 +2,14 @@
 //!
 //! Invariants:
 //! - A byte is copied once: from the caller into the memory of the block that will hold it.
+//! - A write that makes a file longer which others have open is answered when they know the new size.
 //! - An append takes its place under the exclusive lease, so appends of all clients follow one another.
 
 use std::sync::Arc;
 
 use chiton_namespace::{Extent, FILE_BYTES_MAX};
-use chiton_proto::LeaseMode;
-use chiton_types::{Kind, Mode, Position, Refusal};
+use chiton_proto::{Call, Grown, LeaseMode};
+use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal};
 
 use super::block_io::BlockIo;
 use super::budget::Budget;
@@ -70,6 +71,8 @@ impl Files {
             .filter(|&end| end <= FILE_BYTES_MAX)
             .ok_or(Refusal::TooBig)?;
         let was_clean = !inner.is_dirty();
+        let last = data[data.len() - 1];
+        let growth = inner.growth_to(end, last);
         self.note_written(&mut inner, caller);
         inner.buffer.write(offset, data, &self.budget);
         inner.size = inner.size.max(end);
@@ -81,7 +84,17 @@ impl Files {
         if was_clean {
             self.note_dirty(file);
         }
+        self.report_growth(file.ino, &open.cred, growth);
         Ok(())
+    }
+
+    /// Others that have a file open know that it grew, when this returns. No lock is held and nobody is busy with the file: they
+    /// may ask this client for the content first.
+    pub(super) fn report_growth(&self, ino: Ino, cred: &Cred, growth: Option<Grown>) {
+        if let Some(Grown { size, last }) = growth {
+            // What was written is safe here. If the session is over nobody is left to be told through it.
+            let _ = self.call(cred, Call::Grown { ino, size, last });
+        }
     }
 
     /// The content was changed by `caller` just now.

@@ -108,6 +108,7 @@ impl Behind {
             )
             | Call::Lease { ino, .. } => Behind::Inode(*ino),
             Call::SetLock { lock, .. } | Call::GetLock { lock } => Behind::Inode(lock.ino),
+            Call::Grown { ino, .. } => Behind::Inode(*ino),
             // Closes of what is promised are held back: see `Session::take_closes`.
             Call::Closed { .. } | Call::Reopen { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => {
                 Behind::Nothing

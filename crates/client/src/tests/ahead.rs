@@ -305,7 +305,7 @@ fn what_is_promised_is_not_earlier_than_what_the_server_has_changed() {
     // The server's clock is ahead of what is known of it here.
     let later = Time(made.ctime.0 + 3_600_000_000_000);
     let op = Op::Rmdir { parent: site.dir, name: name("d") };
-    let outcome = Outcome { attr: None, gone: None, time: later };
+    let outcome = Outcome { attr: None, gone: None, other: None, time: later };
     let core = &site.client.core;
     let recalls = site.service.recalls();
     core.changed(recalls, core.cache.since(recalls), &[(&op, &outcome, LeaseMode::None)]);

@@ -36,7 +36,7 @@ fn make(s: &str) -> Op {
 }
 
 fn made(ino: u64) -> Outcome {
-    Outcome { attr: Some(attr(Ino(ino))), gone: None, time: Time(0) }
+    Outcome { attr: Some(attr(Ino(ino))), gone: None, other: None, time: Time(0) }
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn own_changes_are_known_at_once_and_beat_answers_that_were_under_way() {
 fn mkdir(ino: u64, mode: u16) -> (Op, Outcome) {
     let op = Op::Make { parent: DIR, name: name("dir"), make: Make::Dir, mode: Mode(mode) };
     let attr = Attr { kind: Kind::Dir, mode: Mode(mode), ..attr(Ino(ino)) };
-    (op, Outcome { attr: Some(attr), gone: None, time: Time(0) })
+    (op, Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) })
 }
 
 fn make_in(parent: Ino, s: &str) -> Op {

@@ -143,7 +143,10 @@ impl Fake {
         });
         let made = &self.journal[at];
         assert_eq!(made.name, *name_of(op), "one number, one operation");
-        (Position(at as u64 + 1), Outcome { attr: Some(attr(made.ino)), gone: None, time: Time(0) })
+        (
+            Position(at as u64 + 1),
+            Outcome { attr: Some(attr(made.ino)), gone: None, other: None, time: Time(0) },
+        )
     }
 
     fn answer(&mut self, session: SessionId, request: &Request) -> Result<Answer, Failure> {

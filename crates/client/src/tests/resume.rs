@@ -205,6 +205,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
     struct Log(Mutex<Vec<(Ino, LeaseMode)>>);
     impl Handler for Log {
         fn stop_ahead(&self, _: Ino) {}
+        fn grown(&self, _: Ino, _: chiton_proto::Grown) {}
         fn weaken(&self, _: Ino, _: LeaseMode) {}
 
         fn recall(&self, ino: Ino, keep: LeaseMode) {
@@ -221,7 +222,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
     client.set_handler(Arc::downgrade(&handler));
     let mark = client.recalls().now();
     let recalls = server.0.lock().recall.clone().expect("connected");
-    recalls.send(Recall { id: 9, ino: Ino(4), keep: LeaseMode::Shared });
+    recalls.send(Recall { id: 9, ino: Ino(4), keep: LeaseMode::Shared, grown: None });
     recalls.wait_done(9);
     assert_eq!(*log.0.lock(), [(Ino(4), LeaseMode::Shared)]);
     assert!(client.recalls().recalled_since(mark, Ino(4)));

@@ -15,7 +15,7 @@ fn rename(to: &str) -> Op {
 }
 
 fn outcome() -> Outcome {
-    Outcome { attr: None, gone: None, time: Time(5) }
+    Outcome { attr: None, gone: None, other: None, time: Time(5) }
 }
 
 fn reply(id: u64, answer: Answer) -> Reply {

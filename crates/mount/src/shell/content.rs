@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use chiton_client::OpenFlags;
 use chiton_client::data::Whence;
 use chiton_fuse::{FileHandle, FopenFlags, ReplyData, Request};
+use chiton_proto::Grown;
 use chiton_types::{Ino, Refusal};
 
 use super::Shell;
@@ -72,9 +73,24 @@ impl Shell {
             self.router.on(caller, [ino], |route| {
                 let had_content = self.had_content(route, ino);
                 let number = route.open(caller, ino, flags)?;
+                if flags.read && !route.is_realm() {
+                    self.end_known(route, ino, number);
+                }
                 Ok((route.opened(number, ino, flags), self.open_answer(route, ino, flags, had_content)))
             })
         })
+    }
+
+    /// A file was opened that another mount was writing when the kernel looked it up: it may be longer than the kernel was told,
+    /// and who maps it without a look at its attributes would meet the old end.
+    fn end_known(&self, route: &Route<'_>, ino: Ino, number: u64) {
+        let Some(told) = self.kernel.take_unsure(ino) else { return };
+        let Ok(entry) = route.getattr(ino, None) else { return };
+        let size = entry.attr.size;
+        let mut last = [0];
+        if size > told && matches!(route.read_into(number, size - 1, &mut last), Ok(1)) {
+            self.kernel.grown_soon(ino, Grown { size, last: last[0] });
+        }
     }
 
     pub(super) fn read_file(&self, req: &Request, file: Open, offset: u64, size: u32, reply: ReplyData) {

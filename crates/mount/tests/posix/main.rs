@@ -17,4 +17,5 @@ mod xattrs;
 mod kernel;
 mod listing;
 mod locks;
+mod sizes;
 mod two_mounts;

@@ -16,16 +16,16 @@ use super::locks::flock;
 use super::mounted::Mounted;
 use super::subject::{BOB, FsUnderTest, ROOT};
 
-struct TwoMounts {
-    a: Mounted,
-    b: Mounted,
+pub(crate) struct TwoMounts {
+    pub(crate) a: Mounted,
+    pub(crate) b: Mounted,
     mounts: Option<(Mount, Mount)>,
     // Dropped last.
     _served: Served,
 }
 
 impl TwoMounts {
-    fn new() -> TwoMounts {
+    pub(crate) fn new() -> TwoMounts {
         let served = Served::new();
         let address = Address::Unix(served.scratch.path().join("socket"));
         served.server.serve(std::slice::from_ref(&address)).expect("a socket");

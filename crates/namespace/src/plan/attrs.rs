@@ -46,7 +46,7 @@ impl Namespace {
             mtime,
             ctime: ctime(inode, ctx.now),
         });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 }
 

@@ -53,7 +53,7 @@ impl Namespace {
         };
         let mode = self.judge(inode, |inode| Ok(permission::written(inode, kill_setid)))?;
         out.push(Event::Write { ino, body, size, mode, mtime });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 
     pub(super) fn plan_clone(
@@ -77,7 +77,7 @@ impl Namespace {
         }
         self.clonable(source, (from_offset, source_end), target, (to_offset, target_end))?;
         out.push(Event::Clone { from, from_offset, to, to_offset, len, time: ctx.now });
-        Ok(Planned { subject: Some(to), gone: None })
+        Ok(Planned { subject: Some(to), gone: None, other: None })
     }
 
     pub(super) fn plan_remap(
@@ -102,7 +102,7 @@ impl Namespace {
         share_repeated(&mut extents);
         self.replaceable(inode, &extents)?;
         out.push(Event::Remap { ino, extents });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 
     pub(super) fn plan_reclaim(&self, ino: Ino, out: &mut Vec<Event>) -> Result<Planned, Fault> {
@@ -112,7 +112,7 @@ impl Namespace {
         }
         let from_chunk = self.reclaim_from(inode)?;
         out.push(Event::Reclaim { ino, from_chunk });
-        Ok(Planned { subject: Some(ino), gone: Some(Gone { ino, orphan: from_chunk > 0 }) })
+        Ok(Planned { subject: Some(ino), gone: Some(Gone { ino, orphan: from_chunk > 0 }), other: None })
     }
 
     /// First chunk that the next step of a reclaim frees, all of whose rows are in memory.

@@ -65,6 +65,6 @@ impl Namespace {
             time: ctx.now,
             content,
         });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 }

@@ -32,7 +32,7 @@ impl Namespace {
         permission::room_for_link(inode.nlink)?;
         self.same_realm(inode.parent, parent)?;
         out.push(Event::Link { parent, name: name.clone(), ino, time: ctx.now });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 
     pub(super) fn plan_unlink(
@@ -80,7 +80,7 @@ impl Namespace {
         let gone = self.fate(victim, ctx)?;
         let orphan = gone.is_some_and(|g| g.orphan);
         out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
-        Ok(Planned { subject: Some(ino), gone })
+        Ok(Planned { subject: Some(ino), gone, other: None })
     }
 
     /// The inode that bears `name`, or `NotFound`.

@@ -43,7 +43,7 @@ impl Namespace {
             return Err(if exchange { Refusal::Invalid } else { Refusal::NotEmpty }.into());
         }
         if target.is_some_and(|t| t.ino == source.ino) {
-            return Ok(Planned { subject: Some(source.ino), gone: None });
+            return Ok(Planned { subject: Some(source.ino), gone: None, other: None });
         }
         self.same_realm(from, to)?;
         self.may_change(ctx.cred, from_dir)?;
@@ -75,15 +75,18 @@ impl Namespace {
                 permission::room_for_subdirectory(to_dir.nlink)?;
             }
         }
-        let (over, gone) = match (how, target) {
-            (_, None) => (Over::Nothing, None),
-            (RenameHow::Exchange, Some(target)) => (Over::Exchanged { ino: target.ino }, None),
+        let (over, gone, other) = match (how, target) {
+            (_, None) => (Over::Nothing, None, None),
+            (RenameHow::Exchange, Some(target)) => {
+                (Over::Exchanged { ino: target.ino }, None, Some(target.ino))
+            }
             (_, Some(target)) if target.kind == Kind::Dir && target.extra > 0 => {
                 return Err(Refusal::NotEmpty.into());
             }
             (_, Some(target)) => {
                 let gone = self.fate(target, ctx)?;
-                (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone)
+                let other = gone.is_none().then_some(target.ino);
+                (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone, other)
             }
         };
         out.push(Event::Rename {
@@ -95,7 +98,7 @@ impl Namespace {
             over,
             time: ctx.now,
         });
-        Ok(Planned { subject: Some(source.ino), gone })
+        Ok(Planned { subject: Some(source.ino), gone, other })
     }
 
     /// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.

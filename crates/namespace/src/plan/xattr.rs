@@ -35,7 +35,7 @@ impl Namespace {
             return Err(Refusal::NoSpace.into());
         }
         out.push(Event::Xattr { ino, name: name.to_vec(), value: Some(value.to_vec()), ctime: ctx.now });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 
     pub(super) fn plan_remove_xattr(
@@ -51,6 +51,6 @@ impl Namespace {
             return Err(Refusal::NoXattr.into());
         }
         out.push(Event::Xattr { ino, name: name.to_vec(), value: None, ctime: ctx.now });
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 }

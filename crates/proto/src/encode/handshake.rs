@@ -4,7 +4,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Epoch, Ino, Position, SessionId};
 
 use super::{bad, put_text, take_bool, take_lease, take_text};
-use crate::message::{Channel, Hello, Recall, RecallDone, RefuseReason, Welcome};
+use crate::message::{Channel, Grown, Hello, Recall, RecallDone, RefuseReason, Welcome};
 
 /// Longest [`Hello::identity`], in bytes.
 pub const IDENTITY_BYTES_MAX: usize = 256;
@@ -114,6 +114,11 @@ impl Recall {
         out.put_u64(self.id);
         out.put_u64(self.ino.0);
         out.put_u8(self.keep as u8);
+        out.put_u8(u8::from(self.grown.is_some()));
+        if let Some(Grown { size, last }) = self.grown {
+            out.put_u64(size);
+            out.put_u8(last);
+        }
     }
 
     /// Reads one.
@@ -121,7 +126,9 @@ impl Recall {
     /// # Errors
     /// If the bytes are none.
     pub fn decode(from: &mut Take<'_>) -> Result<Recall, Malformed> {
-        Ok(Recall { id: from.u64()?, ino: Ino(from.u64()?), keep: take_lease(from)? })
+        let (id, ino, keep) = (from.u64()?, Ino(from.u64()?), take_lease(from)?);
+        let grown = if take_bool(from)? { Some(Grown { size: from.u64()?, last: from.u8()? }) } else { None };
+        Ok(Recall { id, ino, keep, grown })
     }
 }
 

@@ -219,8 +219,9 @@ fn take_change(from: &mut Take<'_>) -> Result<AttrChange, Malformed> {
 const HAS_ATTR: u8 = 1;
 const HAS_GONE: u8 = 2;
 const GONE_ORPHAN: u8 = 4;
+const HAS_OTHER: u8 = 8;
 /// All of them: a byte above is no outcome.
-pub(super) const OUTCOME_BITS: u8 = 7;
+pub(super) const OUTCOME_BITS: u8 = 15;
 
 #[inline]
 pub(super) fn put_outcome(out: &mut Vec<u8>, position: Position, outcome: &Outcome) {
@@ -230,7 +231,8 @@ pub(super) fn put_outcome(out: &mut Vec<u8>, position: Position, outcome: &Outco
         Some(Gone { orphan: false, .. }) => HAS_GONE,
         Some(Gone { orphan: true, .. }) => HAS_GONE | GONE_ORPHAN,
     };
-    out.put_u8(attr | gone);
+    let other = if outcome.other.is_some() { HAS_OTHER } else { 0 };
+    out.put_u8(attr | gone | other);
     out.put_u64(position.0);
     out.put_i64(outcome.time.0);
     if let Some(attr) = &outcome.attr {
@@ -238,6 +240,9 @@ pub(super) fn put_outcome(out: &mut Vec<u8>, position: Position, outcome: &Outco
     }
     if let Some(gone) = &outcome.gone {
         out.put_u64(gone.ino.0);
+    }
+    if let Some(other) = outcome.other {
+        out.put_u64(other.0);
     }
 }
 
@@ -255,5 +260,6 @@ pub(super) fn take_outcome(bits: u8, from: &mut Take<'_>) -> Result<(Position, O
     } else {
         None
     };
-    Ok((position, Outcome { attr, gone, time }))
+    let other = if bits & HAS_OTHER != 0 { Some(Ino(from.u64()?)) } else { None };
+    Ok((position, Outcome { attr, gone, other, time }))
 }

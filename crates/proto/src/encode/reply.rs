@@ -163,9 +163,10 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put_u64(totals.bytes_free);
             out.put_u64(totals.inodes_used);
         }
-        Answer::Lease { mode, attr } => {
+        Answer::Lease { mode, attr, is_watched } => {
             out.put_u8(9);
             out.put_u8(*mode as u8);
+            out.put_u8(u8::from(*is_watched));
             put_attr(out, attr);
         }
         Answer::Lock(lock) => {
@@ -230,7 +231,10 @@ fn take_answer(tag: u8, from: &mut Take<'_>) -> Result<Answer, Malformed> {
             bytes_free: from.u64()?,
             inodes_used: from.u64()?,
         }),
-        9 => Answer::Lease { mode: take_lease(from)?, attr: take_attr(from)? },
+        9 => {
+            let (mode, is_watched) = (take_lease(from)?, take_bool(from)?);
+            Answer::Lease { mode, attr: take_attr(from)?, is_watched }
+        }
         10 => Answer::Lock(if take_bool(from)? { Some(take_lock(from)?) } else { None }),
         11 => Answer::Realm(take_realm_answer(from)?),
         12 => Answer::Ahead(take_ahead_results(from)?),

@@ -145,6 +145,7 @@ fn tag(call: &Call) -> u8 {
         Call::Realm(_) => 16,
         Call::LeaseNames { .. } => 17,
         Call::Ahead { .. } => 18,
+        Call::Grown { .. } => 19,
         Call::Query(Query::Lookup { .. }) => 32,
         Call::Query(Query::GetAttr { .. }) => 33,
         Call::Query(Query::Open { .. }) => 34,
@@ -211,6 +212,11 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
         }
         Call::CancelLock { id } => out.put_u64(*id),
         Call::GetLock { lock } => put_lock(out, lock),
+        Call::Grown { ino, size, last } => {
+            out.put_u64(ino.0);
+            out.put_u64(*size);
+            out.put_u8(*last);
+        }
         Call::PutBlock { block, bytes } => {
             out.put_u64(block.writer);
             out.put_u64(block.number);
@@ -268,6 +274,7 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         16 => Call::Realm(Box::new(take_realm_call(from)?)),
         17 => Call::LeaseNames { dir: Ino(from.u64()?), numbers: from.u32()? },
         18 => take_ahead(from)?,
+        19 => Call::Grown { ino: Ino(from.u64()?), size: from.u64()?, last: from.u8()? },
         32.. => Call::Query(take_query(tag, from)?),
         _ => return bad("a call"),
     })

@@ -235,6 +235,7 @@ fn call() -> impl Strategy<Value = Call> {
         (lock(), any::<bool>()).prop_map(|(lock, wait)| Call::SetLock { lock, wait }),
         any::<u64>().prop_map(|id| Call::CancelLock { id }),
         lock().prop_map(|lock| Call::GetLock { lock }),
+        (ino(), any::<u64>(), any::<u8>()).prop_map(|(ino, size, last)| Call::Grown { ino, size, last }),
         (block(), bytes()).prop_map(|(block, bytes)| Call::PutBlock { block, bytes }),
         (block(), any::<(u32, u32)>()).prop_map(|(block, (offset, len))| Call::GetBlock {
             block,
@@ -311,9 +312,9 @@ fn attr() -> impl Strategy<Value = Attr> {
 
 fn outcome() -> impl Strategy<Value = Outcome> {
     let gone = (ino(), any::<bool>()).prop_map(|(ino, orphan)| Gone { ino, orphan });
-    (option::of(attr()), option::of(gone), time()).prop_map(|(attr, gone, time)| {
+    (option::of(attr()), option::of(gone), option::of(ino()), time()).prop_map(|(attr, gone, other, time)| {
         let time = if attr.is_some() { Time(0) } else { time };
-        Outcome { attr, gone, time }
+        Outcome { attr, gone, other, time }
     })
 }
 
@@ -377,7 +378,11 @@ fn answer() -> impl Strategy<Value = Answer> {
             bytes_free,
             inodes_used
         })),
-        (lease(), attr()).prop_map(|(mode, attr)| Answer::Lease { mode, attr }),
+        (lease(), attr(), any::<bool>()).prop_map(|(mode, attr, is_watched)| Answer::Lease {
+            mode,
+            attr,
+            is_watched
+        }),
         option::of(lock()).prop_map(Answer::Lock),
         realm::answer().prop_map(Answer::Realm),
     ]
@@ -439,7 +444,9 @@ enum Message {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let recall = (any::<u64>(), ino(), lease()).prop_map(|(id, ino, keep)| Recall { id, ino, keep });
+    let grown = (any::<u64>(), any::<u8>()).prop_map(|(size, last)| Grown { size, last });
+    let recall = (any::<u64>(), ino(), lease(), option::of(grown))
+        .prop_map(|(id, ino, keep, grown)| Recall { id, ino, keep, grown });
     prop_oneof![
         1 => hello().prop_map(Message::Hello),
         1 => welcome().prop_map(Message::Welcome),

@@ -1,7 +1,7 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
 use chiton_namespace::WARM_OPS;
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Lock, Query, Request};
+use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Grown, LeaseMode, Lock, Query, Request};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, access};
 use smallvec::smallvec;
 
@@ -46,6 +46,7 @@ impl Engine {
                     told: None,
                     op,
                 };
+                let growth = self.grows(op, slot)?;
                 let done = self.operate(&asked, m)?;
                 let (place, position) = (place_of(op), done.position);
                 let answer = Answer::Op {
@@ -54,7 +55,19 @@ impl Engine {
                     lease: done.lease,
                     parent_leased: done.parent_leased,
                 };
+                if let Some((ino, grown)) = growth {
+                    let upto = match self.answers_when_durable(place) {
+                        Ok(true) => position,
+                        _ => Position(0),
+                    };
+                    let answer = self.notify_growth(ino, grown, slot, (upto, answer), task, m)?;
+                    return self.when_durable(task, place, position, answer, m);
+                }
                 self.when_durable(task, place, position, answer, m)
+            }
+            Call::Grown { ino, size, last } => {
+                let (about, cred) = ((*ino, Grown { size: *size, last: *last }), request.cred.clone());
+                self.grown(task, about, &cred, slot, m)
             }
             Call::Batch { .. } => self.batch(task, slot, m),
             Call::Ahead { .. } => self.ahead(task, slot, m),
@@ -240,9 +253,10 @@ impl Engine {
                 return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
             }
         }
+        let is_watched = mode == LeaseMode::Exclusive && self.is_watched(ino, slot)?;
         let mode = self.leases.grant(ino, slot, mode, true, m.mono);
         self.leases.limit(m.mono);
-        Ok(Answer::Lease { mode: clamp(mode, &attr), attr })
+        Ok(Answer::Lease { mode: clamp(mode, &attr), attr, is_watched })
     }
 
     /// The lease that is given in passing with an inode's attributes.

@@ -4,7 +4,7 @@ use chiton_namespace::{Make, Op};
 use chiton_proto::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].
-pub(crate) const KINDS: [&str; 45] = [
+pub(crate) const KINDS: [&str; 46] = [
     "make_file",
     "make_dir",
     "make_symlink",
@@ -47,6 +47,7 @@ pub(crate) const KINDS: [&str; 45] = [
     "realm",
     "ahead",
     "lease_names",
+    "grown",
     "refused",
     "fetched",
     "parked",
@@ -55,9 +56,9 @@ pub(crate) const KINDS: [&str; 45] = [
 /// Index of commits in [`KINDS`].
 pub(crate) const COMMIT: usize = 27;
 /// Index of the refused ones in [`KINDS`].
-pub(crate) const REFUSED: usize = 42;
+pub(crate) const REFUSED: usize = 43;
 /// Index of those that waited for rows.
-pub(crate) const FETCHED: usize = 43;
+pub(crate) const FETCHED: usize = 44;
 /// Index of those that waited for leases, locks, durability or room.
 pub(crate) const PARKED: usize = 44;
 
@@ -146,6 +147,7 @@ pub(crate) fn kind_of_call(call: &Call) -> usize {
         Call::Realm(_) => 39,
         Call::Ahead { .. } => 40,
         Call::LeaseNames { .. } => 41,
+        Call::Grown { .. } => 42,
     }
 }
 

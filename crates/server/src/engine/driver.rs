@@ -97,8 +97,9 @@ impl Engine {
         let now = self.time_of(asked, m);
 
         self.events.clear();
+        let lingers = self.lets_linger(asked.op, asked.slot, m);
         let (opens, ns) = (&self.opens, &self.ns);
-        let is_open = |ino: Ino| opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
+        let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
         let planned = match asked.op {
             Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
@@ -287,7 +288,7 @@ impl Engine {
         // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
         self.settle()?;
         self.events.push(event);
-        Ok(Planned { subject: Some(ino), gone: None })
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 
     /// Writes `self.events` as one frame and applies them.
@@ -334,8 +335,10 @@ impl Engine {
         }
         if let Some(gone) = outcome.gone {
             if gone.orphan {
-                if self.orphans.insert(gone.ino) && !self.opens.is_open(gone.ino) {
-                    self.reclaims.push_back(gone.ino);
+                match self.orphans.insert(gone.ino) {
+                    true if self.lets_linger(asked.op, asked.slot, m) => self.linger(gone.ino, m),
+                    true if !self.opens.is_open(gone.ino) => self.reclaims.push_back(gone.ino),
+                    _ => {}
                 }
             } else {
                 self.orphans.remove(&gone.ino);
@@ -411,7 +414,8 @@ impl Engine {
             _ => attr.ctime,
         };
         let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
-        let outcome = Outcome { attr, gone: done.gone(), time };
+        // Of another inode the client knows nothing by now: what it knew ended with the connection.
+        let outcome = Outcome { attr, gone: done.gone(), other: None, time };
         let (lease, parent_leased) =
             if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
         Ok(Performed { position: done.position, outcome, lease, parent_leased })

@@ -67,7 +67,7 @@ impl Engine {
                     inos.iter().any(|ino| ending.iter().any(|ending| leases.is_recalled(*ino, ending.slot)))
                 }
                 Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
-                Wait::Durable(_) | Wait::Room => false,
+                Wait::Durable(_) | Wait::Room | Wait::Growth(_) => false,
             };
             for ticket in self.parked.select(|_, wait| held(wait)) {
                 self.locks.cancel(ticket);

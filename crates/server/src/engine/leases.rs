@@ -313,7 +313,7 @@ impl Leases {
         let id = self.recall_last;
         out.push(id);
         self.recalls.insert(id, Out { ino, slot, keep, since: mono });
-        self.outbox.push((slot, Recall { id, ino, keep }));
+        self.outbox.push((slot, Recall { id, ino, keep, grown: None }));
     }
 
     fn forget_recall(&mut self, id: u64) -> Option<Out> {
@@ -582,7 +582,7 @@ impl Leases {
     /// What a session was asked for and has not given back.
     pub(crate) fn recalls_out(&self, slot: Slot) -> Vec<Recall> {
         let of_slot = self.recalls.iter().filter(|(_, out)| out.slot == slot);
-        of_slot.map(|(id, out)| Recall { id: *id, ino: out.ino, keep: out.keep }).collect()
+        of_slot.map(|(id, out)| Recall { id: *id, ino: out.ino, keep: out.keep, grown: None }).collect()
     }
 
     /// Recalls that are out.

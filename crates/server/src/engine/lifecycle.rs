@@ -83,7 +83,9 @@ impl Engine {
         known.heard = m.mono;
         let slot = known.slot;
         self.join_leases(slot);
-        Some(self.leases.recalls_out(slot))
+        let mut out = self.leases.recalls_out(slot);
+        out.extend(self.growths.out_to(slot));
+        Some(out)
     }
 
     fn join_leases(&mut self, slot: Slot) {
@@ -133,6 +135,9 @@ impl Engine {
     pub(super) fn release(&mut self, slot: Slot, m: &Moment) {
         let freed = self.leases.leave(slot);
         self.wake_inos(freed);
+        for round in self.growths.leave(slot) {
+            self.wake_where(|wait| *wait == Wait::Growth(round));
+        }
         for ino in self.opens.drop_slot(slot) {
             self.closed(ino);
         }
@@ -144,6 +149,7 @@ impl Engine {
     pub fn tick(&mut self, m: &Moment) {
         self.release_ended(m);
         self.refuse_hopeless(m);
+        self.end_lingering(m);
         if self.recovery.is_some() {
             self.recovery_step(m);
             return;
@@ -156,9 +162,8 @@ impl Engine {
             let waiting = self.parked.sessions(|wait| *wait == Wait::Room);
             over.retain(|session| !waiting.contains(session));
         }
-        over.extend(
-            self.leases.overdue(since, m.mono).into_iter().filter_map(|slot| self.sessions.of_slot(slot)),
-        );
+        let overdue = self.leases.overdue(since, m.mono).into_iter().chain(self.growths.overdue(since));
+        over.extend(overdue.filter_map(|slot| self.sessions.of_slot(slot)));
         for session in over {
             self.expire_session(session, m);
         }
@@ -175,7 +180,8 @@ impl Engine {
             | Call::Query(_)
             | Call::Lease { .. }
             | Call::SetLock { .. }
-            | Call::GetLock { .. } => true,
+            | Call::GetLock { .. }
+            | Call::Grown { .. } => true,
             Call::Commit { .. } | Call::Closed { .. } | Call::Reopen { .. } | Call::CancelLock { .. } => {
                 false
             }

@@ -27,6 +27,12 @@ impl Opens {
         self.by_ino.get(&ino).is_some_and(|holders| holders.iter().any(|(s, _)| *s == slot))
     }
 
+    /// Sessions but `slot` that have `ino` open.
+    pub(crate) fn others(&self, ino: Ino, slot: Slot) -> impl Iterator<Item = Slot> {
+        let holders = self.by_ino.get(&ino).into_iter().flatten();
+        holders.map(|(holder, _)| *holder).filter(move |holder| *holder != slot)
+    }
+
     /// One open more.
     pub(crate) fn add(&mut self, ino: Ino, slot: Slot) {
         let holders = self.by_ino.entry(ino).or_default();

@@ -12,6 +12,7 @@ use chiton_types::{Ino, Position, SessionId};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use crate::engine::growth::Round;
 use crate::engine::realms::Merging;
 
 /// Names a parked request until it is answered.
@@ -52,6 +53,8 @@ pub(crate) enum Wait {
     Recovery,
     /// That more inode numbers are granted.
     Numbers,
+    /// That others have acknowledged that a file grew.
+    Growth(Round),
 }
 
 /// All parked requests.

@@ -3,8 +3,8 @@
 //! Invariants:
 //! - A question changes nothing but opens and leases.
 //! - Attributes of a file that another session writes under an exclusive lease are answered as the server knows
-//!   them, with lease `None`; opening and mapping it asks the writer to write back first, but for a file that is open
-//!   for writing where the policy's `data` is weaker than `linearizable`.
+//!   them, with lease `None`, unless the client that asks has it open; opening and mapping it asks the writer to write back
+//!   first. Neither holds for a file that is open for writing where the policy's `data` is weaker than `linearizable`.
 
 use chiton_namespace::{Fault, Listing, Mapped, Need};
 use chiton_policy::Data;
@@ -62,6 +62,10 @@ impl Engine {
     }
 
     fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        if self.opens.has(attr.ino, slot) {
+            // Its reader takes the size for the end of the file.
+            self.write_back(&attr, slot, m)?;
+        }
         self.see_names(attr.ino, slot, m)?;
         if attr.kind != Kind::Dir && attr.nlink == 1 {
             // Its only name may be gone.
@@ -102,6 +106,9 @@ impl Engine {
                     return Err(Refusal::Busy.into());
                 }
                 self.see_names(attr.ino, slot, m)?;
+                if self.opens.has(attr.ino, slot) {
+                    self.write_back(&attr, slot, m)?;
+                }
                 let lease = self.lease_looked_at(&attr, slot, m);
                 Answer::Attr { attr, lease, parent_leased, parent_open }
             }
@@ -134,15 +141,17 @@ impl Engine {
     /// Waits until nobody else holds an exclusive lease on a file, where the policy has readers see what a writer has
     /// not pushed yet.
     fn write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<(), Stop> {
-        let is_file = attr.kind == Kind::File;
-        if is_file
+        match self.must_write_back(attr, slot, m)? {
+            true => Err(Stop::Wait(Wait::Leases(smallvec![attr.ino]))),
+            false => Ok(()),
+        }
+    }
+
+    fn must_write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<bool, Stop> {
+        Ok(attr.kind == Kind::File
             && !self.leases.is_alone(slot)
             && !self.is_read_behind_writer(attr.ino, slot)?
-            && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono)
-        {
-            return Err(Stop::Wait(Wait::Leases(smallvec![attr.ino])));
-        }
-        Ok(())
+            && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono))
     }
 
     /// Whether somebody else has this file open for writing, and readers are content with what that one has pushed.
@@ -190,9 +199,14 @@ impl Engine {
             if !needs.is_empty() {
                 return Err(Stop::Missing(needs));
             }
-            let busy = attrs.iter().map(|attr| attr.ino);
-            let busy: SmallVec<[Ino; 4]> =
-                busy.filter(|ino| self.leases.names_conflict(*ino, slot, m.mono)).collect();
+            let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+            for attr in &attrs {
+                let waits = self.leases.names_conflict(attr.ino, slot, m.mono)
+                    || (self.opens.has(attr.ino, slot) && self.must_write_back(attr, slot, m)?);
+                if waits && !busy.contains(&attr.ino) {
+                    busy.push(attr.ino);
+                }
+            }
             if !busy.is_empty() {
                 return Err(Stop::Wait(Wait::Leases(busy)));
             }

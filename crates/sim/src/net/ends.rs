@@ -128,7 +128,9 @@ fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
             each.filter_map(|(ino, result)| Some((*ino, result.as_ref().ok()?.1))).collect()
         }
         Ok(Answer::Names { leased: true, attr, .. }) => vec![(attr.ino, LeaseMode::Exclusive)],
-        Ok(Answer::Map { attr, lease, .. } | Answer::Lease { mode: lease, attr }) => vec![(attr.ino, *lease)],
+        Ok(Answer::Map { attr, lease, .. } | Answer::Lease { mode: lease, attr, .. }) => {
+            vec![(attr.ino, *lease)]
+        }
         _ => Vec::new(),
     }
 }

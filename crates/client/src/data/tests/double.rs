@@ -299,7 +299,7 @@ impl Double {
         }
         let file = &files[&ino];
         let lease = file.leases.get(&session).copied().unwrap_or(LeaseMode::None);
-        let outcome = Outcome { attr: Some(file.attr.clone()), gone: None, time: Time(0) };
+        let outcome = Outcome { attr: Some(file.attr.clone()), gone: None, other: None, time: Time(0) };
         drop(state);
         self.changed.notify_all();
         Ok(Answer::Op { position: at, outcome, lease, parent_leased: false })
@@ -332,7 +332,7 @@ impl Double {
                 let file = state.files.get_mut(&ino).ok_or(Refusal::Stale)?;
                 let lease = file.leases.entry(session).or_insert(LeaseMode::None);
                 *lease = mode.max(*lease);
-                Ok(Answer::Lease { mode: *lease, attr: file.attr.clone() })
+                Ok(Answer::Lease { mode: *lease, attr: file.attr.clone(), is_watched: false })
             }
             Call::Query(Query::Map { ino, offset, len }) => {
                 let mut state = self.clear(self.state.lock(), session, ino, LeaseMode::Shared, false);

@@ -126,7 +126,7 @@ fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
     l.join(A);
     l.freeze(T);
     assert!(l.recall_everything(Nothing, T) && l.recall_everything(Nothing, T));
-    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing })]);
+    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing, grown: None })]);
     let late = T * 60;
     assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
     assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
@@ -153,7 +153,7 @@ fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() 
     assert!(l.grant_names(INO, A, (NOW, T)));
     l.freeze(T);
     assert!(l.recall_everything(Shared, T) && l.recall_everything(Shared, T));
-    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared })]);
+    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared, grown: None })]);
     assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
     assert!(!l.holds_names(INO, A), "what it makes from now on it does not tell afterwards");
     assert_eq!(l.grant(INO, A, Exclusive, true, T), Nothing, "frozen");
@@ -188,7 +188,7 @@ fn who_holds_the_names_of_a_directory_is_asked_by_whoever_looks() {
     assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "nobody else caches names");
     assert_eq!(l.held(Shared), [INO]);
     assert!(l.names_conflict(INO, B, T) && l.names_conflict(INO, C, T));
-    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: INO, keep: Shared })], "asked once");
+    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: INO, keep: Shared, grown: None })], "asked once");
     assert!(!l.grant_names(INO, A, (NOW, T)), "it is to be given back");
     assert_eq!(l.acknowledge(A, 1), Some(INO));
     assert!(!l.names_conflict(INO, B, T) && !l.holds_names(INO, A));
