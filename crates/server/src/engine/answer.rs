@@ -269,6 +269,15 @@ impl Engine {
         clamp(mode, attr)
     }
 
+    /// The same, with content.
+    pub(super) fn lease_read(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if !self.resends.is_empty() {
+            return LeaseMode::None;
+        }
+        let mode = self.leases.grant_read(attr.ino, slot, m.mono);
+        clamp(mode, attr)
+    }
+
     /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
     pub(super) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
         if !self.resends.is_empty() {

@@ -435,6 +435,15 @@ impl Leases {
         mode
     }
 
+    /// Gives a shared lease with content that is read, also where it is fought over: a kernel keeps pages, and shows them to
+    /// who maps or sends the file, until it is told that they changed.
+    pub(crate) fn grant_read(&mut self, ino: Ino, slot: Slot, mono: Duration) -> LeaseMode {
+        if self.out_by_ino.contains_key(&ino) || self.waiting.contains_key(&ino) {
+            return LeaseMode::None;
+        }
+        self.grant(ino, slot, LeaseMode::Shared, true, mono)
+    }
+
     /// Gives a session a lease on what it has made, of which nobody else can have heard; returns what it has now.
     pub(crate) fn grant_born(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, mono: Duration) -> LeaseMode {
         if self.universal.is_none_or(|universal| universal == slot)

@@ -241,7 +241,7 @@ impl Engine {
             Mapped::Inline(bytes) => Content::Inline(bytes),
             Mapped::Extents(start, end, extents) => Content::Extents { start, end, extents },
         };
-        let lease = self.lease_in_passing(&attr, slot, m);
+        let lease = self.lease_read(&attr, slot, m);
         self.leases.limit(m.mono);
         Ok(Answer::Map { attr, lease, content })
     }
