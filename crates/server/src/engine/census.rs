@@ -27,7 +27,7 @@ impl Engine {
             sessions: self.sessions.len(),
             open_inodes: self.opens.len(),
             leases: self.leases.len(),
-            recalls: self.leases.recall_count(),
+            recalls: self.leases.recall_count() + self.growths.len(),
             locks: self.locks.len(),
             parked: self.parked.len(),
             orphans: self.orphans.len(),

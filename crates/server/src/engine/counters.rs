@@ -60,7 +60,7 @@ pub(crate) const REFUSED: usize = 43;
 /// Index of those that waited for rows.
 pub(crate) const FETCHED: usize = 44;
 /// Index of those that waited for leases, locks, durability or room.
-pub(crate) const PARKED: usize = 44;
+pub(crate) const PARKED: usize = 45;
 
 /// Counters by kind.
 #[derive(Clone, Debug)]

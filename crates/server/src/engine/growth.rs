@@ -84,6 +84,11 @@ impl Growths {
         rounds
     }
 
+    /// How many are out.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     /// Sessions that have not acknowledged a notice from before `since`.
     pub(crate) fn overdue(&self, since: Duration) -> impl Iterator<Item = Slot> {
         self.out.values().filter(move |notice| notice.since < since).map(|notice| notice.slot)

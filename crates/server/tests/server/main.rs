@@ -17,4 +17,5 @@ mod policies;
 mod realms;
 mod reservations;
 mod restart;
+mod sizes;
 mod space;
