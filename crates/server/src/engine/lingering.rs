@@ -40,7 +40,12 @@ impl Lingering {
 
     /// Takes out one whose time is over; with `all` any.
     fn take(&mut self, mono: Duration, all: bool) -> Option<Ino> {
-        self.0.pop_front_if(|(until, _)| all || *until <= mono).map(|(_, ino)| ino)
+        let (until, ino) = *self.0.front()?;
+        if until > mono && !all {
+            return None;
+        }
+        self.0.pop_front();
+        Some(ino)
     }
 }
 
