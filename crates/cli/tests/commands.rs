@@ -222,6 +222,11 @@ fn the_helpers_of_mount_and_umount_are_this_program_under_other_names() {
     assert!(line.contains("noexec") && line.contains("fuse.chiton"), "{line}");
     fs::write(dir.path().join("mnt/file"), "content").expect("a write");
     assert!(!dir.path().join("mnt/hidden").exists());
+    let open = fs::File::open(dir.path().join("mnt/file")).expect("a file");
+    let holder = format!("process {} (", std::process::id());
+    refused(&["umount", &mnt], 3, &holder);
+    refused(&["umount", &mnt], 3, &format!("chiton umount --lazy {mnt}"));
+    drop(open);
     let (code, said) = helper("umount.fuse.chiton", &[&mnt]);
     assert_eq!(code, Some(0), "{said}");
     assert!(dir.path().join("mnt/hidden").exists());

@@ -277,7 +277,7 @@ fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
         }
         if let Err(failure) = reply.result {
             chiton_world::log_line!(
-                "chiton: the server was restarted, and does not take a block again: {failure:?}; next try soon"
+                "chiton: the server was restarted and does not accept a block again: {failure:?}; the client retries"
             );
             return Err(Lost);
         }

@@ -138,7 +138,7 @@ impl Mount {
         let taken_away = move || {
             if let Err(error) = unmounter.detach(true) {
                 chiton_world::log_line!(
-                    "chiton: the branch is over, and its mount cannot be taken away: {error}"
+                    "chiton: the branch has ended, but its mount cannot be taken away: {error}; chiton umount --lazy takes it away"
                 );
             }
         };

@@ -232,7 +232,7 @@ impl Router {
         let way = path.and_then(|path| Way::find(&self.global, &path).map_err(|why| why.to_string()));
         way.unwrap_or_else(|why| {
             chiton_world::log_line!(
-                "chiton: the decoupled subtree of inode {} is not found by name: {why}",
+                "chiton: the path of the decoupled subtree of inode {} is not known: {why}",
                 realm.root().0
             );
             Way::default()
@@ -335,7 +335,7 @@ impl Router {
         let decoupled = realms.root_of(ino).and_then(|root| realms.decouple(caller, root, None, None));
         let realm = decoupled.map_err(|error| {
             chiton_world::log_line!(
-                "chiton: a change in a subtree that is to be decoupled first is refused: {error}"
+                "chiton: cannot decouple a subtree before the first change in it, as its policy asks: {error}"
             );
             error.refusal()
         })?;
@@ -472,7 +472,7 @@ impl Router {
                 .spawn(move || forget(&kernel, &slot));
             if let Err(error) = spawned {
                 chiton_world::log_line!(
-                    "chiton: what the kernel holds of a subtree that was given back may be old: {error}"
+                    "chiton: the kernel may show old content of a subtree whose decoupling has ended: {error}; mount again to be sure"
                 );
             }
         }

@@ -85,7 +85,11 @@ impl Realms {
     ) -> Result<Claim, RealmError> {
         if self.infos(Some(root))?.iter().any(|info| info.branch.as_ref() == Some(name)) {
             let what = format!("there is a branch {} of this directory already", text(name));
-            return Err(RealmError::new(Refusal::Busy, what, "take another name, or delete that one"));
+            return Err(RealmError::new(
+                Refusal::Busy,
+                what,
+                "choose another name, or delete that one (chiton branch delete)",
+            ));
         }
         let call = RealmCall::Decouple {
             root,
@@ -155,7 +159,7 @@ impl Realms {
         let found = self.infos(Some(root))?.into_iter().find(|info| info.branch.as_ref() == Some(name));
         let found = found.ok_or_else(|| {
             let what = format!("there is no branch {} of this directory", text(name));
-            RealmError::new(Refusal::NotFound, what, "`chiton branch list` tells which there are")
+            RealmError::new(Refusal::NotFound, what, "`chiton branch list` lists them")
         })?;
         self.with_left(found)
     }
@@ -195,7 +199,11 @@ impl Realms {
         let is_global = policy_of(&branch.info.policy)?.durability() == Durability::Global;
         if !is_global && branch.left.is_none() && !force {
             let what = format!("its journal is not here: {}", branch.info.journal_at);
-            return Err(RealmError::new(Refusal::Busy, what, "delete it there, or by force"));
+            return Err(RealmError::new(
+                Refusal::Busy,
+                what,
+                "delete it there, or use --force: what is not merged is then lost",
+            ));
         }
         // As its latest client: what any other says is refused from here on.
         let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
@@ -229,5 +237,9 @@ fn open_home(left: &Left) -> Result<Option<Home>, RealmError> {
 fn in_use(info: &RealmInfo) -> RealmError {
     let name = info.branch.as_ref().map(text).unwrap_or_default();
     let what = format!("branch {name} is in use: {}", info.owner);
-    RealmError::new(Refusal::Busy, what, "unmount it there, or ask that mount")
+    RealmError::new(
+        Refusal::Busy,
+        what,
+        "run the command on a path in that mount, or unmount it first (chiton umount)",
+    )
 }

@@ -68,7 +68,7 @@ impl Calls {
         nonce: u64,
         journal_at: String,
     ) -> Result<Granted, RealmError> {
-        let doing = format!("decoupling {realm} cannot be gone on with");
+        let doing = format!("decoupling {realm} cannot be resumed");
         match self.ask(&doing, RealmCall::Attach { realm, nonce, journal_at })? {
             RealmAnswer::Granted(granted) => Ok(*granted),
             _ => Err(RealmError::nonsense("no grant")),

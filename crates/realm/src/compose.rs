@@ -104,11 +104,7 @@ impl Composition {
         let all = self.decouplings()?;
         let Some(info) = all.into_iter().find(|info| info.claim.realm == journal.realm) else {
             let what = "its decoupling is over: it was merged or dropped";
-            return Err(RealmError::new(
-                Refusal::Stale,
-                what,
-                "`chiton decoupled` lists those that there are",
-            ));
+            return Err(RealmError::new(Refusal::Stale, what, "`chiton decoupled` lists all"));
         };
         let before = self.preview.last();
         let granted = self.calls.attach(journal.realm, self.world.random(), info.journal_at.clone())?;

@@ -143,7 +143,7 @@ impl Composed {
             return Err(RealmError::new(
                 Refusal::NotDir,
                 format!("{} is no directory", quoted(top)),
-                "name one",
+                "name a directory",
             ));
         }
         let mut path = Vec::new();

@@ -114,7 +114,12 @@ impl Home {
     pub(crate) fn create(state_dir: &Path, record: Record) -> Result<Home, RealmError> {
         let dir = Home::dir_of(state_dir, record.filesystem, RealmId(record.realm));
         fs::create_dir_all(&dir).map_err(|e| failed(&dir, "cannot be made", &e))?;
-        let lock = lock(&dir)?.ok_or_else(|| RealmError::local(format!("{} is in use", dir.display())))?;
+        let lock = lock(&dir)?.ok_or_else(|| {
+            RealmError::local(format!(
+                "another process uses the journal in {}: end it, or ask its mount",
+                dir.display()
+            ))
+        })?;
         let home = Home { dir, record, _lock: lock };
         home.write()?;
         Ok(home)
@@ -265,10 +270,15 @@ impl Home {
 fn read(dir: &Path) -> Result<Record, RealmError> {
     let path = dir.join(RECORD);
     let text = fs::read(&path).map_err(|e| failed(&path, "cannot be read", &e))?;
-    let record: Record = serde_json::from_slice(&text)
-        .map_err(|e| RealmError::local(format!("{} is damaged: {e}", path.display())))?;
+    let record: Record = serde_json::from_slice(&text).map_err(|e| {
+        RealmError::local(format!(
+            "{} is damaged: {e}; restore it from a backup, or end the decoupling (chiton recouple --force)",
+            path.display()
+        ))
+    })?;
     if record.version != VERSION {
-        let what = format!("{} has version {}, this program knows {VERSION}", path.display(), record.version);
+        let what =
+            format!("{} has version {}, and this program knows {VERSION}", path.display(), record.version);
         return Err(RealmError::new(chiton_types::Refusal::Unsupported, what, "use a newer program"));
     }
     Ok(record)

@@ -211,7 +211,7 @@ impl Realm {
         };
         client_options.files.first_block = (u64::from(granted.claim.generation) << GENERATION_SHIFT) + 1;
         let client = Client::embedded_with(server.clone(), blocks, client_options)
-            .map_err(|e| RealmError::local(format!("a client of the decoupled subtree: {e}")))?;
+            .map_err(|e| RealmError::local(format!("cannot begin to work in the decoupled subtree: {e}")))?;
         let replayed = server.last().0.saturating_sub(state.merged.0);
         stages.took(
             "engine",
@@ -569,7 +569,11 @@ impl Realm {
 
     fn check_open(&self) -> Result<(), RealmError> {
         match self.is_ended() {
-            true => Err(RealmError::new(Refusal::NotFound, "the decoupling is over", "")),
+            true => Err(RealmError::new(
+                Refusal::NotFound,
+                "the decoupling has ended",
+                "decouple the directory again (chiton decoupled lists what is decoupled)",
+            )),
             false => Ok(()),
         }
     }

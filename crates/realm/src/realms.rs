@@ -140,7 +140,7 @@ impl Realms {
             ClaimCalls { calls: self.calls.clone(), claim: granted.claim }.end(false)?;
         }
         let what = "what was written to files in it cannot be handed over to the server";
-        Err(RealmError::new(Refusal::Busy, what, "close them, and try again"))
+        Err(RealmError::new(Refusal::Busy, what, "close those files, then run the command again"))
     }
 
     /// The error, with what is in the way if something is.
@@ -363,7 +363,7 @@ impl Realms {
             return Err(RealmError::new(
                 Refusal::Unsupported,
                 what,
-                "recover it on that machine, or end it by force",
+                "run chiton recover on that machine, or end it without its journal: chiton recouple MOUNTPOINT --id NUMBER --force",
             ));
         }
         let (granted, stages) = self.attach(realm)?;
@@ -383,10 +383,8 @@ impl Realms {
         let world = &self.options.client.world;
         let mut stages = Stages::begin(world);
         let granted = self.calls.attach(realm, world.random(), self.journal_at())?;
-        stages.took(
-            "grant",
-            format!("decoupling {realm} is gone on with, as client {}", granted.claim.generation),
-        );
+        stages
+            .took("grant", format!("decoupling {realm} is resumed, as client {}", granted.claim.generation));
         note_granted(&mut stages, &granted);
         Ok((granted, stages))
     }
@@ -408,8 +406,7 @@ impl Realms {
 /// What the answer of the server brings.
 fn note_granted(stages: &mut Stages, granted: &Granted) {
     let base = granted.base;
-    stages
-        .brought("snapshot", format!("position {base} of the server; rows are fetched when somebody looks"));
+    stages.brought("snapshot", format!("position {base} of the server; rows are fetched on demand"));
     let count: u64 = granted.ranges.iter().map(|(first, end)| end.0.saturating_sub(first.0)).sum();
     stages.brought("inode numbers", format!("{count} reserved, in {} ranges", granted.ranges.len()));
 }

@@ -1,5 +1,7 @@
 //! `chiton umount`.
 
+mod users;
+
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -21,13 +23,10 @@ pub(crate) fn run(args: &Umount) -> Outcome {
     let dir = args.mountpoint.display().to_string();
     let end = if args.lazy { None } else { Reached::of(&args.mountpoint)? };
     detach(args).map_err(|(said, busy)| {
-        let class = if busy { Class::Busy } else { Class::Failed };
-        let hint = if busy {
-            "; fuser -vm names the processes that use it, and chiton umount --lazy takes it away when they are gone"
-        } else {
-            ""
-        };
-        Failure::new(class, format!("cannot unmount {dir}: {said}{hint}"))
+        match busy {
+            true => Failure::new(Class::Busy, in_use(&args.mountpoint)),
+            false => Failure::failed(format!("cannot unmount {dir}: {said}")),
+        }
     })?;
     // The mount commits what it has and ends its server; only then the data directory is free. A server that does not answer
     // is waited for as long as the mount's --unmount-timeout, so this ends, too.
@@ -51,6 +50,21 @@ pub(crate) fn run(args: &Umount) -> Outcome {
              not confirmed may be lost; its log says why"
         ))),
     }
+}
+
+/// That a mount is in use, by which process, and what to do.
+fn in_use(mountpoint: &Path) -> String {
+    let dir = mountpoint.display();
+    let full = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
+    let by = match users::user_of(&full) {
+        Some(user) => user.to_string(),
+        None => {
+            "a process that this user cannot see, or another mount inside of it, keeps it in use".to_owned()
+        }
+    };
+    format!(
+        "cannot unmount {dir}: {by}; end that, or take the mount away at once: chiton umount --lazy {dir}"
+    )
 }
 
 /// Whether a mount will say how it ends.

@@ -75,7 +75,7 @@ impl Composed {
 
 /// Makes the directory, or finds it empty.
 fn begin(to: &Path) -> Result<(), RealmError> {
-    let failed = |e: io::Error| RealmError::local(format!("{}: {e}", to.display()));
+    let failed = |e: io::Error| RealmError::local(format!("cannot write to {}: {e}", to.display()));
     match DirBuilder::new().mode(UNFINISHED).create(to) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made.map_err(failed),
@@ -152,7 +152,11 @@ impl Writing<'_> {
         let client = &composed.client;
         let unread = |refusal: Refusal| {
             let what = format!("the content of {} cannot be read: {refusal}", quoted(node.path));
-            RealmError::new(refusal, what, "view it again: who has the file may have changed it since")
+            RealmError::new(
+                refusal,
+                what,
+                "view it again: the client that has the file may have changed it since",
+            )
         };
         let file = File::options().write(true).create_new(true).mode(0o600).open(at);
         let file = file.map_err(|e| failed(at, &e))?;
