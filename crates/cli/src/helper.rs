@@ -51,7 +51,7 @@ const NOTHING_TO_DO: [&str; 25] = [
 ];
 
 /// Options without a value, and the words for them.
-const SWITCHES: [(&str, &[&str]); 10] = [
+const SWITCHES: [(&str, &[&str]); 11] = [
     ("ro", &["--read-only"]),
     ("noexec", &["--no-exec"]),
     ("suid", &["--suid-dev"]),
@@ -62,6 +62,7 @@ const SWITCHES: [(&str, &[&str]); 10] = [
     ("keep_mounts", &["--keep-mounts"]),
     ("no_ahead", &["--no-ahead"]),
     ("take_over", &["--take-over"]),
+    ("format", &["--format"]),
 ];
 
 /// Options with a value, and the words before it.

@@ -124,7 +124,9 @@ fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, L
             return Vec::new();
         }
         Err(failure) => {
-            chiton_world::log_line!("chiton: the server refuses operations that this client has acknowledged: {failure:?}; fsync reports what is lost")
+            chiton_world::log_line!(
+                "chiton: the server refuses operations that this client has acknowledged: {failure:?}; fsync reports what is lost"
+            )
         }
         Ok(_) => {}
     }

@@ -22,11 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Umount) -> Outcome {
     let dir = args.mountpoint.display().to_string();
     let end = if args.lazy { None } else { Reached::of(&args.mountpoint)? };
-    detach(args).map_err(|(said, busy)| {
-        match busy {
-            true => Failure::new(Class::Busy, in_use(&args.mountpoint)),
-            false => Failure::failed(format!("cannot unmount {dir}: {said}")),
-        }
+    detach(args).map_err(|(said, busy)| match busy {
+        true => Failure::new(Class::Busy, in_use(&args.mountpoint)),
+        false => Failure::failed(format!("cannot unmount {dir}: {said}")),
     })?;
     // The mount commits what it has and ends its server; only then the data directory is free. A server that does not answer
     // is waited for as long as the mount's --unmount-timeout, so this ends, too.
