@@ -171,6 +171,30 @@ fn what_asks_nobody_knows_the_size_that_another_mount_gave() {
     }
 }
 
+/// S90: who opens a file that another mount is writing, and maps it without a look at its attributes, finds all of it.
+#[test]
+fn a_file_that_is_opened_while_another_mount_writes_it_is_mapped_to_its_end() {
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/f", b"x").expect("put");
+    let writer = open(&two.a, "f", "w");
+    let mut size = 1;
+    for round in 0..10u8 {
+        let more = vec![round; 70_000];
+        writer.write_all_at(&more, size).expect("write");
+        size += more.len() as u64;
+        if round % 3 == 1 {
+            // The kernel has seen the file in between, and may keep what it saw until the next write.
+            drop(open(&two.b, "f", "r"));
+            assert_eq!(two.b.stat(ROOT, "/f").expect("stat").size, size);
+            writer.write_all_at(&more, size).expect("write");
+            size += more.len() as u64;
+        }
+        let reader = open(&two.b, "f", "r");
+        assert_eq!(mapped(&reader, size - 1), Ok(round), "round {round}");
+        drop(reader);
+    }
+}
+
 /// S90: each growth is known before it is answered, whatever the kernel has of the file's last page.
 #[test]
 fn a_mapping_follows_a_file_that_grows_elsewhere() {
