@@ -64,7 +64,7 @@ fn what_cannot_be_used_is_found_at_once() {
     let bucket = format!("s3://{}/fs", moto.bucket());
     site.refused(&["format", "s3://no-such-bucket/fs"], 1, "there is no bucket");
     site.refused(&["serve", "--data", "s3://no-such-bucket/fs"], 1, "there is no bucket");
-    site.refused(&["serve", "--data", &bucket], 4, "format it first");
+    site.refused(&["serve", "--data", &bucket], 4, "holds no file system");
     let out = site.run(&["format", &bucket]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     site.refused(&["format", &bucket], 3, "holds a file system already");

@@ -153,7 +153,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
 fn what_is_not_a_journal_is_said() {
     let dir = tempfile::tempdir().expect("a folder");
     let empty = text(dir.path());
-    refused(&["journal", "inspect", &empty], 4, "format it first");
+    refused(&["journal", "inspect", &empty], 4, "holds no file system");
     refused(&["journal", "event", "get", &empty, "--range", "9..5"], 2, "the smaller comes first");
     refused(&["journal", "event", "get", &empty, "--type", "nonsense"], 2, "session-opened");
     refused(&["journal", "header", "set", &empty, "head", "1"], 2, "trimmed_pos, expire_pos, write_pos");

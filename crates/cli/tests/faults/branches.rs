@@ -215,6 +215,7 @@ fn a_mount_with_the_server_inside_has_branches_too() {
         return;
     }
     let scratch = Scratch::new();
+    scratch.format();
     let state = text(&scratch.path("state")).to_owned();
     let base = Mounted::embedded(&scratch, &["--state-dir", &state]);
     let tree = base.path("tree");

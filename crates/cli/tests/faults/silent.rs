@@ -207,6 +207,7 @@ fn a_dead_mount_is_told_apart_from_a_server_that_is_away() {
         return;
     }
     let scratch = Scratch::new();
+    scratch.format();
     let mut mount = Mounted::embedded(&scratch, &["--state-dir", text(&scratch.path("state"))]);
     File::create(mount.path("file")).expect("a file");
     mount.process.kill();
