@@ -21,7 +21,10 @@ pub(crate) fn job(
     let address = words.next().ok_or("usage: job ADDRESS [STATE_DIR]")?.parse()?;
     let state_dir = words.next().map(PathBuf::from).or_else(default_state_dir).ok_or("no state directory")?;
     let fs = Arc::new(Client::connect(&address, ClientOptions::default())?);
-    let realms = Realms::new(fs.clone(), RealmsOptions { state_dir, client: ClientOptions::default() });
+    let realms = Realms::new(
+        fs.clone(),
+        RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false },
+    );
     fs.mkdir_all("/results")?;
     let batchfs = chiton_policy::preset("batchfs").ok_or("no such policy")?;
     let job = Subtree::begin(&realms, "/results", Some(batchfs.text.as_bytes()))?;

@@ -111,7 +111,11 @@ pub(crate) fn offline(setting: &Setting, policy: &str, names: &[String]) -> Resu
             .map_err(|e| e.to_string())?;
         let client =
             Arc::new(Client::embedded(server.clone(), ClientOptions::default()).map_err(|e| e.to_string())?);
-        let options = RealmsOptions { state_dir: site.path("tool"), client: ClientOptions::default() };
+        let options = RealmsOptions {
+            state_dir: site.path("tool"),
+            client: ClientOptions::default(),
+            accept_truncated: false,
+        };
         let realms = Realms::new(client.clone(), options);
         let realm = realms.adopt(id).map_err(|e| e.to_string())?;
         merge(&realm)?;

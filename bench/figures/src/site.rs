@@ -91,7 +91,11 @@ impl Site {
     /// A client, and a place for its journals.
     pub(crate) fn party(&self, name: &str) -> Result<Party> {
         let client = Arc::new(self.client()?);
-        let options = RealmsOptions { state_dir: self.path(name), client: ClientOptions::default() };
+        let options = RealmsOptions {
+            state_dir: self.path(name),
+            client: ClientOptions::default(),
+            accept_truncated: false,
+        };
         Ok(Party { realms: Realms::new(client.clone(), options), client })
     }
 

@@ -79,7 +79,10 @@ fn begin(
     let state_dir = state_dir.map(PathBuf::from).or_else(default_state_dir);
     let state_dir = state_dir.ok_or_else(|| Failure::new(Refusal::NotFound, none))?;
     let client = Arc::new(client);
-    let realms = Realms::new(client.clone(), RealmsOptions { state_dir, client: ClientOptions::default() });
+    let realms = Realms::new(
+        client.clone(),
+        RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false },
+    );
     let filesystem = Arc::new(Filesystem::new(client, realms, server));
     Ok(Box::into_raw(Box::new(Chiton { filesystem, job: None })))
 }

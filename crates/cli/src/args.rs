@@ -64,6 +64,10 @@ pub(crate) enum Command {
     Sync(realm::Within),
     /// Show what a merge would do.
     Diff(realm::Within),
+    /// List what both sides did in a decoupled directory, path by path.
+    Conflicts(realm::Within),
+    /// Say what is to hold where both sides did something; then merge again.
+    Resolve(realm::Resolve),
     /// Merge the changes in a decoupled directory, and end the decoupling.
     Merge(realm::Merge),
     /// Drop the changes in a decoupled directory, and end the decoupling.
@@ -220,6 +224,9 @@ pub(crate) struct Mount {
     /// Run no programs from this mount.
     #[arg(long)]
     pub(crate) no_exec: bool,
+    /// Resume decoupled subtrees of whose journals an end that was durable is missing, without what was in it.
+    #[arg(long)]
+    pub(crate) accept_truncated: bool,
     /// Honour set-user-id bits and device nodes (root only).
     #[arg(long)]
     pub(crate) suid_dev: bool,

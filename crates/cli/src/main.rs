@@ -61,6 +61,8 @@ fn main() -> ExitCode {
         Command::Decouple(args) => commands::realm::decouple(&args),
         Command::Sync(args) => commands::realm::sync(&args),
         Command::Diff(args) => commands::realm::diff(&args),
+        Command::Conflicts(args) => commands::realm::conflicts(&args),
+        Command::Resolve(args) => commands::realm::resolve(&args),
         Command::Merge(args) => commands::realm::merge(&args),
         Command::Discard(args) => commands::realm::discard(&args),
         Command::Recouple(args) => commands::realm::recouple(&args),

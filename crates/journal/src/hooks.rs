@@ -11,18 +11,23 @@ use crate::error::JournalError;
 
 /// Asked before frames up to a position are written.
 pub(crate) type Barrier = Box<dyn Fn(Position) -> Result<(), String> + Send>;
-/// Told the durable position after a commit.
+/// Told the durable position of a commit.
 pub(crate) type Listener = Box<dyn Fn(Position) + Send>;
 
 #[derive(Default)]
 pub(crate) struct Hooks {
     barrier: Mutex<Option<Barrier>>,
+    witness: Mutex<Option<Listener>>,
     listeners: Mutex<Vec<Listener>>,
 }
 
 impl Hooks {
     pub(crate) fn set_barrier(&self, barrier: Barrier) {
         *self.barrier.lock() = Some(barrier);
+    }
+
+    pub(crate) fn set_witness(&self, witness: Listener) {
+        *self.witness.lock() = Some(witness);
     }
 
     pub(crate) fn add_listener(&self, listener: Listener) {
@@ -36,6 +41,13 @@ impl Hooks {
                 barrier(last).map_err(|why| JournalError::Failed(format!("barrier before commit: {why}")))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Everything up to `durable` is on the place, and no waiter knows it yet.
+    pub(crate) fn witness(&self, durable: Position) {
+        if let Some(witness) = &*self.witness.lock() {
+            witness(durable);
         }
     }
 

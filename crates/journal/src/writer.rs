@@ -201,6 +201,12 @@ impl Journal {
         self.tail.hooks.add_listener(listener);
     }
 
+    /// Has `witness` record the durable position of each commit before anybody who waits for it is answered, on the
+    /// committer's thread. It must not close the journal or register hooks.
+    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) + Send>) {
+        self.tail.hooks.set_witness(witness);
+    }
+
     /// Has `barrier` asked before frames up to a position are written, on the committer's thread: what they name
     /// is made durable there. Its error fails the journal for good. It must not close the journal or register hooks.
     pub fn before_commit(&self, barrier: Box<dyn Fn(Position) -> Result<(), String> + Send>) {

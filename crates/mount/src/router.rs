@@ -24,6 +24,7 @@ mod writers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use chiton_client::{Caller, Client, Entry, Groups, Lookup, OpenFlags};
 use chiton_fuse::FileHandle;
@@ -321,6 +322,16 @@ impl Router {
                 self.forget_later(slot);
                 if self.branch.is_some() { Err(Refusal::NotConnected) } else { Ok(None) }
             }
+            Err(Refusal::Io) if slot.realm().is_lost() => {
+                if slot.tell_of_end() {
+                    let trouble = slot.realm().status().trouble.unwrap_or_default();
+                    chiton_world::log_line!(
+                        "chiton: {trouble}; until then everything in the subtree is refused (EIO)"
+                    );
+                    self.forget_later(slot);
+                }
+                Err(Refusal::Io)
+            }
             asked => asked,
         }
     }
@@ -374,6 +385,31 @@ impl Router {
             return Err(RealmError::new(Refusal::Busy, "this mount has decoupled it already", next));
         }
         Ok(self.slot(&realms.decouple(caller, root, policy, None)?))
+    }
+
+    /// Merges a realm and ends it, for a request that cannot be carried out while there is the realm.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] while files are open for writing there, or if it cannot be merged.
+    pub(crate) fn give_back_whole(&self, slot: &Arc<Slot>) -> Result<(), Refusal> {
+        if slot.writers_after(Duration::from_millis(200), |_| false) > 0 {
+            return Err(Refusal::Busy);
+        }
+        let merged = slot.give_back(|| slot.realm().merge(&|_| {}));
+        let why = match merged {
+            Ok(report) if report.ended => {
+                self.forget_later(slot);
+                return Ok(());
+            }
+            // Somebody else has given it back.
+            _ if slot.is_over() => return Ok(()),
+            Ok(report) => report.to_string(),
+            Err(error) => error.to_string(),
+        };
+        chiton_world::log_line!(
+            "chiton: a decoupled directory that is to be removed cannot be merged: {why}"
+        );
+        Err(Refusal::Busy)
     }
 
     /// Where a file goes on that the kernel knows as `fh`.

@@ -167,7 +167,7 @@ impl SideValue for Decoupling {
     }
 }
 
-/// Another client goes on with a decoupling.
+/// Another client resumes a decoupling, or none does yet: it is a branch that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
     /// Which.
@@ -182,6 +182,8 @@ pub struct Attached {
     pub identity: String,
     /// Where the journal is from now on.
     pub journal_at: String,
+    /// The branch that it is from now on.
+    pub branch: Option<Name>,
 }
 
 impl Attached {
@@ -192,6 +194,7 @@ impl Attached {
         out.put_u64(self.owner.0);
         out.put_bytes(self.identity.as_bytes());
         out.put_bytes(self.journal_at.as_bytes());
+        put_optional_name(out, self.branch.as_ref());
     }
 
     pub(crate) fn take(from: &mut Take<'_>) -> Result<Attached, Malformed> {
@@ -202,6 +205,7 @@ impl Attached {
             owner: SessionId(from.u64()?),
             identity: take_text(from)?,
             journal_at: take_text(from)?,
+            branch: take_optional_name(from)?,
         })
     }
 }
@@ -432,6 +436,9 @@ impl Namespace {
             d.owner = attached.owner;
             d.identity.clone_from(&attached.identity);
             d.journal_at.clone_from(&attached.journal_at);
+            if attached.branch.is_some() {
+                d.branch.clone_from(&attached.branch);
+            }
         });
     }
 

@@ -10,7 +10,7 @@ use crate::mechanism::{End, Mechanism, Role};
 use crate::policy::Policy;
 use crate::support::Support;
 use crate::survival::{Failed, Kept, survival};
-use crate::values::Acknowledge;
+use crate::values::{Acknowledge, OnFailure, OwnerDecouples};
 
 /// Columns of a terminal that everybody has.
 const WIDTH: usize = 80;
@@ -146,6 +146,8 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         means: means.to_owned(),
         applies: match key {
             "allocated_inodes" | "interfere_policy" | "on_conflict" => is_decoupled,
+            "on_failure" => is_decoupled && policy.on_failure != OnFailure::DEFAULT,
+            "owner_decouples" => policy.owner_decouples != OwnerDecouples::DEFAULT,
             "acknowledge" | "flush_interval" => is_durable,
             // One client has all of a decoupled subtree to itself.
             "lease" => !is_decoupled,
@@ -196,6 +198,8 @@ fn settings(policy: &Policy) -> Vec<Setting> {
             "a running job's changes are merged when it has nothing to do",
         ),
         set("on_conflict", policy.on_conflict.to_string(), policy.on_conflict.means()),
+        set("on_failure", policy.on_failure.to_string(), policy.on_failure.means()),
+        set("owner_decouples", policy.owner_decouples.to_string(), policy.owner_decouples.means()),
         set("lease", policy.lease.to_string(), policy.lease.means()),
         set("placement", policy.placement.to_string(), "where directories are born"),
         set(

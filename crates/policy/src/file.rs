@@ -7,7 +7,9 @@ use crate::language::{distance, parse_composition, shortened};
 use crate::level::{Consistency, Durability};
 use crate::mechanism::{Role, fold};
 use crate::sense::judge;
-use crate::values::{Acknowledge, Data, Interfere, LeasePolicy, OnConflict, Placement, Span};
+use crate::values::{
+    Acknowledge, Data, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
+};
 
 /// A value of `consistency` or `durability`: a level by name, or the mechanisms that make it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,10 @@ pub struct PolicyFile {
     pub sync_when_idle: Option<At<bool>>,
     /// `on_conflict`.
     pub on_conflict: Option<At<OnConflict>>,
+    /// `on_failure`.
+    pub on_failure: Option<At<OnFailure>>,
+    /// `owner_decouples`.
+    pub owner_decouples: Option<At<OwnerDecouples>>,
     /// `placement`.
     pub placement: Option<At<Placement>>,
     /// `lease`.
@@ -65,7 +71,7 @@ pub struct PolicyFile {
 }
 
 /// Keys with their aliases (the draft's).
-const KEYS: [(&str, &[&str]); 16] = [
+const KEYS: [(&str, &[&str]); 18] = [
     ("consistency", &["consistency_callback"]),
     ("durability", &["durability_callback"]),
     ("composition", &[]),
@@ -76,6 +82,8 @@ const KEYS: [(&str, &[&str]); 16] = [
     ("sync_updates", &[]),
     ("sync_when_idle", &[]),
     ("on_conflict", &[]),
+    ("on_failure", &[]),
+    ("owner_decouples", &[]),
     ("placement", &[]),
     ("lease", &[]),
     ("flush_interval", &[]),
@@ -168,6 +176,8 @@ impl PolicyFile {
                 self.sync_when_idle = Some(At { value, place });
             }
             "on_conflict" => self.on_conflict = word!(OnConflict),
+            "on_failure" => self.on_failure = word!(OnFailure),
+            "owner_decouples" => self.owner_decouples = word!(OwnerDecouples),
             "placement" => {
                 let value = Placement::by_word(text)
                     .ok_or_else(|| one_of(vec!["spread", "near", "servers=[NAME, …]"]))?;

@@ -41,4 +41,6 @@ pub use preset::{PRESETS, Preset, preset};
 pub use sense::{Senseless, judge};
 pub use support::Support;
 pub use survival::{Failed, Kept, survival};
-pub use values::{Acknowledge, Data, Interfere, LeasePolicy, OnConflict, Placement, Span};
+pub use values::{
+    Acknowledge, Data, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
+};

@@ -6,7 +6,9 @@ use crate::file::{Half, PolicyFile};
 use crate::level::{Consistency, Durability, compose};
 use crate::mechanism::{Mechanism, Role};
 use crate::sense::judge;
-use crate::values::{Acknowledge, Data, Interfere, LeasePolicy, OnConflict, Placement, Span};
+use crate::values::{
+    Acknowledge, Data, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
+};
 
 /// Every key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,10 @@ pub struct Policy {
     pub sync_when_idle: bool,
     /// Who wins at a merge.
     pub on_conflict: OnConflict,
+    /// What `chiton run` does with what a command did that failed.
+    pub on_failure: OnFailure,
+    /// What an owner's own decoupling may weaken.
+    pub owner_decouples: OwnerDecouples,
     /// Where directories are born.
     pub placement: Placement,
     /// How leases are given up.
@@ -53,6 +59,8 @@ impl Default for Policy {
             sync_updates: None,
             sync_when_idle: false,
             on_conflict: OnConflict::DEFAULT,
+            on_failure: OnFailure::DEFAULT,
+            owner_decouples: OwnerDecouples::DEFAULT,
             placement: Placement::Spread,
             lease: LeasePolicy::DEFAULT,
             flush_interval: Span::from_ms(1_000),
@@ -101,6 +109,8 @@ impl Policy {
         set("sync_updates", Some(self.sync_updates.unwrap_or(0).to_string()).filter(|_| merges));
         set("sync_when_idle", Some(self.sync_when_idle.to_string()).filter(|_| merges));
         set("on_conflict", Some(self.on_conflict.to_string()));
+        set("on_failure", Some(self.on_failure.to_string()));
+        set("owner_decouples", Some(self.owner_decouples.to_string()));
         set("placement", Some(self.placement.to_string()));
         set("lease", Some(self.lease.to_string()));
         set("flush_interval", Some(self.flush_interval.to_string()));
@@ -147,6 +157,8 @@ impl Policy {
             sync_updates: given_some!(sync_updates).filter(|n| merges && *n > 0),
             sync_when_idle: merges && given!(sync_when_idle),
             on_conflict: given!(on_conflict),
+            on_failure: given!(on_failure),
+            owner_decouples: given!(owner_decouples),
             placement: given!(placement),
             lease: given!(lease),
             flush_interval: given!(flush_interval),

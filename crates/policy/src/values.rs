@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::level::Durability;
 use crate::mechanism::fold;
 
 macro_rules! words {
@@ -86,6 +87,51 @@ words! {
         Abort = "abort", "nothing is merged as long as there is a conflict";
         /// Both, under two names.
         KeepBoth = "keep_both", "both stay, under two names";
+    }
+}
+
+words! {
+    /// What `chiton run` does with what a command did that failed.
+    OnFailure, default Discard {
+        /// It is dropped.
+        Discard = "discard", "chiton run drops what a command did that failed";
+        /// It is left.
+        Keep = "keep", "chiton run leaves what a command did that failed, to be looked at";
+    }
+}
+
+words! {
+    /// How little may survive of what the owner of a directory does, who is no administrator, while they have it decoupled.
+    OwnerDecouples, default Local {
+        /// Only administrators decouple with a weaker policy than the directory's.
+        Never = "never", "the owner of a directory decouples it with no weaker policy than holds there";
+        /// What was synced is in the object store.
+        Global = "global", "the owner of a directory may decouple it if what is synced meanwhile is in the object store";
+        /// What was synced is on the local disk.
+        Local = "local", "the owner of a directory may decouple it if what is synced meanwhile is on a local disk";
+        /// Nothing need survive.
+        Anyhow = "none", "the owner of a directory may decouple it, also without durability";
+    }
+}
+
+impl OwnerDecouples {
+    /// The least that must survive; none: no weaker policy is permitted at all.
+    pub fn least(self) -> Option<Durability> {
+        match self {
+            OwnerDecouples::Never => None,
+            OwnerDecouples::Global => Some(Durability::Global),
+            OwnerDecouples::Local => Some(Durability::Local),
+            OwnerDecouples::Anyhow => Some(Durability::None),
+        }
+    }
+
+    /// Whether it permits more than another.
+    pub fn is_laxer(self, than: OwnerDecouples) -> bool {
+        match (self.least(), than.least()) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(least), Some(than)) => least < than,
+        }
     }
 }
 

@@ -124,6 +124,15 @@ pub enum RealmCall {
         /// An administrator ends what another client has.
         force: bool,
     },
+    /// A decoupling becomes a branch of its directory: nobody is kept out of the directory any more, the client that has the
+    /// decoupling is refused from now on ([`chiton_types::Refusal::Stale`]), and its journal waits for the next client:
+    /// [`RealmAnswer::Ended`]. Of one that ends with its client nothing stays.
+    BecomeBranch {
+        /// The decoupling.
+        realm: RealmId,
+        /// The branch's name; none: the server chooses one.
+        name: Option<Name>,
+    },
     /// Which policy, and which decoupling, an inode is under: [`RealmAnswer::Of`].
     Of {
         /// The inode.

@@ -41,7 +41,11 @@ fn main() {
             assert!(made.iter().all(Result::is_ok));
         }
         client.sync().expect("durable");
-        let options = RealmsOptions { state_dir: dir.path().join("state"), client: ClientOptions::default() };
+        let options = RealmsOptions {
+            state_dir: dir.path().join("state"),
+            client: ClientOptions::default(),
+            accept_truncated: false,
+        };
         let realms = Realms::new(client.clone(), options);
         let mut times: Vec<f64> = (0..BRANCHES)
             .map(|n| {

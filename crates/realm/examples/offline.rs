@@ -34,7 +34,7 @@ impl Site {
         let client = Client::embedded(server.clone(), ClientOptions::default()).expect("a session");
         let client = Arc::new(client);
         let state_dir = self.dir.path().join(state);
-        let options = RealmsOptions { state_dir, client: ClientOptions::default() };
+        let options = RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false };
         (client.clone(), Realms::new(client, options))
     }
 

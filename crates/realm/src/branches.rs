@@ -23,7 +23,7 @@ use chiton_world::thread;
 
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
-use crate::home::{Home, Left, Record};
+use crate::home::{Home, Left, Record, User};
 use crate::realm::{Realm, policy_of};
 use crate::realms::{self, Realms};
 
@@ -129,6 +129,20 @@ impl Realms {
         }
     }
 
+    /// Who had branches of this file system mounted, by the state directory, and is gone without having said so. Each is told
+    /// once.
+    pub fn dead_users(&self) -> Vec<User> {
+        let dirs = Home::all(&self.options.state_dir, self.global.filesystem()).unwrap_or_default();
+        let dead = |dir: &PathBuf| {
+            let user = Home::user(dir)?;
+            // Whoever can take it finds nobody in it. This forgets who had it.
+            let home = Home::open(dir).ok()??;
+            drop(home);
+            Some(user)
+        };
+        dirs.iter().filter_map(dead).collect()
+    }
+
     /// The branches of a directory, or all, in the order in which they were made.
     ///
     /// # Errors
@@ -172,7 +186,13 @@ impl Realms {
         let branch = self.branch(root, name)?;
         match branch.left {
             Some(left) => match open_home(&left)? {
-                Some(home) => self.recover_one(home),
+                Some(mut home) => {
+                    // One that an administrator made of a decoupling has another name here than there.
+                    if home.record().branch.as_deref() != Some(&*text(name)) {
+                        home.note_branch(text(name))?;
+                    }
+                    self.recover_as(home, Some(name.clone()))
+                }
                 None => Err(in_use(&branch.info)),
             },
             None if branch.info.is_attached => Err(in_use(&branch.info)),

@@ -75,6 +75,15 @@ impl Calls {
         }
     }
 
+    /// A decoupling becomes a branch that no client has.
+    pub(crate) fn become_branch(&self, realm: RealmId, name: Option<&Name>) -> Result<(), RealmError> {
+        let doing = format!("decoupling {realm} cannot become a branch");
+        match self.ask(&doing, RealmCall::BecomeBranch { realm, name: name.cloned() })? {
+            RealmAnswer::Ended => Ok(()),
+            _ => Err(RealmError::nonsense("no end")),
+        }
+    }
+
     /// All decouplings that there are.
     pub(crate) fn list(&self) -> Result<Vec<RealmInfo>, RealmError> {
         match self.ask("the decouplings that there are", RealmCall::List)? {
@@ -153,6 +162,15 @@ impl ClaimCalls {
             Ok(Answer::Entries { entries, end, .. }) => Ok(Some((entries, end))),
             Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
             _ => Ok(None),
+        }
+    }
+
+    /// Whether this client still has the decoupling; an error if the server does not say.
+    pub(crate) fn holds(&self) -> Result<bool, RealmError> {
+        match self.check(Vec::new(), Vec::new()) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.refusal(), Refusal::Stale | Refusal::Invalid) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -195,9 +195,12 @@ fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
                 format!("it ends at position {}, and the server has merged it up to {after}", replayed.last);
             return Err(RealmError::journal(what));
         }
-        Ok(_) | Err(ReplayError::Visitor(Halt::Ahead)) => {}
+        Ok(replayed) => check_whole(journal, replayed.last)?,
+        Err(ReplayError::Visitor(Halt::Ahead)) => {}
         // Nobody has opened it yet.
-        Err(ReplayError::Journal(JournalError::Absent)) if after == Position(0) => {}
+        Err(ReplayError::Journal(JournalError::Absent)) if after == Position(0) => {
+            check_whole(journal, Position(0))?;
+        }
         Err(ReplayError::Visitor(Halt::Torn(at, what))) => {
             return Err(RealmError::journal(format!("position {at}: {what}")));
         }
@@ -209,6 +212,16 @@ fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
         return Err(RealmError::journal(what));
     }
     Ok(last)
+}
+
+/// Refuses a journal that ends before it was durable.
+fn check_whole(journal: &Unmerged, end: Position) -> Result<(), RealmError> {
+    match journal.durable {
+        Some(durable) if end < durable => {
+            Err(RealmError::truncated(&format!("decoupling {}", journal.realm), end, durable))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Why reading ends.

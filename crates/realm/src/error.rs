@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chiton_types::{Errno, Refusal};
+use chiton_types::{Errno, Position, Refusal};
 
 use crate::report::MergeReport;
 
@@ -98,6 +98,26 @@ impl RealmError {
             format!("the journal of the decoupled subtree cannot be used: {what}"),
             next,
         )
+    }
+
+    /// The end of a journal is missing although it was durable. `whose`: which journal, and where it is.
+    pub(crate) fn truncated(whose: &str, end: Position, durable: Position) -> RealmError {
+        let missing = durable.0.saturating_sub(end.0);
+        let what = format!(
+            "the journal of {whose} is cut off: {missing} of {} events that were durable are missing, those after position {end}",
+            durable.0
+        );
+        let next = "bring the journal back from a backup; to go on without these events, say --accept-truncated (chiton \
+                    recover, merge, mount, view, branch)";
+        RealmError::new(Refusal::Io, what, next)
+    }
+
+    /// Somebody ended the decoupling elsewhere.
+    pub(crate) fn ended_elsewhere(whose: &str) -> RealmError {
+        let what = format!("{whose} was ended from elsewhere, and what was done in it is not merged");
+        let next = "`chiton recover --as-branch NAME` makes a branch of its journal, which can be looked at and merged; \
+                    `chiton discard`, or `chiton recover --discard`, drops it";
+        RealmError::new(Refusal::Stale, what, next)
     }
 
     /// The server said something that fits nothing.

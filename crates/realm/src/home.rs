@@ -235,6 +235,12 @@ impl Home {
         written.map_err(|e| failed(&path, "cannot be written", &e))
     }
 
+    /// It is a branch of this name from now on.
+    pub(crate) fn note_branch(&mut self, name: String) -> Result<(), RealmError> {
+        self.record.branch = Some(name);
+        self.write()
+    }
+
     /// Remembers which numbers are used, durably.
     pub(crate) fn note_used(&mut self, used: &[Ino]) -> Result<(), RealmError> {
         self.record.used = used.iter().map(|ino| ino.0).collect();

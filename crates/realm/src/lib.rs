@@ -34,6 +34,7 @@ mod unmerged;
 
 mod base;
 mod calls;
+mod durable_mark;
 mod home;
 mod in_the_way;
 mod remote;
@@ -43,6 +44,7 @@ mod diff;
 mod filter;
 mod merge;
 mod passing;
+mod resolve;
 mod triggers;
 mod windows;
 
@@ -64,6 +66,9 @@ pub use realms::Realms;
 pub use report::{
     Change, ChangeKind, ConflictLine, Diff, MergeProgress, MergeReport, RealmStatus, SideVersion,
 };
+pub use resolve::{Choice, OpenConflict};
 pub use stages::Stage;
 pub use subtree::{Subtree, SubtreeFile, Working};
-pub use unmerged::{JournalAt, Unmerged, decoupling_at, decouplings, journal_at, journal_on_disk, user_at};
+pub use unmerged::{
+    JournalAt, Unmerged, decoupling_at, decouplings, durable_upto, journal_at, journal_on_disk, user_at,
+};

@@ -14,7 +14,13 @@ pub struct RealmsOptions {
     pub state_dir: PathBuf,
     /// Settings of the clients in the subtrees.
     pub client: ClientOptions,
+    /// Resume, and merge, journals of which an end that was durable is missing: without what was in it.
+    pub accept_truncated: bool,
 }
+
+/// Memory for rows of a branch that nobody changed there: they can be fetched again. (Of another decoupling all stay, which tell
+/// without the server what belongs to it.)
+pub(crate) const BRANCH_ROWS_BYTES: usize = 8 << 20;
 
 /// Gives the place of the journal of a decoupling, by the directory that it has in the state directory.
 ///

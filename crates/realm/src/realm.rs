@@ -1,5 +1,6 @@
 //! One decoupled subtree.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,12 +16,14 @@ use chiton_world::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::base::ServerBase;
 use crate::calls::{Calls, ClaimCalls};
 use crate::diff::Lives;
+use crate::durable_mark::{DurableMark, end_of};
 use crate::error::RealmError;
 use crate::home::{Home, User};
 use crate::merge::Merger;
-use crate::options::Journals;
+use crate::options::{BRANCH_ROWS_BYTES, Journals};
 use crate::remote::Remote;
 use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
+use crate::resolve::{Resolved, Standing};
 use crate::stages::{Stage, Stages};
 use crate::windows::read_events;
 
@@ -40,10 +43,16 @@ pub struct Realm {
     server: Arc<Server>,
     base: Arc<ServerBase>,
     client: Arc<Client>,
+    /// What everybody sees.
+    global: Arc<Client>,
+    /// Conflicts of which somebody has said what is to hold.
+    resolved: Mutex<Resolved>,
     options: ClientOptions,
     /// Where the journal is, in words.
     journal_at: String,
     home: Mutex<Option<Home>>,
+    /// Its directory, if it has one.
+    home_dir: Option<PathBuf>,
     /// The journal in the object store, if it is there.
     remote: Option<Remote>,
     /// How far merging is; held while something is merged.
@@ -56,6 +65,12 @@ pub struct Realm {
     gate: RwLock<()>,
     /// What is done about conflicts now.
     on_conflict: Mutex<OnConflict>,
+    /// A journal whose end is missing is merged without it.
+    accept_truncated: AtomicBool,
+    /// Events that were missing when it was opened, and in no report yet.
+    missing: AtomicU64,
+    /// Another client has it now, or none: nothing is carried out here any more.
+    lost: AtomicBool,
     /// Why it is not merged by itself, if so.
     trouble: Mutex<Option<String>>,
     ended: AtomicBool,
@@ -78,6 +93,7 @@ pub(crate) struct Opening {
     pub(crate) journals: Option<Journals>,
     pub(crate) journal_at: String,
     pub(crate) stages: Stages,
+    pub(crate) accept_truncated: bool,
 }
 
 /// The policy that a server's answer carries.
@@ -90,8 +106,17 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 impl Realm {
     /// Starts the engine: over what the journal says, if there is one.
     pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
-        let Opening { global, options, granted, branch, mut home, journals, journal_at, mut stages } =
-            opening;
+        let Opening {
+            global,
+            options,
+            granted,
+            branch,
+            mut home,
+            journals,
+            journal_at,
+            mut stages,
+            accept_truncated,
+        } = opening;
         let policy = policy_of(&granted.policy)?;
         let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
         let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
@@ -110,6 +135,18 @@ impl Realm {
         let in_files = policy.durability() == Durability::Local && journals.is_none();
         if let Some(home) = home.as_ref().filter(|_| in_files) {
             home.check_begun(&*place)?;
+        }
+        // Before anything of it is merged or begun anew: what is behind its end is void after that.
+        let mark_dir = home.as_ref().filter(|_| journals.is_none()).map(|home| home.dir().to_owned());
+        let mut missing = 0;
+        if let Some(durable) = mark_dir.as_deref().and_then(DurableMark::read) {
+            let end = end_of(&*place, granted.state.merged, durable).map_err(RealmError::journal)?;
+            if end < durable {
+                if !accept_truncated {
+                    return Err(RealmError::truncated(&journal_named(&granted, &journal_at), end, durable));
+                }
+                missing = durable.0 - end.0;
+            }
         }
         stages.took(
             "journal",
@@ -151,6 +188,7 @@ impl Realm {
             );
         }
         let base = Arc::new(ServerBase::new(calls.clone(), blocks.clone(), durable, &granted.ranges));
+        let cache_bytes = if branch.is_some() { BRANCH_ROWS_BYTES } else { usize::MAX };
         let start = |merged: Position, used: &[Ino]| {
             Server::start_realm(RealmStart {
                 filesystem: granted.filesystem,
@@ -166,7 +204,7 @@ impl Realm {
                 merged,
                 base: base.clone(),
                 place: place.clone(),
-                options: ServerOptions { journal, ..ServerOptions::default() },
+                options: ServerOptions { journal, cache_bytes, ..ServerOptions::default() },
                 world: world.clone(),
             })
         };
@@ -201,6 +239,18 @@ impl Realm {
             started => started,
         };
         let server = server.map_err(RealmError::journal)?;
+        if let Some(dir) = &mark_dir {
+            let mark =
+                DurableMark::open(dir).map_err(|e| RealmError::local(format!("{}: {e}", dir.display())))?;
+            // A mark that cannot be written says less than there is: nothing is lost with it.
+            let _ = mark.write(server.durable());
+            server.witness_durable(Box::new(move |durable| drop(mark.write(durable))));
+        }
+        if missing > 0 {
+            trouble = Some(format!(
+                "{missing} events that were durable are missing: the journal was cut off, which was accepted"
+            ));
+        }
         if let Some(home) = home.as_mut().filter(|_| in_files) {
             home.note_begun()?;
         }
@@ -225,14 +275,22 @@ impl Realm {
             server,
             base,
             client: Arc::new(client),
+            global,
+            resolved: Mutex::new(
+                home.as_ref().map_or_else(Resolved::default, |home| Resolved::read(home.dir())),
+            ),
             options,
             journal_at,
+            home_dir: home.as_ref().map(|home| home.dir().to_owned()),
             home: Mutex::new(home),
             remote,
             merged: AtomicU64::new(state.merged.0),
             merging: Mutex::new(state),
             unsettled: AtomicBool::new(false),
             gate: RwLock::default(),
+            accept_truncated: AtomicBool::new(accept_truncated),
+            missing: AtomicU64::new(missing),
+            lost: AtomicBool::new(false),
             trouble: Mutex::new(trouble),
             ended: AtomicBool::new(false),
             stages: stages.into_vec(),
@@ -270,6 +328,19 @@ impl Realm {
         &self.client
     }
 
+    pub(crate) fn global(&self) -> &Arc<Client> {
+        &self.global
+    }
+
+    pub(crate) fn resolved(&self) -> &Mutex<Resolved> {
+        &self.resolved
+    }
+
+    /// Its directory in the state directory, if it has one.
+    pub(crate) fn home_dir(&self) -> Option<&Path> {
+        self.home_dir.as_deref()
+    }
+
     /// The policy that holds for it.
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -300,6 +371,50 @@ impl Realm {
     /// were there before have other numbers.)
     pub fn holds_number(&self, ino: Ino) -> bool {
         ino == self.root() || self.base.has_granted(ino)
+    }
+
+    /// Whether the decoupling was taken from this client: an administrator ended it, or another client has it. What is asked
+    /// of the realm's client is to be refused with [`Refusal::Io`] as long as the journal waits here.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Of one that is lost: whether somebody has dealt with its journal since. Then the realm is over.
+    pub fn is_settled(&self) -> bool {
+        if !self.is_lost() || self.is_ended() {
+            return self.is_ended();
+        }
+        let Some(dir) = &self.home_dir else { return false };
+        let waits =
+            Home::is_at(dir) && Home::peek(dir).is_ok_and(|record| record.branch == self.branch_text());
+        if !waits {
+            self.ended.store(true, Ordering::Release);
+        }
+        !waits
+    }
+
+    fn branch_text(&self) -> Option<String> {
+        self.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned())
+    }
+
+    /// Asks the server whether this client still has the decoupling; if not, nothing is carried out here from now on, and the
+    /// journal waits, with all that was answered, for whoever takes it. A server that is away says nothing.
+    pub(crate) fn look_whether_lost(&self) {
+        if self.is_lost() || self.is_ended() || self.calls.calls.service.is_away() {
+            return;
+        }
+        if self.calls.holds() != Ok(false) || self.is_ended() || self.lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let _alone = self.gate.write();
+        let _merging = self.merging.lock();
+        if self.is_ended() {
+            return;
+        }
+        // What is in its buffers only may have no place any more: the server takes no blocks of it. What was synced is durable.
+        let _ = self.client.sync();
+        let _ = self.server.shutdown();
+        self.home.lock().take();
     }
 
     /// To be held during a call of the realm's client that must not meet its end: `None` if it has ended, and what it
@@ -333,7 +448,7 @@ impl Realm {
             realm: self.id().0,
             generation: self.claim().generation,
             root: self.root().0,
-            branch: self.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+            branch: self.branch_text(),
             composition: self.policy.composition.to_string(),
             consistency: self.policy.consistency().name().to_owned(),
             durability: self.policy.durability().name().to_owned(),
@@ -347,6 +462,7 @@ impl Realm {
             inodes_left: numbers.left,
             rows_fetched: self.base.rows_fetched(),
             trouble: match (self.has_failed(), &numbers.refused) {
+                _ if self.is_lost() => Some(self.lost_error().to_string()),
                 (true, _) => Some(FAILED.to_owned()),
                 (false, Some(why)) if numbers.left == 0 => Some(format!(
                     "no inode number is left, so nothing can be made (ENOSPC), and the server gives no more: {why}"
@@ -355,6 +471,17 @@ impl Realm {
             },
             ended: self.is_ended(),
         }
+    }
+
+    /// A merge passes over what is missing at the end of the journal from now on.
+    pub fn accept_truncated(&self) {
+        self.accept_truncated.store(true, Ordering::Release);
+    }
+
+    /// Where an inode is in the subtree, without a `/` before it.
+    pub fn path_within(&self, ino: Ino) -> Option<Vec<u8>> {
+        let path = self.server.path_of(ino)?;
+        Some(path.strip_prefix(b"/").unwrap_or(&path).to_vec())
     }
 
     /// The segments of its journal, for who only reads them.
@@ -396,9 +523,15 @@ impl Realm {
     /// Why not; what was merged by then is.
     pub fn sync(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
-        if let Some(report) = self.forbidden()? {
-            return Ok(report);
+        match self.in_the_way()? {
+            Standing::Free => self.sync_now(progress),
+            // Ours is what was resolved to.
+            Standing::Resolved => self.resolving(Some(OnConflict::Overwrite), || self.sync_now(progress)),
+            Standing::Open(diff) => Ok(MergeReport::of_conflicts(&diff)),
         }
+    }
+
+    fn sync_now(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         let mut state = self.merging.lock();
         self.client.sync().map_err(|refusal| {
             RealmError::refused("what was written here cannot be made durable", refusal)
@@ -443,10 +576,11 @@ impl Realm {
         merge: impl FnOnce() -> Result<MergeReport, RealmError>,
     ) -> Result<MergeReport, RealmError> {
         let Some(on_conflict) = on_conflict else { return merge() };
+        let before = *self.on_conflict.lock();
         self.resolve(on_conflict)?;
         let merged = merge();
         if !self.is_ended() {
-            self.resolve(self.policy.on_conflict)?;
+            self.resolve(before)?;
         }
         merged
     }
@@ -464,13 +598,12 @@ impl Realm {
         Ok(())
     }
 
-    /// Where conflicts are forbidden: the report of a merge that does not begin, if there are any.
-    fn forbidden(&self) -> Result<Option<MergeReport>, RealmError> {
-        if *self.on_conflict.lock() != OnConflict::Abort || !self.others_act() {
-            return Ok(None);
+    /// Where conflicts are forbidden: what stands in the way of a merge.
+    fn in_the_way(&self) -> Result<Standing, RealmError> {
+        match *self.on_conflict.lock() == OnConflict::Abort && self.others_act() {
+            true => self.standing(),
+            false => Ok(Standing::Free),
         }
-        let report = MergeReport::of_conflicts(&self.diff()?);
-        Ok(report.stopped.then_some(report))
     }
 
     /// Whether others change what is there for everybody meanwhile.
@@ -532,11 +665,42 @@ impl Realm {
         lives.diff(&self.server, &self.calls, self.root(), cut.0 - state.merged.0, self.others_act())
     }
 
+    fn lost_error(&self) -> RealmError {
+        RealmError::ended_elsewhere(&format!("decoupling {}", self.id()))
+    }
+
+    /// Drops a journal that was left to this client when the decoupling was taken from it.
+    fn discard_lost(&self) -> Result<(), RealmError> {
+        let _merging = self.merging.lock();
+        if self.is_settled() {
+            return Ok(());
+        }
+        let Some(dir) = &self.home_dir else {
+            self.ended.store(true, Ordering::Release);
+            return Ok(());
+        };
+        let home = Home::open(dir)?.ok_or_else(|| {
+            let what = format!("{} is in use: somebody else has the journal", dir.display());
+            RealmError::new(Refusal::Busy, what, "")
+        })?;
+        let calls = &self.calls.calls;
+        match calls.attach(self.id(), self.options.world.random(), self.journal_at.clone()) {
+            Ok(granted) => ClaimCalls { calls: calls.clone(), claim: granted.claim }.end(false)?,
+            Err(error) if matches!(error.refusal(), Refusal::Stale | Refusal::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        self.ended.store(true, Ordering::Release);
+        home.remove()
+    }
+
     /// Drops what is not merged, and the decoupling ends.
     ///
     /// # Errors
     /// Why not; then it is as before.
     pub fn discard(&self) -> Result<(), RealmError> {
+        if self.is_lost() {
+            return self.discard_lost();
+        }
         self.check_open()?;
         let _alone = self.gate.write();
         let _merging = self.merging.lock();
@@ -552,6 +716,10 @@ impl Realm {
 
     /// This client ends, the decoupling does not: another goes on where its journal ends.
     pub(crate) fn leave(&self) -> Result<(), RealmError> {
+        if self.is_lost() {
+            // It has left, and the journal waits.
+            return Ok(());
+        }
         let _alone = self.gate.write();
         let _merging = self.merging.lock();
         self.check_open()?;
@@ -568,13 +736,14 @@ impl Realm {
     }
 
     fn check_open(&self) -> Result<(), RealmError> {
-        match self.is_ended() {
-            true => Err(RealmError::new(
+        match (self.is_ended(), self.is_lost()) {
+            (true, _) => Err(RealmError::new(
                 Refusal::NotFound,
                 "the decoupling has ended",
                 "decouple the directory again (chiton decoupled lists what is decoupled)",
             )),
-            false => Ok(()),
+            (_, true) => Err(self.lost_error()),
+            (false, false) => Ok(()),
         }
     }
 
@@ -585,6 +754,28 @@ impl Realm {
         progress: &dyn Fn(MergeProgress),
     ) -> Result<MergeReport, RealmError> {
         self.server.wait_durable(cut).map_err(RealmError::journal)?;
+        let place = self.server.journal_place();
+        let end = end_of(&*place, state.merged, cut).map_err(RealmError::journal)?;
+        let mut missing = self.missing.swap(0, Ordering::AcqRel);
+        if end < cut {
+            if !self.accept_truncated.load(Ordering::Acquire) {
+                self.missing.store(missing, Ordering::Release);
+                return Err(RealmError::truncated(&journal_named(&self.granted, &self.journal_at), end, cut));
+            }
+            missing += cut.0 - end.0;
+        }
+        let report = self.merge_whole(state, cut.min(end), place, progress)?;
+        Ok(MergeReport { missing, ..report })
+    }
+
+    /// Merges a part of the journal that is there.
+    fn merge_whole(
+        &self,
+        state: &mut MergeState,
+        cut: Position,
+        place: Arc<dyn Place>,
+        progress: &dyn Fn(MergeProgress),
+    ) -> Result<MergeReport, RealmError> {
         if self.unsettled.load(Ordering::Acquire) {
             // The last merge failed in the midst: what it has heard may be lost with the server.
             let asked = self.calls.calls.service.commit(Position(0));
@@ -604,13 +795,8 @@ impl Realm {
             (None, None) => {}
         }
         let mut trim = |upto: Position| self.server.forget_merged(upto).map_err(RealmError::journal);
-        let mut merger = Merger {
-            calls: &self.calls,
-            place: self.server.journal_place(),
-            world: &self.options.world,
-            progress,
-            durable: &mut trim,
-        };
+        let mut merger =
+            Merger { calls: &self.calls, place, world: &self.options.world, progress, durable: &mut trim };
         let report = merger.run(state, cut);
         self.merged.store(state.merged.0, Ordering::Relaxed);
         if report.is_ok() {
@@ -650,6 +836,11 @@ fn user_of(global: &Client) -> (u32, u32, Vec<u32>) {
     let caller = global.caller();
     let groups = caller.full_cred().groups.map(|groups| groups.to_vec()).unwrap_or_default();
     (caller.uid, caller.gid, groups)
+}
+
+/// A decoupling's journal for people.
+fn journal_named(granted: &Granted, journal_at: &str) -> String {
+    format!("decoupling {} ({journal_at})", granted.claim.realm)
 }
 
 /// Which journal it is: of this decoupling of this file system.

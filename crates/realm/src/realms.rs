@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use chiton_client::{Caller, Client};
 use chiton_policy::{Consistency, Durability};
-use chiton_proto::{Granted, RealmCall};
+use chiton_proto::{Granted, RealmCall, RealmInfo};
 use chiton_types::{Ino, Name, RealmId, Refusal};
 use chiton_world::sync::{Mutex, RwLock};
+use chiton_world::thread;
 use hashbrown::HashMap;
 
 use crate::calls::{Calls, ClaimCalls};
@@ -25,6 +27,10 @@ const PLACES_MAX: usize = 1 << 16;
 
 /// How often a subtree is taken anew because something of it was not handed over before.
 const TAKES_MAX: usize = 8;
+
+/// How often, and for how long, it is looked whether a mount has left a journal.
+const LEAVES_MAX: u32 = 50;
+const LEAVE: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub struct Realms {
@@ -190,10 +196,9 @@ impl Realms {
             journals: self.journals.clone(),
             journal_at: self.journal_at(),
             stages,
+            accept_truncated: self.options.accept_truncated,
         })?);
-        if realm.branch().is_none() {
-            watch(&realm, &self.options.client.world);
-        }
+        watch(&realm, &self.options.client.world);
         let mut open = self.open.write();
         open.retain(|realm| !realm.is_ended());
         open.push(realm.clone());
@@ -302,7 +307,7 @@ impl Realms {
                 .filter_map(|dir| match Home::open(dir) {
                     Ok(None) => None,
                     Ok(Some(home)) if home.record().branch.is_some() => None,
-                    Ok(Some(home)) => match self.recover_one(home) {
+                    Ok(Some(home)) => match self.recover_own(home) {
                         Err(error) if error.refusal() == Refusal::Stale => {
                             self.end_left(dir, error).transpose()
                         }
@@ -314,10 +319,26 @@ impl Realms {
         }
     }
 
+    /// Resumes one that no administrator has ended.
+    fn recover_own(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
+        let realm = RealmId(home.record().realm);
+        if self.is_set_aside(realm)? {
+            return Err(set_aside(realm));
+        }
+        self.recover_one(home)
+    }
+
+    /// Whether a decoupling that was none is a branch now: somebody ended it elsewhere.
+    fn is_set_aside(&self, realm: RealmId) -> Result<bool, RealmError> {
+        let all = self.calls.list()?;
+        Ok(all.iter().any(|info| info.claim.realm == realm && info.branch.is_some()))
+    }
+
     /// What is here of a decoupling that is over: a journal is kept for who wants it, else there is nothing to keep.
     fn end_left(&self, dir: &Path, error: RealmError) -> Result<Option<Arc<Realm>>, RealmError> {
         let left = Home::look(dir)?;
         match left.journal_bytes == 0 && self.is_over(RealmId(left.realm))? {
+            // A journal that waits as a branch is somebody's to decide on.
             true => Home::open(dir)?.map_or(Ok(None), |home| home.remove().map(|()| None)),
             false => Err(error),
         }
@@ -337,12 +358,78 @@ impl Realms {
         for dir in Home::all(&self.options.state_dir, self.global.filesystem())? {
             let Some(home) = Home::open(&dir)? else { continue };
             let realm = RealmId(home.record().realm);
-            if self.is_over(realm)? {
+            let is_aside = home.record().branch.is_none() && self.is_set_aside(realm)?;
+            if is_aside {
+                let granted =
+                    self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
+                ClaimCalls { calls: self.calls.clone(), claim: granted.claim }.end(false)?;
+            }
+            if is_aside || self.is_over(realm)? {
                 home.remove()?;
                 dropped.push(realm);
             }
         }
         Ok(dropped)
+    }
+
+    /// Makes a branch of a decoupling whose journal a process before left in the state directory: one that was ended
+    /// elsewhere, or `id`, whatever became of it. Returns the branch.
+    ///
+    /// # Errors
+    /// There is none, or several; a process has it; there is such a branch already.
+    pub fn rescue(&self, id: Option<RealmId>, name: &Name) -> Result<RealmInfo, RealmError> {
+        let all = self.calls.list()?;
+        let info_of = |realm: u32| all.iter().find(|info| info.claim.realm.0 == realm);
+        let mut found = Vec::new();
+        for dir in Home::all(&self.options.state_dir, self.global.filesystem())? {
+            let record = Home::peek(&dir)?;
+            let Some(info) = info_of(record.realm) else { continue };
+            let is_aside = record.branch.is_none() && info.branch.is_some();
+            if id.map_or(is_aside, |id| id.0 == record.realm) {
+                found.push((dir, info));
+            }
+        }
+        let (dir, info) = match (&found[..], id) {
+            ([(dir, info)], _) => (Some(dir), *info),
+            ([], Some(id)) => {
+                let info = info_of(id.0).ok_or_else(|| {
+                    let next = "`chiton decoupled` lists those that there are";
+                    RealmError::new(Refusal::NotFound, format!("there is no decoupling {id}"), next)
+                })?;
+                if policy_of(&info.policy)?.durability() != Durability::Global {
+                    let what = format!(
+                        "the journal of decoupling {id} is not in {}",
+                        self.options.state_dir.display()
+                    );
+                    let next = format!(
+                        "it is in {}: ask there, or name that directory with --state-dir",
+                        info.journal_at
+                    );
+                    return Err(RealmError::new(Refusal::NotFound, what, next));
+                }
+                (None, info)
+            }
+            ([], None) => {
+                let what = format!(
+                    "no journal of a decoupling that was ended elsewhere is in {}",
+                    self.options.state_dir.display()
+                );
+                let next = "`chiton recover` lists what is there; name a decoupling with --id";
+                return Err(RealmError::new(Refusal::NotFound, what, next));
+            }
+            (several, _) => {
+                let ids: Vec<String> = several.iter().map(|(_, info)| info.claim.realm.to_string()).collect();
+                let what = format!("several were ended elsewhere: {}", ids.join(", "));
+                return Err(RealmError::new(Refusal::Invalid, what, "say which with --id"));
+            }
+        };
+        // The mount that had it hears of the end within a second or two, and leaves the journal then.
+        let home = dir.map(|dir| open_in_time(dir)).transpose()?;
+        self.calls.become_branch(info.claim.realm, Some(name))?;
+        if let Some(mut home) = home {
+            home.note_branch(String::from_utf8_lossy(name.as_bytes()).into_owned())?;
+        }
+        Ok(RealmInfo { branch: Some(name.clone()), ..info.clone() })
     }
 
     /// Goes on with a decoupling whose journal is in the object store, from whatever machine. The client that had it is
@@ -372,9 +459,14 @@ impl Realms {
     }
 
     pub(crate) fn recover_one(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
+        let branch = home.record().branch.as_ref().and_then(|name| Name::new(name.as_bytes()).ok());
+        self.recover_as(home, branch)
+    }
+
+    /// The same, as this branch, if it is one.
+    pub(crate) fn recover_as(&self, home: Home, branch: Option<Name>) -> Result<Arc<Realm>, RealmError> {
         let realm = RealmId(home.record().realm);
         let (granted, stages) = self.attach(realm)?;
-        let branch = home.record().branch.as_ref().and_then(|name| Name::new(name.as_bytes()).ok());
         self.open(granted, branch, Some(home), stages)
     }
 
@@ -403,6 +495,22 @@ impl Realms {
     }
 }
 
+fn set_aside(realm: RealmId) -> RealmError {
+    RealmError::ended_elsewhere(&format!("decoupling {realm}"))
+}
+
+/// Takes the directory of a decoupling that is about to be free.
+fn open_in_time(dir: &Path) -> Result<Home, RealmError> {
+    for _ in 0..LEAVES_MAX {
+        if let Some(home) = Home::open(dir)? {
+            return Ok(home);
+        }
+        thread::sleep(LEAVE);
+    }
+    let what = format!("{} is in use", dir.display());
+    Err(RealmError::new(Refusal::Busy, what, "a mount has it: unmount, or ask that mount"))
+}
+
 /// What the answer of the server brings.
 fn note_granted(stages: &mut Stages, granted: &Granted) {
     let base = granted.base;
@@ -413,6 +521,9 @@ fn note_granted(stages: &mut Stages, granted: &Granted) {
 
 /// The end of a client's work in a realm, as its policy says: see [`Realms::close`].
 pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
+    if realm.is_lost() {
+        return realm.leave();
+    }
     let policy = realm.policy();
     // A branch waits for somebody to say.
     let is_merged = policy.merges_by_itself() && realm.branch().is_none();

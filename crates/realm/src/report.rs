@@ -94,6 +94,8 @@ pub struct MergeReport {
     pub lost_count: u64,
     /// Why, of the first of them.
     pub lost: Vec<String>,
+    /// Events of the journal that were durable and are missing, as it was accepted.
+    pub missing: u64,
     /// The policy forbids conflicts and there is one: it stopped there.
     pub stopped: bool,
     /// The decoupling ended.
@@ -188,6 +190,7 @@ impl MergeReport {
         self.skipped += before.skipped;
         self.conflict_count += before.conflict_count;
         self.lost_count += before.lost_count;
+        self.missing += before.missing;
         self.conflicts.splice(0..0, before.conflicts);
         self.lost.splice(0..0, before.lost);
         self.seconds += before.seconds;
@@ -206,6 +209,13 @@ impl fmt::Display for MergeReport {
         )?;
         if self.conflict_count > 0 {
             writeln!(f, "{} conflicts:\n{}", self.conflict_count, conflicts_table(&self.conflicts))?;
+        }
+        if self.missing > 0 {
+            let missing = self.missing;
+            writeln!(
+                f,
+                "{missing} events that were durable are missing: the journal was cut off (--accept-truncated)"
+            )?;
         }
         if self.lost_count > 0 {
             writeln!(f, "{} events could not be carried out:", self.lost_count)?;

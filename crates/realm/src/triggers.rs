@@ -16,6 +16,8 @@ use crate::realm::Realm;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often the server is asked whether the decoupling is still this client's.
+const CLAIM_LOOK: Duration = Duration::from_secs(1);
 /// Nothing has happened for so long: there is time.
 const IDLE: Duration = Duration::from_millis(500);
 /// Longest pause after a merge that failed.
@@ -60,12 +62,30 @@ impl Triggers {
     }
 }
 
-/// Starts to look after a realm, if its policy asks for it.
+/// Starts to look after a realm: whether it is still this client's; and whether it is to be merged, if its policy asks for
+/// that.
 pub(crate) fn watch(realm: &Arc<Realm>, world: &SharedWorld) {
+    let weak = Arc::downgrade(realm);
+    let body = move || look_whether_lost(&weak);
+    drop(thread::spawn("chiton-claim", body).expect("a thread can be started"));
+    if realm.branch().is_some() {
+        return;
+    }
     let Some(triggers) = Triggers::of(realm.policy()) else { return };
     let (realm, world) = (Arc::downgrade(realm), world.clone());
     let body = move || run(triggers, &realm, &world);
     drop(thread::spawn("chiton-sync", body).expect("a thread can be started"));
+}
+
+/// Nobody notifies a client that its decoupling was ended elsewhere: it asks. That is one small message a second.
+fn look_whether_lost(realm: &Weak<Realm>) {
+    loop {
+        thread::sleep(CLAIM_LOOK);
+        let Some(realm) = realm.upgrade().filter(|realm| !realm.is_ended() && !realm.is_lost()) else {
+            return;
+        };
+        realm.look_whether_lost();
+    }
 }
 
 fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
@@ -79,7 +99,9 @@ fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
     let mut pause = LOOK;
     loop {
         thread::sleep(pause);
-        let Some(realm) = realm.upgrade().filter(|realm| !realm.is_ended()) else { return };
+        let Some(realm) = realm.upgrade().filter(|realm| !realm.is_ended() && !realm.is_lost()) else {
+            return;
+        };
         let now = world.monotonic();
         let (merged, end) = realm.extent();
         if end != last {

@@ -16,9 +16,10 @@ use chiton_client::Client;
 use chiton_journal::{FilePlace, MemoryPlace, Place, Shape};
 use chiton_policy::Durability;
 use chiton_proto::RealmInfo;
-use chiton_types::{RealmId, Refusal};
+use chiton_types::{Position, RealmId, Refusal};
 
 use crate::calls::Calls;
+use crate::durable_mark::DurableMark;
 use crate::error::RealmError;
 use crate::home::{Home, User};
 use crate::realm::policy_of;
@@ -46,6 +47,14 @@ pub struct Unmerged {
     pub at: String,
     /// Its segments.
     pub place: Arc<dyn Place>,
+    /// How far it was durable, if that is known ([`durable_upto`]): a journal that ends before is cut off.
+    pub durable: Option<Position>,
+}
+
+/// How far the journal in the directory of a decoupling was durable, if that is known. To be asked before the journal is read,
+/// which may grow meanwhile.
+pub fn durable_upto(dir: &Path) -> Option<Position> {
+    DurableMark::read(dir)
 }
 
 /// All decouplings that the server of `client` knows, in the order of their numbers.

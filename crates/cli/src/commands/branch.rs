@@ -7,6 +7,7 @@
 //! ```
 
 mod change;
+mod left;
 mod list;
 mod mount;
 mod run;
@@ -19,7 +20,7 @@ use chiton_proto::Address;
 use clap::{Args, Subcommand};
 
 pub(crate) use self::run::run_in_branch;
-use crate::commands::realm::on_conflict;
+use crate::commands::realm::{Side, on_conflict};
 use crate::failure::Outcome;
 
 /// `chiton branch`.
@@ -42,6 +43,10 @@ enum Command {
     Mount(Mount),
     /// Show what a merge would do.
     Diff(Diff),
+    /// List what the branch and others both did, path by path.
+    Conflicts(Diff),
+    /// Say what is to hold where both did something; then merge again.
+    Resolve(Resolve),
     /// Merge the changes in a branch, and end it.
     Merge(Merge),
     /// Drop a branch and the changes in it.
@@ -60,6 +65,9 @@ struct Where {
     /// journal is).
     #[arg(long)]
     state_dir: Option<PathBuf>,
+    /// Go on with a journal of which an end that was durable is missing, without what was in it.
+    #[arg(long)]
+    accept_truncated: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -93,7 +101,7 @@ struct List {
 /// Options of `chiton branch mount`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The mount is a file system of its own (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton umount /work/try1"
+    after_help = "The mount is a file system of its own (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1 try2 /work/try2     one process, which ends with the last of them\n  chiton umount /work/try1"
 )]
 struct Mount {
     #[command(flatten)]
@@ -102,6 +110,8 @@ struct Mount {
     name: String,
     /// Where to mount: a directory.
     mountpoint: PathBuf,
+    /// Further branches of the same directory, and where to mount them, served by the same process: NAME DIR NAME DIR …
+    more: Vec<PathBuf>,
     /// Stay in the foreground, with messages on the terminal.
     #[arg(long, short)]
     foreground: bool,
@@ -133,6 +143,22 @@ struct Diff {
     at: Where,
     /// The branch's name.
     name: String,
+}
+
+/// Options of `chiton branch resolve`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Within the branch's mount chiton resolve does the same, and says more.\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort      exit code 5: there are conflicts\n  chiton branch conflicts /mnt/chiton/src try1\n  chiton branch resolve /mnt/chiton/src try1 a/file --theirs\n  chiton branch resolve /mnt/chiton/src try1 b/file --merged /tmp/b\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort"
+)]
+struct Resolve {
+    #[command(flatten)]
+    at: Where,
+    /// The branch's name.
+    name: String,
+    /// The path, from the directory that the branch is of.
+    within: PathBuf,
+    #[command(flatten)]
+    side: Side,
 }
 
 /// Options of `chiton branch merge`.
@@ -178,6 +204,8 @@ pub(crate) fn run(args: &BranchArgs) -> Outcome {
         Command::List(args) => list::list(args),
         Command::Mount(args) => mount::mount(args),
         Command::Diff(args) => change::diff(args),
+        Command::Conflicts(args) => change::conflicts(args),
+        Command::Resolve(args) => change::resolve(args),
         Command::Merge(args) => change::merge(args),
         Command::Delete(args) => change::delete(args),
     }

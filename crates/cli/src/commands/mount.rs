@@ -167,7 +167,10 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     let state_dir = realm::state_dir(args.state_dir.as_ref())?;
     let options =
         ClientOptions { timeout: args.timeout.map(Duration::from_secs), ..ClientOptions::default() };
-    let realms = Realms::new(client.clone(), RealmsOptions { state_dir, client: options });
+    let realms = Realms::new(
+        client.clone(),
+        RealmsOptions { state_dir, client: options, accept_truncated: args.accept_truncated },
+    );
     for recovered in realms.recover() {
         match recovered {
             Ok(realm) => chiton_world::log_line!(

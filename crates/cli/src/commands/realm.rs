@@ -4,11 +4,12 @@
 mod at_mount;
 mod list;
 mod recover;
+mod resolve;
 mod run;
 
 use std::path::PathBuf;
 
-use chiton_policy::OnConflict;
+use chiton_policy::{OnConflict, OnFailure};
 use chiton_server::DataAddress;
 use clap::Args;
 
@@ -16,6 +17,7 @@ pub(crate) use self::at_mount::{Done, Place};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::{decoupled, held};
 pub(crate) use self::recover::{recover, state_dir};
+pub(crate) use self::resolve::{Resolve, Side, conflicts, resolve, write_merged};
 pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, when_answering};
 
 /// Options of `chiton decouple`.
@@ -64,6 +66,9 @@ pub(crate) struct Merge {
     /// How conflicts are resolved this time: overwrite, abort or keep_both (default: as the policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
+    /// Merge a journal of which an end that was durable is missing, without what was in it.
+    #[arg(long)]
+    pub(crate) accept_truncated: bool,
     /// Do it although files are open for writing there: their descriptors answer EIO from then on.
     #[arg(long)]
     pub(crate) force: bool,
@@ -91,7 +96,7 @@ pub(crate) struct Discard {
 /// Options of `chiton recouple`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: the changes that it has not merged stay in its journal (chiton decoupled shows where), which the server refuses from then on.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows"
+    after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: everybody may use the directory at once, that client's mount answers EIO below it, and the changes that it has not merged wait as a branch (chiton branch list; chiton recover --as-branch NAME on its machine). With --discard they are dropped for good.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows"
 )]
 pub(crate) struct Recouple {
     /// Anything in a decoupled subtree of a mount; with --id: a mount point, a data directory or a server's address.
@@ -108,6 +113,9 @@ pub(crate) struct Recouple {
     /// Do it although files are open for writing, or another client has it.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Do not ask before what another client has is ended. (Where standard input is no terminal nobody is asked.)
+    #[arg(long, short)]
+    pub(crate) yes: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -130,7 +138,7 @@ pub(crate) struct Decoupled {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
-    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount with that directory resumes them automatically; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
+    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount with that directory resumes them automatically; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --server tcp:server:7117 --as-branch rescued    what was ended by force becomes a branch\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
 )]
 pub(crate) struct Recover {
     /// The data directory or s3://BUCKET/PREFIX of the file system.
@@ -149,8 +157,15 @@ pub(crate) struct Recover {
     /// (with --id only those; with --discard drop it). Nobody may serve the file system meanwhile.
     #[arg(long, requires = "data")]
     pub(crate) offline: bool,
+    /// Make a branch of this name of a decoupling that was ended from elsewhere (chiton recouple --force), or that --id
+    /// names: chiton branch diff, mount and merge do the rest.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["merge", "discard", "offline"])]
+    pub(crate) as_branch: Option<String>,
+    /// Go on with journals of which an end that was durable is missing, without what was in it.
+    #[arg(long)]
+    pub(crate) accept_truncated: bool,
     /// List what is left (the default).
-    #[arg(long, conflicts_with_all = ["merge", "discard", "id", "offline"])]
+    #[arg(long, conflicts_with_all = ["merge", "discard", "id", "offline", "as_branch"])]
     pub(crate) list: bool,
     /// Merge all of it.
     #[arg(long, conflicts_with = "discard")]
@@ -185,12 +200,31 @@ pub(crate) struct Run {
     /// merge or delete.
     #[arg(long)]
     pub(crate) keep: bool,
+    /// If the command fails, drop what it did, whatever the policy (on_failure) says.
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) discard: bool,
+    /// What is done about conflicts when what the command did is merged: overwrite, abort or keep_both (default: as the
+    /// policy says).
+    #[arg(long, value_parser = on_conflict)]
+    pub(crate) on_conflict: Option<OnConflict>,
     /// Print what became of it as JSON, in the last line of standard output (default: on standard error, in words).
     #[arg(long)]
     pub(crate) json: bool,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, num_args = 1..)]
     pub(crate) command: Vec<std::ffi::OsString>,
+}
+
+impl Run {
+    /// Whether what the command did is left if it fails; `policy`: what the policy says.
+    pub(crate) fn keeps(&self, policy: OnFailure) -> bool {
+        self.keep || (policy == OnFailure::Keep && !self.discard)
+    }
+
+    /// `--on-conflict`, as a mount is asked.
+    pub(crate) fn on_conflict_word(&self) -> Option<String> {
+        self.on_conflict.map(|on_conflict| on_conflict.word().to_owned())
+    }
 }
 
 /// A word of `on_conflict`.

@@ -50,6 +50,9 @@ pub(crate) struct View {
     /// Where mounts of this machine keep their journals (default: the directory that each has reported to the server).
     #[arg(long)]
     state_dir: Option<PathBuf>,
+    /// Show journals of which an end that was durable is missing, without what was in it.
+    #[arg(long)]
+    accept_truncated: bool,
     /// Write the tree into this directory of this machine, which is empty or not there: names, content, modes, owners,
     /// times, links.
     #[arg(long, value_name = "DIR")]

@@ -82,11 +82,22 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
     fs::create_dir_all(&dir).expect("directories");
     done(&["merge", text(&near)]);
     done(&["policy", "set", text(&dir), "posix"]);
-    // A descriptor, since by its path others do not get there.
+    // A descriptor from before.
     let theirs = File::open(far.join("a/shared")).expect("everybody's");
     fs::write(near.join("a/mine"), "mine").expect("a write");
     assert_eq!(two.decouplings()[0]["path"], "/job");
-    assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
+    // Others pass on the way to what is theirs, too, and see nothing else.
+    assert!(fs::metadata(&far).expect("the way").is_dir());
+    for kept in [far.join("a/mine"), far.join("a/nothing")] {
+        assert_eq!(errno(fs::metadata(&kept)), Some(libc_busy()), "{}", kept.display());
+    }
+    for dir in [far.clone(), far.join("a")] {
+        assert_eq!(errno(fs::read_dir(&dir).map(drop)), Some(libc_busy()), "{}", dir.display());
+        assert_eq!(errno(fs::write(dir.join("intruder"), "")), Some(libc_busy()), "{}", dir.display());
+    }
+    fs::write(far.join("a/shared/by-path"), "there").expect("everybody's");
+    assert_eq!(fs::read(dir.join("by-path")).expect("seen at once"), b"there");
+    fs::remove_file(far.join("a/shared/by-path")).expect("removed");
 
     // What is below the border is everybody's, at once, both ways.
     fs::write(dir.join("here"), "here").expect("a write");
@@ -442,9 +453,11 @@ fn what_a_vanished_client_has_is_ended_by_force() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("deltafs");
     fs::write(near.join("file"), "never merged").expect("a write");
+    File::open(near.join("file")).and_then(|file| file.sync_all()).expect("durable");
     two.near.process.kill();
     refused(&["recouple", text(&far)], 3, "--id 1 --force");
-    assert!(done(&["recouple", "--force", text(&far)]).contains("stays in its journal"));
+    let ended = done(&["recouple", "--force", "--yes", text(&far)]);
+    assert!(ended.contains("waits as branch ended-1"), "{ended}");
     assert_eq!(fs::read_dir(&far).expect("it is back").count(), 0);
     // The old client's journal is refused from now on.
     let socket = format!("unix:{}", two.scratch.data().join("socket").display());
@@ -452,4 +465,8 @@ fn what_a_vanished_client_has_is_ended_by_force() {
     let out = run(&["recover", "--server", &socket, "--state-dir", &state, "--merge"]);
     assert_eq!(out.status.code(), Some(3), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(fs::read_dir(&far).expect("as before").count(), 0);
+    // It is not lost.
+    done(&["recover", "--server", &socket, "--state-dir", &state, "--as-branch", "rescued"]);
+    done(&["branch", "merge", "--state-dir", &state, text(&far), "rescued"]);
+    assert_eq!(fs::read(far.join("file")).expect("merged"), b"never merged");
 }

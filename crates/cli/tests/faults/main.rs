@@ -9,6 +9,7 @@ mod branches;
 mod crash;
 mod decoupled;
 mod disk;
+mod ended;
 mod fencing;
 mod hostile;
 mod interference;

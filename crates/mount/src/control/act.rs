@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chiton_client::LookUp;
 use chiton_policy::OnConflict;
-use chiton_realm::{MergeProgress, MergeReport, RealmError};
+use chiton_realm::{Choice, MergeProgress, MergeReport, OpenConflict, RealmError};
 use chiton_types::{Capabilities, Ino, Refusal};
 use rustix::net::UCred;
 use serde::Serialize;
@@ -71,7 +71,24 @@ pub(super) fn carry_out(
             write!(pieces, "{diff}").expect("pieces take everything");
             Ok((Value::Null, pieces.text, 0))
         }),
-        ControlRequest::GiveBack { ino, how, force, on_conflict } => {
+        ControlRequest::Conflicts { ino } => slot(router, peer, *ino).and_then(|slot| {
+            let all = slot.realm().conflicts()?;
+            done(&all, &conflicts_text(&all), 0)
+        }),
+        ControlRequest::Resolve { ino, rest, theirs } => slot(router, peer, *ino).and_then(|slot| {
+            let choice = if *theirs { Choice::Theirs } else { Choice::Ours };
+            let dir = slot.realm().path_within(Ino(*ino)).unwrap_or_default();
+            let path = match (&dir[..], &rest[..]) {
+                ([], rest) => rest.to_vec(),
+                (dir, []) => dir.to_vec(),
+                (dir, rest) => [dir, rest].join(&b'/'),
+            };
+            slot.realm().resolve_conflict(&path, choice)?;
+            // What the kernel has of it may be what was there before.
+            router.forget(&slot);
+            Ok((json!({ "resolved": true }), "resolved".to_owned(), 0))
+        }),
+        ControlRequest::GiveBack { ino, how, force, on_conflict, accept_truncated } => {
             let end = resolution(on_conflict.as_deref()).map(|on_conflict| End {
                 how: *how,
                 force: *force,
@@ -79,6 +96,9 @@ pub(super) fn carry_out(
             });
             end.and_then(|end| {
                 let slot = slot(router, peer, *ino)?;
+                if *accept_truncated {
+                    slot.realm().accept_truncated();
+                }
                 give_back(router, &slot, &end, tell)
             })
         }
@@ -120,6 +140,7 @@ fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> R
     let status = slot.realm().status();
     let (mut report, text, exit_code) = done(&status, &status, 0)?;
     report["stages"] = json!(slot.realm().stages());
+    report["on_failure"] = json!(slot.realm().policy().on_failure.word());
     Ok((report, text, exit_code))
 }
 
@@ -141,16 +162,27 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
     if peer.uid == rustix::process::geteuid() || (uid == 0 && administers()) {
         return Ok(slot);
     }
-    let root = slot.realm().client().getattr(slot.realm().root(), None);
-    let owner = root.as_ref().map_or_else(|_| "?".to_owned(), |root| format!("user {}", root.attr.uid));
+    let root = slot.realm().client().getattr(slot.realm().root(), None).map(|root| root.attr);
+    // One that was taken away answers no more: its owner is who had it when it was decoupled.
+    let root = if slot.realm().is_lost() { Ok(slot.realm().root_attr().clone()) } else { root };
+    let owner = root.as_ref().map_or_else(|_| "?".to_owned(), |root| format!("user {}", root.uid));
     match root {
-        Ok(root) if root.attr.uid == uid => Ok(slot),
+        Ok(root) if root.uid == uid => Ok(slot),
         _ => Err(RealmError::new(
             Refusal::NotPermitted,
             format!("only root, the user of the mount and the owner of the subtree ({owner}) may do this"),
             "ask one of them",
         )),
     }
+}
+
+/// Conflicts for people.
+pub(crate) fn conflicts_text(all: &[OpenConflict]) -> String {
+    if all.is_empty() {
+        return "no conflicts".to_owned();
+    }
+    let lines: Vec<String> = all.iter().map(OpenConflict::line).collect();
+    lines.join("\n")
 }
 
 /// How a decoupling is to end.
@@ -203,6 +235,10 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
             },
             "close them (fuser -vm names the processes), or use --force: their descriptors answer EIO from then on",
         ));
+    }
+    if slot.realm().is_lost() && is_merge {
+        // Says what to do with it.
+        slot.realm().diff()?;
     }
     if !is_merge {
         slot.give_back(|| slot.realm().discard())?;

@@ -27,6 +27,20 @@ pub enum ControlRequest {
         /// For programs: as a report, and not as text.
         json: bool,
     },
+    /// What both sides did.
+    Conflicts {
+        /// Anything in the subtree.
+        ino: u64,
+    },
+    /// What is to hold where both sides did something.
+    Resolve {
+        /// A directory in the subtree.
+        ino: u64,
+        /// What is meant, from there: it may not be there.
+        rest: Vec<u8>,
+        /// Theirs is copied here; else it is what is here.
+        theirs: bool,
+    },
     /// The decoupling ends.
     GiveBack {
         /// Anything in the subtree.
@@ -38,6 +52,9 @@ pub enum ControlRequest {
         /// What is done about conflicts, as a policy's `on_conflict` says it; none: what the policy says.
         #[serde(default)]
         on_conflict: Option<String>,
+        /// A journal whose end is missing is merged without it.
+        #[serde(default)]
+        accept_truncated: bool,
     },
     /// Something is about to be mounted inside this mount: it is to stay there.
     KeepMounts,

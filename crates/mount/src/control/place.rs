@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -22,9 +23,14 @@ use crate::proc_status;
 const BEFORE: &str = "mount-";
 const AFTER: &str = ".socket";
 
-/// The name of the socket of a mount in this process.
+/// The name of the socket of the next mount in this process, which may have several.
 pub fn control_name() -> String {
-    format!("{BEFORE}{}{AFTER}", std::process::id())
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let process = std::process::id();
+    match NEXT.fetch_add(1, Ordering::Relaxed) {
+        0 => format!("{BEFORE}{process}{AFTER}"),
+        n => format!("{BEFORE}{process}.{n}{AFTER}"),
+    }
 }
 
 /// Makes the socket `path`, and removes those beside it whose mounts are gone.
@@ -52,7 +58,10 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 fn process_of(name: &str) -> Option<Pid> {
-    Pid::from_raw(name.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()?)
+    let numbers = name.strip_prefix(BEFORE)?.strip_suffix(AFTER)?;
+    let (process, mount) = numbers.split_once('.').unwrap_or((numbers, "0"));
+    let _: u32 = mount.parse().ok()?;
+    Pid::from_raw(process.parse().ok()?)
 }
 
 /// Also one that has ended and whose parent has not asked for how: in a container that may be for ever.
@@ -94,6 +103,8 @@ mod tests {
 
         let (killed, elsewhere, file) = (gone(), gone(), gone());
         left(&socket_of(killed));
+        left(&at(&format!("{BEFORE}{killed}.3{AFTER}")));
+        left(&at(&format!("{BEFORE}{killed}.x{AFTER}")));
         let mut unasked = Command::new("true").spawn().expect("started");
         left(&socket_of(unasked.id()));
         while !is_gone(Pid::from_child(&unasked)) {
@@ -115,6 +126,7 @@ mod tests {
             socket_of(1),
             socket_of(file),
             at("mount-of-somebody.socket"),
+            at(&format!("{BEFORE}{killed}.x{AFTER}")),
             at(&format!("{killed}.socket")),
             own,
         ];

@@ -38,6 +38,7 @@ pub(crate) struct Slot {
     /// Files that were opened here: what the kernel has of their content is true.
     read_here: Mutex<InoSet>,
     told_of_loss: AtomicBool,
+    told_of_end: AtomicBool,
     is_forgotten: AtomicBool,
 }
 
@@ -54,6 +55,7 @@ impl Slot {
             told: Mutex::default(),
             read_here: Mutex::default(),
             told_of_loss: AtomicBool::new(false),
+            told_of_end: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
         }
     }
@@ -93,7 +95,11 @@ impl Slot {
     /// Carries something out while the realm cannot end; `None` if it has.
     pub(super) fn inside<R>(&self, body: impl FnOnce() -> Result<R, Refusal>) -> Result<Option<R>, Refusal> {
         let _inside = self.gate.read();
-        if self.is_over() { Ok(None) } else { body().map(Some) }
+        if self.is_over() || self.realm.is_settled() {
+            return Ok(None);
+        }
+        // Taken away from elsewhere: nothing is acknowledged that nobody would ever see.
+        if self.realm.is_lost() { Err(Refusal::Io) } else { body().map(Some) }
     }
 
     /// Carries out what may end the realm, while nobody is inside.
@@ -150,6 +156,11 @@ impl Slot {
     /// Whether nobody has begun to make the kernel forget.
     pub(super) fn begin_forgetting(&self) -> bool {
         !self.is_forgotten.swap(true, Ordering::Relaxed)
+    }
+
+    /// True the first time: that the realm was taken away is said once.
+    pub(super) fn tell_of_end(&self) -> bool {
+        !self.told_of_end.swap(true, Ordering::Relaxed)
     }
 
     /// Once for each realm.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_client::{Caller, Entry, Lookup, OpenFlags};
+use chiton_client::{Caller, Entry, Groups, Lookup, OpenFlags};
 use chiton_fuse::{FileHandle, FopenFlags, Request};
 use chiton_namespace::RenameHow;
 use chiton_types::{Capabilities, Ino, Kind, Mode, Refusal, access};
@@ -159,11 +159,32 @@ impl Shell {
         is_dir: bool,
     ) -> Result<(), Refusal> {
         as_caller(req, |caller| {
+            if is_dir && let Some(slot) = self.router.slot_named(parent, name) {
+                self.give_back_removed(&slot, caller, parent)?;
+            }
             self.router.on(caller, [parent], |route| match is_dir {
                 true => route.rmdir(caller, parent, name),
                 false => route.unlink(caller, parent, name),
             })
         })
+    }
+
+    /// The root of a subtree that is decoupled here is about to be removed. If it is empty, what was done in it is merged first:
+    /// it was the removal of what was there.
+    fn give_back_removed(&self, slot: &Arc<Slot>, caller: &Caller<'_>, parent: Ino) -> Result<(), Refusal> {
+        self.router
+            .on(caller, [parent], |route| route.access(caller, parent, access::WRITE | access::EXEC))?;
+        let root = slot.realm().root();
+        let is_empty = self.router.on(caller, [root], |route| {
+            // As root: that it may be removed, not that it may be read, is asked.
+            let groups: Arc<[u32]> = Arc::new([]);
+            let as_root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
+            Ok(u32::from(route.readdir(&as_root, root, 0, 1, false)?.0.is_empty()))
+        })? == 1;
+        if !is_empty {
+            return Err(Refusal::NotEmpty);
+        }
+        self.router.give_back_whole(slot)
     }
 
     pub(super) fn rename_name(

@@ -143,6 +143,11 @@ pub(super) fn put_realm_call(out: &mut Vec<u8>, call: &RealmCall) {
             out.put_u64(ino.0);
             put_some_name(out, name.as_ref());
         }
+        RealmCall::BecomeBranch { realm, name } => {
+            out.put_u8(12);
+            out.put_u32(realm.0);
+            put_some_name(out, name.as_ref());
+        }
     }
 }
 
@@ -257,6 +262,7 @@ pub(super) fn take_realm_call(from: &mut Take<'_>) -> Result<RealmCall, Malforme
             RealmCall::Resolve { claim, on_conflict }
         }
         11 => RealmCall::BlockedBy { ino: Ino(from.u64()?), name: take_some_name(from)? },
+        12 => RealmCall::BecomeBranch { realm: RealmId(from.u32()?), name: take_some_name(from)? },
         _ => return bad("a call about realms"),
     })
 }

@@ -66,6 +66,8 @@ pub(crate) fn call() -> impl Strategy<Value = RealmCall> {
         ino().prop_map(|ino| RealmCall::Of { ino }),
         (ino(), option::of(name())).prop_map(|(ino, name)| RealmCall::BlockedBy { ino, name }),
         Just(RealmCall::List),
+        (any::<u32>(), option::of(name()))
+            .prop_map(|(realm, name)| RealmCall::BecomeBranch { realm: RealmId(realm), name }),
         (claim(), "[a-z0-9/]{0,20}", object_call()).prop_map(|(claim, name, what)| RealmCall::Object {
             claim,
             name,

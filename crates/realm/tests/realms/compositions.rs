@@ -30,7 +30,7 @@ fn journal(realm: &Realm) -> Unmerged {
     let name = realm
         .branch()
         .map_or_else(|| realm.id().to_string(), |name| String::from_utf8_lossy(name.as_bytes()).into_owned());
-    Unmerged { realm: realm.id(), name, at: "a test".to_owned(), place: realm.journal_place() }
+    Unmerged { realm: realm.id(), name, at: "a test".to_owned(), place: realm.journal_place(), durable: None }
 }
 
 /// What these would make, one after the other.

@@ -8,6 +8,7 @@ mod branches;
 mod cells;
 mod compositions;
 mod crashes;
+mod ended;
 mod example;
 mod files;
 mod granting;

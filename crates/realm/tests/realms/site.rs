@@ -96,7 +96,7 @@ impl Site {
     fn party_with(&self, client: Client, state: &str) -> Party {
         let client = Arc::new(client);
         let state_dir = self.dir.path().join(state);
-        let options = RealmsOptions { state_dir, client: ClientOptions::default() };
+        let options = RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false };
         Party { realms: Realms::new(client.clone(), options), client }
     }
 

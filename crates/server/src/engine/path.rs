@@ -37,7 +37,10 @@ impl Engine {
                     let name = Name::new(name)?;
                     if self.ns.has_decouplings() {
                         // Whether there is such a name is not told either.
-                        self.meets(at, false)?;
+                        match self.leads_on(at)? {
+                            true => self.may_look_up(at, &name)?,
+                            false => self.meets(at, false)?,
+                        }
                     }
                     self.see_names(at, slot, m)?;
                     let next = self.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;

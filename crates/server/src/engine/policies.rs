@@ -148,6 +148,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether the owner of a directory under `holds` may have it decoupled under `policy` for a time: that its changes reach
+    /// others later, or never, is what a decoupling is; `owner_decouples` says how little may survive.
+    pub(super) fn check_owner_may_decouple(&self, policy: &Policy, holds: &Policy) -> Result<(), Stop> {
+        let is_permitted = holds.owner_decouples.least().is_some_and(|least| policy.durability() >= least);
+        match is_permitted && policy.allocated_inodes <= OWNER_INODES_MAX {
+            true => Ok(()),
+            false => self.check_owner_may(policy, holds),
+        }
+    }
+
     /// What a text would make of the policy around a directory.
     pub(super) fn policy_on_top(&mut self, dir: Ino, text: &[u8]) -> Result<Arc<Policy>, Stop> {
         let around = self.around(dir)?;
@@ -314,6 +324,7 @@ fn is_weaker(policy: &Policy, than: &Policy) -> bool {
         || policy.consistency() < than.consistency()
         || strength(policy.data) < strength(than.data)
         || policy.flush_interval > than.flush_interval
+        || policy.owner_decouples.is_laxer(than.owner_decouples)
         || (policy.acknowledge == Acknowledge::Applied && than.acknowledge == Acknowledge::Durable)
 }
 

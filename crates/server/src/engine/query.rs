@@ -50,7 +50,9 @@ impl Engine {
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),
             Query::Resolve { from, path, follow } => {
                 let ino = self.resolve(*from, path, *follow, cred, (slot, m))?;
-                self.meets(ino, false)?;
+                if !self.leads_on(ino)? {
+                    self.meets(ino, false)?;
+                }
                 let attr = self.ns.attr(ino)?;
                 self.attr_answer(attr, slot, m)
             }
@@ -102,7 +104,7 @@ impl Engine {
         let parent_leased = self.parent_leased(parent, slot, m);
         let answer = match found {
             Some(attr) => {
-                if self.is_hidden(attr.ino) {
+                if self.is_hidden(attr.ino)? {
                     return Err(Refusal::Busy.into());
                 }
                 self.see_names(attr.ino, slot, m)?;
@@ -215,7 +217,9 @@ impl Engine {
         let mut attrs = attrs.into_iter();
         let mut entries = Vec::with_capacity(listed.len());
         for (name, ino, kind, cookie) in listed {
-            let attr = attrs.next().filter(|_| !self.is_hidden(ino)).map(|attr| {
+            // Whoever cannot tell does not tell more than the name.
+            let is_hidden = self.is_hidden(ino).unwrap_or(true);
+            let attr = attrs.next().filter(|_| !is_hidden).map(|attr| {
                 let lease = self.lease_in_passing(&attr, slot, m);
                 (attr, lease)
             });

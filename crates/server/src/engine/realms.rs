@@ -9,6 +9,7 @@
 //! - A claim is worth something only in the hands of the session that it was granted to, and only the latest.
 //! - When a decoupling begins, nobody holds a lease in it, and nothing in it is what only memory holds.
 
+mod aside;
 mod borders;
 mod check;
 mod first;
@@ -135,6 +136,7 @@ impl Engine {
             }
             RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&asker, *claim, *on_conflict, m),
             RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
+            RealmCall::BecomeBranch { realm, name } => self.become_branch(&asker, *realm, name.as_ref(), m),
             RealmCall::Of { ino } => self.of(&asker, *ino),
             RealmCall::BlockedBy { ino, name } => {
                 let slot = self.sessions.get(asker.session).map_or(Slot::SERVER, |s| s.slot);
@@ -241,9 +243,11 @@ impl Engine {
         }
         let policy = self.policy_on_top(wanted.root, wanted.policy)?;
         if !self.is_administrator(cred)? {
-            // What the directory promises holds on while somebody has a branch of it.
-            let than = if wanted.branch.is_some() { policy.clone() } else { holds };
-            self.check_owner_may(&policy, &than)?;
+            match wanted.branch {
+                // What the directory promises holds on while somebody has a branch of it.
+                Some(_) => self.check_owner_may(&policy, &policy)?,
+                None => self.check_owner_may_decouple(&policy, &holds)?,
+            }
         }
         Ok(policy)
     }
@@ -303,6 +307,7 @@ impl Engine {
                 owner: asker.session,
                 identity,
                 journal_at: journal_at.to_owned(),
+                branch: None,
             })));
         }
         Ok((self.granted(id)?, self.journalled()))

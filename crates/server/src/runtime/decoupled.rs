@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - Nothing is checkpointed, swept or compacted: what changes stays in memory until it is merged and the decoupling
-//!   ends.
+//!   ends. Rows that are as the server gave them leave above `cache_bytes`.
 //! - Its journal is trimmed only when it is told that what it says is merged for good.
 //! - Its first session bears the id that the server gave for the blocks.
 
@@ -211,6 +211,7 @@ impl Shared {
         while !self.is_stopping() {
             let wanted = self.engine.lock_as_it_is().numbers_wanted();
             let Some((shard, count)) = wanted else {
+                self.evict_clean();
                 self.numbers_bell.wait(PAUSE);
                 continue;
             };
@@ -234,6 +235,17 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Rows that nobody changed leave the memory above what they may take: they can be fetched again.
+    fn evict_clean(&self) {
+        let target = self.options.cache_bytes;
+        self.with_engine_as_it_is(|engine, _| {
+            let ns = engine.namespace();
+            if ns.memory_bytes() > target {
+                ns.evict(target);
+            }
+        });
     }
 
     /// Waits a while, however often numbers are asked for meanwhile.
@@ -269,6 +281,11 @@ impl Server {
     /// Why it is not.
     pub fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
         self.shared.journal.wait_durable(position)
+    }
+
+    /// Has `witness` record how far the journal is durable, before anybody who waits for it is answered.
+    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) + Send>) {
+        self.shared.journal.witness_durable(witness);
     }
 
     /// The journal's segments.

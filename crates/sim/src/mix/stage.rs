@@ -382,7 +382,8 @@ impl Stage {
         let (theirs, dir) = (live.clone(), dir.to_owned());
         let bays: Arc<Mutex<Vec<Arc<Bay>>>> = Arc::default();
         let journals = of.map(|n| self.journals(n, &bays));
-        let realms_options = RealmsOptions { state_dir: dir, client: options.clone() };
+        let realms_options =
+            RealmsOptions { state_dir: dir, client: options.clone(), accept_truncated: false };
         let made = run_in(live.party, "connect", move || {
             let client = theirs.connect(&net, &options)?;
             let realms = match journals {

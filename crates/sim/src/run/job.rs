@@ -101,7 +101,8 @@ impl Cluster {
         let dir = self.scratch.join(format!("client{n}-machine{machine}"));
         let bays: Arc<Mutex<Vec<Arc<Bay>>>> = Arc::default();
         let journals = self.journals(n, &bays);
-        let realms_options = RealmsOptions { state_dir: dir.clone(), client: options };
+        let realms_options =
+            RealmsOptions { state_dir: dir.clone(), client: options, accept_truncated: false };
         let realms = Realms::with_journals(client.clone(), realms_options, journals);
         let (dying, party) = (Arc::downgrade(&realms), live.party);
         live.when_it_dies(move || {

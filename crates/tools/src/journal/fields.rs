@@ -124,7 +124,7 @@ pub fn fields(event: &Event) -> Value {
         }),
         Event::Attached(a) => json!({
             "realm": a.id.0, "owner": a.identity, "session": a.owner.0, "generation": a.generation,
-            "journal_at": a.journal_at,
+            "journal_at": a.journal_at, "branch": a.branch.as_ref().map(text),
         }),
         Event::Granted { id, ranges: list } => {
             json!({ "realm": id.0, "ranges": ranges(list.iter().copied()) })

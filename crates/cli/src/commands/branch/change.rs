@@ -1,17 +1,18 @@
 //! Making, comparing, merging and dropping branches.
 
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use chiton_mount::{ControlRequest, GiveBack};
-use chiton_realm::{Branch, MergeProgress, Realm, RealmError, User};
+use chiton_realm::{Branch, Choice, MergeProgress, OpenConflict, Realm, RealmError, User};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::tree::{Tree, failure, name};
-use super::{Create, Delete, Diff, Merge, Where};
+use super::{Create, Delete, Diff, Merge, Resolve, Where};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Done, Place};
-use crate::failure::{Class, Outcome};
+use crate::commands::realm::{Done, Place, write_merged};
+use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
 /// How often, and for how long, the end of a mount is waited for that was taken away.
@@ -42,16 +43,66 @@ pub(super) fn diff(args: &Diff) -> Outcome {
     })
 }
 
+pub(super) fn conflicts(args: &Diff) -> Outcome {
+    let ask = |ino| ControlRequest::Conflicts { ino };
+    with_branch(&args.at, &args.name, "chiton branch conflicts", &ask, &|realm| {
+        let all = realm.conflicts()?;
+        let lines: Vec<String> = all.iter().map(OpenConflict::line).collect();
+        let text = if all.is_empty() { "no conflicts".to_owned() } else { lines.join("\n") };
+        done(&all, text, 0)
+    })
+}
+
+pub(super) fn resolve(args: &Resolve) -> Outcome {
+    let within = args.within.strip_prefix("/").unwrap_or(&args.within);
+    let path = within.as_os_str().as_bytes().to_vec();
+    let mut tree = Tree::find(&args.at, "chiton branch resolve", None)?;
+    let name = name(&args.name)?;
+    let branch = tree.branch(&args.at, &name)?;
+    let merged = args.side.merged.as_deref();
+    let done = match user(&branch) {
+        Some(user) => {
+            if let Some(file) = merged {
+                write_merged(file, &user.mountpoint.join(within))?;
+            }
+            let request = ControlRequest::Resolve { ino: tree.root.0, rest: path, theirs: args.side.theirs };
+            ask(&tree, user, &request)?
+        }
+        None => {
+            let content = merged.map(std::fs::read).transpose();
+            let content =
+                content.map_err(|e| Failure::failed(format!("cannot read the merged file: {e}")))?;
+            let realm = tree.realms.open_branch(tree.root, &name).map_err(failure)?;
+            if let Some(content) = content {
+                let at = [b"/", &path[..]].concat();
+                let written = realm.client().write_file(at, &content);
+                written.map_err(|e| Failure::failed(format!("cannot write {}: {e}", within.display())))?;
+            }
+            let choice = if args.side.theirs { Choice::Theirs } else { Choice::Ours };
+            realm.resolve_conflict(&path, choice).map_err(failure)?;
+            Done { report: json!({ "resolved": true }), text: "resolved".to_owned(), exit_code: 0 }
+        }
+    };
+    tree.close()?;
+    done.show(args.at.json)
+}
+
 pub(super) fn merge(args: &Merge) -> Outcome {
     if args.dry_run {
-        let Where { path, server, state_dir, json } = &args.at;
+        let Where { path, server, state_dir, accept_truncated, json } = &args.at;
         let (path, server, state_dir) = (path.clone(), server.clone(), state_dir.clone());
-        let at = Where { path, server, state_dir, json: *json };
+        let at = Where { path, server, state_dir, accept_truncated: *accept_truncated, json: *json };
         return diff(&Diff { at, name: args.name.clone() });
     }
     let ask = |ino: u64| {
         let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());
-        ControlRequest::GiveBack { ino, how: GiveBack::Merge, force: args.force, on_conflict }
+        ControlRequest::GiveBack {
+            ino,
+            how: GiveBack::Merge,
+            force: args.force,
+            on_conflict,
+            accept_truncated: args.at.accept_truncated,
+        }
     };
     with_branch(&args.at, &args.name, "chiton branch merge", &ask, &|realm| {
         let work = Work::counting("merging", "events");
@@ -68,7 +119,13 @@ pub(super) fn delete(args: &Delete) -> Outcome {
     match user(&branch).filter(|_| args.force) {
         Some(user) => {
             let how = GiveBack::Discard;
-            let request = ControlRequest::GiveBack { ino: tree.root.0, how, force: true, on_conflict: None };
+            let request = ControlRequest::GiveBack {
+                ino: tree.root.0,
+                how,
+                force: true,
+                on_conflict: None,
+                accept_truncated: false,
+            };
             ask(&tree, user, &request)?;
         }
         None => tree.realms.delete_branch(tree.root, &name, args.force).map_err(failure)?,
@@ -112,8 +169,9 @@ fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
     let done = Place::at(tree.root.0, user.control.clone()).ask(request)?;
     let words = format!("/proc/{}/cmdline", user.pid);
     for _ in 0..LOOKS {
-        // One that has ended has no words, also as long as nobody has asked how.
-        let is_there = std::fs::read(&words).is_ok_and(|words| !words.is_empty());
+        // One that has ended has no words, also as long as nobody has asked how. One that serves other branches, too, goes on
+        // without the socket of this one.
+        let is_there = user.control.exists() && std::fs::read(&words).is_ok_and(|words| !words.is_empty());
         if done.report["ended"] != true || !is_there {
             return Ok(done);
         }

@@ -10,11 +10,13 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::List;
+use super::left::sweep;
 use super::tree::{Tree, failure};
 use crate::failure::Outcome;
 
 pub(super) fn list(args: &List) -> Outcome {
     let tree = Tree::find(&args.at, "chiton branch list", Some(5))?;
+    sweep(&tree);
     let mut all = tree.realms.branches(None).map_err(failure)?;
     all.retain(|branch| path(branch).starts_with(&tree.path));
     if args.at.json {
@@ -68,6 +70,7 @@ fn as_json(branch: &Branch) -> Value {
         "realm": branch.info.claim.realm.0,
         "in_use": branch.is_in_use(),
         "mountpoint": user.map(|user| &user.mountpoint),
+        "pid": user.map(|user| user.pid),
         "durability": policy(branch).map(|policy| policy.durability().name()),
         "journal_at": branch.info.journal_at,
         "since_ns": branch.info.since.0,

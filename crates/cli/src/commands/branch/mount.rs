@@ -1,49 +1,100 @@
-//! A branch as a file system of its own.
+//! Branches as file systems of their own: one, or several that one process serves.
+//!
+//! Each has a session, a journal and a mount of its own; what they share is the process, which is most of what a branch that
+//! nobody works in costs. Their caches are small: a branch is one of many.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chiton_mount::MountOptions;
 use chiton_realm::User;
 
 use super::Mount;
+use super::left::sweep;
 use super::tree::{Tree, failure, name};
 use crate::commands::mount;
 use crate::commands::realm::Place;
 use crate::failure::{Failure, Outcome};
 use crate::target;
 
+/// Threads that take requests of one branch from the kernel. Each has a buffer of more than a mebibyte.
+const THREADS: usize = 3;
+
+/// A branch, and where it goes.
+type Pair = (String, PathBuf);
+
 pub(super) fn mount(args: &Mount) -> Outcome {
-    let mountpoint = mount::found(&args.mountpoint, false)?;
-    if !args.foreground && !args.announce {
-        return in_background(args, &mountpoint);
+    let mut pairs = vec![(args.name.clone(), found(args, &args.mountpoint)?)];
+    for pair in args.more.chunks(2) {
+        let [name, dir] = pair else {
+            let message =
+                format!("{} has no directory: give NAME DIR for each further branch", pair[0].display());
+            return Err(Failure::failed(message));
+        };
+        pairs.push((name.display().to_string(), found(args, dir)?));
     }
-    Place::keep_mounts(&mountpoint)?;
-    let name = name(&args.name)?;
-    let who = format!("branch {} of {}, mount {}", args.name, args.at.path.display(), mountpoint.display());
-    let mut tree = Tree::find(&args.at, &who, args.timeout)?;
+    if !args.foreground && !args.announce {
+        return in_background(args, &pairs[0].1);
+    }
+    // Each of many threads touches a little here and there; in huge pages that is more than twice the memory. A system that has
+    // none cannot disable them.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    let mut mounts = Vec::new();
+    for pair in &pairs {
+        // Those that are mounted go again with this process.
+        mounts.push(begin(args, pair)?);
+    }
+    for (mounted, (_, mountpoint)) in mounts.iter().zip(&pairs).rev() {
+        mount::end_on_signals(mounted.0.unmounter())?;
+        if *mountpoint != pairs[0].1 {
+            mount::tell(mountpoint, &mounted.1, false)?;
+        }
+    }
+    mount::tell(&pairs[0].1, &mounts[0].1, args.announce)?;
+    let mut first = Ok(());
+    for (mounted, _) in mounts {
+        first = first.and(mounted.wait().map_err(Failure::from));
+    }
+    first
+}
+
+/// The mount point. A mount of a branch that was killed is not in the way.
+fn found(args: &Mount, dir: &Path) -> Outcome<PathBuf> {
+    let found = mount::found(dir, false);
+    if found.is_ok() {
+        return found;
+    }
+    let tree = Tree::find(&args.at, "chiton branch mount", args.timeout)?;
+    sweep(&tree);
+    tree.close()?;
+    mount::found(dir, false)
+}
+
+fn begin(args: &Mount, (named, mountpoint): &Pair) -> Outcome<(chiton_mount::Mount, String)> {
+    Place::keep_mounts(mountpoint)?;
+    let name = name(named)?;
+    let who = format!("branch {named} of {}, mount {}", args.at.path.display(), mountpoint.display());
+    let mut tree = Tree::find_small(&args.at, &who, args.timeout)?;
     tree.branch(&args.at, &name)?;
     let branch = tree.realms.open_branch(tree.root, &name).map_err(failure)?;
-    let source = target::source_of_branch(&tree.address, &args.name);
+    let source = target::source_of_branch(&tree.address, named);
     let is_for_others = args.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let control = target::control_socket(is_for_others)?;
     let options = MountOptions {
         read_only: args.read_only,
         allow_other: args.allow_other,
+        threads: Some(THREADS),
         fs_name: source.clone(),
         unmount_timeout: Duration::from_secs(args.unmount_timeout),
         control: Some(control.clone()),
         ..MountOptions::default()
     };
     let Tree { client, realms, .. } = tree;
-    let mounted = chiton_mount::Mount::start_branch(client, realms, &branch, &mountpoint, options)
+    let mounted = chiton_mount::Mount::start_branch(client, realms, &branch, mountpoint, options)
         .map_err(Failure::from)?;
     let user = User { pid: std::process::id(), mountpoint: mountpoint.clone(), control };
     branch.note_user(&user).map_err(failure)?;
-    drop(branch);
-    mount::end_on_signals(mounted.unmounter())?;
-    mount::tell(&mountpoint, &source, args.announce)?;
-    mounted.wait().map_err(Failure::from)
+    Ok((mounted, source))
 }
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {

@@ -29,8 +29,13 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
     let name = name(named)?;
     let given = args.policy.as_deref().map(Given::read).transpose()?;
-    let at =
-        Where { path: args.path.clone(), server: None, state_dir: args.state_dir.clone(), json: args.json };
+    let at = Where {
+        path: args.path.clone(),
+        server: None,
+        state_dir: args.state_dir.clone(),
+        accept_truncated: false,
+        json: args.json,
+    };
     let who = format!("chiton run, branch {named} of {}", args.path.display());
     let tree = Tree::find(&at, &who, None)?;
     let dir = std::fs::canonicalize(&args.path)
@@ -118,14 +123,20 @@ impl Job {
         );
         let was_run = ended.as_ref().is_ok_and(|ended| ended.not_run.is_none());
         let code = ended.as_ref().map_or(1, |ended| ended.code);
-        if code != 0 && args.keep && was_run {
+        if code != 0 && args.keeps(self.branch.policy().on_failure) && was_run {
             chiton_world::log_line!("chiton: the command failed ({code}); {next}");
             return Ok(code);
         }
         let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
         // What the command left running may still write; what failed is dropped all the same.
         let force = how == GiveBack::Discard;
-        let request = ControlRequest::GiveBack { ino: tree.root.0, how, force, on_conflict: None };
+        let request = ControlRequest::GiveBack {
+            ino: tree.root.0,
+            how,
+            force,
+            on_conflict: args.on_conflict_word(),
+            accept_truncated: false,
+        };
         let done = when_answering(&|| reach::knock(&tree.address, dir))
             .and_then(|()| Place::at(tree.root.0, self.control.clone()).ask(&request));
         let done = done.map_err(|failure| {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions};
 use chiton_proto::Address;
 use chiton_realm::{Branch, RealmError, Realms, RealmsOptions};
@@ -25,11 +26,36 @@ pub(super) struct Tree {
     pub(super) address: Address,
     /// As the user says it.
     pub(super) said: String,
+    /// Settings of the clients in its branches.
+    clients: ClientOptions,
+}
+
+/// Settings of a client of which a process, or a machine, has many.
+fn small() -> ClientOptions {
+    let files = FilesOptions {
+        dirty_bytes_max: 16 << 20,
+        cache_bytes_max: 8 << 20,
+        read_ahead_bytes_max: 4 << 20,
+        idle_files_max: 256,
+        upload_threads: 1,
+        read_ahead_threads: 1,
+        ..FilesOptions::default()
+    };
+    ClientOptions { cache_entries_max: 10_000, kept_bytes_max: 8 << 20, files, ..ClientOptions::default() }
 }
 
 impl Tree {
     /// Finds it. `who`: what the server is told; `timeout` in seconds, for a server that is away.
     pub(super) fn find(at: &Where, who: &str, timeout: Option<u64>) -> Outcome<Tree> {
+        Tree::find_with(at, who, timeout, ClientOptions::default())
+    }
+
+    /// The same, for a process that serves one of many branches.
+    pub(super) fn find_small(at: &Where, who: &str, timeout: Option<u64>) -> Outcome<Tree> {
+        Tree::find_with(at, who, timeout, small())
+    }
+
+    fn find_with(at: &Where, who: &str, timeout: Option<u64>, clients: ClientOptions) -> Outcome<Tree> {
         let said = at.path.display().to_string();
         let (address, path, known) = match &at.server {
             Some(address) => (address.clone(), at.path.clone(), None),
@@ -40,7 +66,7 @@ impl Tree {
             identity: format!("{who}, process {}", std::process::id()),
             timeout: timeout.map(Duration::from_secs),
             decouples: true,
-            ..ClientOptions::default()
+            ..clients.clone()
         };
         let client = Client::connect(&address, options)
             .map_err(|e| Failure::absent(format!("no server answers for {said}: {e}")))?;
@@ -58,15 +84,15 @@ impl Tree {
                 attr.map_err(|refusal| Failure::absent(format!("cannot look at {said}: {refusal}")))?.ino
             }
         };
-        let realms = realms(&client, at.state_dir.as_ref())?;
-        Ok(Tree { client, realms, root, path, address, said })
+        let realms = realms(&client, at.state_dir.as_ref(), at.accept_truncated, clients.clone())?;
+        Ok(Tree { client, realms, root, path, address, said, clients })
     }
 
     /// A branch of it. From now on its state directory is this tree's, if nobody says otherwise.
     pub(super) fn branch(&mut self, at: &Where, name: &Name) -> Outcome<Branch> {
         let branch = self.realms.branch(self.root, name).map_err(failure)?;
         if let (None, Some(dir)) = (&at.state_dir, branch.state_dir()) {
-            self.realms = realms(&self.client, Some(&dir))?;
+            self.realms = realms(&self.client, Some(&dir), at.accept_truncated, self.clients.clone())?;
             return self.realms.branch(self.root, name).map_err(failure);
         }
         Ok(branch)
@@ -83,8 +109,13 @@ impl Tree {
     }
 }
 
-fn realms(client: &Arc<Client>, dir: Option<&PathBuf>) -> Outcome<Arc<Realms>> {
-    let options = RealmsOptions { state_dir: state_dir(dir)?, client: ClientOptions::default() };
+fn realms(
+    client: &Arc<Client>,
+    dir: Option<&PathBuf>,
+    accept_truncated: bool,
+    clients: ClientOptions,
+) -> Outcome<Arc<Realms>> {
+    let options = RealmsOptions { state_dir: state_dir(dir)?, client: clients, accept_truncated };
     Ok(Realms::new(client.clone(), options))
 }
 

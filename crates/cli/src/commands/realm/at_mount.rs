@@ -127,8 +127,8 @@ impl Done {
     }
 }
 
-const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort): the changes that are not merged are still here; change them, or \
-                       merge again with --on-conflict overwrite or keep_both, or discard them";
+const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort), and what is not merged is still here: chiton \
+                       conflicts lists what both sides did, chiton resolve says what is to hold; then merge again";
 
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
     let given = args.policy.as_deref().map(Given::read).transpose()?;
@@ -165,11 +165,19 @@ pub(crate) fn merge(args: &Merge) -> Outcome {
         return diff(&Within { path: args.path.clone(), json: args.json });
     }
     let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());
-    give_back(&args.path, GiveBack::Merge, args.force, on_conflict, args.json)
+    let place = Place::find(&args.path)?;
+    let request = ControlRequest::GiveBack {
+        ino: place.ino,
+        how: GiveBack::Merge,
+        force: args.force,
+        on_conflict,
+        accept_truncated: args.accept_truncated,
+    };
+    place.ask(&request)?.show(args.json)
 }
 
 pub(crate) fn discard(args: &Discard) -> Outcome {
-    give_back(&args.path, GiveBack::Discard, args.force, None, args.json)
+    give_back(&args.path, GiveBack::Discard, args.force, args.json)
 }
 
 pub(crate) fn recouple(args: &Recouple) -> Outcome {
@@ -183,10 +191,13 @@ pub(crate) fn recouple(args: &Recouple) -> Outcome {
         (_, true) => GiveBack::Discard,
         _ => GiveBack::AsThePolicySays,
     };
-    give_back(&args.path, how, args.force, None, args.json)
+    give_back(&args.path, how, args.force, args.json)
 }
 
-fn give_back(path: &Path, how: GiveBack, force: bool, on_conflict: Option<String>, json: bool) -> Outcome {
+fn give_back(path: &Path, how: GiveBack, force: bool, json: bool) -> Outcome {
     let place = Place::find(path)?;
-    place.ask(&ControlRequest::GiveBack { ino: place.ino, how, force, on_conflict })?.show(json)
+    let (on_conflict, accept_truncated) = (None, false);
+    place
+        .ask(&ControlRequest::GiveBack { ino: place.ino, how, force, on_conflict, accept_truncated })?
+        .show(json)
 }

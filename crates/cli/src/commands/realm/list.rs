@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -9,7 +10,9 @@ use chiton_client::{Client, ask};
 use chiton_mount::ControlRequest;
 use chiton_policy::{Policy, PolicyFile};
 use chiton_proto::{Answer, Call, RealmAnswer, RealmCall, RealmInfo};
+use chiton_realm::{JournalAt, durable_upto, journal_at};
 use chiton_types::Refusal;
+use chiton_world::{RealWorld, World};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -212,7 +215,15 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
             "the changes are in the journal of another client: only that client, or chiton recover where the journal is, merges them",
         ));
     }
-    match call(&client, RealmCall::End { claim: info.claim, force: true }) {
+    let drops = args.discard || info.branch.is_some();
+    if !agreed(args, &client, &info, drops)? {
+        return Err(Failure::failed("nothing was ended"));
+    }
+    let ending = match drops {
+        true => RealmCall::End { claim: info.claim, force: true },
+        false => RealmCall::BecomeBranch { realm: info.claim.realm, name: None },
+    };
+    match call(&client, ending) {
         Ok(RealmAnswer::Ended) => {}
         Ok(_) => {
             return Err(Failure::failed(
@@ -226,16 +237,83 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
             )));
         }
     }
-    let text = format!(
-        "decoupling {} of {} is over; what {} had not merged stays in its journal ({})",
-        info.claim.realm,
-        path(&info),
-        info.owner,
-        info.journal_at
-    );
+    let left = all(&client)?.into_iter().find(|left| left.claim.realm == info.claim.realm);
+    let branch = left.and_then(|left| left.branch).map(|name| text(name.as_bytes()));
+    let (realm, owner) = (info.claim.realm, &info.owner);
+    let text = match &branch {
+        Some(branch) => format!(
+            "decoupling {realm} of {path} is over; what {owner} had not merged waits as branch {branch} ({journal}): chiton \
+             recover --as-branch NAME there names it, chiton branch merge or delete ends it",
+            path = path(&info),
+            journal = info.journal_at
+        ),
+        None => {
+            format!("decoupling {realm} of {} is over; what {owner} had not merged is dropped", path(&info))
+        }
+    };
     Ok(Some(Done {
-        report: json!({ "ended": true, "realm": info.claim.realm.0, "path": path(&info) }),
+        report: json!({ "ended": true, "realm": realm.0, "path": path(&info), "branch": branch }),
         text,
         exit_code: 0,
     }))
+}
+
+/// Says what is about to be ended, and asks whether it is meant.
+fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Outcome<bool> {
+    if args.yes {
+        return Ok(true);
+    }
+    let unmerged = match journal_at(info, client.filesystem(), None) {
+        Ok(JournalAt::Disk(dir)) => {
+            durable_upto(&dir).map(|durable| durable.0.saturating_sub(info.state.merged.0))
+        }
+        _ => None,
+    };
+    let unmerged = unmerged.map_or("it is not known here how many".to_owned(), |count| count.to_string());
+    let age = RealWorld.now().0.saturating_sub(info.since.0).max(0) / 1_000_000_000;
+    chiton_world::log_line!(
+        "decoupling {} of {}: {} has had it for {} ({}); {unmerged} durable events are not merged, and {}",
+        info.claim.realm,
+        path(info),
+        info.owner,
+        in_words(age),
+        if info.is_attached { "connected" } else { "gone" },
+        if drops { "will be dropped" } else { "will wait as a branch" },
+    );
+    if !std::io::stdin().is_terminal() {
+        return match drops {
+            // Of this nothing could be brought back.
+            true => Err(Failure::failed("nobody can be asked: standard input is no terminal; say --yes")),
+            false => Ok(true),
+        };
+    }
+    let mut asking = std::io::stderr();
+    let asked = asking.write_all(b"end it? [y/N] ").and_then(|()| asking.flush());
+    asked.map_err(|e| Failure::failed(format!("nobody can be asked: {e}; say --yes")))?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(|e| Failure::failed(format!("no answer: {e}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A time in the two largest units that it has.
+fn in_words(seconds: i64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_told_in_two_units() {
+        for (seconds, words) in [(0, "0 s"), (61, "1 min 1 s"), (3_600, "1 h 0 min"), (90_061, "1 d 1 h")] {
+            assert_eq!(in_words(seconds), words);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_proto::Address;
 use chiton_realm::{MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir};
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
-use chiton_types::RealmId;
+use chiton_types::{Name, RealmId};
 use chiton_world::RealWorld;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
@@ -31,17 +31,25 @@ pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
 }
 
 pub(crate) fn recover(args: &Recover) -> Outcome {
-    if !args.id.is_empty() && !args.merge && !args.discard && !args.offline {
-        return Err(Failure::failed("name what is to be done with what is left: --merge or --discard"));
+    let says = args.merge || args.discard || args.offline || args.as_branch.is_some();
+    if !args.id.is_empty() && !says {
+        return Err(Failure::failed(
+            "name what is to be done with what is left: --merge, --discard or --as-branch NAME",
+        ));
     }
     let dir = state_dir(args.state_dir.as_ref())?;
     let (client, server) = client(args)?;
     let client = Arc::new(client);
-    let options = RealmsOptions { state_dir: dir.clone(), client: ClientOptions::default() };
+    let options = RealmsOptions {
+        state_dir: dir.clone(),
+        client: ClientOptions::default(),
+        accept_truncated: args.accept_truncated,
+    };
     let realms = Realms::new(client.clone(), options);
-    let ended = match args.merge || args.discard || args.offline {
-        true => end_all(args, &realms),
-        false => list(args, &realms, &dir),
+    let ended = match (&args.as_branch, says) {
+        (Some(name), _) => as_branch(args, &realms, name),
+        (None, true) => end_all(args, &realms),
+        (None, false) => list(args, &realms, &dir),
     };
     let synced =
         client.sync().map_err(|r| Failure::failed(format!("not everything could be made durable: {r}")));
@@ -119,6 +127,27 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
     }
     if left.iter().any(|one| one.branch.is_some()) {
         println!("branches wait for chiton branch merge or chiton branch delete");
+    }
+    Ok(())
+}
+
+/// What was ended elsewhere becomes a branch.
+fn as_branch(args: &Recover, realms: &Realms, text: &str) -> Outcome {
+    let name = Name::new(text.as_bytes())
+        .map_err(|_| Failure::failed(format!("{text:?} is no name: at most 255 bytes, without /")))?;
+    let id = match args.id[..] {
+        [] => None,
+        [id] => Some(RealmId(id)),
+        _ => return Err(Failure::failed("one decoupling becomes a branch of one name: give one --id")),
+    };
+    let info = realms.rescue(id, &name).map_err(|error| failure(&error))?;
+    let path = String::from_utf8_lossy(&info.path).into_owned();
+    match args.json {
+        true => println!("{}", json!({ "realm": info.claim.realm.0, "branch": text, "path": path })),
+        false => println!(
+            "decoupling {} of {path} is branch {text} now: chiton branch diff, mount, merge or delete MOUNT{path} {text}",
+            info.claim.realm
+        ),
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use chiton_mount::{ControlRequest, GiveBack};
+use chiton_policy::OnFailure;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Pid, Signal, chdir, kill_process};
@@ -68,10 +69,12 @@ fn decoupled(args: &Run) -> Outcome<u8> {
     let given = args.policy.as_deref().map(Given::read).transpose()?;
     let place = Place::find(&args.path)?;
     let signals = heeded()?;
-    place.decouple(given.as_ref())?;
+    let begun = place.decouple(given.as_ref())?;
+    let on_failure = begun.report["on_failure"].as_str().and_then(OnFailure::by_word);
+    let keeps = args.keeps(on_failure.unwrap_or(OnFailure::DEFAULT));
     let ended = command(args, signals, None);
     let (code, at) = (ended.as_ref().map_or(NOT_RUN, |ended| ended.code), args.path.display());
-    if code != 0 && args.keep && ended.as_ref().is_ok_and(|ended| ended.not_run.is_none()) {
+    if code != 0 && keeps && ended.as_ref().is_ok_and(|ended| ended.not_run.is_none()) {
         chiton_world::log_line!(
             "chiton: the command failed ({code}); {at} is still decoupled: chiton diff {at}, then chiton merge or chiton discard"
         );
@@ -79,8 +82,13 @@ fn decoupled(args: &Run) -> Outcome<u8> {
     }
     let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
     // What the command left running may still write; what failed is dropped all the same.
-    let request =
-        ControlRequest::GiveBack { ino: place.ino, how, force: how == GiveBack::Discard, on_conflict: None };
+    let request = ControlRequest::GiveBack {
+        ino: place.ino,
+        how,
+        force: how == GiveBack::Discard,
+        on_conflict: args.on_conflict_word(),
+        accept_truncated: false,
+    };
     let done = when_answering(&|| reach::answering(&args.path)).and_then(|()| place.ask(&request));
     let done = done.map_err(|failure| {
         let message = format!("{failure}\nthe command ended with {code}; {at} is still decoupled: chiton merge {at}, or chiton discard {at}");

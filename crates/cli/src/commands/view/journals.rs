@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chiton_journal::{ObjectPlace, Place};
 use chiton_proto::RealmInfo;
-use chiton_realm::{JournalAt, Unmerged, decoupling_at, journal_at, journal_on_disk, quoted};
+use chiton_realm::{JournalAt, Unmerged, decoupling_at, durable_upto, journal_at, journal_on_disk, quoted};
 use chiton_server::realm_prefix;
 
 use super::mounted::JournalOfMount;
@@ -81,8 +81,10 @@ impl<'a> Choice<'a> {
             None => journal_at(self.info, source.info.filesystem, args.state_dir.as_deref())
                 .map_err(|e| failure(&e))?,
         };
+        let mut durable = None;
         let (place, at): (Arc<dyn Place>, String) = match at {
             JournalAt::Disk(dir) => {
+                durable = durable_upto(&dir).filter(|_| !args.accept_truncated);
                 let place = journal_on_disk(&dir).map_err(|e| failure(&e))?;
                 (place, dir.join("journal").display().to_string())
             }
@@ -107,7 +109,7 @@ impl<'a> Choice<'a> {
                 }
             },
         };
-        Ok(Unmerged { realm, name: self.name.clone(), at, place })
+        Ok(Unmerged { realm, name: self.name.clone(), at, place, durable })
     }
 }
 

@@ -10,12 +10,14 @@
 //! Invariants:
 //! - Who is refused may be given a lease on the root, and refuses the same by himself until it is recalled: before the
 //!   decoupling ends.
+//! - Where a directory with a policy of its own lies in a subtree that is kept from others, the directories that lead to it
+//!   can be passed: looked up, and asked for attributes as they were. They are not listed, and not changed.
 //! - The owner's own session is like any other: it acts through the realm.
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
 use chiton_namespace::{Decoupling, Event, Fault, Interference, Op, Over};
-use chiton_proto::{Blocked, Call, LeaseMode, is_policy_attribute, operation_touches};
+use chiton_proto::{Blocked, Call, LeaseMode, Query, is_policy_attribute, operation_touches};
 use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
 
 use crate::engine::sessions::Slot;
@@ -33,6 +35,16 @@ impl Engine {
     }
 
     fn check_call(&self, call: &Call) -> Result<(), Stop> {
+        if let Call::Query(
+            Query::Lookup { parent: dir, .. } | Query::GetAttr { ino: dir } | Query::Access { ino: dir, .. },
+        ) = call
+            && self.leads_on(*dir)?
+        {
+            return match call {
+                Call::Query(Query::Lookup { parent, name }) => self.may_look_up(*parent, name),
+                _ => Ok(()),
+            };
+        }
         call.touches(|ino, changes| self.meets(ino, changes))
     }
 
@@ -78,6 +90,34 @@ impl Engine {
         }
     }
 
+    /// Whether a directory that is kept from others leads to one with a policy of its own, which is not: it may be passed on
+    /// the way there.
+    pub(in crate::engine) fn leads_on(&self, dir: Ino) -> Result<bool, Stop> {
+        let Some(root) = self.root_of(dir)?.filter(|root| self.keeps_out(*root).is_some()) else {
+            return Ok(false);
+        };
+        for policy in self.ns.policies().filter(|policy| policy.ino != root) {
+            match self.ns.is_above(dir, policy.ino) {
+                Ok(true) => return Ok(true),
+                Ok(false) | Err(Fault::Refused(_)) => {}
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses a name, in a directory that leads on, that does not lead on. Whether there is such a name is not told either.
+    pub(in crate::engine) fn may_look_up(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        let found = match self.ns.lookup(&Cred::ROOT, dir, name) {
+            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            found => found.ok().flatten(),
+        };
+        match found {
+            Some(ino) if self.root_of(ino)?.is_none() || self.leads_on(ino)? => Ok(()),
+            _ => self.meets(dir, false),
+        }
+    }
+
     /// Whether a policy there may have to do with a decoupling: borders stay where they are, too.
     fn is_below_decoupled(&self, ino: Ino) -> Result<bool, Stop> {
         match self.ns.is_below_decoupled(ino) {
@@ -107,13 +147,22 @@ impl Engine {
         name: Option<&Name>,
         m: &Moment,
     ) -> Result<Option<Blocked>, Stop> {
+        if self.leads_on(ino)? {
+            // Not all that is asked of it is refused: it is asked each time.
+            return Ok(None);
+        }
         let mut root = self.root_of(ino)?.filter(|root| self.keeps_out(*root).is_some());
         let is_name = root.is_none();
         if let (None, Some(name)) = (root, name) {
             root = match self.ns.lookup(&Cred::ROOT, ino, name) {
                 Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
-                found => found.ok().flatten().filter(|ino| self.is_hidden(*ino)),
+                found => found.ok().flatten(),
             };
+            if let Some(found) = root
+                && !self.is_hidden(found)?
+            {
+                root = None;
+            }
         }
         let Some((root, only_writes)) = root.and_then(|root| Some((root, self.keeps_out(root)?))) else {
             return Ok(None);
@@ -139,10 +188,15 @@ impl Engine {
         (keeps && self.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
     }
 
-    /// True if nothing of an inode may be told: it is a root that is kept from others. (What is below one is not found.)
+    /// True if nothing of an inode may be told: it is a root that is kept from others, and leads nowhere. (What is below one
+    /// is not found.)
     #[inline]
-    pub(in crate::engine) fn is_hidden(&self, ino: Ino) -> bool {
-        self.ns.has_decouplings() && self.holder(ino).is_some_and(|d| d.interference == Interference::Block)
+    pub(in crate::engine) fn is_hidden(&self, ino: Ino) -> Result<bool, Stop> {
+        if !self.ns.has_decouplings() {
+            return Ok(false);
+        }
+        let is_kept = self.holder(ino).is_some_and(|d| d.interference == Interference::Block);
+        Ok(is_kept && !self.leads_on(ino)?)
     }
 
     /// Refuses planned events that move or remove a decoupled root, or what is above one.

@@ -1,0 +1,275 @@
+//! Decouplings that end otherwise than by a merge: by force from elsewhere, with the directory, after a conflict.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::rig::{is_root, until};
+use crate::two::{Two, done, errno, libc_busy, mount_branch, refused, run, text};
+
+fn eio() -> Option<i32> {
+    Some(rustix::io::Errno::IO.raw_os_error())
+}
+
+/// S110: "… answers EIO …"
+#[test]
+fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    let file = fs::File::create(near.join("a")).expect("made");
+    file.sync_all().expect("durable");
+    let ended = run(&["recouple", "--force", text(&far)]);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        ended.status.success() && said.contains("has had it for") && said.contains("not merged"),
+        "{said}"
+    );
+    // Everybody's at once.
+    assert_eq!(fs::read_dir(&far).expect("given back").count(), 0);
+    until("the mount hears of it", || fs::write(near.join("b"), "2").is_err());
+    assert_eq!(errno(fs::write(near.join("c"), "3")), eio());
+    assert_eq!(errno(file.sync_all()), eio());
+    assert_eq!(errno(fs::metadata(&near).map(drop)), eio());
+    refused(&["merge", text(&two.near.dir)], 4, "no subtree");
+    until("the log says so", || two.near.process.said().contains("recover --as-branch"));
+
+    let socket = format!("unix:{}", two.scratch.data().join("socket").display());
+    let state = two.scratch.path("state");
+    let recover = |words: &[&str]| {
+        let mut all = vec!["recover", "--server", &socket, "--state-dir", text(&state)];
+        all.extend(words);
+        done(&all)
+    };
+    recover(&["--as-branch", "rescued"]);
+    let view = two.scratch.path("view");
+    done(&["view", text(&far), "--journal", "rescued", "--to", text(&view)]);
+    assert!(view.join("a").exists());
+    // What was refused is everybody's again, also here.
+    until("the mount goes on without it", || fs::metadata(&near).is_ok());
+    done(&["branch", "merge", text(&far), "rescued"]);
+    assert!(far.join("a").exists() && near.join("a").exists());
+}
+
+/// What is dropped is not dropped by a slip.
+#[test]
+fn dropping_what_another_client_has_needs_a_yes() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    fs::write(near.join("a"), "1").expect("a write");
+    refused(&["recouple", "--force", "--discard", text(&far)], 1, "--yes");
+    assert_eq!(two.decouplings().len(), 1);
+    done(&["recouple", "--force", "--discard", "--yes", text(&far)]);
+    assert!(two.decouplings().is_empty());
+}
+
+/// S58a: "Both may be decoupled …"
+#[test]
+fn a_mount_has_its_inner_subtree_after_the_outer_one_is_merged() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = (two.near.path("n"), two.far.path("n"));
+    fs::create_dir_all(near.join("deep/inner")).expect("directories");
+    for dir in [near.clone(), near.join("deep/inner")] {
+        done(&["policy", "set", text(&dir), "batchfs"]);
+    }
+    fs::write(near.join("f"), "o").expect("a write");
+    fs::write(near.join("deep/inner/f"), "i").expect("a write");
+    assert_eq!(two.decouplings().len(), 2);
+    assert_eq!(errno(fs::read(far.join("deep/inner/f"))), Some(libc_busy()), "the inner is kept from others");
+    done(&["merge", text(&near)]);
+    assert_eq!(fs::read(near.join("deep/inner/f")).expect("still its own"), b"i");
+    fs::write(near.join("deep/inner/g"), "more").expect("a write");
+    assert_eq!(fs::read(far.join("f")).expect("merged"), b"o");
+    done(&["merge", text(&near.join("deep/inner"))]);
+    assert_eq!(fs::read(far.join("deep/inner/g")).expect("merged"), b"more");
+}
+
+/// S111
+#[test]
+fn a_directory_that_carries_a_weak_policy_is_removed_as_any_other() {
+    let Some(two) = Two::new() else { return };
+    for policy in ["batchfs", "deltafs"] {
+        let (near, far) = two.job(policy);
+        fs::create_dir(near.join("dir")).expect("a directory");
+        fs::write(near.join("dir/x"), "x").expect("a write");
+        assert_eq!(
+            errno(fs::remove_dir(&near)),
+            Some(rustix::io::Errno::NOTEMPTY.raw_os_error()),
+            "{policy}"
+        );
+        let removed = Command::new("rm").arg("-rf").arg(&near).status().expect("runs");
+        assert!(removed.success() && !near.exists(), "{policy}");
+        until("others see that it is gone", || !far.exists());
+        assert!(two.decouplings().is_empty(), "{policy}");
+    }
+}
+
+/// Conflicts, one by one, through a mount and of a branch.
+#[test]
+fn a_person_resolves_conflicts_and_merges_again() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = (two.near.path("job"), two.far.path("job"));
+    fs::create_dir(&near).expect("a directory");
+    for file in ["a", "b", "gone", "c"] {
+        fs::write(near.join(file), "before").expect("a write");
+    }
+    let policy = two.scratch.path("abort.yml");
+    fs::write(&policy, "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n")
+        .expect("a policy");
+    done(&["decouple", text(&near), "--policy", text(&policy)]);
+    for file in ["a", "b", "c"] {
+        fs::write(near.join(file), "ours").expect("a write");
+        fs::write(far.join(file), "theirs").expect("a write");
+    }
+    fs::remove_file(near.join("gone")).expect("removed");
+    fs::write(far.join("gone"), "theirs").expect("a write");
+    refused(&["merge", text(&near)], 5, "conflict");
+    let listed = done(&["conflicts", text(&near)]);
+    assert_eq!(listed.lines().filter(|line| line.starts_with("open")).count(), 4, "{listed}");
+    done(&["resolve", text(&near.join("a")), "--ours"]);
+    done(&["resolve", text(&near.join("b")), "--theirs"]);
+    done(&["resolve", text(&near.join("gone")), "--theirs"]);
+    refused(&["merge", text(&near)], 5, "conflict");
+    let merged = two.scratch.path("merged");
+    fs::write(&merged, "ours and theirs").expect("a file");
+    done(&["resolve", text(&near.join("c")), "--merged", text(&merged)]);
+    assert!(!done(&["conflicts", text(&near)]).contains("open "));
+    done(&["merge", text(&near)]);
+    for (file, expect) in [("a", "ours"), ("b", "theirs"), ("gone", "theirs"), ("c", "ours and theirs")] {
+        assert_eq!(fs::read_to_string(far.join(file)).expect("there"), expect, "{file}");
+    }
+
+    let state = text(&two.scratch.path("state")).to_owned();
+    let branch = |words: &[&str]| {
+        let mut all = vec!["branch", words[0], "--state-dir", &state];
+        all.extend(&words[1..]);
+        run(&all)
+    };
+    assert!(branch(&["create", text(&near), "one", "--policy", text(&policy)]).status.success());
+    assert!(branch(&["resolve", text(&near), "one", "a", "--ours"]).status.code() == Some(4), "no conflict");
+    let at = mount_branch(&two.scratch, &near, "one");
+    fs::write(at.dir.join("a"), "branch").expect("a write");
+    fs::write(near.join("a"), "tree").expect("a write");
+    at.unmount();
+    assert_eq!(branch(&["merge", text(&near), "one"]).status.code(), Some(5));
+    let listed = branch(&["conflicts", text(&near), "one", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    assert_eq!((&listed[0]["path"], &listed[0]["resolved"]), (&"a".into(), &false.into()), "{listed}");
+    assert!(branch(&["resolve", text(&near), "one", "a", "--ours"]).status.success());
+    assert!(branch(&["merge", text(&near), "one"]).status.success());
+    assert_eq!(fs::read(near.join("a")).expect("merged"), b"branch");
+}
+
+/// `chiton run`: what is done about conflicts, and about failure.
+#[test]
+fn run_says_what_is_done_about_conflicts_and_a_policy_what_about_failure() {
+    let Some(two) = Two::new() else { return };
+    let near = two.near.path("job");
+    fs::create_dir(&near).expect("a directory");
+    fs::write(near.join("f"), "before").expect("a write");
+    let policy = two.scratch.path("open.yml");
+    let text_of = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_failure: keep\n";
+    fs::write(&policy, text_of).expect("a policy");
+    let both = format!("echo ours > {0}/f; echo theirs > {1}/job/f", near.display(), two.far.dir.display());
+    let run_with = |words: &[&str], command: &str| {
+        let mut all = vec!["run", "--policy", text(&policy), "--path", text(&near)];
+        all.extend(words);
+        all.extend(["--", "sh", "-c", command]);
+        run(&all)
+    };
+    let stopped = run_with(&["--on-conflict", "abort"], &both);
+    assert_eq!(stopped.status.code(), Some(5), "{}", String::from_utf8_lossy(&stopped.stderr));
+    assert_eq!(fs::read_to_string(two.far.path("job/f")).expect("theirs"), "theirs\n");
+    done(&["discard", text(&near)]);
+    // The policy keeps what a failed command did; --discard does not.
+    assert_eq!(run_with(&[], "exit 7").status.code(), Some(7));
+    assert_eq!(two.decouplings().len(), 1);
+    done(&["discard", text(&near)]);
+    assert_eq!(run_with(&["--discard"], "exit 7").status.code(), Some(7));
+    assert!(two.decouplings().is_empty());
+}
+
+/// S58: "… any directory of one's own".
+#[test]
+fn an_owner_decouples_a_directory_of_their_own_as_far_as_its_policy_lets_them() {
+    let Some(two) = Two::new() else { return };
+    let near = two.near.path("home");
+    fs::create_dir(&near).expect("a directory");
+    chown(&near, Some(65_534), Some(65_534)).expect("given away");
+    let as_nobody = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_chiton")]);
+        command.args(words).stdin(Stdio::null()).output().expect("runs")
+    };
+    fs::set_permissions(two.scratch.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("a mode");
+    let decouple = |policy: &str| as_nobody(&["decouple", text(&near), "--policy", policy]);
+    let taken = decouple("batchfs");
+    assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
+    assert!(as_nobody(&["merge", text(&near)]).status.success());
+    // Without durability only if the directory's policy says so.
+    let refused = decouple("ramdisk-decoupled");
+    assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+    let policy = |text_of: &str| {
+        let file = two.scratch.path("lax.yml");
+        fs::write(&file, text_of).expect("a policy");
+        done(&["policy", "set", text(&near), text(&file)]);
+    };
+    policy("owner_decouples: none\n");
+    assert!(decouple("ramdisk-decoupled").status.success());
+    assert!(as_nobody(&["discard", text(&near)]).status.success());
+    policy("owner_decouples: never\n");
+    assert_eq!(decouple("batchfs").status.code(), Some(1));
+}
+
+/// Several branches in one process; what a killed one leaves.
+#[test]
+fn one_process_serves_several_branches_and_what_a_killed_one_left_is_taken_away() {
+    if !is_root() {
+        return;
+    }
+    let Some(two) = Two::new() else { return };
+    let tree = two.near.path("tree");
+    fs::create_dir(&tree).expect("a directory");
+    fs::write(tree.join("f"), "base").expect("a write");
+    let names = ["one", "two", "three"];
+    let dirs: Vec<_> = names.iter().map(|name| two.scratch.path(&format!("at-{name}"))).collect();
+    for (name, dir) in names.iter().zip(&dirs) {
+        done(&["branch", "create", text(&tree), name]);
+        fs::create_dir(dir).expect("a mount point");
+    }
+    let mut words = vec!["branch", "mount", text(&tree)];
+    for (name, dir) in names.iter().zip(&dirs) {
+        words.extend([*name, text(dir)]);
+    }
+    done(&words);
+    for (name, dir) in names.iter().zip(&dirs) {
+        fs::write(dir.join("f"), name).expect("a write");
+    }
+    for (name, dir) in names.iter().zip(&dirs) {
+        assert_eq!(fs::read_to_string(dir.join("f")).expect("a read"), *name);
+    }
+    let pid = |dir: &Path| {
+        let all: Value =
+            serde_json::from_str(&done(&["branch", "list", "--json", text(&tree)])).expect("JSON");
+        let one = all.as_array().expect("a list").iter().find(|one| one["mountpoint"] == text(dir)).cloned();
+        one.map(|one| one["pid"].as_u64().expect("a number"))
+    };
+    assert_eq!(pid(&dirs[0]), pid(&dirs[1]));
+    done(&["branch", "merge", text(&tree), "one"]);
+    assert_eq!(fs::read_to_string(tree.join("f")).expect("merged"), "one");
+    assert_eq!(fs::read_to_string(dirs[1].join("f")).expect("the others go on"), "two");
+    done(&["umount", text(&dirs[1])]);
+    assert_eq!(fs::read_to_string(dirs[2].join("f")).expect("the last goes on"), "three");
+    fs::File::open(dirs[2].join("f")).and_then(|file| file.sync_all()).expect("durable");
+
+    let process = pid(&dirs[2]).expect("it is mounted");
+    let process = rustix::process::Pid::from_raw(process as i32).expect("a process");
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("killed");
+    until("its mount answers nobody", || fs::read_dir(&dirs[2]).is_err());
+    done(&["branch", "mount", text(&tree), "three", text(&dirs[2])]);
+    assert_eq!(fs::read_to_string(dirs[2].join("f")).expect("as it was"), "three");
+    done(&["umount", text(&dirs[2])]);
+}

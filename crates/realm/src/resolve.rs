@@ -1,0 +1,259 @@
+//! Conflicts that stop a merge (`on_conflict: abort`), one by one: a person looks at what both sides did, says what is to hold,
+//! and merges again.
+//!
+//! ```text
+//!   merge ─▶ stopped: a, b ─▶ resolve a --theirs ─▶ resolve b --ours ─▶ merge
+//!                               │ theirs is copied over ours
+//!                               └─ noted: what theirs was then
+//! ```
+//!
+//! Invariants:
+//! - A resolution holds for what others had done when it was made: if they change the same path again, it is a conflict again.
+//! - A merge goes past conflicts only when every one of them is resolved. Then ours prevails, which is what was resolved to.
+//! - Resolutions survive the process, beside the journal; a decoupling without a directory has them in memory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use chiton_client::Client;
+use chiton_namespace::{AttrChange, SetTime};
+use chiton_types::{Attr, Kind, Refusal};
+use serde::{Deserialize, Serialize};
+
+use crate::error::RealmError;
+use crate::quoted::{if_no_text, quoted};
+use crate::realm::Realm;
+use crate::report::{Change, ChangeKind, Diff, SideVersion};
+
+/// The file beside the journal.
+const FILE: &str = "resolved.json";
+
+/// What is to hold where both sides did something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// What is here, as it is now.
+    Ours,
+    /// What others made of it: it is copied here.
+    Theirs,
+}
+
+/// A conflict, and whether somebody has said what is to hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OpenConflict {
+    /// Where, from the subtree's root.
+    pub path: String,
+    /// The same byte by byte, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<Vec<u8>>,
+    /// What was done here.
+    pub ours: ChangeKind,
+    /// What others did.
+    pub theirs: SideVersion,
+    /// A merge goes past it.
+    pub resolved: bool,
+}
+
+impl OpenConflict {
+    /// A line for people.
+    pub fn line(&self) -> String {
+        let path = quoted(self.path_bytes.as_deref().unwrap_or(self.path.as_bytes()));
+        let ours = match self.ours {
+            ChangeKind::Created | ChangeKind::Linked => "new here",
+            ChangeKind::Written => "changed here",
+            ChangeKind::Attributes => "attributes changed here",
+            ChangeKind::Renamed => "moved here",
+            ChangeKind::Removed => "removed here",
+        };
+        let theirs = match self.theirs {
+            SideVersion::Changed => "changed or made by others",
+            SideVersion::Removed => "removed by others",
+        };
+        let state = if self.resolved { "resolved" } else { "open" };
+        format!("{state:<9} {path}: {ours}, {theirs}")
+    }
+}
+
+/// What was resolved, with what others had there then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resolved(BTreeMap<Vec<u8>, String>);
+
+/// One of them, as the file has it.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    path: Vec<u8>,
+    theirs: String,
+}
+
+impl Resolved {
+    /// What an earlier process noted. One that cannot be read is none: then it is asked again.
+    pub(crate) fn read(dir: &Path) -> Resolved {
+        let lines: Vec<Line> = fs::read(dir.join(FILE))
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        Resolved(lines.into_iter().map(|line| (line.path, line.theirs)).collect())
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), RealmError> {
+        let lines: Vec<Line> =
+            self.0.iter().map(|(path, theirs)| Line { path: path.clone(), theirs: theirs.clone() }).collect();
+        let (new, path) = (dir.join("resolved.json.new"), dir.join(FILE));
+        let written = serde_json::to_vec(&lines)
+            .map_err(std::io::Error::from)
+            .and_then(|text| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, &path));
+        written.map_err(|e| RealmError::local(format!("{} cannot be written: {e}", path.display())))
+    }
+}
+
+/// Whether a merge may go past what others did.
+pub(crate) enum Standing {
+    /// Nothing contradicts.
+    Free,
+    /// All that contradicts is resolved.
+    Resolved,
+    /// These are not.
+    Open(Box<Diff>),
+}
+
+impl Realm {
+    /// What others and this client both did, path by path.
+    ///
+    /// # Errors
+    /// As [`Realm::diff`].
+    pub fn conflicts(&self) -> Result<Vec<OpenConflict>, RealmError> {
+        let diff = self.diff()?;
+        let line = |(change, theirs): &(Change, SideVersion)| {
+            let path = path_of(change);
+            Ok(OpenConflict {
+                resolved: self.is_resolved(&path)?,
+                path: change.path.clone(),
+                path_bytes: if_no_text(&path),
+                ours: change.kind,
+                theirs: *theirs,
+            })
+        };
+        diff.conflicts.iter().map(line).collect()
+    }
+
+    /// What stands in the way of a merge that forbids conflicts.
+    pub(crate) fn standing(&self) -> Result<Standing, RealmError> {
+        let mut diff = self.diff()?;
+        if diff.conflicts.is_empty() {
+            return Ok(Standing::Free);
+        }
+        let mut open = Vec::new();
+        for (change, theirs) in std::mem::take(&mut diff.conflicts) {
+            if !self.is_resolved(&path_of(&change))? {
+                open.push((change, theirs));
+            }
+        }
+        if open.is_empty() {
+            return Ok(Standing::Resolved);
+        }
+        diff.conflicts = open;
+        Ok(Standing::Open(Box::new(diff)))
+    }
+
+    /// Says what is to hold at a path where both sides did something; `path` is from the subtree's root. To resolve to
+    /// something else, write that there first, and say [`Choice::Ours`].
+    ///
+    /// # Errors
+    /// There is no conflict; theirs cannot be copied.
+    pub fn resolve_conflict(&self, path: &[u8], choice: Choice) -> Result<(), RealmError> {
+        if !self.diff()?.conflicts.iter().any(|(change, _)| path_of(change) == path) {
+            let what = format!("{}: there is no conflict", quoted(path));
+            return Err(RealmError::new(
+                Refusal::NotFound,
+                what,
+                "`chiton conflicts` lists those that there are",
+            ));
+        }
+        let theirs = self.theirs_at(path)?;
+        if choice == Choice::Theirs {
+            let copied = take_theirs(&self.theirs(), theirs.as_ref(), self.client(), path);
+            copied.map_err(|refusal| {
+                let what = format!("{}: what others have there cannot be copied: {refusal}", quoted(path));
+                let next = match refusal {
+                    Refusal::IsDir | Refusal::NotEmpty => {
+                        "it is a directory: resolve what is in it, or say --ours"
+                    }
+                    _ => "make it here what it is to be, and say --ours",
+                };
+                RealmError::new(refusal, what, next)
+            })?;
+        }
+        let mut resolved = self.resolved().lock();
+        resolved.0.insert(path.to_vec(), fingerprint(theirs.as_ref()));
+        self.home_dir().map_or(Ok(()), |dir| resolved.write(dir))
+    }
+
+    fn is_resolved(&self, path: &[u8]) -> Result<bool, RealmError> {
+        let Some(then) = self.resolved().lock().0.get(path).cloned() else { return Ok(false) };
+        Ok(fingerprint(self.theirs_at(path)?.as_ref()) == then)
+    }
+
+    /// What everybody sees in the directory.
+    fn theirs(&self) -> Client {
+        self.global().rooted(self.root())
+    }
+
+    fn theirs_at(&self, path: &[u8]) -> Result<Option<Attr>, RealmError> {
+        match self.theirs().lstat(rooted(path)) {
+            Ok(attr) => Ok(Some(attr)),
+            Err(Refusal::NotFound | Refusal::NotDir) => Ok(None),
+            Err(refusal) => {
+                Err(RealmError::refused(&format!("what others have at {}", quoted(path)), refusal))
+            }
+        }
+    }
+}
+
+fn path_of(change: &Change) -> Vec<u8> {
+    change.path_bytes.clone().unwrap_or_else(|| change.path.clone().into_bytes())
+}
+
+fn rooted(path: &[u8]) -> Vec<u8> {
+    [b"/", path].concat()
+}
+
+/// What tells one version of theirs from another.
+fn fingerprint(theirs: Option<&Attr>) -> String {
+    theirs.map_or("gone".to_owned(), |attr| {
+        format!("inode {}, changed at position {}", attr.ino, attr.position)
+    })
+}
+
+/// Makes of ours what theirs is.
+fn take_theirs(theirs: &Client, attr: Option<&Attr>, ours: &Client, path: &[u8]) -> Result<(), Refusal> {
+    let at = rooted(path);
+    let here = match ours.lstat(&at) {
+        Ok(here) => Some(here),
+        Err(Refusal::NotFound) => None,
+        Err(refusal) => return Err(refusal),
+    };
+    let Some(attr) = attr else { return if here.is_some() { ours.remove(&at) } else { Ok(()) } };
+    match (attr.kind, here.map(|here| here.kind)) {
+        // Both have it; what differs is attributes.
+        (Kind::Dir, Some(Kind::Dir)) => {}
+        (Kind::Dir, _) => return Err(Refusal::IsDir),
+        (Kind::File, Some(Kind::File)) => ours.write_file(&at, &theirs.read_file(&at)?)?,
+        (Kind::File, other) => {
+            let content = theirs.read_file(&at)?;
+            if other.is_some() {
+                ours.remove(&at)?;
+            }
+            ours.create_file(&at, &content)?;
+        }
+        _ => return Err(Refusal::Unsupported),
+    }
+    let change = AttrChange {
+        mode: Some(attr.mode),
+        uid: Some(attr.uid),
+        gid: Some(attr.gid),
+        mtime: Some(SetTime::At(attr.mtime)),
+        ..AttrChange::default()
+    };
+    ours.set_attr_path(&at, change).map(drop)
+}
