@@ -18,7 +18,7 @@ use std::time::Duration;
 use chiton_client::Caller;
 use chiton_policy::{Consistency, Durability};
 use chiton_proto::{Claim, RealmCall, RealmInfo};
-use chiton_types::{Ino, Name, Refusal};
+use chiton_types::{Ino, Name, RealmId, Refusal};
 use chiton_world::thread;
 
 use crate::calls::ClaimCalls;
@@ -230,6 +230,14 @@ impl Realms {
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
         calls.end(false)?;
         home.map_or(Ok(()), Home::remove)
+    }
+
+    /// Gives a branch that nobody works in another name.
+    pub(crate) fn rename_branch(&self, realm: RealmId, name: &Name) -> Result<(), RealmError> {
+        let dir = Home::dir_of(&self.options.state_dir, self.global.filesystem(), realm);
+        let home = if Home::is_at(&dir) { open_home(&Home::look(&dir)?)? } else { None };
+        self.calls.become_branch(realm, Some(name))?;
+        home.map_or(Ok(()), |mut home| home.note_branch(text(name)))
     }
 
     fn with_left(&self, info: RealmInfo) -> Result<Branch, RealmError> {

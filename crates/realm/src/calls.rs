@@ -165,11 +165,14 @@ impl ClaimCalls {
         }
     }
 
-    /// Whether this client still has the decoupling; an error if the server does not say.
+    /// Whether this client still has the decoupling; an error if the server does not say. A client whose session is over has it
+    /// still, as long as no other has taken it: what it does is in its journal for the next one.
     pub(crate) fn holds(&self) -> Result<bool, RealmError> {
         match self.check(Vec::new(), Vec::new()) {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.refusal(), Refusal::Stale | Refusal::Invalid) => Ok(false),
+            Err(error) if matches!(error.refusal(), Refusal::Stale | Refusal::Invalid) => {
+                Ok(self.calls.list()?.iter().any(|info| info.claim == self.claim))
+            }
             Err(error) => Err(error),
         }
     }

@@ -44,6 +44,7 @@ mod diff;
 mod filter;
 mod merge;
 mod passing;
+mod rebase;
 mod resolve;
 mod triggers;
 mod windows;

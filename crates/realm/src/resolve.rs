@@ -210,11 +210,11 @@ impl Realm {
     }
 }
 
-fn path_of(change: &Change) -> Vec<u8> {
+pub(crate) fn path_of(change: &Change) -> Vec<u8> {
     change.path_bytes.clone().unwrap_or_else(|| change.path.clone().into_bytes())
 }
 
-fn rooted(path: &[u8]) -> Vec<u8> {
+pub(crate) fn rooted(path: &[u8]) -> Vec<u8> {
     [b"/", path].concat()
 }
 

@@ -47,6 +47,8 @@ enum Command {
     Conflicts(Diff),
     /// Say what is to hold where both did something; then merge again.
     Resolve(Resolve),
+    /// Make a branch anew from what is there now, with what was done in it done again.
+    Rebase(Diff),
     /// Merge the changes in a branch, and end it.
     Merge(Merge),
     /// Drop a branch and the changes in it.
@@ -206,6 +208,7 @@ pub(crate) fn run(args: &BranchArgs) -> Outcome {
         Command::Diff(args) => change::diff(args),
         Command::Conflicts(args) => change::conflicts(args),
         Command::Resolve(args) => change::resolve(args),
+        Command::Rebase(args) => change::rebase(args),
         Command::Merge(args) => change::merge(args),
         Command::Delete(args) => change::delete(args),
     }

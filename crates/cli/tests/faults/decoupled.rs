@@ -369,7 +369,7 @@ fn what_is_in_the_object_store_is_merged_from_anywhere() {
     let socket = format!("unix:{}", two.scratch.data().join("socket").display());
     let state = text(&two.scratch.path("elsewhere")).to_owned();
     let recover = ["recover", "--server", &socket, "--state-dir", &state, "--id", &id];
-    refused(&recover, 1, "--merge or --discard");
+    refused(&recover, 1, "--merge, --discard or --as-branch");
     done(&[&recover[..], &["--merge"]].concat());
     assert_eq!(fs::read(far.join("kept")).expect("merged"), b"kept");
     refused(&[&recover[..], &["--merge"]].concat(), 4, "there is no decoupling");

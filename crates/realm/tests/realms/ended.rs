@@ -260,3 +260,63 @@ fn resolutions_of_a_branch_outlive_the_process_that_made_them() {
     merge(&branch);
     assert_eq!(again.client.read_file("/tree/f"), Ok(b"branch".to_vec()));
 }
+
+#[test]
+fn a_rebased_branch_has_what_others_did_since_and_what_was_done_in_it() {
+    let site = Site::new();
+    let ours = site.connected();
+    let root = ours.mkdir("/tree").ino;
+    ours.mkdir("/tree/dir");
+    for file in ["kept", "changed", "gone", "moved", "both", "dir/in"] {
+        ours.client.create_file(format!("/tree/{file}"), b"before").expect("made");
+    }
+    let made = ours.realms.create_branch(&ours.client.caller(), root, &name("one"), None);
+    made.expect("made");
+    let branch = ours.realms.open_branch(root, &name("one")).expect("opened");
+    let work = branch.client();
+    work.write_file("/changed", &[3; 20_000]).expect("written");
+    work.remove("/gone").expect("removed");
+    work.rename_path("/moved", "/dir/moved").expect("moved");
+    work.mkdir_all("/new/deep").expect("made");
+    work.create_file("/new/deep/file", b"new").expect("made");
+    work.write_file("/both", b"branch").expect("written");
+    ours.client.write_file("/tree/both", b"tree").expect("written");
+    ours.client.write_file("/tree/kept", b"after").expect("written");
+    ours.client.create_file("/tree/theirs", b"theirs").expect("made");
+    drop(branch);
+    assert!(ours.realms.close().is_empty());
+
+    let rebasing = site.connected();
+    let stopped = rebasing.realms.rebase_branch(root, &name("one")).expect("compared");
+    assert!(stopped.stopped && stopped.conflict_count == 1, "{stopped}");
+    assert!(rebasing.realms.close().is_empty());
+    let rebasing = site.connected();
+    let branch = rebasing.realms.open_branch(root, &name("one")).expect("opened");
+    branch.resolve_conflict(b"both", Choice::Ours).expect("resolved");
+    drop(branch);
+    assert!(rebasing.realms.close().is_empty());
+    let rebasing = site.connected();
+    let done = rebasing.realms.rebase_branch(root, &name("one")).expect("rebased");
+    assert!(!done.stopped, "{done}");
+
+    let names: Vec<_> =
+        rebasing.realms.branches(Some(root)).expect("told").iter().map(|b| b.name()).collect();
+    assert_eq!(names, ["one"]);
+    let branch = rebasing.realms.open_branch(root, &name("one")).expect("opened");
+    for (file, expect) in [
+        ("kept", Some(&b"after"[..])),
+        ("theirs", Some(b"theirs")),
+        ("changed", Some(&[3; 20_000])),
+        ("gone", None),
+        ("moved", None),
+        ("dir/moved", Some(b"before")),
+        ("dir/in", Some(b"before")),
+        ("new/deep/file", Some(b"new")),
+        ("both", Some(b"branch")),
+    ] {
+        let found = branch.client().read_file(format!("/{file}"));
+        assert_eq!(found, expect.map(<[u8]>::to_vec).ok_or(Refusal::NotFound), "{file}");
+    }
+    assert_eq!(merge(&branch).conflict_count, 0, "what others did is its base now");
+    assert_eq!(rebasing.client.read_file("/tree/both"), Ok(b"branch".to_vec()));
+}

@@ -87,6 +87,21 @@ pub(super) fn resolve(args: &Resolve) -> Outcome {
     done.show(args.at.json)
 }
 
+pub(super) fn rebase(args: &Diff) -> Outcome {
+    let name = name(&args.name)?;
+    let mut tree = Tree::find(&args.at, "chiton branch rebase", None)?;
+    tree.branch(&args.at, &name)?;
+    let report = tree.realms.rebase_branch(tree.root, &name).map_err(failure)?;
+    let text = match report.stopped {
+        true => format!("{report}not rebased: chiton branch resolve says what is to hold, then rebase again"),
+        false => format!("branch {} is rebased: {} changes were done again", args.name, report.events),
+    };
+    let exit_code = if report.stopped { Class::Conflict as u8 } else { 0 };
+    let done = done(&report, text, exit_code).map_err(failure)?;
+    tree.close()?;
+    done.show(args.at.json)
+}
+
 pub(super) fn merge(args: &Merge) -> Outcome {
     if args.dry_run {
         let Where { path, server, state_dir, accept_truncated, json } = &args.at;

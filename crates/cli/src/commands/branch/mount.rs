@@ -51,9 +51,13 @@ pub(super) fn mount(args: &Mount) -> Outcome {
         }
     }
     mount::tell(&pairs[0].1, &mounts[0].1, args.announce)?;
+    // Each is waited for by itself: whoever unmounts it hears of its end, and not of the last one's.
+    let waiting: Vec<_> =
+        mounts.into_iter().map(|(mounted, _)| std::thread::spawn(move || mounted.wait())).collect();
     let mut first = Ok(());
-    for (mounted, _) in mounts {
-        first = first.and(mounted.wait().map_err(Failure::from));
+    for waited in waiting {
+        let ended = waited.join().expect("it does not panic");
+        first = first.and(ended.map_err(Failure::from));
     }
     first
 }
