@@ -20,6 +20,7 @@
 
 mod acked;
 mod fault;
+mod lists;
 mod markers;
 mod view;
 
@@ -53,10 +54,11 @@ const SEALED_MEMTABLES_MAX: usize = 2;
 /// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
 const LEVEL0_TABLES_MAX: usize = 24;
 
-/// A store of so many bytes more than are free is compacted to give back the space of removed rows.
+/// A store of which much was removed is compacted if it has not more than so many bytes more than are free.
 const RECLAIMED_BYTES_MAX: u64 = 256 << 20;
 
-/// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers` and `ingest_rows_min` may differ from one open to the next; the
+/// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers`, `ingest_rows_min` and
+/// `unsettled_bytes` may differ from one open to the next; the
 /// others hold from the store's creation on.
 #[derive(Clone, Copy, Debug)]
 pub struct FjallOptions {
@@ -71,6 +73,8 @@ pub struct FjallOptions {
     /// A commit of at least so many rows becomes tables at once. That costs a quarter of the way through journal and
     /// memtable, but each leaves a table for compaction.
     pub ingest_rows_min: usize,
+    /// Once so many bytes were committed, memtables become tables, so that the library's journal can go.
+    pub unsettled_bytes: usize,
 }
 
 impl Default for FjallOptions {
@@ -81,6 +85,7 @@ impl Default for FjallOptions {
             journal_bytes_max: 256 << 20,
             workers: 2,
             ingest_rows_min: 100_000,
+            unsettled_bytes: 8 << 20,
         }
     }
 }
@@ -95,14 +100,28 @@ struct Open {
 struct Writer {
     acked: Acked,
     commit: u64,
+    settling: Settling,
     /// The last commit became tables, and what compaction has made of them since stands beside them.
     ingested: bool,
+}
+
+/// Which commits are in tables, by their count since the store was opened. What only the library's journal holds goes with one
+/// damaged byte of it, so the file system's own journal keeps that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settling {
+    commits: u64,
+    bytes: usize,
+    /// All up to this one were in memtables that were frozen, to become tables.
+    frozen: u64,
+    settled: u64,
+    /// Rows that were removed since the last compaction of all.
+    removed: usize,
 }
 
 /// A metadata store in a local directory.
 pub struct FjallMetastore {
     path: PathBuf,
-    ingest_rows_min: usize,
+    options: FjallOptions,
     open: RwLock<Option<Open>>,
     /// Held during a commit.
     writer: Mutex<Option<Writer>>,
@@ -144,6 +163,17 @@ fn row_options(memtable_bytes: u64) -> KeyspaceCreateOptions {
         .with_kv_separation(None)
 }
 
+fn open_database(path: &Path, options: &FjallOptions) -> fjall::Result<Open> {
+    let database = Database::builder(path.join("rows"))
+        .cache_size(options.cache_bytes)
+        .max_journaling_size(options.journal_bytes_max)
+        .worker_threads(options.workers)
+        .manual_journal_persist(true)
+        .open()?;
+    let rows = database.keyspace("rows", || row_options(options.memtable_bytes))?;
+    Ok(Open { view: RwLock::new(database.snapshot()), rows, database })
+}
+
 impl FjallMetastore {
     /// Opens the store in directory `path`; makes it if there is none.
     ///
@@ -154,29 +184,106 @@ impl FjallMetastore {
             let failed = |e| sort_error(&path, e);
             fs::create_dir_all(&path).map_err(|e| failed(e.into()))?;
             markers::check(&path)?;
-            let database = Database::builder(path.join("rows"))
-                .cache_size(options.cache_bytes)
-                .max_journaling_size(options.journal_bytes_max)
-                .worker_threads(options.workers)
-                .manual_journal_persist(true)
-                .open()
-                .map_err(failed)?;
-            let rows = database.keyspace("rows", || row_options(options.memtable_bytes)).map_err(failed)?;
-            let open = Open { view: RwLock::new(database.snapshot()), rows, database };
+            // The library opens no store without its lock, which is an empty file.
+            if path.join("rows/version").exists() && !path.join("rows/lock").exists() {
+                fs::File::create(path.join("rows/lock")).map_err(|e| failed(e.into()))?;
+            }
+            let open = open_database(&path, &options).map_err(failed)?;
             let commit = last_commit(&path, &open)?;
             let acked = Acked::open(&path, commit > 0)?;
             if acked.last() > commit {
-                let cause = format!("commit {} was acknowledged, but the rows end at {commit}", acked.last());
+                let cause = format!(
+                    "commit {} was acknowledged, but the rows end at {commit}: the library's journal ({}) is damaged or was \
+                     cut; chiton fsck --rebuild goes back to what is whole, and replays the journal of the file system from there",
+                    acked.last(),
+                    journals(&path)
+                );
                 return Err(StoreError::Corrupt { path: path.clone(), cause });
             }
-            Ok((open, Writer { acked, commit, ingested: false }))
+            Ok((open, Writer { acked, commit, settling: Settling::default(), ingested: false }))
         })?;
-        let ingest_rows_min = options.ingest_rows_min.max(1);
-        Ok(FjallMetastore {
-            path,
-            ingest_rows_min,
-            open: RwLock::new(Some(open)),
-            writer: Mutex::new(Some(writer)),
+        // Without copies there is only no way back from a damaged list.
+        let _ = lists::keep(&path);
+        Ok(FjallMetastore { path, options, open: RwLock::new(Some(open)), writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Makes a store that does not open one that does, from what is whole: lists of tables come from their copies, and where the
+    /// library's journal is damaged the rows go back to what stands before the damage, or to the tables. Returns what was done,
+    /// in words. The files as they were stay beside them, in `rows.before-rebuild`, until the next one.
+    ///
+    /// # Errors
+    /// If it cannot be opened then either: all is as it was before.
+    pub fn rebuild(path: &Path, options: FjallOptions) -> Result<Vec<String>, StoreError> {
+        let failed = |e: io::Error| sort_error(path, e.into());
+        let (rows, before) = (path.join("rows"), path.join("rows.before-rebuild"));
+        match fs::remove_dir_all(&before) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
+        }
+        lists::link_tree(&rows, &before).map_err(failed)?;
+        let rebuilt = FjallMetastore::rebuild_in_place(path, options);
+        if rebuilt.is_err() {
+            fs::remove_dir_all(&rows).and_then(|()| fs::rename(&before, &rows)).map_err(failed)?;
+        }
+        rebuilt
+    }
+
+    fn rebuild_in_place(path: &Path, options: FjallOptions) -> Result<Vec<String>, StoreError> {
+        let failed = |e: io::Error| sort_error(path, e.into());
+        let mut done = lists::restore(path).map_err(failed)?;
+        match FjallMetastore::open(path, options) {
+            Ok(_) => return Ok(done),
+            Err(StoreError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // First with as much of the library's journal as it reads, then without.
+        for without in [false, true] {
+            if without {
+                done.push(format!("left out {}", journals(path)));
+                empty_journals(path).map_err(failed)?;
+            }
+            let acked = path.join("acked");
+            let old = fs::read(&acked).map_err(failed)?;
+            // What was acknowledged is what the rows say.
+            fs::remove_file(&acked).map_err(failed)?;
+            match FjallMetastore::open(path, options) {
+                Ok(store) => {
+                    let commit = store.writer.lock().as_mut().map_or(Ok(0), |writer| {
+                        let commit = writer.commit;
+                        writer.acked.set(commit).map(|()| commit)
+                    })?;
+                    done.push(format!("went back to commit {commit} of the rows"));
+                    return Ok(done);
+                }
+                Err(error) => {
+                    fs::write(&acked, old).map_err(failed)?;
+                    if without || !matches!(error, StoreError::Corrupt { .. }) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        unreachable!("the second time returns")
+    }
+
+    /// Begins the library's journal anew, which it does by itself only at 64 MB. All rows are in tables, and the writer's lock is
+    /// held.
+    fn renew_journal(&self) -> Result<(), StoreError> {
+        let failed = |e: io::Error| sort_error(&self.path, e.into());
+        let mut bytes = 0;
+        for name in journal_names(&self.path) {
+            bytes += fs::metadata(self.path.join("rows").join(name)).map_err(failed)?.blocks() * 512;
+        }
+        if bytes <= 2 * self.options.unsettled_bytes as u64 {
+            return Ok(());
+        }
+        let mut open = self.open.write();
+        guarded(&self.path, || {
+            drop(open.take());
+            empty_journals(&self.path).map_err(failed)?;
+            // Whoever still looks at an older state keeps the store: then it is opened anew later, as after an error.
+            *open = Some(open_database(&self.path, &self.options).map_err(|e| sort_error(&self.path, e))?);
+            Ok(())
         })
     }
 
@@ -252,6 +359,37 @@ fn ingest(open: &Open, rows: &Batch, commit: u64) -> fjall::Result<()> {
     tables.finish()
 }
 
+/// The names of the library's journals.
+fn journal_names(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path.join("rows")).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".jnl"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Leaves one journal of the library, without content. (Without any it would take the store for a new one, and show no rows.)
+fn empty_journals(path: &Path) -> io::Result<()> {
+    let mut names = journal_names(path);
+    names.sort_by_key(|name| name.trim_end_matches(".jnl").parse::<u64>().unwrap_or(u64::MAX));
+    let last = names.pop();
+    for name in names {
+        fs::remove_file(path.join("rows").join(name))?;
+    }
+    match last {
+        Some(name) => fs::File::create(path.join("rows").join(name))?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// The same, for people.
+fn journals(path: &Path) -> String {
+    let names: Vec<String> = journal_names(path).into_iter().map(|name| format!("rows/{name}")).collect();
+    names.join(", ")
+}
+
 fn last_commit(path: &Path, open: &Open) -> Result<u64, StoreError> {
     let value = open.rows.get(COMMIT_KEY).map_err(|e| sort_error(path, e))?;
     let Some(value) = value else { return Ok(0) };
@@ -286,7 +424,7 @@ impl Metastore for FjallMetastore {
         let mut writer = self.writer.lock();
         let Some(writer) = &mut *writer else { return Err(self.closed()) };
         let commit = writer.commit + 1;
-        let (ingests, ingested) = (batch.len() >= self.ingest_rows_min, writer.ingested);
+        let (ingests, ingested) = (batch.len() >= self.options.ingest_rows_min.max(1), writer.ingested);
         self.run(|open| {
             wait(open, |open| {
                 open.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX
@@ -302,7 +440,18 @@ impl Metastore for FjallMetastore {
             if ingested && !ingests { let_go(open) } else { Ok(()) }
         })?;
         (writer.commit, writer.ingested) = (commit, ingests);
-        writer.acked.set(commit)
+        writer.acked.set(commit)?;
+        writer.settling.commits += 1;
+        writer.settling.bytes +=
+            batch.rows().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
+        writer.settling.removed += batch.rows().filter(|(_, value)| value.is_none()).count();
+        if writer.settling.bytes >= self.options.unsettled_bytes {
+            self.run(|open| open.rows.rotate_memtable())?;
+            writer.settling.bytes = 0;
+            writer.settling.frozen = writer.settling.commits;
+        }
+        let _ = lists::keep(&self.path);
+        Ok(())
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
@@ -316,29 +465,53 @@ impl Metastore for FjallMetastore {
         Ok(StoreStats { disk_bytes, rows_approx: rows_approx.saturating_sub(1) })
     }
 
+    fn settled(&self) -> (u64, u64) {
+        let mut writer = self.writer.lock();
+        let Some(writer) = &mut *writer else { return (0, 0) };
+        if self.run(|open| Ok(open.rows.sealed_memtable_count() == 0)).unwrap_or(false) {
+            writer.settling.settled = writer.settling.frozen;
+        }
+        (writer.settling.commits, writer.settling.settled)
+    }
+
     fn reclaim(&self, free: u64) -> Result<(), StoreError> {
-        let _no_commit_under_way = self.writer.lock();
-        // Compaction writes anew what is left before the old tables go. How much is left is not known: a store that is
-        // not large is tried, and what fails for want of space goes when the store is opened anew.
-        let is_worth_a_try = self.stats()?.disk_bytes <= free.saturating_add(RECLAIMED_BYTES_MAX);
+        let mut writer = self.writer.lock();
+        // Compaction writes anew what is left before the old tables go. What fails for want of space goes when the store is
+        // opened anew, so it is tried if there is enough, or if much was removed.
+        let StoreStats { disk_bytes, rows_approx } = self.stats()?;
+        let removed = writer.as_ref().map_or(0, |writer| writer.settling.removed) as u64;
+        let is_worth_a_try = removed > 0
+            && (disk_bytes <= free
+                || (removed * 4 >= rows_approx && disk_bytes <= free.saturating_add(RECLAIMED_BYTES_MAX)));
         self.run(|open| {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
+            if let Some(Writer { settling, .. }) = &mut *writer {
+                (settling.bytes, settling.frozen, settling.settled) = (0, settling.commits, settling.commits);
+            }
             if is_worth_a_try {
                 open.rows.major_compact()?;
+                writer.iter_mut().for_each(|writer| writer.settling.removed = 0);
             }
             let view = open.database.snapshot();
             *open.view.write() = view;
-            let_go(open)
-        })
+            let_go(open)?;
+            wait(open, |open| open.rows.sealed_memtable_count() > 0)
+        })?;
+        self.renew_journal()
     }
 
     fn close(&self) -> Result<(), StoreError> {
         // The writer first: a commit under way ends before the files go.
         let writer = self.writer.lock().take();
         let open = self.open.write().take();
+        let was_open = open.is_some();
         guarded(&self.path, || {
             drop((open, writer));
+            if was_open {
+                // What compaction has done last.
+                let _ = lists::keep(&self.path);
+            }
             Ok(())
         })
     }

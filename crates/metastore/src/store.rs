@@ -61,6 +61,12 @@ pub trait Metastore: Send + Sync {
         Ok(())
     }
 
+    /// How many commits there were since the store was opened, and how many of them, the first ones, do not rest on a journal of
+    /// the store's own any more.
+    fn settled(&self) -> (u64, u64) {
+        (0, u64::MAX)
+    }
+
     /// How large the store is. May walk its files: for reports, not for hot paths.
     fn stats(&self) -> Result<StoreStats, StoreError>;
 

@@ -38,6 +38,16 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
                 .to_owned(),
         );
     }
+    if args.yes && !args.repair && !args.rebuild {
+        return Err("--yes goes with --repair or --rebuild".to_owned());
+    }
+    if args.rebuild && !args.yes {
+        return Err(
+            "--rebuild changes the files of the metadata store (as they were they stay in meta/rows.before-rebuild): copy the \
+             data directory if you can, then say --rebuild --yes"
+                .to_owned(),
+        );
+    }
     let bar = bar();
     let options =
         Options { content: args.content, rate: args.rate, memory_bytes: memory(args), ..Options::default() };
@@ -54,6 +64,15 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         Err(_) => {}
     }
     let data: DataAddress = args.target.parse()?;
+    if args.rebuild {
+        let done = chiton_tools::fsck::rebuild(&data, &RealWorld).map_err(|error| error.to_string())?;
+        for line in &done {
+            chiton_world::log_line!("chiton: rebuild: {line}");
+        }
+        if done.is_empty() {
+            chiton_world::log_line!("chiton: rebuild: the metadata store opens, nothing was changed");
+        }
+    }
     let mut replaying = |done, total| show(&bar, Progress { pass: "journal", done, total });
     let mut offline = match Offline::open(&data, Arc::new(RealWorld), &mut replaying) {
         Ok(offline) => offline,
@@ -95,7 +114,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
 
 /// Beside its server: looks, and changes nothing.
 fn online(args: &Fsck, client: &Arc<Client>, options: &Options, bar: &ProgressBar) -> Result<u8, String> {
-    if args.repair {
+    if args.repair || args.rebuild {
         return Err(format!(
             "{} is served: a file system is repaired when nobody serves it. Unmount it or end its server, then run \
              chiton fsck --repair --yes on its data directory",

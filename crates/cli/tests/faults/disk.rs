@@ -106,3 +106,100 @@ fn a_data_directory_that_vanishes_ends_in_answers() {
     check_whole(&mounted.path("before"), 1).expect("it was promised");
     mounted.unmount();
 }
+
+/// Free bytes of the disk that a path lies on.
+fn free(path: &Path) -> u64 {
+    let stat = rustix::fs::statvfs(path).expect("a disk");
+    stat.f_bavail * stat.f_frsize
+}
+
+/// Whether content lies in blocks or in the metadata store: a disk that the file system and then another program have filled
+/// up starts, answers, and gets its space back by removals.
+#[test]
+fn a_full_disk_gets_its_space_back_by_removals() {
+    for len in [50_000, 4_000] {
+        let scratch = Scratch::new();
+        if !scratch.small_ext4(64) {
+            return;
+        }
+        scratch.format();
+        let mounted = Mounted::embedded(&scratch, &[]);
+        fs::create_dir(mounted.path("d")).expect("a directory");
+        let (mut written, mut refused) = (0u64, 0);
+        while refused < 10 {
+            let path = mounted.path(&format!("d/{written}"));
+            match write_durable(&path, written, len) {
+                Ok(()) => written += 1,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+                    refused += 1;
+                }
+            }
+            assert!(written < 50_000, "the disk is never full");
+        }
+        // Another program takes the rest, to the last block.
+        let mut other = File::create(scratch.data().join("other")).expect("a file");
+        let mut step = 1 << 20;
+        while step >= 512 {
+            if other.write_all(&vec![1; step]).is_err() {
+                step /= 2;
+            }
+        }
+        drop(other);
+        let full = free(&scratch.data());
+        assert!(full < 64 << 10, "{full} bytes are free");
+        let run = |words: &[&str]| {
+            let out = chiton().args(words).output().expect("it runs");
+            assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+        };
+        let (data, mnt) = (scratch.data(), scratch.mnt());
+        let (data, mnt) = (data.to_str().expect("text"), mnt.to_str().expect("text"));
+        run(&["status", mnt]);
+        run(&["df", mnt]);
+        mounted.unmount();
+        run(&["fsck", data]);
+        Mounted::embedded(&scratch, &["--read-only"]).unmount();
+        let mounted = Mounted::embedded(&scratch, &[]);
+        check_whole(&mounted.path("d/0"), 0).expect("it was promised");
+        for entry in fs::read_dir(mounted.path("d")).expect("listed") {
+            fs::remove_file(entry.expect("an entry").path()).expect("removing needs no space of others");
+        }
+        sync_dir(&mounted.dir).expect("durable");
+        until("the space comes back", || free(&scratch.data()) > 24 << 20);
+        until("writing goes on", || write_durable(&mounted.path("afterwards"), 7, 1000).is_ok());
+        mounted.process.assert_sane();
+        mounted.unmount();
+        run(&["fsck", data]);
+    }
+}
+
+/// A part of the way out: what is removed first is not what fills the disk.
+#[test]
+fn a_log_on_the_full_disk_ends_no_mount() {
+    let scratch = Scratch::new();
+    if !scratch.small_ext4(64) {
+        return;
+    }
+    scratch.format();
+    let full = File::options().write(true).open("/dev/full").expect("a full device");
+    let mut command = chiton();
+    command.args(["mount", "--foreground", "--data"]).arg(scratch.data()).arg(scratch.mnt());
+    let mut child = command.stdout(std::process::Stdio::null()).stderr(full).spawn().expect("it starts");
+    let device = |path: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(path).map(|meta| meta.dev()).unwrap_or(0)
+    };
+    let before = device(&scratch.path("."));
+    until("it is mounted", || device(&scratch.mnt()) != before);
+    let mut refused = 0;
+    for n in 0.. {
+        refused += u32::from(write_durable(&scratch.mnt().join(n.to_string()), n, 1 << 20).is_err());
+        if refused == 3 {
+            break;
+        }
+    }
+    assert!(child.try_wait().expect("it is ours").is_none(), "it ended because nobody can read its log");
+    let out = chiton().arg("umount").arg(scratch.mnt()).output().expect("it runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(child.wait().expect("it ends").success());
+}

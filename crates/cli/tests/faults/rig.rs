@@ -110,6 +110,30 @@ impl Scratch {
         command
     }
 
+    /// Makes the data directory an ext4 of its own, of this many MiB, on a loop device. False, said aloud, where that is not
+    /// possible.
+    pub(crate) fn small_ext4(&self, mib: u64) -> bool {
+        if !is_root() {
+            return false;
+        }
+        fs::create_dir(self.data()).expect("a folder");
+        let image = self.path("image");
+        File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("an image");
+        let run = |command: &mut Command| match command.output() {
+            Ok(out) if out.status.success() => Ok(()),
+            Ok(out) => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
+            Err(e) => Err(e.to_string()),
+        };
+        let made = run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image))
+            .and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(self.data())));
+        if let Err(e) = &made {
+            eprintln!("SKIPPED: this test needs mkfs.ext4 and a loop device: {e}");
+            return false;
+        }
+        fs::remove_dir(self.data().join("lost+found")).expect("an empty disk");
+        true
+    }
+
     /// Formats the data directory.
     pub(crate) fn format(&self) {
         let out = chiton().arg("format").arg(self.data()).output().expect("runs");

@@ -16,6 +16,7 @@ use crate::StoreError;
 
 use super::acked;
 use super::fault::sort_error;
+use super::lists;
 
 /// What the library keeps its own rows in: the names of the others.
 const OWN_KEYSPACE: &str = "0";
@@ -27,11 +28,21 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     match missing(&path.join("rows")).map_err(failed)? {
-        None => Ok(()),
+        None => match lists::damaged(path).map_err(failed)? {
+            None => Ok(()),
+            Some(what) => Err(StoreError::Corrupt {
+                path: path.to_owned(),
+                cause: format!(
+                    "{what}: opened with it, the store would lose tables, so nothing was touched; chiton fsck --rebuild \
+                     restores such a list from its copy"
+                ),
+            }),
+        },
         Some(name) => Err(StoreError::Corrupt {
             path: path.to_owned(),
             cause: format!(
-                "its file rows/{name} is missing; opened without it, the store would be emptied, so nothing was touched"
+                "its file rows/{name} is missing; opened without it, the store would be emptied, so nothing was touched; chiton \
+                 fsck --rebuild restores it from its copy"
             ),
         }),
     }

@@ -314,3 +314,151 @@ fn replaced_tables_of_an_ingestion_go() {
         assert!(bytes < alone * 5 / 4, "settles: {settles}: {bytes} bytes, and {alone} after a new start");
     }
 }
+
+/// Every byte of a list: the damage is named before the library deletes what the list does not name, and the copy heals it.
+#[test]
+fn a_damaged_list_is_named_and_rebuilt_from_its_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    let store = filled(&whole);
+    store.settle().unwrap();
+    let good = store.scan(Bound::Unbounded, None, usize::MAX).unwrap();
+    store.close().unwrap();
+    trim_journal(&whole);
+    let mut all = Vec::new();
+    files(&whole.join("rows"), &mut all).unwrap();
+    let is_list = |file: &PathBuf| {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        name == "current" || name.strip_prefix('v').is_some_and(|rest| rest.parse::<u64>().is_ok())
+    };
+    let lists: Vec<PathBuf> = all.into_iter().filter(is_list).collect();
+    assert!(lists.len() >= 4, "{lists:?}");
+    let mut cases = 0;
+    for file in lists {
+        let name = file.strip_prefix(&whole).unwrap();
+        let bytes = fs::read(&file).unwrap();
+        for at in (0..bytes.len()).step_by(bytes.len() / 7 + 1) {
+            let copy = dir.path().join("copy");
+            copy_tree(&whole, &copy).unwrap();
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0x10;
+            fs::write(copy.join(name), bytes).unwrap();
+            let error = open(&copy).err().map(|e| e.to_string());
+            // A list that does not count any more does no harm.
+            let told =
+                error.as_ref().is_none_or(|e| e.contains("rows/keyspaces/") && e.contains("--rebuild"));
+            assert!(told, "{name:?} byte {at}: {error:?}");
+            let done = FjallMetastore::rebuild(&copy, FjallOptions::default()).unwrap();
+            assert_eq!(done.is_empty(), error.is_none(), "{name:?} byte {at}: {done:?}");
+            let rows = open(&copy).unwrap().scan(Bound::Unbounded, None, usize::MAX).unwrap();
+            assert!(rows == good, "{name:?} byte {at}: {} of {} rows", rows.len(), good.len());
+            fs::remove_dir_all(&copy).unwrap();
+            cases += 1;
+        }
+    }
+    assert!(cases > 20, "{cases}");
+}
+
+#[test]
+fn a_missing_lock_is_made_again_and_a_missing_marker_comes_from_its_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = filled(&path);
+    let good = store.scan(Bound::Unbounded, None, usize::MAX).unwrap();
+    store.close().unwrap();
+    fs::remove_file(path.join("rows/lock")).unwrap();
+    assert_eq!(open(&path).unwrap().scan(Bound::Unbounded, None, usize::MAX).unwrap(), good);
+    for name in ["rows/version", "rows/keyspaces/0/current", "rows/keyspaces/1/current"] {
+        fs::remove_file(path.join(name)).unwrap();
+        let error = open(&path).err().expect("refused").to_string();
+        assert!(error.contains(name) && error.contains("--rebuild"), "{error}");
+        FjallMetastore::rebuild(&path, FjallOptions::default()).unwrap();
+        assert_eq!(open(&path).unwrap().scan(Bound::Unbounded, None, usize::MAX).unwrap(), good);
+    }
+}
+
+/// A byte of the library's journal: the error names it, and a rebuild goes back to a commit before the damage.
+#[test]
+fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = open(&path).unwrap();
+    for n in 0..10u64 {
+        store
+            .commit(&Batch::from_iter([("n", Some(n.to_le_bytes())), ("m", Some(n.to_le_bytes()))]))
+            .unwrap();
+    }
+    store.close().unwrap();
+    let journal = path.join("rows/0.jnl");
+    let mut bytes = fs::read(&journal).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[used / 2] ^= 1;
+    fs::write(&journal, bytes).unwrap();
+    let error = open(&path).err().expect("refused").to_string();
+    assert!(error.contains("rows/0.jnl") && error.contains("--rebuild"), "{error}");
+    let done = FjallMetastore::rebuild(&path, FjallOptions::default()).unwrap();
+    assert!(done.iter().any(|line| line.starts_with("went back to commit")), "{done:?}");
+    let store = open(&path).unwrap();
+    let (n, m) = (store.get(b"n").unwrap(), store.get(b"m").unwrap());
+    assert!(n == m && n.is_some_and(|n| n < 9u64.to_le_bytes().to_vec()), "one commit, and an older one");
+    assert!(path.join("rows.before-rebuild").is_dir());
+    store.commit(&Batch::from_iter([("n", Some("again"))])).unwrap();
+}
+
+/// Where nothing of the library's journal can be read, the rows are what the tables hold.
+#[test]
+fn a_rebuild_without_the_journal_of_the_library_keeps_what_is_in_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = filled(&path);
+    store.settle().unwrap();
+    let good = store.scan(Bound::Unbounded, None, usize::MAX).unwrap();
+    store.commit(&Batch::from_iter([("later", Some("1"))])).unwrap();
+    store.close().unwrap();
+    let journal = path.join("rows").join(journal_names(&path).pop().unwrap());
+    let len = fs::read(&journal).unwrap().len();
+    fs::write(&journal, vec![0xa5; len]).unwrap();
+    FjallMetastore::rebuild(&path, FjallOptions::default()).unwrap();
+    let store = open(&path).unwrap();
+    assert!(store.scan(Bound::Unbounded, None, usize::MAX).unwrap() == good);
+    store.commit(&Batch::from_iter([("later", Some("2"))])).unwrap();
+    drop(store);
+    assert_eq!(open(&path).unwrap().get(b"later").unwrap().unwrap(), b"2");
+}
+
+/// What was removed gives its space back, also that of the library's journal, and nothing else is lost by it.
+#[test]
+fn reclaiming_gives_back_tables_and_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = FjallOptions { unsettled_bytes: 1 << 20, ..FjallOptions::default() };
+    let store = FjallMetastore::open(&path, options).unwrap();
+    let key = |n: u64| format!("k{n:06}");
+    let mut random = 1u64;
+    // Nothing that can be compressed.
+    let mut value = || {
+        let mut byte = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 56) as u8
+        };
+        (0..500).map(|_| byte()).collect::<Vec<u8>>()
+    };
+    for commit in 0..20u64 {
+        let rows = (0..1_000).map(|n| (key(commit * 1_000 + n), Some(value())));
+        store.commit(&Batch::from_iter(rows.collect::<Vec<_>>())).unwrap();
+    }
+    let before = store.stats().unwrap().disk_bytes;
+    let (commits, settled) = store.settled();
+    assert!(commits == 20 && settled <= 20, "{settled}");
+    let removed = (0..19_990).map(|n| (key(n), None::<Vec<u8>>));
+    store.commit(&Batch::from_iter(removed.collect::<Vec<_>>())).unwrap();
+    store.reclaim(0).unwrap();
+    assert_eq!(store.settled(), (21, 21), "all is in tables");
+    let after = store.stats().unwrap().disk_bytes;
+    assert!(after < before / 5, "{before} bytes before, {after} after");
+    let left = |store: &FjallMetastore| store.scan(Bound::Unbounded, None, usize::MAX).unwrap().len();
+    assert_eq!(left(&store), 10);
+    store.commit(&Batch::from_iter([("n", Some("1"))])).unwrap();
+    drop(store);
+    assert_eq!(left(&FjallMetastore::open(&path, options).unwrap()), 11);
+}

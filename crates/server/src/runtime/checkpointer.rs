@@ -123,13 +123,35 @@ impl Shared {
             engine.checkpointed(begun.position);
             engine.room_changed();
         });
-        if let Err(error) = self.journal.trim(begun.position) {
-            self.note_error(&format!("cannot trim the journal: {error}"));
-        }
+        self.unsettled.lock().push_back((self.meta.get().settled().0, begun.position));
+        self.trim();
         self.evict();
         self.sweep_garbage();
-        self.reclaim_meta();
+        if self.reclaim_meta() {
+            self.trim();
+        }
         Ok(())
+    }
+
+    /// Trims the journal to what the metadata store holds without its own journal.
+    fn trim(&self) {
+        let (_, settled) = self.meta.get().settled();
+        let position = {
+            let mut unsettled = self.unsettled.lock();
+            let mut last = None;
+            while let Some((_, position)) =
+                unsettled.front().copied().filter(|(commit, _)| *commit <= settled)
+            {
+                last = Some(position);
+                unsettled.pop_front();
+            }
+            last
+        };
+        if let Some(position) = position
+            && let Err(error) = self.journal.trim(position)
+        {
+            self.note_error(&format!("cannot trim the journal: {error}"));
+        }
     }
 
     fn take_rows(&self) -> Begun {
@@ -159,7 +181,7 @@ impl Shared {
         }
         let why =
             |what: &dyn std::fmt::Display| format!("no checkpoint at position {}: {what}", begun.position);
-        if let Err(error) = self.journal.wait_durable(begun.position) {
+        if let Err(error) = self.wait_journal(begun.position) {
             self.set_health(Err(&error));
             return Err(why(&error));
         }
@@ -177,15 +199,19 @@ impl Shared {
             // Those that wait for room are told.
             self.with_engine(|engine, _| engine.room_changed());
         }
-        if matches!(error, StoreError::Fenced { .. }) {
+        if matches!(error, StoreError::Fenced { .. }) && !self.is_held {
             // Another server has opened the store: opening it again would take it away from that one.
             self.fenced("another server");
             return error;
         }
+        // (Whoever holds the file system asks the records of holders before it opens the store: the library also says so when it
+        // has met a write of its own whose reply was lost.)
         self.reopen_meta().err().unwrap_or(error)
     }
 
     fn reopen_meta(&self) -> Result<(), StoreError> {
+        // Commits are counted anew: those before rest on the store's journal until the next one does not.
+        self.unsettled.lock().iter_mut().for_each(|(commit, _)| *commit = 1);
         self.meta.reopen().inspect_err(|error| {
             if matches!(error, StoreError::Fenced { .. }) {
                 self.fenced("another server");

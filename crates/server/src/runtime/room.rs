@@ -8,13 +8,10 @@
 //! Invariants:
 //! - While the disk is tight a checkpoint follows what was removed within a second, for only then its space comes back.
 
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use chiton_metastore::Batch;
-use chiton_objects::{ObjectError, ObjectInfo, Objects};
 
 use crate::runtime::reserve::{Reserve, Room};
 use crate::runtime::shared::Shared;
@@ -26,62 +23,6 @@ const CHECKPOINT_EXTRA_BYTES: u64 = 1 << 20;
 /// Reclaiming takes no more than this part of the checkpointer's time.
 const RECLAIM_PART: u32 = 10;
 const RECLAIM_PAUSE_MIN: Duration = Duration::from_secs(1);
-
-/// An object store that refuses new content while the disk is tight: a block that no operation will name stays until its
-/// session is over.
-pub(crate) struct RoomyObjects {
-    pub(crate) objects: Arc<dyn Objects>,
-    pub(crate) tight: Arc<AtomicBool>,
-}
-
-impl RoomyObjects {
-    fn check(&self, key: &str) -> Result<(), ObjectError> {
-        match self.tight.load(Relaxed) {
-            true => Err(ObjectError::NoSpace { key: key.to_owned() }),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Objects for RoomyObjects {
-    fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, ObjectError> {
-        self.objects.get(key, range)
-    }
-
-    fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
-        self.objects.read_into(key, offset, into)
-    }
-
-    fn will_need(&self, key: &str) -> bool {
-        self.objects.will_need(key)
-    }
-
-    fn size(&self, key: &str) -> Result<u64, ObjectError> {
-        self.objects.size(key)
-    }
-
-    fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
-        self.check(key)?;
-        self.objects.put(key, bytes)
-    }
-
-    fn put_if_absent(&self, key: &str, bytes: &[u8]) -> Result<bool, ObjectError> {
-        self.check(key)?;
-        self.objects.put_if_absent(key, bytes)
-    }
-
-    fn delete(&self, key: &str) -> Result<(), ObjectError> {
-        self.objects.delete(key)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
-        self.objects.list(prefix, after, max)
-    }
-
-    fn sync(&self) -> Result<(), ObjectError> {
-        self.objects.sync()
-    }
-}
 
 impl Shared {
     /// Looks at the disk's free space; returns what of it is for users.
@@ -129,23 +70,28 @@ impl Shared {
     pub(crate) fn make_room_for(&self, rows: &Batch) {
         let Some(reserve) = &self.reserve else { return };
         let bytes = rows.rows().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
-        reserve.make_room(2 * bytes as u64 + CHECKPOINT_EXTRA_BYTES);
+        let total = reserve.room().map_or(0, |room| room.total);
+        let unsettled = crate::runtime::reserve::unsettled_bytes(total) as u64;
+        reserve.make_room(2 * bytes as u64 + 2 * unsettled + CHECKPOINT_EXTRA_BYTES);
     }
 
-    /// Has the metadata store give back the space of rows that were removed, if the disk is tight still.
-    pub(crate) fn reclaim_meta(&self) {
-        let Some(reserve) = self.reserve.as_ref().filter(|_| self.is_tight()) else { return };
+    /// Has the metadata store give back the space of rows that were removed, if the disk is tight still. True if it did.
+    pub(crate) fn reclaim_meta(&self) -> bool {
+        let Some(reserve) = self.reserve.as_ref().filter(|_| self.is_tight()) else { return false };
         let now = self.world.monotonic();
         if now < *self.reclaim_at.lock() {
-            return;
+            return false;
         }
         reserve.make_room(CHECKPOINT_EXTRA_BYTES);
         let free = reserve.room().map_or(0, |Room { free, .. }| free);
-        if let Err(error) = self.meta.get().reclaim(free) {
+        let reclaimed = self.meta.get().reclaim(free);
+        let is_done = reclaimed.is_ok();
+        if let Err(error) = reclaimed {
             let error = self.mend_meta(error);
             self.note_error(&format!("the metadata store cannot give back space: {error}"));
         }
         let ended = self.world.monotonic();
         *self.reclaim_at.lock() = ended + RECLAIM_PAUSE_MIN.max((ended - now) * RECLAIM_PART);
+        is_done
     }
 }

@@ -16,7 +16,7 @@ use crate::runtime::backlog::{Backlog, ReplayRate};
 use crate::runtime::error::StartError;
 use crate::runtime::format::FilesystemInfo;
 use crate::runtime::options::ServerOptions;
-use crate::runtime::reserve::Reserve;
+use crate::runtime::reserve::{self, Reserve};
 use crate::runtime::session_ids;
 use crate::runtime::severable::Severable;
 use crate::runtime::shared::{Parts, Shared, install};
@@ -31,7 +31,7 @@ const FRAME_OVERHEAD_BYTES: usize = 16;
 /// Recovers what the stores hold.
 pub(crate) fn recover(
     info: FilesystemInfo,
-    (stores, reserve): (Stores, Option<Arc<Reserve>>),
+    (stores, reserve, is_held): (Stores, Option<Arc<Reserve>>, bool),
     options: ServerOptions,
     world: SharedWorld,
 ) -> Result<Arc<Shared>, StartError> {
@@ -59,10 +59,15 @@ pub(crate) fn recover(
     };
     let mut engine = Engine::from_rows(settings, ns, rows, &m);
 
+    let mut journal_options = options.journal;
+    if let Some(reserve) = &reserve {
+        journal_options.segment_bytes =
+            reserve::segment_bytes(reserve.wanted(), journal_options.segment_bytes);
+    }
     let place = Arc::new(Severable::new(stores.place));
     let identity = Identity { journal: info.filesystem, epoch: EPOCH, nonce: world.random() };
     let (journal, recovered) =
-        Journal::open(place.clone(), identity, options.journal).map_err(|e| journal_error(&e, position))?;
+        Journal::open(place.clone(), identity, journal_options).map_err(|e| journal_error(&e, position))?;
     if let Some(torn) = &recovered.torn {
         (options.log)(&format!(
             "the journal's last commit was cut off by the crash, which is harmless: {torn}"
@@ -118,6 +123,7 @@ pub(crate) fn recover(
         meta,
         base: None,
         reserve,
+        is_held,
         objects: stores.objects,
         objects_address: stores.objects_address,
         world,
@@ -246,9 +252,10 @@ fn journal_error(error: &JournalError, stored: Position) -> StartError {
         JournalError::NoSpace(_) => {
             StartError::Failed(format!("{error}; free space there, then start again"))
         }
-        JournalError::Unreachable(_) | JournalError::Failed(_) | JournalError::Fenced { .. } => {
-            StartError::Failed(error.to_string())
-        }
+        JournalError::Unreachable(_)
+        | JournalError::Denied(_)
+        | JournalError::Failed(_)
+        | JournalError::Fenced { .. } => StartError::Failed(error.to_string()),
         _ => StartError::Corrupt(error.to_string()),
     }
 }

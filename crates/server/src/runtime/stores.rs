@@ -14,7 +14,7 @@ use chiton_world::sync::{Mutex, RwLock};
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::Bucket;
 use crate::runtime::error::StartError;
-use crate::runtime::reserve::{Relieved, Reserve};
+use crate::runtime::reserve::{self, Relieved, Reserve};
 use crate::runtime::view::View;
 
 /// What the metadata store may need to open.
@@ -90,6 +90,8 @@ impl Stores {
         let objects = LocalObjects::open(&dir.join("objects")).map_err(|e| e.to_string())?;
         let place = journal_of(dir)?;
         let meta = dir.join("meta");
+        let total = reserve::room(dir).map_or(u64::MAX, |room| room.total);
+        let metastore = FjallOptions { unsettled_bytes: reserve::unsettled_bytes(total), ..metastore };
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
             Ok(Arc::new(FjallMetastore::open(&meta, metastore)?))
         };

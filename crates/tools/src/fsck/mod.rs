@@ -37,7 +37,7 @@ use serde::Serialize;
 
 use crate::fsck::pace::Pace;
 
-pub use offline::Offline;
+pub use offline::{Offline, rebuild};
 pub use online::check_online;
 pub use problem::Problem;
 pub use repair::{Repaired, repair};

@@ -12,7 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use chiton_journal::{Place, ReplayError, replay};
-use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
+use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::Objects;
 use chiton_server::{Apply, DataAddress, FilesystemInfo, Hold, OwnRow, Server, StartError, Stores};
 use chiton_types::{Position, Time};
@@ -34,6 +34,41 @@ pub struct Offline {
     damage: Option<String>,
 }
 
+/// Makes a metadata store that does not open one that does, from what is whole; returns what was done, in words. What its rows
+/// lack then, the journal holds.
+///
+/// # Errors
+/// [`StartError::Held`] if somebody serves it; if nothing opens, all is as before.
+pub fn rebuild(data: &DataAddress, world: &dyn chiton_world::World) -> Result<Vec<String>, StartError> {
+    let Some(dir) = data.dir() else {
+        return Err(StartError::Failed(format!("{data}: only the store of a data directory can be rebuilt")));
+    };
+    Server::info(data)?;
+    chiton_server::make_room_for_tools(data);
+    let _hold = Hold::take(data, false, world)?;
+    let (path, failed) = (dir.join("meta"), |error: StoreError| StartError::Failed(error.to_string()));
+    let done = FjallMetastore::rebuild(&path, FjallOptions::default()).map_err(failed)?;
+    if !done.is_empty() {
+        let store = FjallMetastore::open(&path, FjallOptions::default()).map_err(failed)?;
+        skip_session_ids(&store).map_err(failed)?;
+        store.close().map_err(failed)?;
+    }
+    Ok(done)
+}
+
+/// More ids than sessions have begun since any commit that a rebuild goes back to.
+const SKIPPED_SESSION_IDS: u64 = 1 << 32;
+
+/// Session ids are reserved in the rows alone, and are never used again: those of rows that went back may have been given out.
+fn skip_session_ids(store: &dyn Metastore) -> Result<(), StoreError> {
+    let (key, _) = OwnRow::SessionMark(0).encode().expect("a row of the server");
+    let row = store.get(&key)?.map(|value| OwnRow::decode(&key, &value));
+    // A row that cannot be read is the check's to find.
+    let Some(Ok(Some(OwnRow::SessionMark(mark)))) = row else { return Ok(()) };
+    let (key, value) = OwnRow::SessionMark(mark + SKIPPED_SESSION_IDS).encode().expect("a row of the server");
+    store.commit(&Batch::from_iter([(key, Some(value))]))
+}
+
 impl Offline {
     /// Takes it. `progress` is told bytes of the journal: done, total.
     ///
@@ -52,8 +87,8 @@ impl Offline {
         let Stores { objects, open_meta, place, .. } = stores;
         let store = open_meta().map_err(|e| match e {
             StoreError::Corrupt { .. } => StartError::Corrupt(format!(
-                "{e}. Nothing of it can be read: the library opens a store whole or not at all. Restore it from a backup \
-                 (a copy of the data directory, or a chiton dump)"
+                "{e}. The library opens a store whole or not at all: chiton fsck --rebuild --yes makes of what is whole \
+                 one that opens; else restore it from a backup (a copy of the data directory, or a chiton dump)"
             )),
             _ => StartError::Failed(e.to_string()),
         })?;
