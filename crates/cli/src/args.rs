@@ -28,7 +28,7 @@ Examples:
   chiton branch create /mnt/chiton/src try1      a copy of a directory in an instant: work in it, then merge or delete it
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 in use, or held by another client, 4 nothing there (no file system, no server, no such
-path), 5 stopped by a conflict.";
+path), 5 stopped by a conflict, 6 a store failed for good: start the server or mount again.";
 
 /// A file system whose subtrees each have their own consistency and durability.
 #[derive(Debug, Parser)]
@@ -128,6 +128,9 @@ pub(crate) struct ServerArgs {
     /// accordingly.
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     pub(crate) recovery_target: std::time::Duration,
+    /// Answer EIO after so many seconds to programs that wait for an object store which is away (default: they wait for ever).
+    #[arg(long)]
+    pub(crate) store_timeout: Option<u64>,
     /// Space to keep on the disk of the data directory, so that removing files works when it is full (default: a 64th of the
     /// disk, at least 4M, at most 180M; 0: none).
     #[arg(long, value_parser = size::parse)]
@@ -284,7 +287,7 @@ pub(crate) struct Status {
 /// Options of `chiton fsck`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton"
+    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
 )]
 pub(crate) struct Fsck {
     /// A data directory, s3://BUCKET/PREFIX, or what is served: a mount point or an address.
@@ -292,8 +295,12 @@ pub(crate) struct Fsck {
     /// Repair what can be repaired without guessing.
     #[arg(long)]
     pub(crate) repair: bool,
+    /// Before the check, make a metadata store that does not open one that does: lists of tables from their copies, and rows as
+    /// far as tables and journal hold them.
+    #[arg(long)]
+    pub(crate) rebuild: bool,
     /// Do change the file system; without it nothing is changed.
-    #[arg(long, requires = "repair")]
+    #[arg(long)]
     pub(crate) yes: bool,
     /// Read all content and verify its checksums.
     #[arg(long)]

@@ -15,6 +15,8 @@ pub(crate) enum Class {
     Busy = 3,
     /// 4: nothing there: no such directory, not formatted, no server.
     Absent = 4,
+    /// 6: a store failed in a way that does not heal while the process runs: a supervisor starts it again.
+    Restart = 6,
     /// 5: others changed the same, and the policy does not say who is right.
     Conflict = 5,
 }
@@ -26,6 +28,7 @@ impl Class {
             3 => Class::Busy,
             4 => Class::Absent,
             5 => Class::Conflict,
+            6 => Class::Restart,
             _ => Class::Failed,
         }
     }

@@ -71,6 +71,10 @@ impl Embedded {
 }
 
 impl Service for Embedded {
+    fn leave(&self, limit: Duration) {
+        self.session.leave(limit);
+    }
+
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.ask(self.new_id(), cred, call)
     }

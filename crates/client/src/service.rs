@@ -145,8 +145,8 @@ pub trait Service: Send + Sync {
     fn recalls(&self) -> &Recalls;
 
     /// From now on a server that says nothing for `limit` is given up for good: calls that wait, and all later ones,
-    /// are answered [`Refusal::NotConnected`]. For the end of a mount. Nothing to do where the server is in this
-    /// process.
+    /// are answered [`Refusal::NotConnected`]. For the end of a mount. A server in this
+    /// process waits for a store that is away no longer than that.
     fn leave(&self, _limit: Duration) {}
 
     /// Calls that wait for a server that is away ask this, about ten times a second, on their own thread; `true` ends

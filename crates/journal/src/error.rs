@@ -14,6 +14,8 @@ pub enum JournalError {
     NoSpace(String),
     /// Not durable because the place cannot be reached. The frames are kept and tried again; ask again later.
     Unreachable(String),
+    /// Not durable because the place does not let us in. The frames are kept and tried again; ask again later.
+    Denied(String),
     /// Failed for good: what was not durable never will be. Open the journal again.
     Failed(String),
     /// A newer writer has the journal: stop.
@@ -41,7 +43,12 @@ pub enum JournalError {
 impl JournalError {
     /// True if the frames are kept and being tried again.
     pub fn may_heal(&self) -> bool {
-        matches!(self, JournalError::NoSpace(_) | JournalError::Unreachable(_))
+        matches!(self, JournalError::NoSpace(_)) || self.is_away()
+    }
+
+    /// True if the place cannot be used for now: who waits for it waits on.
+    pub fn is_away(&self) -> bool {
+        matches!(self, JournalError::Unreachable(_) | JournalError::Denied(_))
     }
 }
 
@@ -50,6 +57,7 @@ impl fmt::Display for JournalError {
         match self {
             JournalError::NoSpace(what) => write!(f, "journal has no space: {what}"),
             JournalError::Unreachable(what) => write!(f, "journal cannot be reached: {what}"),
+            JournalError::Denied(what) => write!(f, "journal's place does not let us in: {what}"),
             JournalError::Failed(what) => write!(f, "journal failed: {what}"),
             JournalError::Fenced { by } => write!(f, "journal was taken over by epoch {by}"),
             JournalError::Damaged(damage) => damage.fmt(f),
@@ -76,6 +84,7 @@ impl From<PlaceError> for JournalError {
         match error {
             PlaceError::NoSpace(what) => JournalError::NoSpace(what),
             PlaceError::Transient(what) => JournalError::Unreachable(what),
+            PlaceError::Denied(what) => JournalError::Denied(what),
             PlaceError::Failed(what) => JournalError::Failed(what),
             PlaceError::Exists | PlaceError::Missing => {
                 JournalError::Failed(format!("segments changed under the journal: {error}"))

@@ -40,6 +40,7 @@ fn sort(error: ObjectError) -> PlaceError {
         ObjectError::NotFound { .. } => PlaceError::Missing,
         ObjectError::NoSpace { .. } => PlaceError::NoSpace(error.to_string()),
         ObjectError::Transient { .. } => PlaceError::Transient(error.to_string()),
+        ObjectError::Denied { .. } => PlaceError::Denied(error.to_string()),
         _ => PlaceError::Failed(error.to_string()),
     }
 }

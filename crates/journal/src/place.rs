@@ -108,6 +108,8 @@ pub enum PlaceError {
     NoSpace(String),
     /// Not reached, may have happened: try the same again.
     Transient(String),
+    /// Not let in, which an administrator has to change: try the same again.
+    Denied(String),
     /// Failed: do not rely on anything since the last success.
     Failed(String),
 }
@@ -119,6 +121,7 @@ impl fmt::Display for PlaceError {
             PlaceError::Missing => write!(f, "no such segment"),
             PlaceError::NoSpace(what) => write!(f, "no space: {what}"),
             PlaceError::Transient(what) => write!(f, "not reached: {what}"),
+            PlaceError::Denied(what) => write!(f, "not let in: {what}"),
             PlaceError::Failed(what) => write!(f, "failed: {what}"),
         }
     }

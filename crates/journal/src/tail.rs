@@ -144,6 +144,24 @@ impl Tail {
     }
 
     pub(crate) fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
+        self.wait(position, &|_| false)
+    }
+
+    /// Waits also while the place is away, as long as `waits_on` says so; it is asked again and again meanwhile.
+    pub(crate) fn wait_through(
+        &self,
+        position: Position,
+        waits_on: &dyn Fn(&JournalError) -> bool,
+    ) -> Result<(), JournalError> {
+        self.wait(position, &|trouble| trouble.is_away() && waits_on(trouble))
+    }
+
+    /// What keeps commits from getting on.
+    pub(crate) fn trouble(&self) -> Option<JournalError> {
+        self.in_trouble.load(Ordering::Acquire).then(|| self.state.lock().trouble.clone()).flatten()
+    }
+
+    fn wait(&self, position: Position, waits_on: &dyn Fn(&JournalError) -> bool) -> Result<(), JournalError> {
         if self.durable() >= position {
             return Ok(());
         }
@@ -158,12 +176,13 @@ impl Tail {
             if self.durable() >= position {
                 return Ok(());
             }
-            if self.in_trouble.load(Ordering::Acquire)
-                && let Some(trouble) = &self.state.lock().trouble
-            {
-                return Err(trouble.clone());
+            match self.trouble() {
+                None => self.news.wait(&mut gate),
+                Some(trouble) if waits_on(&trouble) => {
+                    self.news.wait_for(&mut gate, self.options.retry_interval);
+                }
+                Some(trouble) => return Err(trouble),
             }
-            self.news.wait(&mut gate);
         }
     }
 

@@ -165,6 +165,24 @@ impl Journal {
         self.tail.wait_durable(position)
     }
 
+    /// The same, and waits on while the place cannot be reached, as long as `waits_on` says so of what keeps it; it is asked
+    /// again and again meanwhile.
+    ///
+    /// # Errors
+    /// As [`Journal::wait_durable`].
+    pub fn wait_through(
+        &self,
+        position: Position,
+        waits_on: &dyn Fn(&JournalError) -> bool,
+    ) -> Result<(), JournalError> {
+        self.tail.wait_through(position, waits_on)
+    }
+
+    /// What keeps commits from getting on now, if anything does.
+    pub fn trouble(&self) -> Option<JournalError> {
+        self.tail.trouble()
+    }
+
     /// Everything up to here is durable.
     pub fn durable(&self) -> Position {
         self.tail.durable()

@@ -28,6 +28,13 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
+    /// The service that keeps it cannot be reached; whether a commit landed is not known: open the store anew, then try again.
+    Away {
+        /// The store.
+        path: PathBuf,
+        /// The cause, in words.
+        cause: String,
+    },
     /// It failed, and whether a commit landed is not known: open the store anew.
     Io {
         /// The store.
@@ -48,6 +55,7 @@ impl fmt::Display for StoreError {
         | StoreError::Corrupt { path, .. }
         | StoreError::Busy { path }
         | StoreError::Fenced { path }
+        | StoreError::Away { path, .. }
         | StoreError::Io { path, .. }
         | StoreError::Closed { path }) = self;
         write!(f, "metadata store {}: ", path.display())?;
@@ -56,6 +64,7 @@ impl fmt::Display for StoreError {
             StoreError::Corrupt { cause, .. } => write!(f, "corrupt: {cause}"),
             StoreError::Busy { .. } => f.write_str("in use by another process"),
             StoreError::Fenced { .. } => f.write_str("was taken over by another server"),
+            StoreError::Away { cause, .. } => write!(f, "not reached: {cause}"),
             StoreError::Io { cause, .. } => write!(f, "input/output error: {cause}"),
             StoreError::Closed { .. } => f.write_str("is closed"),
         }

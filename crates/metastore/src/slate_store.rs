@@ -118,7 +118,7 @@ impl SlateMetastore {
                 Ok(result) => result.map_err(|e| self.sort(&e)),
                 Err(_) => {
                     let cause = format!("the object store did not answer for {} s", PATIENCE.as_secs());
-                    Err(StoreError::Io { path: self.name.clone(), cause })
+                    Err(StoreError::Away { path: self.name.clone(), cause })
                 }
             }
         })
@@ -143,6 +143,8 @@ fn sorted(name: &std::path::Path, error: &slatedb::Error) -> StoreError {
     let path = name.to_owned();
     match error.kind() {
         ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced { path },
+        // A part of the library that the service has failed closes the whole.
+        ErrorKind::Unavailable | ErrorKind::Closed(_) => StoreError::Away { path, cause: words(error) },
         ErrorKind::Data => StoreError::Corrupt { path, cause: words(error) },
         _ => StoreError::Io { path, cause: words(error) },
     }

@@ -1,6 +1,7 @@
 //! The runtime: threads, stores and sockets around the engine.
 
 mod address;
+mod away;
 mod options;
 
 mod bucket;
@@ -35,6 +36,7 @@ mod shared;
 mod checkpointer;
 mod compactor;
 mod sweeper;
+mod user_objects;
 mod view;
 
 mod embed;

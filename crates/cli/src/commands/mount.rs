@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     Place::keep_mounts(&mountpoint)?;
     let end = Arc::new(TakenOver::default());
     let teller = end.clone();
-    let told: serve::Fenced = Arc::new(move |why| teller.tell(why));
+    let told: serve::Ending = Arc::new(move |class, why| teller.tell(class, why));
     let (server, source) = match (&args.data, &args.server) {
         (Some(data), _) => {
             let data = target::absolute(data)?;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     end.unmount_with(mount.unmounter());
     tell(&mountpoint, &source, args.announce)?;
     let ended = mount.wait_then(|| match (server, end.why()) {
-        (Some(server), Some(why)) => {
+        (Some(server), Some((_, why))) => {
             server.abandon();
             Err(why)
         }
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         (None, _) => Ok(()),
     });
     match end.why() {
-        Some(why) => Err(Failure::new(Class::Busy, why)),
+        Some((class, why)) => Err(Failure::new(class, why)),
         None => ended.map_err(Failure::from),
     }
 }
@@ -107,7 +107,7 @@ pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
 
 /// Starts the server inside. A directory that is empty or missing is formatted only on request: it may be the place of a
 /// disk that is not mounted, and an empty file system in its stead would look like a loss of everything.
-fn start(data: &DataAddress, args: &Mount, told: serve::Fenced) -> Outcome<Arc<Server>> {
+fn start(data: &DataAddress, args: &Mount, told: serve::Ending) -> Outcome<Arc<Server>> {
     if args.format {
         let world: SharedWorld = Arc::new(RealWorld);
         Server::format(data, &format::options(), &world).map_err(|error| match error {
@@ -190,14 +190,14 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     Ok(realms)
 }
 
-/// A server inside that another one takes over: the mount goes, too, also from under its users.
+/// A server inside that another one takes over, or whose journal failed: the mount goes, too, also from under its users.
 #[derive(Default)]
-struct TakenOver(Mutex<(Option<String>, Option<Unmounter>)>);
+struct TakenOver(Mutex<(Option<(Class, String)>, Option<Unmounter>)>);
 
 impl TakenOver {
-    fn tell(&self, why: &str) {
+    fn tell(&self, class: Class, why: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = Some(why.to_owned());
+        state.0.get_or_insert_with(|| (class, why.to_owned()));
         Self::act(&mut state);
     }
 
@@ -207,7 +207,7 @@ impl TakenOver {
         Self::act(&mut state);
     }
 
-    fn act(state: &mut (Option<String>, Option<Unmounter>)) {
+    fn act(state: &mut (Option<(Class, String)>, Option<Unmounter>)) {
         if state.0.is_some()
             && let Some(unmounter) = state.1.take()
         {
@@ -220,7 +220,7 @@ impl TakenOver {
         }
     }
 
-    fn why(&self) -> Option<String> {
+    fn why(&self) -> Option<(Class, String)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 }

@@ -14,8 +14,8 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::target;
 
-/// Told why this server may not go on.
-pub(crate) type Fenced = Arc<dyn Fn(&str) + Send + Sync>;
+/// Told why this server may not go on: [`Class::Busy`], another has taken over; [`Class::Restart`], its journal failed.
+pub(crate) type Ending = Arc<dyn Fn(Class, &str) + Send + Sync>;
 
 pub(crate) fn run(args: &Serve) -> Outcome {
     // Listened for from the start: a signal during recovery ends the process in order, too.
@@ -24,7 +24,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let data = target::absolute(&args.data)?;
     let (end, ended) = mpsc::channel();
     let fenced = Mutex::new(end.clone());
-    let tell = move |why: &str| drop(fenced.lock().map(|end| end.send(Some(why.to_owned()))));
+    let tell =
+        move |class: Class, why: &str| drop(fenced.lock().map(|end| end.send(Some((class, why.to_owned())))));
     let server = start_visibly(&data, &args.server, Arc::new(tell))?;
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
@@ -42,28 +43,31 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         // The other end is there as long as the process.
         let _ = end.send(None);
     });
-    if let Ok(Some(why)) = ended.recv() {
+    if let Ok(Some((class, why))) = ended.recv() {
         server.abandon();
-        return Err(Failure::new(Class::Busy, why));
+        return Err(Failure::new(class, why));
     }
     chiton_world::log_line!("shutting down: everything is made durable first");
     server.shutdown().map_err(Failure::failed)
 }
 
 /// Starts the server of a file system, and tells `progress` how far it has replayed its journal.
-/// `fenced` is told, once and on another thread, if another server takes over.
+/// `ending` is told, on another thread, if the server may not go on.
 pub(crate) fn start(
     data: &DataAddress,
     args: &ServerArgs,
-    fenced: Fenced,
+    ending: Ending,
     progress: impl Fn(Progress) + Send + Sync + 'static,
 ) -> Outcome<Arc<Server>> {
+    let (fenced, failed) = (ending.clone(), ending);
     let options = ServerOptions {
         cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
         session_ms: args.session_time.saturating_mul(1000),
         reserve_bytes: args.reserve,
         take_over: args.take_over,
-        on_fenced: Some(fenced),
+        on_fenced: Some(Arc::new(move |why| fenced(Class::Busy, why))),
+        on_failed: Some(Arc::new(move |why| failed(Class::Restart, why))),
+        store_timeout: args.store_timeout.map(std::time::Duration::from_secs),
         recovery_target: args.recovery_target,
         progress: Some(Arc::new(progress)),
         ..ServerOptions::default()
@@ -72,7 +76,7 @@ pub(crate) fn start(
 }
 
 /// The same, with a bar or lines on standard error.
-pub(crate) fn start_visibly(data: &DataAddress, args: &ServerArgs, fenced: Fenced) -> Outcome<Arc<Server>> {
+pub(crate) fn start_visibly(data: &DataAddress, args: &ServerArgs, ending: Ending) -> Outcome<Arc<Server>> {
     let work = Work::begin("replaying the journal");
-    start(data, args, fenced, move |progress| work.tell(progress))
+    start(data, args, ending, move |progress| work.tell(progress))
 }

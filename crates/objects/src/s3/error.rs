@@ -35,11 +35,28 @@ pub(super) fn is_there(error: &Client) -> bool {
     matches!(error, Client::AlreadyExists { .. } | Client::Precondition { .. }) && status(error) != Some(409)
 }
 
+/// What a service says of a request that it would carry out later, or with a clock or a token that is put right: whatever the
+/// status.
+const TRANSIENT_CODES: [&str; 9] = [
+    "RequestTimeTooSkewed",
+    "RequestExpired",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "RequestTimeout",
+    "SlowDown",
+    "Throttling",
+    "ServiceUnavailable",
+];
+
 pub(super) fn sort(key: &str, error: &Client) -> ObjectError {
     let (key, cause) = (key.to_owned(), words(error));
     let is = |code: &str| cause.contains(&format!("<Code>{code}</Code>"));
     if is("NoSuchBucket") {
         return ObjectError::Denied { key, cause };
+    }
+    if TRANSIENT_CODES.into_iter().any(is) {
+        return ObjectError::Transient { key, cause };
     }
     match (error, status(error)) {
         (Client::NotFound { .. }, _) => ObjectError::NotFound { key },
@@ -79,6 +96,9 @@ mod tests {
         let denied = says("non-2xx status code: 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
         assert!(matches!(denied, ObjectError::Denied { .. }), "{denied:?}");
         assert!(matches!(says("status code: 403 Forbidden: x"), ObjectError::Denied { .. }));
+        let skewed = "status code: 403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code></Error>";
+        assert!(says(skewed).is_transient());
+        assert!(says("status code: 400 Bad Request: <Code>ExpiredToken</Code>").is_transient());
         assert!(matches!(says("status code: 400 Bad Request: x"), ObjectError::Io { .. }));
         assert!(matches!(says("status code: 501 Not Implemented"), ObjectError::Denied { .. }));
         assert!(matches!(says("status code: 507 Insufficient Storage"), ObjectError::NoSpace { .. }));

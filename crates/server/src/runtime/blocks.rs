@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use chiton_objects::{ObjectError, read_block};
+use chiton_objects::{ObjectError, Objects, read_block};
 use chiton_proto::{Answer, Failure};
 use chiton_types::{BlockId, Refusal, SessionId};
 
@@ -22,7 +22,7 @@ impl Shared {
         if !is_own || block.is_hole() {
             return Err(Failure::Refused(Refusal::NotPermitted));
         }
-        match self.objects.put(&block.key(), bytes) {
+        match self.user_objects().put(&block.key(), bytes) {
             Ok(()) => {
                 self.blocks_put.fetch_add(1, SeqCst);
                 Ok(Answer::Done)
@@ -45,7 +45,7 @@ impl Shared {
         let mut synced = self.blocks_synced.lock();
         if *synced < asked {
             let put = self.blocks_put.load(SeqCst);
-            self.objects.sync().map_err(|error| self.object_failure(&error))?;
+            self.user_objects().sync().map_err(|error| self.object_failure(&error))?;
             *synced = put;
             self.blocks_safe.store(put, SeqCst);
         }
@@ -58,7 +58,7 @@ impl Shared {
         if len == 0 || end > chiton_objects::BLOCK_BYTES_MAX {
             return Err(Failure::Refused(Refusal::Invalid));
         }
-        match read_block(&*self.objects, &block.key(), Some(u64::from(offset)..end)) {
+        match read_block(&self.user_objects(), &block.key(), Some(u64::from(offset)..end)) {
             Ok(bytes) => Ok(Answer::Bytes(bytes)),
             // The client fetches the map anew: the block may have been compacted away.
             Err(error) if error.is_not_found() => Err(Failure::Refused(Refusal::Stale)),

@@ -168,6 +168,7 @@ pub(super) fn start(start: RealmStart) -> Result<Arc<Shared>, StartError> {
         meta: Meta::open(Box::new(open_meta)).map_err(|e| failed(&e))?,
         base: Some(base),
         reserve: None,
+        is_held: false,
         // Its client puts and reads blocks where the server's are.
         objects: Arc::new(MemoryObjects::new()),
         objects_address: String::new(),

@@ -6,6 +6,7 @@
 //!   give up what it holds itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiton_objects::Objects;
 use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
@@ -108,7 +109,12 @@ impl EmbeddedSession {
 
     /// Where file data are.
     pub fn objects(&self) -> Arc<dyn Objects> {
-        self.shared.objects.clone()
+        Arc::new(self.shared.user_objects())
+    }
+
+    /// The client ends: a store that is away is waited for no longer than this.
+    pub fn leave(&self, limit: Duration) {
+        self.shared.away.end(limit);
     }
 
     /// Everything up to here is durable.

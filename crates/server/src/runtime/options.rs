@@ -45,6 +45,11 @@ pub struct ServerOptions {
     pub metastore: FjallOptions,
     /// The listeners' limits.
     pub serve: ServeOptions,
+    /// How long programs wait for an object store that is away, before they are answered EIO; none: for ever.
+    pub store_timeout: Option<Duration>,
+    /// Told once, with the reason, when the journal has failed for good: nothing can be changed any more, and the process
+    /// should abandon the server and end, so that the next one recovers. On a thread of the server's.
+    pub on_failed: Option<Log>,
     /// Space kept free on the disk of a data directory, for the way out when it is full; none: what fits the disk.
     pub reserve_bytes: Option<u64>,
     /// End a process that holds the data directory.
@@ -75,6 +80,8 @@ impl Default for ServerOptions {
             journal: chiton_journal::Options::default(),
             metastore: FjallOptions::default(),
             serve: ServeOptions::default(),
+            store_timeout: None,
+            on_failed: None,
             reserve_bytes: None,
             take_over: false,
             progress: None,

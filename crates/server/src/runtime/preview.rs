@@ -100,6 +100,7 @@ fn start(
         meta: Meta::open(Box::new(move || Ok(rows.clone()))).map_err(|e| store_error(&e))?,
         base: None,
         reserve: None,
+        is_held: false,
         objects: Arc::new(MemoryObjects::new()),
         objects_address: String::new(),
         world,

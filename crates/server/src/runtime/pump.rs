@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use chiton_journal::JournalError;
 use chiton_types::Position;
 
 use crate::engine::{Engine, Health, Moment, Progress};
+use crate::runtime::away::JOURNAL;
 use crate::runtime::reserve::{self, Room};
 use crate::runtime::shared::Shared;
 
@@ -110,10 +112,16 @@ impl Shared {
         let (last, durable) = (self.journal.last(), self.journal.durable());
         let stuck = last > durable && durable == *durable_before;
         *durable_before = durable;
-        if stuck || self.health() != Health::Good {
-            let outcome = self.journal.wait_durable(last);
-            self.set_health(outcome.as_ref().map(|_| ()));
-            if outcome.is_err() {
+        if stuck || self.health() != Health::Good || self.away.is_any() {
+            self.journal.request_commit();
+            let trouble = self.journal.trouble();
+            self.set_health(trouble.as_ref().map_or(Ok(()), Err));
+            if trouble.as_ref().is_some_and(JournalError::is_away) {
+                let away = self.away.how_long(JOURNAL).unwrap_or_default();
+                if self.away.limit().is_some_and(|limit| away >= limit) {
+                    self.refuse_commits();
+                }
+            } else if trouble.is_some() {
                 self.refuse_commits();
             } else {
                 // Frames for which there was no room may go now.

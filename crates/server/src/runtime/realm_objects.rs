@@ -9,7 +9,7 @@
 //! - What was put is durable when it is answered.
 //! - When a decoupling is over, durably, the server deletes its objects: whoever had it may have died before.
 
-use chiton_objects::ObjectError;
+use chiton_objects::{ObjectError, Objects};
 use chiton_proto::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
 use chiton_types::{Position, RealmId, Refusal, SessionId};
 
@@ -42,18 +42,19 @@ impl Shared {
     }
 
     fn carry_out(&self, prefix: &str, key: &str, what: ObjectCall) -> Result<ObjectAnswer, ObjectError> {
+        let objects = self.user_objects();
         Ok(match what {
-            ObjectCall::PutIfAbsent { bytes } => ObjectAnswer::Put(self.objects.put_if_absent(key, &bytes)?),
+            ObjectCall::PutIfAbsent { bytes } => ObjectAnswer::Put(objects.put_if_absent(key, &bytes)?),
             ObjectCall::Get { bytes_max } => ObjectAnswer::Bytes(self.first_bytes(key, bytes_max)?),
             ObjectCall::Delete => {
-                self.objects.delete(key)?;
+                objects.delete(key)?;
                 // A journal is trimmed from its oldest segment on: one that reappeared before others would leave a gap.
-                self.objects.sync()?;
+                objects.sync()?;
                 ObjectAnswer::Deleted
             }
             ObjectCall::List { after } => {
                 let after = (!after.is_empty()).then(|| format!("{prefix}{after}"));
-                let listed = self.objects.list(key, after.as_deref(), NAMES_MAX)?;
+                let listed = objects.list(key, after.as_deref(), NAMES_MAX)?;
                 let name = |key: &str| Some(key.strip_prefix(prefix)?.to_owned());
                 ObjectAnswer::Names(listed.iter().filter_map(|o| Some((name(&o.key)?, o.bytes))).collect())
             }
@@ -62,8 +63,9 @@ impl Shared {
 
     fn first_bytes(&self, key: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, ObjectError> {
         let read = || {
-            let bytes = self.objects.size(key)?;
-            self.objects.get(key, (bytes > bytes_max).then_some(0..bytes_max))
+            let objects = self.user_objects();
+            let bytes = objects.size(key)?;
+            objects.get(key, (bytes > bytes_max).then_some(0..bytes_max))
         };
         match read() {
             Ok(bytes) => Ok(Some(bytes)),

@@ -111,7 +111,7 @@ impl Shared {
             }
         }
         self.leave(engine, &m);
-        send_all(sender, replies);
+        self.send_all(sender, replies);
         for request in outside {
             self.serve_outside(session, sender, request);
         }
@@ -172,7 +172,7 @@ impl Shared {
                 Err(_) => replies.push(failed(id, &m)),
             }
             self.leave(engine, &m);
-            send_all(sender, replies);
+            self.send_all(sender, replies);
         }
     }
 
@@ -211,7 +211,7 @@ impl Shared {
         let (alive, position, m) = self.touch(session, &request);
         let reply = empty_reply(request.id, &m);
         if let Err(failure) = alive {
-            return send_all(sender, vec![Reply { result: Err(failure), ..reply }]);
+            return self.send_all(sender, vec![Reply { result: Err(failure), ..reply }]);
         }
         if !matches!(request.call, Call::Commit { .. }) {
             return self.send_on_errand(sender, Errand::Call(session, Box::new(request)));
@@ -227,12 +227,12 @@ impl Shared {
         match errand {
             Errand::Commit(position, reply) => match self.sync_blocks() {
                 Ok(()) => self.tell_when_durable(position, sender, Tidings::Reply(reply)),
-                Err(failure) => send_all(sender, vec![Reply { result: Err(failure), ..reply }]),
+                Err(failure) => self.send_all(sender, vec![Reply { result: Err(failure), ..reply }]),
             },
             Errand::Call(session, request) => {
                 let Request { id, cred, call, .. } = *request;
                 let result = self.outside(session, &cred, call);
-                send_all(sender, vec![Reply { result, ..empty_reply(id, &self.moment()) }]);
+                self.send_all(sender, vec![Reply { result, ..empty_reply(id, &self.moment()) }]);
             }
         }
     }
@@ -250,11 +250,12 @@ impl Shared {
     }
 
     fn wait_durable(&self, position: Position) -> Result<Answer, Failure> {
-        match self.journal.wait_durable(position) {
+        match self.wait_journal(position) {
             Ok(()) => Ok(Answer::Done),
             Err(error) => {
                 self.set_health(Err(&error));
-                Err(Failure::Refused(if error.may_heal() { Refusal::NoSpace } else { Refusal::Io }))
+                let is_full = error.may_heal() && !error.is_away();
+                Err(Failure::Refused(if is_full { Refusal::NoSpace } else { Refusal::Io }))
             }
         }
     }
@@ -274,6 +275,9 @@ impl Shared {
     pub(crate) fn refuse_commits(&self) {
         let (refusal, why) = match self.health() {
             Health::Failed => (Refusal::Io, "the server's journal failed"),
+            Health::Good if self.away.is_any() => {
+                (Refusal::Io, "the server's journal cannot be reached: it goes on when its store is back")
+            }
             Health::Good | Health::Full => (
                 Refusal::NoSpace,
                 "the server's journal has no space: make some where its data lie, then it goes on by itself",
@@ -282,7 +286,7 @@ impl Shared {
         for (sender, tidings) in self.commits.due(Position(u64::MAX - 1)) {
             match tidings {
                 Tidings::Reply(reply) => {
-                    send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
+                    self.send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
                 }
                 Tidings::Welcome(welcome) => {
                     if let Welcome::Accepted { session, .. } = *welcome {
@@ -292,6 +296,16 @@ impl Shared {
                     // A client that is gone connects again.
                     let _ = sender.welcome(Welcome::Refused { reason: RefuseReason::NotReady, message });
                 }
+            }
+        }
+    }
+
+    /// Sends replies; none once another server has the file system, since the client sends its requests to that one.
+    fn send_all(&self, sender: &Sender, replies: Vec<Reply>) {
+        for reply in replies {
+            if self.is_fenced() || sender.send(&reply).is_err() {
+                // The client is gone; it asks again when it comes back.
+                return;
             }
         }
     }
@@ -320,15 +334,6 @@ fn is_outside(call: &Call) -> bool {
         Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => true,
         Call::Realm(call) => matches!(**call, RealmCall::Object { .. }),
         _ => false,
-    }
-}
-
-fn send_all(sender: &Sender, replies: Vec<Reply>) {
-    for reply in replies {
-        if sender.send(&reply).is_err() {
-            // The client is gone; it asks again when it comes back.
-            return;
-        }
     }
 }
 

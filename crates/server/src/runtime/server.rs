@@ -12,6 +12,7 @@ use chiton_world::thread::{self, JoinHandle};
 use chiton_world::{SharedWorld, World};
 
 use crate::runtime::address::DataAddress;
+use crate::runtime::away::END_PATIENCE;
 use crate::runtime::bucket::{Bucket, bucket_info, format_bucket};
 use crate::runtime::embed::EmbeddedSession;
 use crate::runtime::errands;
@@ -22,7 +23,6 @@ use crate::runtime::listen::Door;
 use crate::runtime::options::ServerOptions;
 use crate::runtime::realm_objects::Seen;
 use crate::runtime::reserve::{self, Reserve};
-use crate::runtime::room::RoomyObjects;
 use crate::runtime::shared::Shared;
 use crate::runtime::startup::recover;
 use crate::runtime::stores::Stores;
@@ -133,7 +133,7 @@ impl Server {
         world: SharedWorld,
         hold: Option<Hold>,
     ) -> Result<Arc<Server>, StartError> {
-        let shared = recover(info, (stores, reserve), options, world)?;
+        let shared = recover(info, (stores, reserve, hold.is_some()), options, world)?;
         if let Some(hold) = &hold {
             let shared = Arc::downgrade(&shared);
             hold.on_lost(Box::new(move |holder| {
@@ -207,8 +207,7 @@ impl Server {
 
     /// Where file data are.
     pub fn objects(&self) -> Arc<dyn Objects> {
-        let Shared { objects, tight, .. } = &*self.shared;
-        Arc::new(RoomyObjects { objects: objects.clone(), tight: tight.clone() })
+        Arc::new(self.shared.user_objects())
     }
 
     /// Everything up to here is durable.
@@ -250,7 +249,10 @@ impl Server {
     /// # Errors
     /// See [`ShutdownError`].
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
+        // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
+        self.shared.away.end(END_PATIENCE);
         self.stop_threads();
+        let _ = self.shared.wait_journal(self.shared.journal.last());
         // What a decoupled client has is in its journal only.
         let checkpoint = if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now() };
         let journal = self.shared.journal.close();
@@ -263,6 +265,7 @@ impl Server {
 
     /// Ends as a crash would: nothing more reaches the disk. For tests.
     pub fn abandon(&self) {
+        self.shared.away.end(std::time::Duration::ZERO);
         // Who is dead does not say that the journal failed.
         self.answer_no_more();
         self.shared.place.sever();

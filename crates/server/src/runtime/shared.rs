@@ -5,6 +5,7 @@
 //! - Frames are appended to the journal before the engine's lock is given up, commands are delivered after.
 //! - Who waits for an answer is noted before the engine's lock is given up: no answer comes too early.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -21,6 +22,7 @@ use chiton_world::sync::{Mutex, MutexGuard};
 use hashbrown::HashMap;
 
 use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};
+use crate::runtime::away::{Away, JOURNAL, ROWS};
 use crate::runtime::backlog::{Backlog, CheckpointPolicy, CreateCost, ReplayRate};
 use crate::runtime::bell::Bell;
 use crate::runtime::checkpointer::Begun;
@@ -37,6 +39,10 @@ use crate::runtime::session_ids::SessionIds;
 use crate::runtime::severable::Severable;
 use crate::runtime::stores::{Meta, Source};
 use crate::runtime::sweeper::Listing;
+use crate::runtime::user_objects::UserObjects;
+
+/// While the journal's store is away, changes wait once so much of them is not durable.
+const PENDING_BYTES_MAX: usize = 64 << 20;
 
 /// Who is told an answer that comes later.
 pub(crate) enum Waiter {
@@ -55,6 +61,11 @@ pub(crate) struct Shared {
     pub(crate) base: Option<Arc<dyn Base>>,
     /// What is kept free on the disk of a data directory.
     pub(crate) reserve: Option<Arc<Reserve>>,
+    /// The stores that are away.
+    pub(crate) away: Arc<Away>,
+    /// Somebody keeps others from the stores, so that the metadata store may be opened again although it says that another
+    /// has it.
+    pub(crate) is_held: bool,
     /// That disk is full: nothing is created or written, and what is removed lives on the reserve.
     pub(crate) tight: Arc<AtomicBool>,
     /// When the metadata store is next asked to give back space.
@@ -112,6 +123,8 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Another server has taken over.
     pub(crate) fenced: AtomicBool,
+    /// Checkpoints that the metadata store may hold in a journal of its own only: its count of commits, and the position.
+    pub(crate) unsettled: Mutex<VecDeque<(u64, Position)>>,
     pub(crate) checkpoint_bell: Bell,
     /// Inode numbers run short.
     pub(crate) numbers_bell: Bell,
@@ -150,6 +163,7 @@ pub(crate) struct Parts {
     /// Where rows come from in the server of a decoupled client.
     pub(crate) base: Option<Arc<dyn Base>>,
     pub(crate) reserve: Option<Arc<Reserve>>,
+    pub(crate) is_held: bool,
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) objects_address: String,
     pub(crate) world: SharedWorld,
@@ -192,6 +206,11 @@ impl Shared {
             meta: parts.meta,
             base: parts.base,
             reserve: parts.reserve,
+            away: {
+                let (world, log) = (parts.world.clone(), parts.options.log.clone());
+                Arc::new(Away::new(world, log, parts.options.store_timeout))
+            },
+            is_held: parts.is_held,
             tight: Arc::default(),
             reclaim_at: Mutex::default(),
             objects: metered.clone(),
@@ -227,6 +246,7 @@ impl Shared {
             checkpointing: Mutex::new(None),
             stopping: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
+            unsettled: Mutex::default(),
             checkpoint_bell: Bell::default(),
             numbers_bell: Bell::default(),
             numbers_refused: Mutex::default(),
@@ -243,8 +263,9 @@ impl Shared {
             health: self.health(),
             store_full: self.store_full.load(Ordering::Relaxed),
             tight: self.tight.load(Ordering::Relaxed),
-            backlog_full: self.backlog_full.load(Ordering::Relaxed)
-                && !self.checkpoint.failing.load(Ordering::Relaxed),
+            backlog_full: (self.backlog_full.load(Ordering::Relaxed)
+                && !self.checkpoint.failing.load(Ordering::Relaxed))
+                || (self.away.is_any() && self.journal.pending_bytes() >= PENDING_BYTES_MAX),
         }
     }
 
@@ -260,22 +281,37 @@ impl Shared {
     pub(crate) fn set_health(&self, outcome: Result<(), &JournalError>) {
         let now = match outcome {
             Ok(()) => 0,
+            Err(error) if error.is_away() => {
+                self.away.note(JOURNAL, error);
+                return;
+            }
+            Err(JournalError::Fenced { by }) => {
+                // First: nobody is to be told that the journal failed.
+                self.fenced(&format!("the server of epoch {by}"));
+                return;
+            }
             Err(error) if error.may_heal() => 1,
             Err(_) => 2,
         };
+        if now == 0 {
+            self.away.note_back(JOURNAL);
+        }
         let before = self.health.fetch_max(now, Ordering::Relaxed);
         if before == 1 && now == 0 {
             self.health.store(0, Ordering::Relaxed);
             self.log("the journal has space again");
-        }
-        if let Err(JournalError::Fenced { by }) = outcome {
-            self.fenced(&format!("the server of epoch {by}"));
         }
         if before < now
             && let Err(error) = outcome
         {
             self.log(&error.to_string());
             self.error_count.fetch_add(1, Ordering::Relaxed);
+            if now == 2
+                && !self.is_stopping()
+                && let Some(told) = &self.options.on_failed
+            {
+                told(&format!("{error}: this server ends, and the next one recovers what was durable"));
+            }
         }
     }
 
@@ -291,6 +327,7 @@ impl Shared {
         self.channels.close_connections();
         // Not a word more to the store, and the journal's next attempt fails for good.
         self.place.sever();
+        self.away.end(Duration::ZERO);
         self.health.fetch_max(2, Ordering::Relaxed);
         let why = format!(
             "{by} has taken over this file system: this server ends; what it confirmed is kept, its clients go on with \
@@ -300,6 +337,30 @@ impl Shared {
         if let Some(told) = &self.options.on_fenced {
             told(&why);
         }
+    }
+
+    /// The object store as clients meet it.
+    pub(crate) fn user_objects(&self) -> UserObjects {
+        UserObjects {
+            objects: self.objects.clone(),
+            tight: self.tight.clone(),
+            away: self.away.clone(),
+            is_remote: self.objects_address.is_empty(),
+        }
+    }
+
+    /// Waits until a position is durable, also while the journal's store is away.
+    pub(crate) fn wait_journal(&self, position: Position) -> Result<(), JournalError> {
+        let waited = self.journal.wait_through(position, &|trouble| self.away.note(JOURNAL, trouble));
+        if waited.is_ok() {
+            self.away.note_back(JOURNAL);
+        }
+        waited
+    }
+
+    /// True once another server has the file system: not a word more to clients, who ask that one.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::SeqCst)
     }
 
     pub(crate) fn log(&self, line: &str) {
@@ -472,15 +533,34 @@ impl Shared {
                 self.log(&format!("cannot read metadata of the decoupled subtree: {line}"));
             });
         }
+        loop {
+            match self.fetch_rows(needs) {
+                Err(error @ StoreError::Away { .. }) if self.away.note(ROWS, &error) && !self.is_fenced() => {
+                    self.away.pause();
+                    // It may be closed for good. What fails here is tried again.
+                    let _ = self.mend_meta(error);
+                }
+                Err(error @ StoreError::Fenced { .. }) => return Err(self.mend_meta(error).to_string()),
+                Err(error) => return Err(format!("cannot read metadata: {error}")),
+                Ok(fetched) => {
+                    self.away.note_back(ROWS);
+                    return Ok(fetched);
+                }
+            }
+        }
+    }
+
+    fn fetch_rows(&self, needs: &[Need]) -> Result<Vec<Fetched>, StoreError> {
         let meta = self.meta.get();
         let source = Source(&*meta);
         let fetch = |need| {
             Namespace::fetch(&source, need).or_else(|error: StoreError| {
-                let line = format!("cannot read metadata: {error}");
-                self.note_error(&line);
+                if !matches!(error, StoreError::Away { .. } | StoreError::Fenced { .. }) {
+                    self.note_error(&format!("cannot read metadata: {error}"));
+                }
                 // What is damaged may be one of many rows.
                 let damaged = matches!(error, StoreError::Corrupt { .. });
-                damaged.then(|| Fetched::unreadable(need)).flatten().ok_or(line)
+                damaged.then(|| Fetched::unreadable(need)).flatten().ok_or(error)
             })
         };
         needs.iter().map(fetch).collect()
@@ -532,7 +612,8 @@ impl Shared {
         match self.waiters.lock().remove(&ticket) {
             Some(Waiter::Thread(parking)) => parking.answer(reply),
             // A client that is gone asks again when it comes back.
-            Some(Waiter::Client(sender)) => drop(sender.send(&reply)),
+            Some(Waiter::Client(sender)) if !self.is_fenced() => drop(sender.send(&reply)),
+            Some(Waiter::Client(_)) => {}
             None => {}
         }
     }

@@ -55,6 +55,7 @@ impl Shared {
             (Health::Failed, _) => "failed",
             (Health::Full, _) | (_, true) => "full",
             (Health::Good, false) if self.is_tight() => "full",
+            (Health::Good, false) if self.away.is_any() => "waiting",
             (Health::Good, false) => "good",
         };
         let commits = self.commits.len();
@@ -79,6 +80,7 @@ impl Shared {
             "written_bytes": self.place.metered().written_bytes.load(Relaxed),
         });
         value["object_store"] = self.object_store();
+        value["away"] = self.away.json();
         value["reserve"] = match &self.reserve {
             Some(reserve) => json!({
                 "wanted_bytes": reserve.wanted(),

@@ -4,6 +4,7 @@ mod recovery;
 mod rig;
 
 mod ahead;
+mod away;
 mod blocks;
 mod burst;
 mod corruption;

@@ -136,14 +136,26 @@ fn service(source: &Source<'_>, report: &mut Report) {
     }
     match source.text("/health") {
         Some("full") => report.problem(
-            "the disk is full, and changes are refused",
-            format!("free space on the server's disk, or remove files (chiton df {target})"),
+            "the disk is full, and what takes space is refused",
+            format!("remove files here or elsewhere on the server's disk (chiton df {target})"),
         ),
         Some("failed") => report.problem(
             "the journal cannot be written, and changes are refused",
             "read the server's log for the reason, then start the server again",
         ),
         _ => {}
+    }
+    for store in source.list("away") {
+        let since = duration::human(store["away_ms"].as_u64().unwrap_or(0));
+        let text = |name: &str| store[name].as_str().unwrap_or("?").to_owned();
+        report.problem(
+            format!(
+                "{} has been away for {since}, and programs that need it wait ({})",
+                text("store"),
+                text("error")
+            ),
+            "remove the cause; they go on when the store is back",
+        );
     }
     if let Some(count) = source.number("/uptime_errors").filter(|count| *count > 0) {
         report.problem(
@@ -208,7 +220,14 @@ fn space(source: &Source<'_>, report: &mut Report) {
         Some((free, total)) => format!("{} of {} free, ", size::human(free), size::human(total)),
         None => String::new(),
     };
-    report.line("space", format!("{free}{inodes} files, directories and links"));
+    let bytes = |path: &str| size::human(source.number(path).unwrap_or(0));
+    let reserve = match source.number("/reserve/wanted_bytes") {
+        Some(wanted) if wanted > 0 => {
+            format!(", {} of {} in reserve", bytes("/reserve/held_bytes"), bytes("/reserve/wanted_bytes"))
+        }
+        _ => String::new(),
+    };
+    report.line("space", format!("{free}{inodes} files, directories and links{reserve}"));
 }
 
 /// Which clients are connected.
@@ -326,6 +345,11 @@ to do       nothing";
         };
         check(|s| s["health"] = json!("full"), "disk is full", "chiton df /mnt");
         check(|s| s["health"] = json!("failed"), "cannot be written", "log");
+        check(
+            |s| s["away"] = json!([{ "store": "the object store", "away_ms": 5_000, "error": "403" }]),
+            "the object store has been away for 5",
+            "when the store is back",
+        );
         check(|s| s["uptime_errors"] = json!(3), "3 rows or blocks", "chiton fsck --content /mnt");
         check(|s| s["journals"][0]["integrity"] = json!("DAMAGED"), "damaged", "chiton journal inspect /mnt");
         check(
