@@ -76,10 +76,14 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::NotFormatted(data) => {
+                let missing = match data {
+                    DataAddress::Dir(_) => "if its disk is not mounted, mount that",
+                    DataAddress::S3(_) => "if its name is another one, use that",
+                };
                 write!(
                     f,
-                    "{data} holds no file system: if its disk is not mounted, mount that first; chiton format {data} makes a \
-                     new, empty file system there (chiton mount --format makes and mounts one)"
+                    "{data} holds no file system: {missing}; to make a new, empty one there, format it first: chiton format \
+                     {data} (chiton mount --format makes and mounts one)"
                 )
             }
             StartError::Foreign(data, what) => {
