@@ -44,8 +44,11 @@ fn parse(current: &[u8]) -> Option<(u64, u128)> {
     (bytes[24] == XXH3).then_some((number, checksum))
 }
 
-/// `current` and the list of a keyspace; else the name of the file that is damaged, and how.
-fn read(keyspace: &Path) -> io::Result<Result<(Vec<u8>, Vec<u8>), String>> {
+/// `current` and the list that it names.
+type List = (Vec<u8>, Vec<u8>);
+
+/// The list of a keyspace; else the name of the file that is damaged, and how.
+fn read(keyspace: &Path) -> io::Result<Result<List, String>> {
     let current = fs::read(keyspace.join("current"))?;
     let Some((number, checksum)) = parse(&current) else {
         return Ok(Err("current is not a number and a checksum".to_owned()));
