@@ -190,9 +190,12 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     Ok(realms)
 }
 
+/// Why a server inside may not go on, and what takes its mount away.
+type Over = (Option<(Class, String)>, Option<Unmounter>);
+
 /// A server inside that another one takes over, or whose journal failed: the mount goes, too, also from under its users.
 #[derive(Default)]
-struct TakenOver(Mutex<(Option<(Class, String)>, Option<Unmounter>)>);
+struct TakenOver(Mutex<Over>);
 
 impl TakenOver {
     fn tell(&self, class: Class, why: &str) {
@@ -207,7 +210,7 @@ impl TakenOver {
         Self::act(&mut state);
     }
 
-    fn act(state: &mut (Option<(Class, String)>, Option<Unmounter>)) {
+    fn act(state: &mut Over) {
         if state.0.is_some()
             && let Some(unmounter) = state.1.take()
         {
