@@ -12,6 +12,7 @@ use crate::decoupling::{Attached, Decoupling, MergedUpTo, take_id};
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
 use crate::op::{Body, FILE_BYTES_MAX};
 use crate::realm::PolicyChange;
+use crate::reverted::Reverted;
 
 /// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +216,13 @@ pub enum Event {
     DecouplingEnded {
         /// Which.
         id: RealmId,
+    },
+    /// A file is as it was before (a merge lets one side's file win as a whole).
+    Revert {
+        /// The file.
+        ino: Ino,
+        /// How it was.
+        to: Box<Reverted>,
     },
 }
 
@@ -434,6 +442,11 @@ impl Event {
                 out.put_u8(23);
                 out.put_u32(id.0);
             }
+            Event::Revert { ino, to } => {
+                out.put_u8(24);
+                out.put_u64(ino.0);
+                to.put(out);
+            }
         }
     }
 
@@ -550,6 +563,7 @@ impl Event {
             }
             22 => Event::Merged(Box::new(MergedUpTo::take(from)?)),
             23 => Event::DecouplingEnded { id: take_id(from)? },
+            24 => Event::Revert { ino: Ino(from.u64()?), to: Box::new(Reverted::take(from)?) },
             _ => return Err(Malformed { expected: "a type of event" }),
         })
     }

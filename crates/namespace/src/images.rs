@@ -9,9 +9,14 @@
 //! - An image is taken once; those of a decoupling go with it. Always in memory whole.
 //! - What the decoupling's own merges change is not kept: its client knows that. Of a directory that others changed, too, what
 //!   ours changed in it is carried over to the image.
+//! - Where ours changed names or attributes of a file whose content others changed, what ours did is carried over to the
+//!   image, too: the content in it is still the one that ours knows.
 //! - Where nothing is decoupled, nothing is looked up and nothing kept.
 
+mod known;
 mod served;
+
+pub(crate) use known::KnownFile;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +29,7 @@ use crate::fault::{Fault, Need};
 use crate::inode::{Inode, XATTRS};
 use crate::namespace::{Namespace, RowChange};
 use crate::row;
+use crate::values::{Xattrs, XattrsKey};
 
 /// First byte of the key of a chunk that no row is like any more, whose blocks stay.
 const KEPT_CHUNK: u8 = b'm';
@@ -35,8 +41,11 @@ pub(crate) struct Images {
     keeping: Vec<u32>,
     /// Whose own doing the event is, if it has images.
     own: Option<u32>,
-    /// Directories with an image that change by the decoupling's own doing, as they were before.
-    own_dirs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Inodes and extended attributes with an image that change by the decoupling's own doing, as they were before, where that
+    /// is carried over to the image.
+    carried: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The event changes the content of a file, or all of it.
+    changes_content: bool,
     all: BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>,
     unwritten: Vec<RowChange>,
     bytes: usize,
@@ -67,14 +76,18 @@ impl Images {
     }
 
     /// The decoupling's own doing changes a row that others changed before: its client knows it as it becomes. Of a
-    /// directory only what changes in it, since what others made there stays unknown to it.
+    /// directory only what changes in it, since what others made there stays unknown to it; of a file whose content does not
+    /// change only what does, since the content that others gave it stays unknown.
     fn change_own(&mut self, id: u32, key: &[u8], value: Option<&[u8]>) {
-        if self.get(id, key).is_none() {
-            return;
-        }
+        let Some(image) = self.get(id, key) else { return };
+        // Of a file that others made, and a merge changed, the client may learn.
+        let keeps = |value: &[u8]| is_dir(value) || (image.is_some() && !self.changes_content);
         match value {
-            Some(value) if key[0] == b'I' && value.first() == Some(&(Kind::Dir as u8)) => {
-                self.own_dirs.push((key.to_vec(), value.to_vec()));
+            Some(value) if key[0] == b'I' && keeps(value) => {
+                self.carried.push((key.to_vec(), value.to_vec()));
+            }
+            value if key[0] == b'X' && !self.changes_content => {
+                self.carried.push((key.to_vec(), value.unwrap_or_default().to_vec()));
             }
             _ => {
                 self.keep_blocks(id, key);
@@ -93,6 +106,13 @@ impl Images {
         kept.extend_from_slice(&times.to_be_bytes());
         self.unwritten.push((image_key(id, &kept), Some(encode(Some(&chunk)))));
         self.install(id, kept, Some(chunk));
+    }
+
+    fn replace(&mut self, id: u32, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.unwritten.push((image_key(id, &key), Some(encode(value.as_deref()))));
+        let is = value.as_ref().map_or(0, Vec::len);
+        let was = self.all.insert((id, key), value).flatten().map_or(0, |was| was.len());
+        self.bytes = (self.bytes + is).saturating_sub(was);
     }
 
     fn forget(&mut self, id: u32, key: &[u8]) {
@@ -205,8 +225,18 @@ impl Namespace {
         }
         self.know_shared(event, &keeping);
         self.dirt.images.keeping = keeping;
-        let own = self.merging.map(|id| id.0);
+        // What is so for a moment only is no change.
+        let passes = matches!(event, Event::Revert { to, .. } if to.passing);
+        let own = self.merging.map(|id| id.0).filter(|_| !passes);
         self.dirt.images.own = own.filter(|id| self.dirt.images.of(*id, &[]).next().is_some());
+        self.dirt.images.changes_content = matches!(
+            event,
+            Event::Write { .. }
+                | Event::SetAttr { size: Some(_), .. }
+                | Event::Clone { .. }
+                | Event::Revert { .. }
+                | Event::Reclaim { .. }
+        );
     }
 
     /// What others made, and a merge made known to the decoupling (a directory that became one with its own, a name that
@@ -240,16 +270,20 @@ impl Namespace {
     #[inline]
     pub(crate) fn end_keeping(&mut self) {
         if self.dirt.images.is_keeping() {
-            self.change_own_dirs();
+            self.carry_over();
         }
     }
 
-    /// What the client did in a directory is added to what it knows of it.
-    fn change_own_dirs(&mut self) {
+    /// What the client did is added to what it knows.
+    fn carry_over(&mut self) {
         self.dirt.images.keeping.clear();
         let Some(id) = self.dirt.images.own.take() else { return };
-        for (key, before) in std::mem::take(&mut self.dirt.images.own_dirs) {
+        for (key, before) in std::mem::take(&mut self.dirt.images.carried) {
             let ino = ino_of(&key);
+            if key[0] == b'X' {
+                self.carry_over_xattrs(id, ino, key, &before);
+                continue;
+            }
             let (Ok(before), Some(Some(image))) =
                 (Inode::decode(ino, &before), self.dirt.images.get(id, &key))
             else {
@@ -259,16 +293,42 @@ impl Namespace {
                 self.dirt.images.forget(id, &key);
                 continue;
             };
-            image.extra = image.extra.wrapping_add(now.extra.wrapping_sub(before.extra));
             image.nlink = image.nlink.wrapping_add(now.nlink.wrapping_sub(before.nlink));
-            (image.parent, image.mode, image.uid, image.gid) = (now.parent, now.mode, now.uid, now.gid);
-            (image.mtime, image.ctime) = (now.mtime, now.ctime);
+            if now.kind == Kind::Dir {
+                image.extra = image.extra.wrapping_add(now.extra.wrapping_sub(before.extra));
+                (image.parent, image.mode, image.uid, image.gid) = (now.parent, now.mode, now.uid, now.gid);
+                (image.mtime, image.ctime) = (now.mtime, now.ctime);
+            } else {
+                carry(&mut image, &before, now);
+            }
             if self.dirt.images.get(id, &row::xattrs_key(ino)).is_none() {
                 image.flags = image.flags & !XATTRS | now.flags & XATTRS;
             }
-            let value = Some(image.encode());
-            self.dirt.images.unwritten.push((image_key(id, &key), Some(encode(value.as_deref()))));
-            self.dirt.images.all.insert((id, key), value);
+            self.dirt.images.replace(id, key, Some(image.encode()));
+        }
+    }
+
+    fn carry_over_xattrs(&mut self, id: u32, ino: Ino, key: Vec<u8>, before: &[u8]) {
+        let decoded = |bytes: &[u8]| Xattrs::decode(bytes).unwrap_or_default().0;
+        let Some(image) = self.dirt.images.get(id, &key) else { return };
+        let (before, mut image) = (decoded(before), decoded(image.unwrap_or_default()));
+        let none = std::collections::BTreeMap::new();
+        let now = self.xattrs.value(XattrsKey(ino)).map_or(&none, |xattrs| &xattrs.0);
+        for name in before.keys().filter(|name| !now.contains_key(*name)) {
+            image.remove(name);
+        }
+        for (name, value) in now.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
+            image.insert(name.clone(), value.clone());
+        }
+        let value = (!image.is_empty()).then(|| crate::side::SideValue::encode(&Xattrs(image)));
+        let flag = if value.is_some() { XATTRS } else { 0 };
+        self.dirt.images.replace(id, key, value);
+        let of_inode = row::inode_key(ino);
+        if let Some(Some(Ok(mut inode))) =
+            self.dirt.images.get(id, &of_inode).map(|image| image.map(|image| Inode::decode(ino, image)))
+        {
+            inode.flags = inode.flags & !XATTRS | flag;
+            self.dirt.images.replace(id, of_inode, Some(inode.encode()));
         }
     }
 
@@ -281,13 +341,25 @@ impl Namespace {
         };
         let Some(place) = place_of(event) else { return };
         add(self.decoupled_root(place).map(drop));
-        if let Event::Write { ino, .. } | Event::SetAttr { ino, .. } = event {
+        if let Event::Write { ino, .. } | Event::SetAttr { ino, .. } | Event::Revert { ino, .. } = event {
             add(self.inode(*ino).and_then(|inode| self.content(inode).map(drop)));
         }
         for (dir, name) in names_of(event) {
             add(self.dir_inode(dir).and_then(|dir| self.entry(dir, name).map(drop)));
         }
     }
+}
+
+fn is_dir(inode: &[u8]) -> bool {
+    inode.first() == Some(&(Kind::Dir as u8))
+}
+
+/// What an event changed in a file's attributes and place, and not in its content.
+fn carry(image: &mut Inode, before: &Inode, now: &Inode) {
+    macro_rules! changed {
+        ($($field:ident),+) => { $(if now.$field != before.$field { image.$field = now.$field; })+ };
+    }
+    changed!(parent, mode, uid, gid, atime, mtime, ctime);
 }
 
 /// The inode in a row's key.
@@ -333,6 +405,7 @@ fn place_of(event: &Event) -> Option<Ino> {
         Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
         | Event::Xattr { ino, .. }
         | Event::Touch { ino, .. } => Some(*ino),
         _ => None,

@@ -33,6 +33,7 @@ mod paging;
 mod plan;
 mod query;
 mod realm;
+mod reverted;
 mod row;
 mod serving;
 mod side;
@@ -54,5 +55,6 @@ pub use op::{
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
 pub use plan::WARM_OPS;
 pub use realm::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
+pub use reverted::{OldContent, Reverted};
 pub use stored::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
 pub use validate::Inconsistency;

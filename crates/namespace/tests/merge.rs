@@ -12,3 +12,5 @@ mod paths;
 mod peer;
 #[path = "merge/random.rs"]
 mod random;
+#[path = "merge/table.rs"]
+mod table;

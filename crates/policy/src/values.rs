@@ -87,6 +87,8 @@ words! {
         Abort = "abort", "nothing is merged as long as there is a conflict";
         /// Both, under two names.
         KeepBoth = "keep_both", "both stay, under two names";
+        /// Texts of which both changed different lines become one; all else stays under two names.
+        Merge = "merge", "texts are merged line by line, all else stays under two names";
     }
 }
 

@@ -13,7 +13,7 @@
 //!   one says is refused with [`chiton_types::Refusal::Stale`].
 
 use chiton_namespace::merge::Conflict;
-pub use chiton_namespace::merge::{MergeState, OnConflict};
+pub use chiton_namespace::merge::{MergeState, OnConflict, Settled};
 use chiton_namespace::{Need, Rows};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, ShardId, Time};
 
@@ -116,6 +116,22 @@ pub enum RealmCall {
         claim: Claim,
         /// What is done.
         on_conflict: OnConflict,
+    },
+    /// The client is about to merge, or has merged: [`RealmAnswer::Merged`] with how far merging is. One at a time merges in a
+    /// directory: [`chiton_types::Refusal::Busy`] while another does.
+    Turn {
+        /// Whose.
+        claim: Claim,
+        /// It begins; else it is over.
+        begins: bool,
+    },
+    /// The client looked at files of others, and has in its own, durably, what came of them: a merge that meets one as it was
+    /// then lets ours prevail: [`RealmAnswer::Merged`] with how far merging is.
+    Settle {
+        /// Whose.
+        claim: Claim,
+        /// Files of others, the position of the last change of each, and what came of it; at most [`NEEDS_MAX`].
+        files: Vec<(Ino, Position, Settled)>,
     },
     /// The decoupling ends: [`RealmAnswer::Ended`]. What is not merged is dropped.
     End {
@@ -349,4 +365,6 @@ pub struct RealmInfo {
     pub reserved: u64,
     /// Numbers of merged inodes.
     pub used: u64,
+    /// It is being merged: others of the directory wait.
+    pub is_merging: bool,
 }

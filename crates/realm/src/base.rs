@@ -85,3 +85,22 @@ impl Base for ServerBase {
         if self.durable { self.blocks.sync().map_err(|e| e.to_string()) } else { Ok(()) }
     }
 }
+
+/// The rows of a [`ServerBase`] for somebody who only reads them.
+pub(crate) struct ReadBase {
+    pub(crate) rows: Arc<ServerBase>,
+}
+
+impl Base for ReadBase {
+    fn fetch(&self, needs: &[Need]) -> Result<Vec<Fetched>, String> {
+        self.rows.fetch(needs)
+    }
+
+    fn grant(&self, _shard: ShardId, _count: u64) -> Result<Vec<(Ino, Ino)>, String> {
+        Err("nothing is made there".to_owned())
+    }
+
+    fn sync_blocks(&self) -> Result<(), String> {
+        Ok(())
+    }
+}

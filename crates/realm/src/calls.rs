@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use chiton_client::{Caller, Service, ask};
 use chiton_namespace::Need;
-use chiton_proto::{Answer, Call, DirEntry, Query};
+use chiton_proto::{Answer, Call, DirEntry, NEEDS_MAX, Query, Settled};
 use chiton_proto::{
     Claim, Foreign, FoundRows, Granted, MergeState, MergeWindow, Merged, ObjectAnswer, ObjectCall,
     OnConflict, RealmAnswer, RealmCall, RealmInfo,
 };
-use chiton_types::{Attr, Ino, Kind, Name, RealmId, Refusal, ShardId};
+use chiton_types::{Attr, Ino, Kind, Name, Position, RealmId, Refusal, ShardId};
 
 use crate::error::RealmError;
 
@@ -145,6 +145,16 @@ impl ClaimCalls {
         }
     }
 
+    /// What has a path below `root` for everybody, if there is anything.
+    pub(crate) fn file(&self, root: Ino, path: &[u8]) -> Result<Option<Attr>, RealmError> {
+        let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
+        match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
+            Ok(Answer::Attr { attr, .. }) => Ok(Some(attr)),
+            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            _ => Ok(None),
+        }
+    }
+
     /// Attributes of an inode as it is for everybody; none if it is gone, or kept from this client.
     pub(crate) fn attr(&self, ino: Ino) -> Result<Option<Attr>, RealmError> {
         match ask(&*self.calls.service, &root(&no_groups()), Call::Query(Query::GetAttr { ino })) {
@@ -203,6 +213,27 @@ impl ClaimCalls {
         }
     }
 
+    /// A merge begins, or is over.
+    pub(crate) fn turn(&self, begins: bool) -> Result<(), RealmError> {
+        let call = RealmCall::Turn { claim: self.claim, begins };
+        match self.calls.ask("whose turn it is to merge is not known", call)? {
+            RealmAnswer::Merged(_) => Ok(()),
+            _ => Err(RealmError::nonsense("no state of a merge")),
+        }
+    }
+
+    /// What came of files of others is in our own, durably.
+    pub(crate) fn settle(&self, files: Vec<(Ino, Position, Settled)>) -> Result<(), RealmError> {
+        for some in files.chunks(NEEDS_MAX) {
+            let call = RealmCall::Settle { claim: self.claim, files: some.to_vec() };
+            match self.calls.ask("what was agreed on with others is not known", call)? {
+                RealmAnswer::Merged(_) => {}
+                _ => return Err(RealmError::nonsense("no state of a merge")),
+            }
+        }
+        Ok(())
+    }
+
     /// How far the server is with the journal.
     pub(crate) fn state(&self) -> Result<MergeState, RealmError> {
         let all = self.calls.list()?;
@@ -232,11 +263,11 @@ impl ClaimCalls {
     }
 }
 
-fn no_groups() -> Arc<[u32]> {
+pub(crate) fn no_groups() -> Arc<[u32]> {
     Arc::new([])
 }
 
 /// Who shows a claim needs no other right.
-fn root(groups: &Arc<[u32]>) -> Caller<'_> {
+pub(crate) fn root(groups: &Arc<[u32]>) -> Caller<'_> {
     Caller { uid: 0, gid: 0, groups: chiton_client::Groups::Known(groups) }
 }

@@ -7,6 +7,7 @@
 //!      └─ a directory that moved ─▶ the way up from its new place: over our moves, else as it is for everybody
 //! ```
 
+use chiton_namespace::Need;
 use chiton_proto::{Foreign, NEEDS_MAX};
 use chiton_types::{Ino, Kind};
 use hashbrown::{HashMap, HashSet};
@@ -73,13 +74,20 @@ fn ask_some(calls: &ClaimCalls, root: Ino, rows: &mut [&mut Row]) -> Result<Hash
     for some in rows.chunks_mut(NEEDS_MAX / 3) {
         ask(calls, some)?;
         for row in some.iter_mut().filter(|row| row.is_dir && row.theirs == Some(SideVersion::Changed)) {
-            if let Some(theirs) = calls.directory(root, &row.path)? {
+            // One that was there at the base, and theirs moved to this name, stays another directory.
+            if let Some(theirs) = calls.directory(root, &row.path)?
+                && is_new_to_ours(calls, theirs)?
+            {
                 twins.insert(row.ino, theirs);
                 row.theirs = None;
             }
         }
     }
     Ok(twins)
+}
+
+fn is_new_to_ours(calls: &ClaimCalls, ino: Ino) -> Result<bool, RealmError> {
+    Ok(calls.rows(vec![Need::Inode(ino)])?.iter().all(|found| found.rows.is_empty()))
 }
 
 fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {

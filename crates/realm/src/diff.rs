@@ -85,7 +85,9 @@ impl Lives {
                 life.written |= size.is_some();
                 life.attributes |= size.is_none();
             }
-            Event::Write { ino, .. } | Event::Clone { to: ino, .. } => self.of(*ino).written = true,
+            Event::Write { ino, .. } | Event::Revert { ino, .. } | Event::Clone { to: ino, .. } => {
+                self.of(*ino).written = true
+            }
             Event::Xattr { ino, .. } => self.of(*ino).attributes = true,
             Event::Touch { .. }
             | Event::Remap { .. }

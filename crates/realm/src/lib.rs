@@ -32,6 +32,7 @@ mod composed;
 mod provenance;
 mod unmerged;
 
+mod agree;
 mod base;
 mod calls;
 mod durable_mark;
@@ -47,6 +48,7 @@ mod passing;
 mod rebase;
 mod resolve;
 mod triggers;
+mod turn;
 mod windows;
 
 mod error;

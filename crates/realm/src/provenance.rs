@@ -67,6 +67,7 @@ impl Provenance {
             Event::SetAttr { ino, .. }
             | Event::Write { ino, .. }
             | Event::Clone { to: ino, .. }
+            | Event::Revert { ino, .. }
             | Event::Xattr { ino, .. } => self.change(*ino, layer),
             Event::Touch { .. }
             | Event::Remap { .. }

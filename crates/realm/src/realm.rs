@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use chiton_client::{Client, ClientOptions};
+use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::{Frame, MemoryPlace, Place, PlaceError, Shape, replay};
 use chiton_namespace::{Event, merge};
 use chiton_policy::{Durability, Interfere, OnConflict, Policy, PolicyFile};
@@ -13,8 +13,9 @@ use chiton_server::{RealmStart, Server, ServerOptions, StartError};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, Refusal, SessionId};
 use chiton_world::sync::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::base::ServerBase;
-use crate::calls::{Calls, ClaimCalls};
+use crate::agree::{Agreed, Sides};
+use crate::base::{ReadBase, ServerBase};
+use crate::calls::{Calls, ClaimCalls, no_groups, root as as_root};
 use crate::diff::Lives;
 use crate::durable_mark::{DurableMark, end_of};
 use crate::error::RealmError;
@@ -25,10 +26,15 @@ use crate::remote::Remote;
 use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
 use crate::resolve::{Resolved, Standing};
 use crate::stages::{Stage, Stages};
+use crate::turn::Turn;
 use crate::windows::read_events;
 
 /// Block numbers of one generation of a decoupling's clients: 2^40.
 const GENERATION_SHIFT: u32 = 40;
+
+/// So long a journal is compared with what others did before each merge, to leave out what both did alike; a longer one only
+/// where the policy asks for a comparison.
+const COMPARED_MAX: u64 = 65_536;
 
 /// What the status says of a journal that failed.
 const FAILED: &str = "its journal failed, so nothing can be changed any more; unmount, then mount again or run chiton \
@@ -74,6 +80,8 @@ pub struct Realm {
     /// Why it is not merged by itself, if so.
     trouble: Mutex<Option<String>>,
     ended: AtomicBool,
+    /// Files without a name that were open at its end, open in the global namespace: they are there as long as this is.
+    held: Mutex<Vec<u64>>,
     /// How it came to be open.
     stages: Vec<Stage>,
 }
@@ -160,6 +168,7 @@ impl Realm {
         let world = options.world.clone();
         // The server has begun with a window: what is in the rows must end where an operation does.
         if let Some((upto, _)) = state.window {
+            let _turn = Turn::wait(&calls, granted.root.ino, &world)?;
             let mut merger = Merger {
                 calls: &calls,
                 place: place.clone(),
@@ -218,6 +227,7 @@ impl Realm {
                         used.push(*ino);
                     }
                 })?;
+                let _turn = Turn::wait(&calls, granted.root.ino, &world)?;
                 let mut merger = Merger {
                     calls: &calls,
                     place: place.clone(),
@@ -293,6 +303,7 @@ impl Realm {
             lost: AtomicBool::new(false),
             trouble: Mutex::new(trouble),
             ended: AtomicBool::new(false),
+            held: Mutex::default(),
             stages: stages.into_vec(),
             granted,
         })
@@ -523,16 +534,37 @@ impl Realm {
     /// Why not; what was merged by then is.
     pub fn sync(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
+        let _turn = self.turn()?;
+        self.merge_unless_in_the_way(false, progress)
+    }
+
+    fn merge_unless_in_the_way(
+        &self,
+        alone: bool,
+        progress: &dyn Fn(MergeProgress),
+    ) -> Result<MergeReport, RealmError> {
         match self.in_the_way()? {
-            Standing::Free => self.sync_now(progress),
+            Standing::Free => self.merge_so_far(alone, progress),
             // Ours is what was resolved to.
-            Standing::Resolved => self.resolving(Some(OnConflict::Overwrite), || self.sync_now(progress)),
+            Standing::Resolved => {
+                self.resolving(Some(OnConflict::Overwrite), || self.merge_so_far(alone, progress))
+            }
             Standing::Open(diff) => Ok(MergeReport::of_conflicts(&diff)),
         }
     }
 
-    fn sync_now(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
+    /// Nobody else merges in the directory from here on.
+    fn turn(&self) -> Result<Turn<'_>, RealmError> {
+        Turn::wait(&self.calls, self.root(), &self.options.world)
+    }
+
+    /// As [`Realm::sync`]. `alone`: nobody acts in it, so texts that both sides changed can be merged.
+    fn merge_so_far(&self, alone: bool, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
+        self.check_open()?;
         let mut state = self.merging.lock();
+        if let Some(report) = self.meet_others(&state, alone)? {
+            return Ok(report);
+        }
         self.client.sync().map_err(|refusal| {
             RealmError::refused("what was written here cannot be made durable", refusal)
         })?;
@@ -593,6 +625,7 @@ impl Realm {
             OnConflict::Overwrite => merge::OnConflict::Overwrite,
             OnConflict::Abort => merge::OnConflict::Abort,
             OnConflict::KeepBoth => merge::OnConflict::KeepBoth,
+            OnConflict::Merge => merge::OnConflict::Merge,
         })?;
         *self.on_conflict.lock() = on_conflict;
         Ok(())
@@ -606,6 +639,86 @@ impl Realm {
         }
     }
 
+    /// Looks at what both sides changed, before anything is merged. Where conflicts are forbidden: the report of a merge that
+    /// does not begin, if there are any.
+    fn meet_others(&self, state: &MergeState, alone: bool) -> Result<Option<MergeReport>, RealmError> {
+        let on_conflict = *self.on_conflict.lock();
+        let is_short = self.server.last().0 - state.merged.0 <= COMPARED_MAX;
+        let looks = matches!(on_conflict, OnConflict::Abort | OnConflict::Merge) || is_short;
+        if !self.others_act() || !looks {
+            return Ok(None);
+        }
+        let mut diff = self.compared(state)?;
+        if diff.conflicts.is_empty() {
+            return Ok(None);
+        }
+        let agreed = self.agreed(&diff, alone && on_conflict == OnConflict::Merge)?;
+        diff.leave_out(&agreed);
+        if on_conflict == OnConflict::Abort {
+            let report = MergeReport::of_conflicts(&diff);
+            if report.stopped {
+                return Ok(Some(report));
+            }
+        }
+        if !agreed.is_empty() {
+            self.with_sides(&|sides| sides.settle(&agreed))?;
+        }
+        Ok(None)
+    }
+
+    /// What both sides come to, of what both changed.
+    fn agreed(&self, diff: &Diff, texts: bool) -> Result<Vec<Agreed>, RealmError> {
+        self.with_sides(&|sides| sides.compare(diff, texts))
+    }
+
+    fn with_sides<T>(&self, body: &dyn Fn(&Sides<'_>) -> Result<T, RealmError>) -> Result<T, RealmError> {
+        let opened: Mutex<Vec<Arc<Server>>> = Mutex::new(Vec::new());
+        let base = || {
+            let (server, client) = self.base_as_it_was()?;
+            opened.lock().push(server);
+            Ok(client)
+        };
+        let (calls, root) = (&self.calls, self.root());
+        let result = body(&Sides { calls, root, ours: &self.client, global: &self.global, base: &base });
+        for server in opened.lock().drain(..) {
+            // Nothing was written there.
+            let _ = server.shutdown();
+        }
+        result
+    }
+
+    /// A client of the subtree as it was when it was taken, or merged last: what ours builds on.
+    fn base_as_it_was(&self) -> Result<(Arc<Server>, Arc<Client>), RealmError> {
+        let granted = &self.granted;
+        let server = Server::start_realm(RealmStart {
+            filesystem: granted.filesystem,
+            journal: journal_identity(granted),
+            shards: granted.shards,
+            root: granted.root.ino,
+            policy: self.policy.clone(),
+            inode_count: 0,
+            writer: SessionId(granted.writer),
+            ranges: granted.ranges.clone(),
+            borders: granted.borders.clone(),
+            used: Vec::new(),
+            merged: Position(0),
+            base: Arc::new(ReadBase { rows: self.base.clone() }),
+            place: Arc::new(MemoryPlace::new(Shape::Grows)),
+            options: ServerOptions::default(),
+            world: self.options.world.clone(),
+        });
+        let server = server.map_err(RealmError::journal)?;
+        let options = ClientOptions {
+            root: granted.root.ino,
+            user: Some((0, 0, Vec::new())),
+            ahead_after: None,
+            ..self.options.clone()
+        };
+        let client = Client::embedded_with(server.clone(), self.global.blocks().clone(), options)
+            .map_err(|e| RealmError::local(format!("a client of the subtree as it was: {e}")))?;
+        Ok((server, Arc::new(client)))
+    }
+
     /// Whether others change what is there for everybody meanwhile.
     fn others_act(&self) -> bool {
         self.branch.is_some() || self.policy.interfere == Interfere::Allow
@@ -617,12 +730,17 @@ impl Realm {
     /// # Errors
     /// Why not; then it is decoupled as before, and what was merged by then is.
     pub fn merge(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
-        let first = self.sync(progress)?;
+        self.check_open()?;
+        let _turn = self.turn()?;
+        // What is merged line by line replaces files of ours: nobody acts meanwhile.
+        let merges_texts = *self.on_conflict.lock() == OnConflict::Merge && self.others_act();
+        let early = merges_texts.then(|| self.gate.write());
+        let first = self.merge_unless_in_the_way(early.is_some(), progress)?;
         if first.stopped {
             return Ok(first);
         }
         // What came since is little: others wait for it.
-        let _alone = self.gate.write();
+        let _alone = early.unwrap_or_else(|| self.gate.write());
         let mut state = self.merging.lock();
         self.check_open()?;
         self.client.sync().map_err(|refusal| {
@@ -631,6 +749,7 @@ impl Realm {
         self.server.freeze(true);
         let rest = self.merge_upto(&mut state, self.server.last(), &|_| {}).and_then(|report| {
             if !report.stopped {
+                self.hold_orphans();
                 self.end()?;
             }
             Ok(report)
@@ -647,6 +766,15 @@ impl Realm {
         }
     }
 
+    /// Files that were unlinked while open are merged without a name, and go with the decoupling unless somebody has them open:
+    /// whoever goes on with their descriptors finds them.
+    fn hold_orphans(&self) {
+        let groups = no_groups();
+        let opened = self.server.open_orphans().into_iter();
+        let opened = opened.filter_map(|ino| self.global.open(&as_root(&groups), ino, OpenFlags::READ).ok());
+        self.held.lock().extend(opened);
+    }
+
     /// What a merge would do now.
     ///
     /// # Errors
@@ -654,6 +782,16 @@ impl Realm {
     pub fn diff(&self) -> Result<Diff, RealmError> {
         self.check_open()?;
         let state = self.merging.lock();
+        let mut diff = self.compared(&state)?;
+        if !diff.conflicts.is_empty() {
+            let agreed = self.agreed(&diff, false)?;
+            diff.leave_out(&agreed);
+        }
+        Ok(diff)
+    }
+
+    /// What was changed here, and what others changed too.
+    fn compared(&self, state: &MergeState) -> Result<Diff, RealmError> {
         self.client.sync().map_err(|refusal| {
             RealmError::refused("what was written here cannot be made durable", refusal)
         })?;
@@ -814,6 +952,15 @@ impl Realm {
             return home.map_or(Ok(()), Home::remove);
         }
         stopped.map_err(RealmError::journal)
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        for handle in self.held.get_mut().drain(..) {
+            // If the server is gone, so is what was held.
+            let _ = self.global.release(handle);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use chiton_types::Ino;
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
 
+use crate::agree::Agreed;
 use crate::quoted::{if_no_text, quoted};
 
 /// How far a merge is.
@@ -385,6 +386,17 @@ pub struct Diff {
 
 fn as_lines<S: Serializer>(conflicts: &[(Change, SideVersion)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs)))
+}
+
+impl Diff {
+    /// What both sides came to is no conflict.
+    pub(crate) fn leave_out(&mut self, agreed: &[Agreed]) {
+        let is_agreed = |change: &Change| {
+            let path = change.path_bytes.as_deref().unwrap_or(change.path.as_bytes());
+            agreed.iter().any(|one| one.is_same() && one.path == path)
+        };
+        self.conflicts.retain(|(change, _)| !is_agreed(change));
+    }
 }
 
 impl fmt::Display for Diff {

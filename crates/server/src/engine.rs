@@ -472,6 +472,11 @@ impl Engine {
         &mut self.ns
     }
 
+    /// What has no name and is open.
+    pub(crate) fn open_orphans(&self) -> Vec<Ino> {
+        self.orphans.iter().copied().filter(|ino| self.opens.is_open(*ino)).collect()
+    }
+
     /// What the disk has, for `statfs`.
     pub fn set_disk(&mut self, bytes_total: u64, bytes_free: u64) {
         self.disk = (bytes_total, bytes_free);

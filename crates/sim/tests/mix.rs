@@ -19,6 +19,19 @@ fn what_is_merged_is_what_both_sides_did_whoever_dies() {
     assert!(stopped > 5 && deaths > 5 && recoveries > 5, "{all:?}");
 }
 
+/// S105: larger files, written in part by both sides, saved by renames; sides that begin later.
+#[test]
+fn no_merge_mixes_the_bytes_of_two_sides() {
+    let mut all = Met::default();
+    for seed in 0..60 {
+        let outcome = run(&Case::wide(seed));
+        assert_eq!(outcome.wrong, None, "cargo xtask mix --wide --seed {seed}");
+        all += outcome.met;
+    }
+    let Met { merges, contradicted, stopped, .. } = all;
+    assert!(merges > 100 && contradicted > 20 && stopped > 3, "{all:?}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_case_and_the_same_lines() {
     for seed in [3, 265] {

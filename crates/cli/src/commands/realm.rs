@@ -42,7 +42,7 @@ pub(crate) struct Decouple {
 /// Options of `chiton sync` and `chiton diff`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "PATH is anything in a subtree that its mount has decoupled.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           what a merge would do, and what it would meet\n  chiton diff /mnt/chiton/job --json"
+    after_help = "PATH is the directory that was decoupled; of a comparison anything in it.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           what a merge would do, and what it would meet\n  chiton diff /mnt/chiton/job --json"
 )]
 pub(crate) struct Within {
     /// Anything in a decoupled subtree of a mount.
@@ -63,7 +63,7 @@ pub(crate) struct Merge {
     /// Only show what a merge would do, as chiton diff does.
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// How conflicts are resolved this time: overwrite, abort or keep_both (default: as the policy says).
+    /// How conflicts are resolved this time: overwrite, abort, keep_both or merge (default: as the policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
     /// Merge a journal of which an end that was durable is missing, without what was in it.
@@ -229,5 +229,5 @@ impl Run {
 
 /// A word of `on_conflict`.
 pub(crate) fn on_conflict(word: &str) -> Result<OnConflict, String> {
-    OnConflict::by_word(word).ok_or_else(|| "it is overwrite, abort or keep_both".to_owned())
+    OnConflict::by_word(word).ok_or_else(|| "it is overwrite, abort, keep_both or merge".to_owned())
 }

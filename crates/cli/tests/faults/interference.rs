@@ -130,6 +130,8 @@ fn block_writes_lets_others_look_at_what_was_there_or_merged() {
     assert_eq!(fs::read(far.join("ours")).expect("merged"), b"by us");
     assert!(!far.join("gone").exists() && far.join("new").exists());
     job.write_all(b"two\n").expect("the job goes on");
+    // Of one file nothing is merged, nor of the rest.
+    refused(&["sync", text(&near.join("log"))], 1, "a part of a decoupled subtree");
     assert_eq!(fs::read(far.join("log")).expect("not merged"), b"one\n");
     busy(fs::write(far.join("log"), "x"), "a write");
     drop(job);

@@ -58,6 +58,15 @@ pub(super) fn carry_out(
     let done = match request {
         ControlRequest::Decouple { ino, policy } => decouple(router, peer, Ino(*ino), policy.as_deref()),
         ControlRequest::Sync { ino } => slot(router, peer, *ino).and_then(|slot| {
+            let realm = slot.realm();
+            let is_all = Ino(*ino) == realm.root() || (realm.branch().is_some() && Ino(*ino) == Ino::ROOT);
+            if !is_all {
+                return Err(RealmError::new(
+                    Refusal::Invalid,
+                    "it is a part of a decoupled subtree, and a sync merges all of the subtree",
+                    "name the directory that was decoupled (`chiton decoupled` lists it), or use fsync to make one file durable",
+                ));
+            }
             let report = slot.realm().sync(&|so_far: MergeProgress| tell(so_far.into()))?;
             let report = slot.realm().as_named_here(report);
             done(&report, &report, if report.stopped { STOPPED } else { 0 })
@@ -195,7 +204,7 @@ struct End {
 fn resolution(word: Option<&str>) -> Result<Option<OnConflict>, RealmError> {
     let unknown = |word: &str| {
         let what = format!("{word:?} is no value of on_conflict");
-        RealmError::new(Refusal::Invalid, what, "it is overwrite, abort or keep_both")
+        RealmError::new(Refusal::Invalid, what, "it is overwrite, abort, keep_both or merge")
     };
     word.map(|word| OnConflict::by_word(word).ok_or_else(|| unknown(word))).transpose()
 }
@@ -260,6 +269,10 @@ fn merge(
     tell: &dyn Fn(Progress),
 ) -> Result<MergeReport, RealmError> {
     let progress = |so_far: MergeProgress| tell(so_far.into());
+    if on_conflict.unwrap_or(slot.realm().policy().on_conflict) == OnConflict::Merge {
+        // Texts are merged while nobody acts in it.
+        return slot.give_back(|| slot.realm().merge_with(on_conflict, &progress));
+    }
     let first = slot.realm().sync_with(on_conflict, &progress)?;
     if first.stopped {
         return Ok(first);

@@ -2,13 +2,14 @@
 
 use chiton_types::{BlockId, Ino, Position};
 
-use crate::chunk::{Chunk, Effects};
+use crate::chunk::{Chunk, Effects, share_repeated};
 use crate::extent::{CHUNK_BYTES, Extent};
-use crate::inode::{COMPLETE, INLINE, MAPPED};
+use crate::inode::{COMPLETE, INLINE, MAPPED, XATTRS};
 use crate::namespace::Namespace;
 use crate::op::Body;
 use crate::paging::chunk_of;
-use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present};
+use crate::reverted::{OldContent, Reverted};
+use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present, Xattrs, XattrsKey};
 
 impl Namespace {
     pub(super) fn write(&mut self, ino: Ino, body: &Body, size: u64, position: Position) {
@@ -129,6 +130,58 @@ impl Namespace {
         self.overlay(to, &extents, position);
         let inode = self.changing(to, position);
         inode.size = inode.size.max(to_offset + len);
+    }
+
+    /// The file is as it was: see [`Reverted`].
+    pub(super) fn revert(&mut self, ino: Ino, to: &Reverted, position: Position) {
+        match &to.content {
+            OldContent::Same => {}
+            OldContent::Inline(bytes) => {
+                if self.changing(ino, position).has(MAPPED) {
+                    self.drop_from(ino, 0, position);
+                    self.changing(ino, position).flags &= !MAPPED;
+                }
+                self.write(ino, &Body::Inline(bytes.clone()), to.size, position);
+            }
+            OldContent::Chunks(chunks) => {
+                self.map_instead_of_inline(ino, position);
+                let mut fx = Effects::default();
+                for (number, _) in chunks {
+                    let start = u64::from(*number) * CHUNK_BYTES;
+                    self.change_chunk(ino, *number, |chunk| chunk.truncate(start, &mut fx));
+                }
+                self.settle(ino, fx, position);
+                let extents = chunks.iter().flat_map(|(_, extents)| extents.iter().copied()).collect();
+                let extents = self.referring_again(extents);
+                self.overlay(ino, &extents, position);
+            }
+        }
+        if let Some(xattrs) = &to.xattrs {
+            let had = self.changing(ino, position).has(XATTRS);
+            if had || !xattrs.is_empty() {
+                let value = (!xattrs.is_empty()).then(|| Xattrs(xattrs.clone()));
+                self.xattrs.change(XattrsKey(ino), &mut self.dirt, !had, |v| *v = value);
+            }
+            let inode = self.changing(ino, position);
+            inode.flags = inode.flags & !XATTRS | if xattrs.is_empty() { 0 } else { XATTRS };
+        }
+        let inode = self.changing(ino, position);
+        (inode.mode, inode.uid, inode.gid, inode.size) = (to.mode, to.uid, to.gid, to.size);
+        (inode.atime, inode.mtime, inode.ctime) = (to.atime, to.mtime, to.ctime);
+    }
+
+    /// Extents of blocks that were dropped or are others' too, as a map may have them now: what others refer to has a row of
+    /// references, and what nobody refers to is no garbage from here on.
+    fn referring_again(&mut self, mut extents: Vec<Extent>) -> Vec<Extent> {
+        for e in &mut extents {
+            let block = BlockKey(e.block);
+            e.shared = self.blocks.value(block).is_some();
+            if !e.shared {
+                self.garbage.change(GarbageKey(e.block), &mut self.dirt, false, |v| *v = None);
+            }
+        }
+        share_repeated(&mut extents);
+        extents
     }
 
     pub(super) fn reclaim(&mut self, ino: Ino, from_chunk: u32, position: Position) {

@@ -93,7 +93,7 @@ impl Namespace {
                 let inode = self.existing(*ino, position)?;
                 require(*ino, size.is_none() || inode.kind == Kind::File)
             }
-            Event::Write { ino, .. } | Event::Remap { ino, .. } => {
+            Event::Write { ino, .. } | Event::Remap { ino, .. } | Event::Revert { ino, .. } => {
                 require(*ino, self.existing(*ino, position)?.kind == Kind::File)
             }
             Event::Clone { from, to, .. } => {

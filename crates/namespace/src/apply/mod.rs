@@ -150,6 +150,7 @@ impl Namespace {
                 inode.ctime = inode.ctime.max(*time);
             }
             Event::Remap { ino, extents } => self.overlay(*ino, extents, position),
+            Event::Revert { ino, to } => self.revert(*ino, to, position),
             Event::Xattr { ino, name, value, ctime } => {
                 let inode = self.changing(*ino, position);
                 inode.ctime = inode.ctime.max(*ctime);
@@ -239,6 +240,11 @@ impl Namespace {
             Event::Remap { ino, extents } => {
                 if let Some(found) = inode(*ino) {
                     needs.extend(missing(self.replaceable(found, extents)));
+                }
+            }
+            Event::Revert { ino, to } => {
+                if let Some(found) = inode(*ino) {
+                    needs.extend(missing(self.revertible(found, to)));
                 }
             }
             Event::Clone { from, from_offset, to, to_offset, len, .. } => {

@@ -1,7 +1,8 @@
 //! What can contradict what, and who prevails: one table.
 //!
 //! Principles: the decoupled side has priority (Cudele III-C); a directory of others is never destroyed, it is moved
-//! aside or stays; a file that neither side removed is there; under `keep_both` nothing of others is lost at all.
+//! aside or stays; a file that neither side removed is there; the content of a file is that of one side, whole; under
+//! `keep_both` nothing of others is lost at all. What others did and ours agreed with ([`super::Settled`]) is no conflict.
 
 use std::fmt;
 
@@ -17,12 +18,18 @@ pub enum OnConflict {
     Abort = 1,
     /// The decoupled side gets the name; what others did is kept beside it.
     KeepBoth = 2,
+    /// Texts of which both sides changed different lines become one; all else is as under `KeepBoth`.
+    Merge = 3,
 }
 
 impl OnConflict {
+    /// Every value.
+    pub const ALL: [OnConflict; 4] =
+        [OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth, OnConflict::Merge];
+
     /// Inverse of `on_conflict as u8`.
     pub fn from_u8(n: u8) -> Option<OnConflict> {
-        [OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth].into_iter().find(|o| *o as u8 == n)
+        OnConflict::ALL.into_iter().find(|o| *o as u8 == n)
     }
 }
 
@@ -39,8 +46,8 @@ pub enum Version {
     NewDir,
     /// Content or attributes changed.
     Edited,
-    /// Its content went into another file.
-    Copied,
+    /// Attributes changed, and not the content.
+    AttributesSet,
     /// The name was removed.
     Deleted,
     /// The directory got new entries.
@@ -62,14 +69,19 @@ pub enum ConflictKind {
     FileDir,
     /// Both are directories and ours cannot become theirs (it was renamed to this place).
     DirDir,
-    /// Both changed the same file.
+    /// Both changed the same file, ours its content.
     EditEdit,
-    /// Ours shared a range (reflink, copy_file_range) of what theirs changed: the copy has theirs in it.
-    CloneEdit,
+    /// Ours changed the attributes (mode, owner, times, extended) of a file that theirs changed.
+    AttrEdit,
     /// Both changed attributes of the same directory.
     AttrAttr,
     /// Ours changed, or put something into, what theirs removed.
     EditDelete,
+    /// Ours changed a file, or put something into a directory, under whose name theirs put another file (as by saving to a
+    /// temporary file and renaming it).
+    EditFile,
+    /// The same, where theirs put another directory there.
+    EditDir,
     /// Ours removed what theirs changed.
     DeleteEdit,
     /// Ours removed a name under which theirs put another file.
@@ -95,12 +107,14 @@ pub enum ConflictKind {
 /// What became of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
-    /// Ours is in its place; what theirs did to it is gone.
+    /// Ours is in its place, whole; what theirs did to it is gone.
     Ours,
     /// Ours is in its place; theirs is beside it, under a name that ends in `.theirs`.
     TheirsAside,
-    /// Ours is applied; a copy of theirs is beside it, under a name that ends in `.theirs`.
+    /// Ours is in its place, whole; a copy of theirs, with its attributes, is beside it, under a name that ends in `.theirs`.
     TheirsCopied,
+    /// Both are one text: the lines that ours changed, and those that theirs changed.
+    Merged,
     /// Ours is applied to what theirs left.
     Together,
     /// What theirs removed is there again, with ours.
@@ -115,10 +129,11 @@ pub enum Resolution {
 
 impl Resolution {
     /// Every resolution.
-    pub const ALL: [Resolution; 8] = [
+    pub const ALL: [Resolution; 9] = [
         Resolution::Ours,
         Resolution::TheirsAside,
         Resolution::TheirsCopied,
+        Resolution::Merged,
         Resolution::Together,
         Resolution::Restored,
         Resolution::Theirs,
@@ -129,15 +144,17 @@ impl Resolution {
 
 impl ConflictKind {
     /// Every kind.
-    pub const ALL: [ConflictKind; 18] = [
+    pub const ALL: [ConflictKind; 20] = [
         ConflictKind::FileFile,
         ConflictKind::DirFile,
         ConflictKind::FileDir,
         ConflictKind::DirDir,
         ConflictKind::EditEdit,
-        ConflictKind::CloneEdit,
+        ConflictKind::AttrEdit,
         ConflictKind::AttrAttr,
         ConflictKind::EditDelete,
+        ConflictKind::EditFile,
+        ConflictKind::EditDir,
         ConflictKind::DeleteEdit,
         ConflictKind::DeleteFile,
         ConflictKind::DeleteDir,
@@ -155,10 +172,11 @@ impl ConflictKind {
         use ConflictKind as K;
         use Resolution as R;
         let (overwrite, keep_both) = match self {
-            K::FileFile | K::DirFile => (R::Ours, R::TheirsAside),
-            K::FileDir | K::DirDir | K::FileMoved => (R::TheirsAside, R::TheirsAside),
-            K::EditEdit => (R::Together, R::TheirsCopied),
-            K::AttrAttr | K::CloneEdit => (R::Together, R::Together),
+            K::FileFile | K::DirFile | K::EditFile => (R::Ours, R::TheirsAside),
+            K::FileDir | K::DirDir | K::FileMoved | K::EditDir => (R::TheirsAside, R::TheirsAside),
+            K::EditEdit => (R::Ours, R::TheirsCopied),
+            K::AttrEdit => (R::Together, R::TheirsCopied),
+            K::AttrAttr => (R::Together, R::Together),
             K::EditDelete | K::RenameDelete => (R::Restored, R::Restored),
             K::DeleteEdit | K::DeleteFile | K::DeleteRename => (R::Ours, R::Theirs),
             K::DeleteDir | K::DeleteFilled | K::Loop => (R::Theirs, R::Theirs),
@@ -167,8 +185,47 @@ impl ConflictKind {
         };
         match on_conflict {
             OnConflict::Overwrite => overwrite,
-            OnConflict::KeepBoth => keep_both,
+            OnConflict::KeepBoth | OnConflict::Merge => keep_both,
             OnConflict::Abort => R::Aborted,
+        }
+    }
+
+    /// Whether two texts can become one, if both are: then that is the outcome under `merge`.
+    pub fn is_of_texts(self) -> bool {
+        matches!(self, ConflictKind::EditEdit | ConflictKind::FileFile | ConflictKind::EditFile)
+    }
+
+    /// What happened, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            ConflictKind::FileFile => {
+                "both put a file under one new name, or ours saved by a rename what theirs changed"
+            }
+            ConflictKind::DirFile => "ours put a directory, theirs a file under one name",
+            ConflictKind::FileDir => "ours put a file, theirs a directory under one name",
+            ConflictKind::DirDir => "ours moved a directory to a name under which theirs made one",
+            ConflictKind::EditEdit => "both changed one file, ours its content",
+            ConflictKind::AttrEdit => "ours changed attributes of a file that theirs changed",
+            ConflictKind::AttrAttr => {
+                "both changed attributes of one directory, symbolic link or special file"
+            }
+            ConflictKind::EditDelete => "ours changed, or put something into, what theirs removed",
+            ConflictKind::EditFile => "ours changed a file that theirs replaced (saved by a rename)",
+            ConflictKind::EditDir => {
+                "ours changed, or put something into, what theirs replaced by a directory"
+            }
+            ConflictKind::DeleteEdit => "ours removed a file that theirs changed",
+            ConflictKind::DeleteFile => "ours removed a name under which theirs put another file",
+            ConflictKind::DeleteDir => "ours removed a name under which theirs put a directory",
+            ConflictKind::DeleteFilled => "ours removed a directory into which theirs put something",
+            ConflictKind::DeleteRename => "ours removed what theirs moved",
+            ConflictKind::RenameRename => "both moved one file",
+            ConflictKind::RenameRenameDir => "both moved one directory",
+            ConflictKind::RenameDelete => "ours moved what theirs removed",
+            ConflictKind::Loop => "together, two moves would put a directory below itself",
+            ConflictKind::FileMoved => {
+                "ours put something under a name to which theirs moved a file that ours has elsewhere"
+            }
         }
     }
 
@@ -182,7 +239,9 @@ impl ConflictKind {
             K::FileDir => [V::Absent, V::NewFile, V::NewDir],
             K::DirDir => [V::Absent, V::NewDir, V::NewDir],
             K::EditEdit | K::AttrAttr => [V::Present, V::Edited, V::Edited],
-            K::CloneEdit => [V::Present, V::Copied, V::Edited],
+            K::AttrEdit => [V::Present, V::AttributesSet, V::Edited],
+            K::EditFile => [V::Present, V::Edited, V::NewFile],
+            K::EditDir => [V::Present, V::Edited, V::NewDir],
             K::EditDelete => [V::Present, V::Edited, V::Deleted],
             K::DeleteEdit => [V::Present, V::Deleted, V::Edited],
             K::DeleteFile => [V::Present, V::Deleted, V::NewFile],
@@ -220,7 +279,7 @@ impl fmt::Display for Version {
             Version::NewFile => "new file",
             Version::NewDir => "new directory",
             Version::Edited => "changed",
-            Version::Copied => "copied",
+            Version::AttributesSet => "attributes changed",
             Version::Deleted => "removed",
             Version::Filled => "got new entries",
             Version::Renamed => "moved",
@@ -234,7 +293,8 @@ impl fmt::Display for Resolution {
         f.write_str(match self {
             Resolution::Ours => "ours prevails",
             Resolution::TheirsAside => "ours has the name, theirs is beside it",
-            Resolution::TheirsCopied => "ours is applied, a copy of theirs is beside it",
+            Resolution::TheirsCopied => "ours prevails, a copy of theirs is beside it",
+            Resolution::Merged => "merged line by line",
             Resolution::Together => "ours is applied to theirs",
             Resolution::Restored => "brought back, with ours",
             Resolution::Theirs => "theirs stays",
@@ -268,11 +328,18 @@ mod tests {
         for kind in ConflictKind::ALL {
             assert!(seen.insert(format!("{kind:?}")), "{kind:?} stands twice");
             assert_eq!(kind.resolution(OnConflict::Abort), Resolution::Aborted);
+            assert_eq!(kind.resolution(OnConflict::Merge), kind.resolution(OnConflict::KeepBoth));
             let [_, ours, theirs] = kind.versions();
             let both = kind.resolution(OnConflict::KeepBoth);
             // Nothing that others made or changed is lost under keep_both ...
             if matches!(theirs, Version::NewFile | Version::NewDir | Version::Edited | Version::Filled) {
                 assert_ne!(both, Resolution::Ours, "{kind:?}");
+            }
+            // ... content of two sides is never mixed ...
+            let edits =
+                ours == Version::Edited && theirs == Version::Edited && kind != ConflictKind::AttrAttr;
+            for on_conflict in OnConflict::ALL {
+                assert!(!edits || kind.resolution(on_conflict) != Resolution::Together, "{kind:?}");
             }
             // ... and no directory of others, nor what is in it, under overwrite.
             let over = kind.resolution(OnConflict::Overwrite);
@@ -286,10 +353,10 @@ mod tests {
                 assert!(deletes_a_directory || theirs == Version::MovedBelow, "{kind:?}");
             }
         }
-        for on_conflict in [OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth] {
+        for on_conflict in OnConflict::ALL {
             assert_eq!(OnConflict::from_u8(on_conflict as u8), Some(on_conflict));
         }
-        assert_eq!(OnConflict::from_u8(3), None);
+        assert_eq!(OnConflict::from_u8(4), None);
     }
 
     #[test]

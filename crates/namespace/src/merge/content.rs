@@ -3,8 +3,9 @@
 
 use chiton_types::{Ino, Kind, Name};
 
-use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::conflict::{Conflict, ConflictKind};
 use super::locate::{Located, unnamed};
+use super::whole::touch;
 use super::{MergeContext, MergeMap, MergeStep, Skipped};
 use crate::event::Event;
 use crate::fault::Fault;
@@ -32,11 +33,14 @@ impl Namespace {
         let inode = match self.locate(*ino, map)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
-                return self.bring_back(inode, ConflictKind::EditDelete, map, time, report);
+                return self.bring_back(inode, ConflictKind::EditDelete, map, time, ctx.is_open, report);
             }
             Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
             Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
         };
+        if let Some(forged) = forged(event, map) {
+            return Ok(MergeStep::Skip(Skipped::Invalid(forged)));
+        }
         let mut foreign_source = None;
         if let Event::Clone { from, .. } = event {
             *from = map.translate(*from);
@@ -47,42 +51,19 @@ impl Namespace {
                 Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
             }
         }
-        let step = self.planned_content(event, inode, map)?;
-        if matches!(step, MergeStep::Skip(_)) {
+        if let Some(step) = self.meet_edit(event, inode, map, ctx, report)? {
             return Ok(step);
         }
-        if let Some(source) = foreign_source {
-            let path = self.path_to(source, map)?;
-            let kind = ConflictKind::CloneEdit;
-            if self.conflict(kind, path, source.ino, None, map, report) == Resolution::Aborted {
-                return Ok(MergeStep::Stop);
-            }
-        }
-        if !map.is_changed(inode) {
+        if let Some(source) = foreign_source
+            && let Some(step) = self.clone_as_known(event, source, inode, map)?
+        {
             return Ok(step);
         }
-        let is_dir = inode.kind == Kind::Dir;
-        let kind = if is_dir { ConflictKind::AttrAttr } else { ConflictKind::EditEdit };
-        let path = self.path_to(inode, map)?;
-        let copied = if inode.kind == Kind::File { Some(self.copy_beside(inode, map, ctx)?) } else { None };
-        let aside = copied.as_ref().map(|(name, _)| name.clone());
-        Ok(match (self.conflict(kind, path, inode.ino, aside, map, report), copied) {
-            (Resolution::Aborted, _) => MergeStep::Stop,
-            (Resolution::TheirsCopied, Some((_, mut events))) => {
-                map.met(inode.ino);
-                // From here on its last change is ours, so that it is copied once.
-                events.push(touch(inode));
-                MergeStep::First(events)
-            }
-            _ => {
-                map.met(inode.ino);
-                step
-            }
-        })
+        self.planned_content(event, inode)
     }
 
     /// The event as a plan of the operation gives it, or what must be done before.
-    fn planned_content(&self, event: &mut Event, inode: &Inode, map: &MergeMap) -> Result<MergeStep, Fault> {
+    fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
         let mut now = Time(0);
         let op = match event {
             Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => {
@@ -99,7 +80,7 @@ impl Namespace {
                 };
                 Op::SetAttr { ino: *ino, change }
             }
-            Event::Write { ino, body, size, mtime, mode } => {
+            Event::Write { ino, body, size, mtime, .. } => {
                 match body {
                     Body::Inline(_) if inode.has(MAPPED) => {
                         // Theirs is in blocks by now; ours is the whole content.
@@ -107,15 +88,7 @@ impl Namespace {
                         return Ok(MergeStep::First(vec![truncation(inode)]));
                     }
                     Body::Inline(_) => {}
-                    Body::Extents(extents) => {
-                        if extents.iter().any(|e| !e.block.is_hole() && e.block.writer != map.writer) {
-                            return Ok(MergeStep::Skip(Skipped::Invalid("blocks of another writer")));
-                        }
-                        *size = inode.size.max(*size);
-                    }
-                }
-                if mode.is_some_and(|mode| mode.0 & !0o7777 != 0) {
-                    return Ok(MergeStep::Skip(Skipped::Invalid("a mode of more than 12 bits")));
+                    Body::Extents(_) => *size = inode.size.max(*size),
                 }
                 Op::Write { ino: *ino, body: body.clone(), size: *size, mtime: *mtime, kill_setid: false }
             }
@@ -155,7 +128,7 @@ impl Namespace {
     }
 
     /// The events that make a copy of a file beside it (at the root, if no name of it is known), and its name.
-    fn copy_beside(
+    pub(super) fn copy_beside(
         &self,
         inode: &Inode,
         map: &MergeMap,
@@ -189,6 +162,13 @@ impl Namespace {
                 time: ctx.now,
             });
         }
+        let xattrs = self.xattrs_of(inode)?.into_iter().flat_map(|xattrs| xattrs.0.iter());
+        events.extend(xattrs.map(|(name, value)| Event::Xattr {
+            ino: ctx.fresh,
+            name: name.clone(),
+            value: Some(value.clone()),
+            ctime: ctx.now,
+        }));
         // Sizes past the content (sparse ends), and theirs' times.
         events.push(Event::SetAttr {
             ino: ctx.fresh,
@@ -204,18 +184,15 @@ impl Namespace {
     }
 }
 
-/// A change of nothing.
-fn touch(inode: &Inode) -> Event {
-    Event::SetAttr {
-        ino: inode.ino,
-        mode: None,
-        uid: None,
-        gid: None,
-        size: None,
-        atime: None,
-        mtime: None,
-        ctime: inode.ctime,
+/// What in an event is nothing that a client of the decoupling may write.
+fn forged(event: &Event, map: &MergeMap) -> Option<&'static str> {
+    let Event::Write { body, mode, .. } = event else { return None };
+    if let Body::Extents(extents) = body
+        && extents.iter().any(|e| !e.block.is_hole() && e.block.writer != map.writer)
+    {
+        return Some("blocks of another writer");
     }
+    mode.is_some_and(|mode| mode.0 & !0o7777 != 0).then_some("a mode of more than 12 bits")
 }
 
 fn truncation(inode: &Inode) -> Event {

@@ -80,13 +80,14 @@ impl Namespace {
         ino: Ino,
         map: &mut MergeMap,
         time: Time,
+        is_open: &dyn Fn(Ino) -> bool,
         report: &mut Vec<Conflict>,
     ) -> Found<&'a Inode> {
         Ok(match self.locate(ino, map)? {
             Located::Live(inode) if inode.kind == Kind::Dir => Ok(inode),
             Located::Live(_) => Err(MergeStep::Skip(Skipped::Invalid("names in what is no directory"))),
             Located::Removed(inode) if inode.kind == Kind::Dir => {
-                Err(self.bring_back(inode, ConflictKind::EditDelete, map, time, report)?)
+                Err(self.bring_back(inode, ConflictKind::EditDelete, map, time, is_open, report)?)
             }
             Located::Removed(_) => Err(MergeStep::Skip(Skipped::Invalid("names in what is no directory"))),
             Located::Gone => Err(MergeStep::Skip(Skipped::Gone)),
@@ -101,6 +102,7 @@ impl Namespace {
         kind: ConflictKind,
         map: &mut MergeMap,
         time: Time,
+        is_open: &dyn Fn(Ino) -> bool,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
         let (mut inode, mut kind) = (inode, kind);
@@ -127,15 +129,43 @@ impl Namespace {
                 _ => return Ok(MergeStep::Skip(Skipped::Gone)),
             },
         };
-        let name = self.own_name(above, &place.1)?;
-        let path = self.path_of(above.ino, Some(&name), map)?;
-        if self.conflict(kind, path, inode.ino, None, map, report) == Resolution::Aborted {
-            return Ok(MergeStep::Stop);
+        let mut events = Vec::new();
+        let name = match self.entry(above, &place.1)? {
+            Known::Absent => place.1.clone(),
+            // Theirs put something else under the name that ours has: ours has the name.
+            Known::Present(slot)
+                if kind == ConflictKind::EditDelete
+                    && above.ino == place.0
+                    && map.is_foreign(slot.position) =>
+            {
+                let theirs = self.inode(slot.ino)?;
+                let moved = is_elsewhere(theirs, map);
+                let kind = match theirs.kind == Kind::Dir {
+                    _ if moved => ConflictKind::FileMoved,
+                    false => ConflictKind::EditFile,
+                    true => ConflictKind::EditDir,
+                };
+                let at = (above, &place.1);
+                events
+                    .extend(found!(self.out_of_the_way(at, theirs, kind, moved, time, map, is_open, report)));
+                place.1.clone()
+            }
+            Known::Present(_) => self.free_name(above, &place.1, b".ours")?,
+        };
+        if events.is_empty() {
+            let path = self.path_of(above.ino, Some(&name), map)?;
+            if self.conflict(kind, path, inode.ino, None, map, report) == Resolution::Aborted {
+                return Ok(MergeStep::Stop);
+            }
         }
-        map.note_placed(inode.ino, &place, &(above.ino, name.clone()));
+        // What theirs did to it before they removed it is not what ours goes on with.
+        let reverting = self.reverting(inode, self.file_as_known(inode)?)?;
+        events.push(Event::Restore { parent: above.ino, name: name.clone(), ino: inode.ino, time });
+        events.extend(reverting.into_iter().flatten());
+        map.note_placed(inode.ino, &place, &(above.ino, name));
         // It is as ours has it from here on.
         map.met(inode.ino);
-        Ok(MergeStep::First(vec![Event::Restore { parent: above.ino, name, ino: inode.ino, time }]))
+        Ok(MergeStep::First(events))
     }
 
     /// This name, or one beside it if it is not free.
@@ -167,7 +197,14 @@ impl Namespace {
         let dir = match self.locate(other.0, map)? {
             Located::Live(dir) if dir.kind == Kind::Dir => dir,
             Located::Removed(dir) if dir.kind == Kind::Dir => {
-                return Ok(Err(self.bring_back(dir, ConflictKind::EditDelete, map, time, report)?));
+                return Ok(Err(self.bring_back(
+                    dir,
+                    ConflictKind::EditDelete,
+                    map,
+                    time,
+                    is_open,
+                    report,
+                )?));
             }
             _ => self.dir_inode(map.root)?,
         };
@@ -212,7 +249,7 @@ impl Namespace {
     ) -> Result<MergeStep, Fault> {
         let theirs = self.inode(slot.ino)?;
         // Ours has it, and not under this name: it did not mean to destroy it.
-        let moved = theirs.kind != Kind::Dir && theirs.nlink <= 1 && !meant && map.may_know(theirs.ino);
+        let moved = !meant && is_elsewhere(theirs, map);
         let kind = match (ours_is_dir, theirs.kind == Kind::Dir) {
             _ if moved => ConflictKind::FileMoved,
             (false, false) => ConflictKind::FileFile,
@@ -220,22 +257,45 @@ impl Namespace {
             (false, true) => ConflictKind::FileDir,
             (true, true) => ConflictKind::DirDir,
         };
+        let events = self.out_of_the_way((dir, name), theirs, kind, moved, time, map, is_open, report)?;
+        Ok(events.map_or_else(|step| step, MergeStep::First))
+    }
+
+    /// The events that take a name from what bears it, as the table says.
+    #[expect(clippy::too_many_arguments)]
+    fn out_of_the_way(
+        &self,
+        (dir, name): (&Inode, &Name),
+        theirs: &Inode,
+        kind: ConflictKind,
+        moved: bool,
+        time: Time,
+        map: &mut MergeMap,
+        is_open: &dyn Fn(Ino) -> bool,
+        report: &mut Vec<Conflict>,
+    ) -> Found<Vec<Event>> {
         let aside = self.free_name(dir, name, b".theirs")?;
         let path = self.path_of(dir.ino, Some(name), map)?;
         let (dir, ino) = (dir.ino, theirs.ino);
-        Ok(match self.conflict(kind, path, ino, Some(aside.clone()), map, report) {
+        let resolution = match kind.is_of_texts() && map.settled(theirs).is_some() {
+            true => {
+                self.note_settled(kind, path, theirs, map, report);
+                Resolution::Ours
+            }
+            false => self.conflict(kind, path, ino, Some(aside.clone()), map, report),
+        };
+        Ok(match resolution {
             Resolution::Ours => {
                 let place = (dir, name.clone());
-                let event = found!(self.removal(theirs, place, time, map, is_open, report));
-                MergeStep::First(vec![event])
+                self.removal(theirs, place, time, map, is_open, report)?.map(|event| vec![event])
             }
-            Resolution::Aborted => MergeStep::Stop,
+            Resolution::Aborted => Err(MergeStep::Stop),
             _ => {
                 if moved && let Some(place) = map.taken.last_but(ino, None).cloned() {
                     // There it stands for what ours has under that name.
                     map.note_placed(ino, &place, &(dir, aside.clone()));
                 }
-                MergeStep::First(vec![Event::Rename {
+                Ok(vec![Event::Rename {
                     from: dir,
                     from_name: name.clone(),
                     to: dir,
@@ -335,6 +395,11 @@ impl Namespace {
             None => Ok(unnamed(inode.ino).as_bytes().to_vec()),
         }
     }
+}
+
+/// Whether this is a file that ours knows, and by its one name is where ours has another.
+fn is_elsewhere(theirs: &Inode, map: &MergeMap) -> bool {
+    theirs.kind != Kind::Dir && theirs.nlink <= 1 && map.may_know(theirs.ino)
 }
 
 /// What stands for a file none of whose names is known.

@@ -37,7 +37,7 @@ impl Namespace {
         }
         *parent = map.translate(*parent);
         let is_dir = *kind == Kind::Dir;
-        let dir = found!(self.merge_dir(*parent, map, *time, report));
+        let dir = found!(self.merge_dir(*parent, map, *time, ctx.is_open, report));
         match self.entry(dir, name)? {
             Known::Absent if is_dir && dir.nlink >= LINKS_MAX => {
                 Ok(MergeStep::Skip(Skipped::Refused(Refusal::TooManyLinks)))

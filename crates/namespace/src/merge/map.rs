@@ -7,6 +7,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Kind, Name, Position, ShardId};
 
 use super::conflict::OnConflict;
+use super::settled::Settled;
 use super::taken::{Place, Taken};
 use crate::event::take_name;
 use crate::inode::Inode;
@@ -41,10 +42,15 @@ pub struct MergeMap {
     gone: BTreeSet<Place>,
     /// Counters of each shard from which on inodes were born after the base.
     born_after: BTreeMap<ShardId, u64>,
+    /// Lower numbers that other decouplings of the directory held at the base and had made nothing with: an inode that has
+    /// one was born after the base, too. Half-open, in order.
+    unborn: Vec<(Ino, Ino)>,
     /// What others did stands here although the last change of the row is ours: directories that ours removed and that are
     /// still there, because others put something into them; files that others changed, of which ours moved, added or took
     /// names since. Ours has not seen it.
     standing: BTreeSet<Ino>,
+    /// Files of others, as they were when the decoupled side looked at them: what it made of that is in its own.
+    settled: BTreeMap<Ino, (Position, Settled)>,
     /// Files of the subtree with several names: their rows' place may be a directory that is gone.
     vouched: BTreeSet<Ino>,
     /// Directories that are known to be in the subtree; forgotten by [`MergeMap::forget_inside`].
@@ -67,7 +73,9 @@ impl MergeMap {
             taken: Taken::default(),
             gone: BTreeSet::new(),
             born_after: BTreeMap::new(),
+            unborn: Vec::new(),
             standing: BTreeSet::new(),
+            settled: BTreeMap::new(),
             vouched: BTreeSet::new(),
             inside: BTreeSet::new(),
             inside_last: Ino(0),
@@ -120,7 +128,14 @@ impl MergeMap {
     /// that has.
     pub(crate) fn may_know(&self, ino: Ino) -> bool {
         let is_own = self.is_of_ranges(ino) || self.bound.contains(&ino);
-        is_own || self.born_after.get(&ino.shard()).is_none_or(|&from| ino.counter() < from)
+        is_own || !self.is_born_after(ino)
+    }
+
+    /// Whether it is known that no inode had this number at the base.
+    fn is_born_after(&self, ino: Ino) -> bool {
+        let is_late = self.born_after.get(&ino.shard()).is_some_and(|&from| ino.counter() >= from);
+        let at = self.unborn.partition_point(|&(_, end)| end <= ino);
+        is_late || self.unborn.get(at).is_some_and(|&(first, _)| first <= ino)
     }
 
     /// Ours does not see a name any more, whatever stands under it.
@@ -205,7 +220,9 @@ impl MergeMap {
             taken: self.taken.clone(),
             gone: self.gone.clone(),
             born_after: self.born_after.clone(),
+            unborn: self.unborn.clone(),
             standing: self.standing.clone(),
+            settled: self.settled.clone(),
             vouched: self.vouched.clone(),
             ..MergeMap::new(self.root, self.base, self.writer, self.on_conflict)
         }
@@ -317,6 +334,14 @@ impl MergeMap {
         self.born_after.insert(shard, counter);
     }
 
+    /// At the base another decoupling of the directory (its map is `other`) had made nothing with the numbers that it had
+    /// left: what it makes with them is as new to this one as what anybody else makes.
+    pub fn note_unborn(&mut self, other: &MergeMap) {
+        let left = other.ranges.iter().filter(|range| range.next < range.end);
+        self.unborn.extend(left.map(|range| (range.next, range.end)));
+        self.unborn.sort_unstable();
+    }
+
     /// What others did to this stands, although the last change of its row is, or becomes, ours.
     pub(super) fn note_standing(&mut self, ino: Ino) {
         self.standing.insert(ino);
@@ -332,6 +357,17 @@ impl MergeMap {
         self.standing.remove(&ino);
     }
 
+    /// Ours looked at a file of others when its last change was at `position`, and has in its own what came of it.
+    pub fn settle(&mut self, theirs: Ino, position: Position, how: Settled) {
+        self.settled.insert(theirs, (position, how));
+    }
+
+    /// What came of a file of others, if it is as ours saw it.
+    pub(super) fn settled(&self, theirs: &Inode) -> Option<Settled> {
+        let (position, how) = self.settled.get(&theirs.ino)?;
+        (*position == theirs.position).then_some(*how)
+    }
+
     /// Whether others changed an inode itself after the base, and ours has not met that.
     #[inline]
     pub(super) fn is_changed(&self, inode: &Inode) -> bool {
@@ -345,8 +381,7 @@ impl MergeMap {
         if self.standing.contains(&theirs) {
             return true;
         }
-        let born = self.born_after.get(&theirs.shard()).is_some_and(|&from| theirs.counter() >= from);
-        born && !self.is_of_ranges(theirs) && !self.bound.contains(&theirs)
+        self.is_born_after(theirs) && !self.is_of_ranges(theirs) && !self.bound.contains(&theirs)
     }
 
     fn is_of_ranges(&self, ino: Ino) -> bool {
@@ -401,6 +436,17 @@ impl MergeMap {
             out.put_u16(shard.0);
             out.put_u64(*counter);
         }
+        out.put_varint(self.unborn.len() as u64);
+        for (first, end) in &self.unborn {
+            out.put_u64(first.0);
+            out.put_u64(end.0);
+        }
+        out.put_varint(self.settled.len() as u64);
+        for (ino, (position, how)) in &self.settled {
+            out.put_u64(ino.0);
+            out.put_u64(position.0);
+            out.put_u8(*how as u8);
+        }
         out.put_varint(self.gone.len() as u64);
         for (dir, name) in &self.gone {
             out.put_u64(dir.0);
@@ -452,6 +498,18 @@ impl MergeMap {
         for _ in 0..from.count(10)? {
             let shard = next(map.born_after.last_key_value().map(|(last, _)| *last), ShardId(from.u16()?))?;
             map.born_after.insert(shard, from.u64()?);
+        }
+        for _ in 0..from.count(16)? {
+            let (first, end) = (Ino(from.u64()?), Ino(from.u64()?));
+            if first >= end || map.unborn.last().is_some_and(|(_, last)| *last > first) {
+                return Err(Malformed { expected: "ranges of inode numbers in order" });
+            }
+            map.unborn.push((first, end));
+        }
+        for _ in 0..from.count(17)? {
+            let ino = next(map.settled.last_key_value().map(|(last, _)| *last), Ino(from.u64()?))?;
+            let (position, how) = (Position(from.u64()?), Settled::from_u8(from.u8()?)?);
+            map.settled.insert(ino, (position, how));
         }
         for _ in 0..from.count(9)? {
             let place = (Ino(from.u64()?), take_name(from)?);
@@ -513,6 +571,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_others_held_unused_at_the_base_were_no_inodes_then() {
+        let mut other = MergeMap::new(Ino(5), Position(3), 2, OnConflict::Overwrite);
+        other.grant(Ino(50), Ino(60));
+        other.made(Ino(52));
+        let mut map = MergeMap::new(Ino(5), Position(10), 1, OnConflict::Overwrite);
+        map.note_born_after(ShardId(0), 90);
+        map.note_unborn(&other);
+        for (ino, existed) in [(49, true), (52, true), (53, false), (59, false), (60, true), (90, false)] {
+            assert_eq!(map.may_know(Ino(ino)), existed, "{ino}");
+            assert_eq!(map.may_bind(Ino(ino)), !existed, "{ino}");
+        }
+    }
+
+    #[test]
     fn maps_round_trip_and_hostile_ones_are_refused() {
         let mut map = MergeMap::new(Ino(5), Position(10), 77, OnConflict::KeepBoth);
         map.grant(Ino(100), Ino(110));
@@ -524,6 +596,12 @@ mod tests {
         map.vouch(Ino(6));
         map.note_standing(Ino(9));
         map.note_born_after(ShardId(1), 300);
+        let mut other = MergeMap::new(Ino(5), Position(9), 78, OnConflict::Overwrite);
+        other.grant(Ino(140), Ino(150));
+        other.grant(Ino(120), Ino(130));
+        map.note_unborn(&other);
+        map.settle(Ino(9), Position(11), Settled::Merged);
+        map.settle(Ino(7), Position(10), Settled::Same);
         for name in ["gone", "gone too"] {
             map.note_taken(Ino(8), Ino(5), &Name::try_from(name).expect("a name"), Position(3), false);
         }

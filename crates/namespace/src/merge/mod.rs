@@ -4,7 +4,8 @@
 //! ```text
 //!   event ──▶ plan_merge ──┬─▶ First(events)   apply them, ask again: something was in the way
 //!     ▲                    ├─▶ Emit            the event, translated in place, fits: apply it
-//!     └──── asked again ───┼─▶ Skip(why)       nothing is to be done
+//!     └──── asked again ───┼─▶ Instead(events) apply them in its place
+//!                          ├─▶ Skip(why)       nothing is to be done
 //!                          └─▶ Stop            a conflict, and the policy says abort
 //! ```
 //!
@@ -13,6 +14,8 @@
 //! - Whatever the event says, what is emitted fits the state: a hostile journal breaks nothing, and touches nothing
 //!   outside the decoupled subtree but numbers that are its own.
 //! - Asking again after the events of `First` were applied goes on; so does asking again after a crash between them.
+//! - Content of two sides is never mixed: a file of ours that others changed becomes again what ours knows before ours'
+//!   changes are applied (`whole.rs`).
 //! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position:
 //!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own. Where ours
 //!   changes names of such a file, which contradicts nothing, the map remembers that what others did is still to be met.
@@ -27,9 +30,11 @@ mod map;
 mod names;
 mod refit;
 mod rename;
+mod settled;
 mod squash;
 mod state;
 mod taken;
+mod whole;
 
 use chiton_types::{Ino, Kind, Refusal, Time};
 
@@ -37,6 +42,7 @@ pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
 pub use foreign::Change;
 pub use map::{InodeRange, MergeMap};
 pub use refit::Refit;
+pub use settled::Settled;
 pub use squash::squash;
 pub use state::MergeState;
 
@@ -61,6 +67,8 @@ pub enum MergeStep {
     Emit,
     /// Apply these first, then ask again.
     First(Vec<Event>),
+    /// Apply these instead of the event. Done.
+    Instead(Vec<Event>),
     /// Nothing is to be done. Done.
     Skip(Skipped),
     /// The policy forbids conflicts: the conflict was reported, nothing may be merged from here on.
@@ -129,6 +137,7 @@ impl Namespace {
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
+            | Event::Revert { .. }
             | Event::Restore { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
@@ -137,7 +146,7 @@ impl Namespace {
         match step {
             Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
             Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
-            Ok(step @ (MergeStep::Emit | MergeStep::Skip(_))) => {
+            Ok(step @ (MergeStep::Emit | MergeStep::Instead(_) | MergeStep::Skip(_))) => {
                 // What ours removed it does not see again, even if it stands; what it could not move it does.
                 let stands = matches!(step, MergeStep::Skip(Skipped::Theirs));
                 let removed = matches!(event, Event::Unlink { .. });
@@ -160,7 +169,7 @@ impl Namespace {
     fn note_unmet(&self, step: MergeStep, event: &Event, map: &mut MergeMap) -> Result<MergeStep, Fault> {
         let events = match &step {
             MergeStep::Emit => std::slice::from_ref(event),
-            MergeStep::First(events) => events,
+            MergeStep::First(events) | MergeStep::Instead(events) => events,
             MergeStep::Skip(_) | MergeStep::Stop => return Ok(step),
         };
         for event in events {

@@ -1,6 +1,6 @@
 //! Further names, and names less.
 
-use chiton_types::{Kind, Refusal};
+use chiton_types::{Ino, Kind, Refusal};
 
 use super::conflict::{Conflict, ConflictKind, Resolution};
 use super::locate::Located;
@@ -22,14 +22,14 @@ impl Namespace {
         let Event::Link { parent, name, ino, time } = event else { unreachable!("asked for a link") };
         *parent = map.translate(*parent);
         *ino = map.translate(*ino);
-        let dir = found!(self.merge_dir(*parent, map, *time, report));
+        let dir = found!(self.merge_dir(*parent, map, *time, ctx.is_open, report));
         let inode = match self.locate(*ino, map)? {
             Located::Live(inode) if inode.kind == Kind::Dir => {
                 return Ok(MergeStep::Skip(Skipped::Invalid("a further name of a directory")));
             }
             Located::Live(inode) => inode,
             Located::Removed(inode) if inode.kind != Kind::Dir => {
-                return self.bring_back(inode, ConflictKind::EditDelete, map, *time, report);
+                return self.bring_back(inode, ConflictKind::EditDelete, map, *time, ctx.is_open, report);
             }
             Located::Removed(_) | Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
             Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
@@ -71,7 +71,7 @@ impl Namespace {
         ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
     ) -> Result<MergeStep, Fault> {
-        let Event::Unlink { parent, name, ino, time, .. } = event else {
+        let Event::Unlink { parent, name, ino, time, orphan } = event else {
             unreachable!("asked for an unlink")
         };
         *parent = map.translate(*parent);
@@ -117,8 +117,10 @@ impl Namespace {
                 }
             }
         }
-        let (place, time) = ((dir.ino, name.clone()), *time);
-        *event = found!(self.removal(victim, place, time, map, ctx.is_open, report));
+        let (place, time, is_kept) = ((dir.ino, name.clone()), *time, *orphan);
+        // What is open on our side lives on: whoever goes on with it opens it here.
+        let is_open = |ino: Ino| is_kept || (ctx.is_open)(ino);
+        *event = found!(self.removal(victim, place, time, map, &is_open, report));
         Ok(MergeStep::Emit)
     }
 

@@ -36,8 +36,8 @@ impl Namespace {
         if *ino == map.root {
             return Ok(MergeStep::Skip(Skipped::Invalid("the root of the subtree moves")));
         }
-        let to_dir = found!(self.merge_dir(*to, map, time, report));
-        let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time, map, report));
+        let to_dir = found!(self.merge_dir(*to, map, time, ctx.is_open, report));
+        let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time, map, ctx, report));
         let inode = source.inode;
         if inode.kind == Kind::Dir && self.is_at_or_above(inode.ino, to_dir)? {
             return self.stands(ConflictKind::Loop, inode, map, report);
@@ -86,11 +86,14 @@ impl Namespace {
                     let how = (is_dir, expected == Some(target.ino));
                     return self.displace(to_dir, to_name, slot, how, time, map, ctx.is_open, report);
                 }
+                // What is open on our side lives on: whoever goes on with it opens it here.
+                let is_kept = matches!(over, Over::Replaced { orphan: true, .. });
+                let is_open = |ino: Ino| is_kept || (ctx.is_open)(ino);
                 if source.name.is_none() {
-                    let gone = found!(self.removal(target, place, time, map, ctx.is_open, report));
+                    let gone = found!(self.removal(target, place, time, map, &is_open, report));
                     return Ok(MergeStep::First(vec![gone]));
                 }
-                Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, map, ctx.is_open) }
+                Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, map, &is_open) }
             }
         };
         let Some(name) = source.name else { return Ok(MergeStep::Skip(Skipped::Theirs)) };
@@ -109,6 +112,7 @@ impl Namespace {
         ino: Ino,
         time: Time,
         map: &mut MergeMap,
+        ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
     ) -> Found<Source<'a>> {
         let from_dir = match self.locate(from, map)? {
@@ -125,7 +129,14 @@ impl Namespace {
         let inode = match self.locate(ino, map)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
-                return Ok(Err(self.bring_back(inode, ConflictKind::RenameDelete, map, time, report)?));
+                return Ok(Err(self.bring_back(
+                    inode,
+                    ConflictKind::RenameDelete,
+                    map,
+                    time,
+                    ctx.is_open,
+                    report,
+                )?));
             }
             Located::Gone => return Ok(Err(MergeStep::Skip(Skipped::Gone))),
             Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),

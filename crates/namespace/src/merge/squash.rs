@@ -115,6 +115,7 @@ fn subject(event: &Event) -> Option<Ino> {
         | Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
         | Event::Xattr { ino, .. }
         | Event::Reclaim { ino, .. }
         | Event::Clone { to: ino, .. } => Some(*ino),

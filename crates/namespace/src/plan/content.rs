@@ -11,6 +11,7 @@ use crate::namespace::{Context, Namespace, Planned};
 use crate::op::{Body, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX};
 use crate::paging::chunk_of;
 use crate::permission;
+use crate::reverted::{OldContent, Reverted};
 use crate::values::{BlockKey, ChunkKey};
 
 /// Most chunks that one event frees.
@@ -174,6 +175,38 @@ impl Namespace {
         missing(needs)
     }
 
+    /// Everything that a revert of the file touches is in memory.
+    pub(crate) fn revertible(&self, inode: &Inode, to: &Reverted) -> Result<(), Fault> {
+        if to.xattrs.is_some() {
+            self.xattrs_of(inode)?;
+        }
+        match &to.content {
+            OldContent::Same => Ok(()),
+            OldContent::Inline(_) => {
+                if inode.has(INLINE) {
+                    self.content(inode)?;
+                }
+                if inode.has(MAPPED) {
+                    self.map_complete(inode)?;
+                    self.range_blocks_present(inode.ino, 0, u64::MAX)?;
+                }
+                Ok(())
+            }
+            OldContent::Chunks(chunks) => {
+                if inode.has(INLINE) {
+                    self.content(inode)?;
+                }
+                for (number, _) in chunks {
+                    let start = u64::from(*number) * CHUNK_BYTES;
+                    self.chunks_present(inode, start, start + CHUNK_BYTES)?;
+                    self.range_blocks_present(inode.ino, start, start + CHUNK_BYTES)?;
+                }
+                // Whether others refer to the blocks decides whether their extents are shared.
+                self.blocks_present(chunks.iter().flat_map(|(_, extents)| extents).map(|e| e.block).collect())
+            }
+        }
+    }
+
     /// The chunks of a range are in memory, and the references of all shared blocks in it.
     pub(crate) fn range_replaceable(&self, inode: &Inode, start: u64, end: u64) -> Result<(), Fault> {
         if !inode.has(MAPPED) {
@@ -204,7 +237,7 @@ impl Namespace {
         if inode.has(COMPLETE) { Ok(()) } else { Err(Need::Chunks(inode.ino).into()) }
     }
 
-    fn range_blocks_present(&self, ino: Ino, start: u64, end: u64) -> Result<(), Fault> {
+    pub(crate) fn range_blocks_present(&self, ino: Ino, start: u64, end: u64) -> Result<(), Fault> {
         let mut blocks = Vec::new();
         for (_, chunk) in self.chunks_in(ino, start, end) {
             blocks.extend(chunk.slice(start, end).into_iter().filter(|e| e.shared).map(|e| e.block));

@@ -85,6 +85,7 @@ impl Namespace {
                 }
                 Event::SetAttr { ino, .. }
                 | Event::Write { ino, .. }
+                | Event::Revert { ino, .. }
                 | Event::Xattr { ino, .. }
                 | Event::Touch { ino, .. } => out.push(*ino),
                 Event::Clone { to, .. } => out.push(*to),

@@ -96,12 +96,47 @@ const CASES: &[Case] = &[
         keep_both: "f=ours f.theirs=<100>",
     },
     Case {
+        // Ours copies what it knows: that is no change of the file.
         base: &["put f ", "blocks f"],
         theirs: &["blocks f"],
         ours: &["put g ", "clone f g"],
-        conflicts: &[K::CloneEdit],
+        conflicts: &[],
         overwrite: "f=<100> g=<100>",
         keep_both: "f=<100> g=<100>",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["write f theirs"],
+        ours: &["chmod f 700"],
+        conflicts: &[K::AttrEdit],
+        overwrite: "f=theirs",
+        keep_both: "f=theirs f.theirs=theirs",
+    },
+    Case {
+        // Both did the same.
+        base: &["put f base"],
+        theirs: &["write f same"],
+        ours: &["write f same"],
+        conflicts: &[],
+        overwrite: "f=same",
+        keep_both: "f=same",
+    },
+    Case {
+        // Theirs saved to a temporary file and renamed it.
+        base: &["put f base"],
+        theirs: &["put t theirs", "mv t f"],
+        ours: &["write f ours"],
+        conflicts: &[K::EditFile],
+        overwrite: "f=ours",
+        keep_both: "f=ours f.theirs=theirs",
+    },
+    Case {
+        base: &["mkdir d"],
+        theirs: &["rmdir d", "mkdir d", "put d/x theirs"],
+        ours: &["put d/y ours"],
+        conflicts: &[K::EditDir],
+        overwrite: "d/ d/y=ours d.theirs/ d.theirs/x=theirs",
+        keep_both: "d/ d/y=ours d.theirs/ d.theirs/x=theirs",
     },
     Case {
         base: &["mkdir d"],

@@ -207,6 +207,10 @@ impl Peer {
                     *fresh += 1;
                     events.iter().for_each(|event| self.apply_own(event, map));
                 }
+                Ok(MergeStep::Instead(events)) => {
+                    events.iter().for_each(|event| self.apply_own(event, map));
+                    return Ok(None);
+                }
                 Ok(MergeStep::Skip(why)) => return Ok(Some(why)),
                 Ok(MergeStep::Stop) => return Err(report.last().expect("it is reported").clone()),
                 Err(fault) => {

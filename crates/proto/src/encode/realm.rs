@@ -10,7 +10,7 @@ use super::{bad, put_attr, put_text, take_attr, take_bool, take_text, take_u32_v
 use crate::realm::{
     Blocked, Claim, Foreign, FoundRows, Granted, MERGE_EVENTS_MAX, MergeState, MergeWindow, Merged,
     NAMES_MAX, NEEDS_MAX, ObjectAnswer, ObjectCall, OnConflict, REALM_OBJECT_BYTES_MAX, RealmAnswer,
-    RealmCall, RealmInfo, TEXT_BYTES_MAX,
+    RealmCall, RealmInfo, Settled, TEXT_BYTES_MAX,
 };
 
 fn put_claim(out: &mut Vec<u8>, claim: Claim) {
@@ -138,6 +138,21 @@ pub(super) fn put_realm_call(out: &mut Vec<u8>, call: &RealmCall) {
             put_claim(out, *claim);
             out.put_u8(*on_conflict as u8);
         }
+        RealmCall::Settle { claim, files } => {
+            out.put_u8(13);
+            put_claim(out, *claim);
+            out.put_varint(files.len() as u64);
+            for (ino, position, how) in files {
+                out.put_u64(ino.0);
+                out.put_u64(position.0);
+                out.put_u8(*how as u8);
+            }
+        }
+        RealmCall::Turn { claim, begins } => {
+            out.put_u8(14);
+            put_claim(out, *claim);
+            out.put_u8(u8::from(*begins));
+        }
         RealmCall::BlockedBy { ino, name } => {
             out.put_u8(11);
             out.put_u64(ino.0);
@@ -263,6 +278,16 @@ pub(super) fn take_realm_call(from: &mut Take<'_>) -> Result<RealmCall, Malforme
         }
         11 => RealmCall::BlockedBy { ino: Ino(from.u64()?), name: take_some_name(from)? },
         12 => RealmCall::BecomeBranch { realm: RealmId(from.u32()?), name: take_some_name(from)? },
+        13 => {
+            let claim = take_claim(from)?;
+            let count = from.count(17)?;
+            if count > NEEDS_MAX {
+                return bad("a bounded number of files");
+            }
+            let file = |_| Ok((Ino(from.u64()?), Position(from.u64()?), Settled::from_u8(from.u8()?)?));
+            RealmCall::Settle { claim, files: (0..count).map(file).collect::<Result<_, Malformed>>()? }
+        }
+        14 => RealmCall::Turn { claim: take_claim(from)?, begins: take_bool(from)? },
         _ => return bad("a call about realms"),
     })
 }
@@ -532,7 +557,7 @@ fn take_conflict(from: &mut Take<'_>) -> Result<Conflict, Malformed> {
 }
 
 /// Fewest bytes of a [`RealmInfo`].
-const INFO_BYTES_MIN: usize = 60;
+const INFO_BYTES_MIN: usize = 61;
 
 fn put_info(out: &mut Vec<u8>, info: &RealmInfo) {
     put_claim(out, info.claim);
@@ -549,6 +574,7 @@ fn put_info(out: &mut Vec<u8>, info: &RealmInfo) {
     put_state(out, &info.state);
     out.put_u64(info.reserved);
     out.put_u64(info.used);
+    out.put_u8(u8::from(info.is_merging));
 }
 
 fn take_info(from: &mut Take<'_>) -> Result<RealmInfo, Malformed> {
@@ -567,5 +593,6 @@ fn take_info(from: &mut Take<'_>) -> Result<RealmInfo, Malformed> {
         state: take_state(from)?,
         reserved: from.u64()?,
         used: from.u64()?,
+        is_merging: take_bool(from)?,
     })
 }

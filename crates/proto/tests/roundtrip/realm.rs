@@ -1,7 +1,7 @@
 //! Any call and any answer about decoupled realms.
 
 use chiton_namespace::Need;
-use chiton_namespace::merge::{Conflict, ConflictKind, OnConflict, Resolution};
+use chiton_namespace::merge::{Conflict, ConflictKind, OnConflict, Resolution, Settled};
 use chiton_types::{RealmId, ShardId};
 
 use super::*;
@@ -60,8 +60,11 @@ pub(crate) fn call() -> impl Strategy<Value = RealmCall> {
                 blind
             }
         ),
-        (claim(), select(&[OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth][..]))
+        (claim(), select(&OnConflict::ALL[..]))
             .prop_map(|(claim, on_conflict)| RealmCall::Resolve { claim, on_conflict }),
+        (claim(), any::<bool>()).prop_map(|(claim, begins)| RealmCall::Turn { claim, begins }),
+        (claim(), vec((ino(), position(), select(&[Settled::Same, Settled::Merged][..])), 0..4))
+            .prop_map(|(claim, files)| RealmCall::Settle { claim, files }),
         (claim(), any::<bool>()).prop_map(|(claim, force)| RealmCall::End { claim, force }),
         ino().prop_map(|ino| RealmCall::Of { ino }),
         (ino(), option::of(name())).prop_map(|(ino, name)| RealmCall::BlockedBy { ino, name }),
@@ -111,12 +114,12 @@ fn conflict() -> impl Strategy<Value = Conflict> {
 fn info() -> impl Strategy<Value = RealmInfo> {
     let text = "[a-zé /:]{0,20}";
     let place = (claim(), ino(), bytes(), option::of(name()));
-    let who = (text, any::<(bool, bool)>(), text, bytes());
+    let who = (text, any::<(bool, bool, bool)>(), text, bytes());
     let how_far = (time(), position(), state(), any::<(u64, u64)>());
     (place, who, how_far).prop_map(
         |(
             (claim, root, path, branch),
-            (owner, (is_attached, is_own), journal_at, policy),
+            (owner, (is_attached, is_own, is_merging), journal_at, policy),
             (since, base, state, (reserved, used)),
         )| RealmInfo {
             claim,
@@ -133,6 +136,7 @@ fn info() -> impl Strategy<Value = RealmInfo> {
             state,
             reserved,
             used,
+            is_merging,
         },
     )
 }

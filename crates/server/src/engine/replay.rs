@@ -257,6 +257,7 @@ fn subject_of(event: &Event) -> Option<(Ino, Option<Ino>)> {
         | Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
         | Event::Xattr { ino, .. } => Some((*ino, None)),
         Event::Clone { to, .. } => Some((*to, None)),
         Event::Unlink { ino, .. } | Event::Reclaim { ino, .. } => Some((*ino, Some(*ino))),

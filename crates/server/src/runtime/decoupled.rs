@@ -313,6 +313,11 @@ impl Server {
         self.shared.journal.trim(upto).map(drop)
     }
 
+    /// Files that have no name any more and are open.
+    pub fn open_orphans(&self) -> Vec<Ino> {
+        self.shared.engine.lock().open_orphans()
+    }
+
     /// Of a decoupled client: its inode numbers.
     pub fn numbers(&self) -> Numbers {
         let engine = self.shared.engine.lock_as_it_is();

@@ -7,6 +7,7 @@ use chiton_proto::{
     Answer, Call, Claim, Failure, Foreign, Granted, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, Query,
     RealmAnswer, RealmCall,
 };
+use chiton_server::EmbeddedSession;
 use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
 
 use crate::realms::Realms;
@@ -370,7 +371,7 @@ fn abort_stops_at_the_first_conflict_and_blind_sees_none() {
     let events = [make(root, "mine", number(&granted, 0), Kind::File), chmod(f, 0o600)];
     let merged = merge_all(&s, granted.claim, &events);
     assert!(merged.stopped);
-    assert_eq!(merged.conflicts[0].kind, ConflictKind::EditEdit);
+    assert_eq!(merged.conflicts[0].kind, ConflictKind::AttrEdit);
     assert_eq!(merged.state.window, Some((Position(2), 1)), "nothing from there on");
     assert_eq!(s.getattr(f).expect("there").0.mode, Mode(0o700));
     let RealmCall::Merge { claim, window, from, count, events, last, .. } =
@@ -405,6 +406,46 @@ fn what_contradicted_is_told_again_to_who_asks_again() {
     assert_eq!(answer(s.try_realm(second.clone())).conflicts, []);
     assert_eq!(answer(s.try_realm(second)).conflicts, []);
     assert_eq!(answer(s.try_realm(first)).conflicts, [], "who asks for the next has heard of the one before");
+}
+
+/// Two merges of one directory take turns; a turn ends with its client.
+#[test]
+fn merges_of_one_directory_take_turns() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let (a, b) = (session(&server), session(&server));
+    let root = a.mkdir(Ino::ROOT, "job");
+    let branch = |s: &EmbeddedSession, name: &str, nonce: u64| {
+        let call = RealmCall::Decouple {
+            root,
+            branch: chiton_types::Name::try_from(name).ok(),
+            nonce,
+            journal_at: "here".to_owned(),
+            policy: ALLOW.as_bytes().to_vec(),
+        };
+        match s.try_realm(call) {
+            Ok(RealmAnswer::Granted(granted)) => granted,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (one, two) = (branch(&a, "one", 1), branch(&b, "two", 2));
+    let turn =
+        |s: &EmbeddedSession, claim: Claim, begins: bool| s.try_realm(RealmCall::Turn { claim, begins });
+    let busy = Err(Failure::Refused(Refusal::Busy));
+    answer(turn(&a, one.claim, true));
+    answer(turn(&a, one.claim, true));
+    assert_eq!(turn(&b, two.claim, true), busy);
+    let events = [make(root, "f", number(&two, 0), Kind::File)];
+    assert_eq!(b.try_realm(call(two.claim, window(0, 1), 0, &events, true)), busy);
+    let merging: Vec<bool> = b.realms().iter().map(|info| info.is_merging).collect();
+    assert_eq!(merging, [true, false]);
+    assert_eq!(turn(&b, one.claim, false), Err(Failure::Refused(Refusal::Stale)), "of another's");
+    answer(turn(&a, one.claim, false));
+    answer(turn(&b, two.claim, true));
+    assert_eq!(merge_all(&b, two.claim, &events).skipped, 0);
+    assert_eq!(turn(&a, one.claim, true), busy);
+    drop(b);
+    answer(a.try_realm(RealmCall::Turn { claim: one.claim, begins: true }));
 }
 
 /// What is done about conflicts can be said anew, and holds after a crash.

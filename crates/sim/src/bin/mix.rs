@@ -15,6 +15,7 @@ use clap::Parser;
 /// Examples:
 ///   cargo xtask mix --seeds 0..500       many
 ///   cargo xtask mix --seconds 60         fresh seeds for a minute
+///   cargo xtask mix --wide --seconds 60  the same with larger files, written in part, saved by renames
 ///   cargo xtask mix --seed 42 --trace    one, with everything that happened
 ///   cargo xtask mix --cells              a policy changes between each two cells, and machines die at each write of that
 ///   cargo xtask mix --cells --only-cells 'weak-local to strong-none, both after 3 of journal' --trace
@@ -39,6 +40,9 @@ struct Args {
     /// Goes on after a failure, and does not make it shorter.
     #[arg(long)]
     all: bool,
+    /// Larger files too, written in part, saved by renames; sides that begin later.
+    #[arg(long)]
+    wide: bool,
     /// Changes of policies between cells instead of mixes, with a death at every write.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "seconds", "only"])]
     cells: bool,
@@ -78,7 +82,7 @@ fn main() -> ExitCode {
     };
     let (mut met, mut cases, mut failed) = (Met::default(), 0u64, 0u64);
     for seed in seeds {
-        let mut case = Case::draw(seed);
+        let mut case = if args.wide { Case::wide(seed) } else { Case::draw(seed) };
         if let Some(only) = &args.only {
             case.steps = only.iter().filter_map(|n| case.steps.get(*n).cloned()).collect();
         }
@@ -171,7 +175,8 @@ fn shorter(args: &Args, seed: u64, case: &Case, wrong: &str) {
         only.push(rest[at].0.to_string());
         rest.drain(..=at);
     }
-    println!("again: cargo xtask mix --seed {seed} --only {}", only.join(","));
+    let wide = if args.wide { "--wide " } else { "" };
+    println!("again: cargo xtask mix {wide}--seed {seed} --only {}", only.join(","));
 }
 
 /// What the parties said, without `all` nothing of what the network saw.

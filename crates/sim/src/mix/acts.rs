@@ -20,9 +20,27 @@ pub(super) fn this_time(seed: u64) -> chiton_policy::OnConflict {
 pub(super) fn short(view: &View) -> String {
     let one = |(at, path): (&super::view::Entry, &String)| {
         let node = &view.nodes[&view.names[at]];
-        format!("{path}={}:{:o}:{}", node.ino, node.mode, String::from_utf8_lossy(&node.content))
+        let content = String::from_utf8_lossy(&node.content);
+        match content.len() {
+            0..=60 => format!("{path}={}:{:o}:{content}", node.ino, node.mode),
+            len => format!("{path}={}:{:o}:{len} bytes, {}", node.ino, node.mode, marks_of(&node.content)),
+        }
     };
     view.paths.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// Whose marks are in a long content, in their order.
+pub(super) fn marks_of(content: &[u8]) -> String {
+    let text = String::from_utf8_lossy(content);
+    let mut marks: Vec<String> = Vec::new();
+    for piece in text.as_bytes().chunks(6) {
+        let piece = String::from_utf8_lossy(piece).into_owned();
+        if marks.last() != Some(&piece) {
+            marks.push(piece);
+        }
+    }
+    marks.truncate(8);
+    marks.join("|")
 }
 
 pub(super) fn is_done(answer: &Answer) -> String {
@@ -32,8 +50,59 @@ pub(super) fn is_done(answer: &Answer) -> String {
     }
 }
 
+/// Larger than what is stored inline.
+const LARGE: usize = 20_000;
+
+/// The temporary name under which a file is written before it is renamed.
+const TEMPORARY: &str = ".t";
+
+/// What a deed means where this is there, in groups between which somebody may look. `mark` is in no content but what this
+/// one writes.
+pub(super) fn acts(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Vec<Vec<Action>> {
+    if !super::case::WIDE.contains(&deed.kind) {
+        return action(tree, deed, at, mark).into_iter().map(|action| vec![action]).collect();
+    }
+    let files: Vec<&String> =
+        tree.nodes.iter().filter(|(_, node)| node.kind == Kind::File).map(|(path, _)| path).collect();
+    let content = |len: usize| mark.bytes().cycle().take(len).collect::<Vec<u8>>();
+    let len = if deed.c.is_multiple_of(3) { 900 } else { LARGE };
+    let Some(path) = files.get((deed.a % files.len().max(1) as u64) as usize) else {
+        // There is nothing to change yet.
+        let path = format!("{at}/{}", NAMES[(deed.b % 4) as usize]);
+        let is_taken = tree.nodes.contains_key(&path[at.len()..]);
+        return if is_taken { vec![] } else { vec![vec![Action::Create { path, content: content(len) }]] };
+    };
+    let (size, there) = (tree.nodes[*path].size, format!("{at}{path}"));
+    let handle = crate::history::Handle(77);
+    let in_place = |offset: u64, bytes: Vec<u8>, truncate: bool| {
+        let path = there.clone();
+        vec![
+            Action::Open { path, create: false, truncate, handle },
+            Action::Write { handle, offset, bytes },
+            Action::Close { handle },
+        ]
+    };
+    match deed.kind {
+        // A part of it, which may overlap the part that another writes.
+        12 => vec![in_place(deed.b % (size + 1), content(1 + (deed.c % 9_000) as usize), false)],
+        // The end of it.
+        13 => vec![in_place(size, content(len), false)],
+        14 => vec![in_place(0, content(len), true)],
+        15 => {
+            let (dir, _) = path.rsplit_once('/').expect("a path");
+            let temporary = format!("{at}{dir}/{TEMPORARY}");
+            if tree.nodes.contains_key(&temporary[at.len()..]) {
+                return vec![];
+            }
+            let create = Action::Create { path: temporary.clone(), content: content(len) };
+            vec![vec![create], vec![Action::Rename { from: temporary, to: there }]]
+        }
+        _ => vec![vec![Action::SetTimes { path: there, time: chiton_types::Time((deed.c % 1_000) as i64) }]],
+    }
+}
+
 /// What a deed means where this is there. `mark` is in no content but what this one writes.
-pub(super) fn action(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Option<Action> {
+fn action(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Option<Action> {
     let pick =
         |from: &[&String], n: u64| from.get((n % from.len().max(1) as u64) as usize).map(|p| (*p).clone());
     let of = |kind: Option<Kind>| -> Vec<&String> {

@@ -127,10 +127,14 @@ pub struct Case {
     pub sides: Vec<SideSetup>,
     /// What happens.
     pub steps: Vec<Step>,
+    /// See [`Case::wide`].
+    pub is_wide: bool,
 }
 
-/// Kinds of deeds.
-pub(super) const KINDS: usize = 12;
+/// Kinds of deeds of every case.
+const KINDS: usize = 12;
+/// Kinds of deeds of wide cases only: see [`super::acts::acts`].
+pub(super) const WIDE: std::ops::Range<u8> = 12..17;
 
 impl Case {
     /// The case of a seed.
@@ -188,7 +192,48 @@ impl Case {
             steps.push(if random.chance(1, 8) { Step::Discard(side) } else { Step::Merge(side) });
         }
         let grounds = [None, None, None, Some("none"), Some("local"), Some("global")];
-        Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps }
+        Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps, is_wide: false }
+    }
+
+    /// The case of a seed with what programs do to larger files as well: files over the limit of inline content, written in
+    /// place in part, saved by a rename, and their times; and sides that begin when others have made something.
+    pub fn wide(seed: u64) -> Case {
+        let mut case = Case::draw(seed);
+        let mut random = Random::new(seed, 27);
+        let wider = |deed: &mut Deed, random: &mut Random| {
+            if random.chance(2, 3) {
+                deed.kind = WIDE.start + random.below(u64::from(WIDE.end - WIDE.start)) as u8;
+            }
+        };
+        let mut steps = Vec::new();
+        let mut begun = Vec::new();
+        let keeps_out = case.sides.iter().any(|side| side.interfere != "allow");
+        for mut step in case.steps {
+            if let Step::Do(_, deed) = &mut step {
+                wider(deed, &mut random);
+            }
+            let begins = if let Step::Begin(n) = step { Some(n) } else { None };
+            steps.push(step);
+            let Some(n) = begins.filter(|n| !begun.contains(n)) else { continue };
+            begun.push(n);
+            for _ in 0..random.below(5) {
+                let mut deed = Deed {
+                    kind: random.below(2) as u8,
+                    a: random.next(),
+                    b: random.next(),
+                    c: random.next(),
+                };
+                wider(&mut deed, &mut random);
+                let who = match random.below(begun.len() as u64 + 1) as usize {
+                    at if at < begun.len() || keeps_out => Who::Side(begun[at % begun.len()]),
+                    _ => Who::Theirs,
+                };
+                steps.push(Step::Do(who, deed));
+            }
+        }
+        case.steps = steps;
+        case.is_wide = true;
+        case
     }
 }
 

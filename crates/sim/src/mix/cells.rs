@@ -166,7 +166,8 @@ impl Switch {
             sync: None,
             inodes: 30,
         };
-        let case = Case { seed: self.seed(), ground: None, sides: vec![side], steps: Vec::new() };
+        let case =
+            Case { seed: self.seed(), ground: None, sides: vec![side], steps: Vec::new(), is_wide: false };
         let canary = (broken == Some(Broken::Unsynced)).then_some(Canary::FsyncSkipped);
         let purpose = Purpose { decouples: true, awaits_journals: true, canary };
         let switch = *self;

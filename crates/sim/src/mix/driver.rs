@@ -11,12 +11,13 @@ use chiton_types::{Ino, Refusal};
 use chiton_world::thread;
 
 use super::Met;
-use super::acts::{action, is_done};
+use super::acts::{acts, is_done};
 use super::case::{Case, Deed, Step, Who};
 use super::judge::unchanged;
 use super::side::Side;
 use super::stage::{Desk, PAUSE, Stage};
 use super::view::{Touched, View, below};
+use crate::history::{Action, Answer};
 use crate::party::run_in;
 use crate::perform::{Handles, perform, read_tree};
 use crate::tree::Tree;
@@ -56,6 +57,24 @@ pub(super) fn within<T: Send + 'static>(
 ) -> T {
     let realm = realm.clone();
     run_in(desk.live.party, "works", move || body(&realm))
+}
+
+/// Carries actions out one after the other, as long as none is refused: what came of each, in a line.
+fn carry_out(client: &Client, actions: &[Action]) -> Vec<String> {
+    let mut handles = Handles::new();
+    let mut lines = Vec::new();
+    for action in actions {
+        let answer = perform(client, &mut handles, action);
+        let told: String = format!("{action:?}").chars().take(160).collect();
+        lines.push(format!("{told}: {}", is_done(&answer)));
+        if matches!(answer, Answer::Refused(_)) {
+            break;
+        }
+    }
+    for handle in handles.keys().copied().collect::<Vec<_>>() {
+        perform(client, &mut handles, &Action::Close { handle });
+    }
+    lines
 }
 
 pub(super) fn realm_call(client: &Client, call: RealmCall) -> Result<RealmAnswer, Refusal> {
@@ -179,15 +198,13 @@ impl Driver {
         let tree = self.look()?;
         self.now_seen(tree, None);
         self.count += 1;
-        let Some(action) = action(&self.seen, deed, ROOT, &format!("t{:05}", self.count)) else {
-            return Ok(());
-        };
-        let theirs = self.theirs.as_ref().expect("there from the beginning");
-        let told = action.clone();
-        let answer = on(theirs, move |client| perform(client, &mut Handles::new(), &action));
-        self.stage.line(format!("others: {told:?}: {}", is_done(&answer)));
-        let tree = self.look()?;
-        self.now_seen(tree, None);
+        for group in acts(&self.seen, deed, ROOT, &format!("t{:05}", self.count)) {
+            let theirs = self.theirs.as_ref().expect("there from the beginning");
+            let lines = on(theirs, move |client| carry_out(client, &group));
+            lines.into_iter().for_each(|line| self.stage.line(format!("others: {line}")));
+            let tree = self.look()?;
+            self.now_seen(tree, None);
+        }
         Ok(())
     }
 
@@ -263,16 +280,18 @@ impl Driver {
         }
         self.count += 1;
         let tree = self.sides[n].saw.last().expect("it began").clone();
-        let Some(action) = action(&tree, deed, "", &format!("{n}{:05}", self.count)) else { return Ok(()) };
-        let (desk, realm) = self.at_work(n);
-        let told = action.clone();
-        let answer =
-            within(&desk, &realm, move |realm| perform(realm.client(), &mut Handles::new(), &action));
-        self.stage.line(format!("side {n}: {told:?}: {}", is_done(&answer)));
-        match self.within_reads(n, &realm) {
-            Ok(tree) if !desk.live.is_over() => self.sides[n].saw_next(tree),
-            Err(why) if !desk.live.is_over() => return Err(format!("side {n} cannot read: {why}")),
-            _ => self.sides[n].in_flight = true,
+        for group in acts(&tree, deed, "", &format!("{n}{:05}", self.count)) {
+            let (desk, realm) = self.at_work(n);
+            let lines = within(&desk, &realm, move |realm| carry_out(realm.client(), &group));
+            lines.into_iter().for_each(|line| self.stage.line(format!("side {n}: {line}")));
+            match self.within_reads(n, &realm) {
+                Ok(tree) if !desk.live.is_over() => self.sides[n].saw_next(tree),
+                Err(why) if !desk.live.is_over() => return Err(format!("side {n} cannot read: {why}")),
+                _ => {
+                    self.sides[n].in_flight = true;
+                    break;
+                }
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! | it was in neither | nothing, or what was put aside, or brought back, or what ours moved there before it removed it, and theirs kept |
 //! | a file that is on both sides | it is somewhere |
 //!
-//! Under `keep_both`, and where no conflict is told, each content that theirs wrote is somewhere; else no more of it is lost than
+//! The content of each file is, whole, what one of the sides saw in one: no merge mixes the bytes of two. Under `keep_both`, and where no conflict is told, each content that theirs wrote is somewhere; else no more of it is lost than
 //! conflicts are told. Where nobody touched what the other did no conflict is told; where both made different things of
 //! one name, or wrote to one file, one is. What ours itself saw in a place, and replaced there, contradicts nothing: theirs may
 //! have put it there as well, or moved it away and back.
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use chiton_types::{Ino, Kind};
 
+use super::acts::marks_of;
 use super::view::{Entry, Touched, View};
 use crate::tree::Node;
 
@@ -39,6 +40,8 @@ pub(super) struct Merge<'a> {
     pub(super) conflicts: Option<u64>,
     /// Something may have been merged at any time before.
     pub(super) by_itself: bool,
+    /// Larger files are written in part, and attributes of what is put aside are compared.
+    pub(super) is_wide: bool,
 }
 
 impl Merge<'_> {
@@ -75,8 +78,14 @@ impl Merge<'_> {
                 self.like(&self.ours.paths[at], self.ours, self.merged, *ino, there(*ino))?;
             }
         }
+        let ours_at: BTreeMap<Entry, Ino> =
+            self.ours.names.iter().map(|(at, ino)| (entry(at), *ino)).collect();
         for (at, ino) in &self.theirs.names {
-            if o_now.contains(at) || o_inos.contains(ino) {
+            // Theirs put something else where ours changed what is there, or something in it: ours has the name.
+            let is_kept = ours_at.get(at).is_some_and(|ours| {
+                ours != ino && (o_inos.contains(ours) || o_now.iter().any(|(dir, _)| dir == ours))
+            });
+            if o_now.contains(at) || o_inos.contains(ino) || is_kept {
                 continue;
             }
             let is = self.merged.names.get(at);
@@ -108,8 +117,54 @@ impl Merge<'_> {
         if let Some(lost) = files.find(|node| !self.by_itself && !self.merged.nodes.contains_key(&node.ino)) {
             return Err(format!("{:?} is gone, and was on both sides", lost.ino));
         }
+        self.nothing_is_mixed()?;
+        self.ours_has_its_name(&o_names, loops)?;
         self.nothing_is_lost()?;
         self.conflicts_are_told(&o_names)
+    }
+
+    /// Each file has the content that a file of one side had.
+    fn nothing_is_mixed(&self) -> Result<(), String> {
+        for node in self.merged.nodes.values().filter(|node| node.kind == Kind::File) {
+            let has_seen = || self.seen.iter().any(|view| view.has_content(&node.content));
+            if !self.by_itself
+                && !self.ours.has_content(&node.content)
+                && !self.theirs.has_content(&node.content)
+                && !has_seen()
+            {
+                let of = |view: &View| view.nodes.get(&node.ino).map(|node| marks_of(&node.content));
+                return Err(format!(
+                    "{:?} has a content that no side had: {}; ours had {:?}, theirs {:?}",
+                    node.ino,
+                    marks_of(&node.content),
+                    of(self.ours),
+                    of(self.theirs)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What ours wrote in place is under the name that ours has, also where theirs saved to another file.
+    fn ours_has_its_name(
+        &self,
+        o_names: &std::collections::BTreeSet<Entry>,
+        loops: bool,
+    ) -> Result<(), String> {
+        let [_, o_round] = self.by_ours;
+        for (at, ino) in &self.ours.names {
+            let names = self.ours.names.values().filter(|other| *other == ino).count();
+            let is_replaced = self.theirs.names.get(at).is_some_and(|other| other != ino)
+                && !self.theirs.nodes.contains_key(ino);
+            let is_plain = names == 1 && !loops && !self.by_itself && !o_names.contains(at);
+            if is_plain && is_replaced && o_round.written.contains(ino) {
+                let is = self.merged.names.get(at);
+                if is != Some(ino) {
+                    return Err(format!("{} is {is:?}, and ours wrote {ino:?} there", self.ours.paths[at]));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether ours moved there what it removed afterwards, and theirs stands: each merge knows it by the last name.
@@ -174,6 +229,9 @@ impl Merge<'_> {
         let written = written.filter(|node| node.kind == Kind::File && !node.content.is_empty());
         let written = written.filter(|node| !self.has_seen_in(node.ino));
         let lost: Vec<&Node> = written.filter(|node| !self.merged.has_content(&node.content)).collect();
+        if self.is_wide && self.on_conflict == "keep_both" {
+            self.copies_are_whole()?;
+        }
         let Some(first) = lost.first() else { return Ok(()) };
         let what = format!("{:?} {:?} of theirs is lost", first.ino, String::from_utf8_lossy(&first.content));
         if self.on_conflict == "keep_both" {
@@ -185,6 +243,24 @@ impl Merge<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What theirs wrote, and ours too, is kept with its mode, times and extended attributes.
+    fn copies_are_whole(&self) -> Result<(), String> {
+        let ([_, o_round], [_, t_round]) = (self.by_ours, self.by_theirs);
+        let facts = |node: &Node| (node.content.clone(), node.mode, node.mtime, node.xattrs.clone());
+        for ino in t_round.written.intersection(&o_round.written) {
+            let Some(node) = self.theirs.nodes.get(ino).filter(|node| node.kind == Kind::File) else {
+                continue;
+            };
+            let is_kept = self.merged.nodes.values().any(|kept| facts(kept) == facts(node));
+            let is_same = self.seen.iter().any(|view| view.has_content(&node.content));
+            if !is_kept && !is_same && !node.content.is_empty() {
+                let (content, rest) = (marks_of(&node.content), (node.mode, node.mtime, &node.xattrs));
+                return Err(format!("{ino:?} of theirs, {content}, is nowhere as it was: {rest:?}"));
+            }
+        }
+        Ok(())
     }
 
     fn conflicts_are_told(&self, o_names: &std::collections::BTreeSet<Entry>) -> Result<(), String> {
@@ -307,6 +383,7 @@ mod tests {
             on_conflict,
             conflicts: Some(told),
             by_itself: false,
+            is_wide: true,
         };
         merge.judge()
     }
@@ -332,6 +409,12 @@ mod tests {
             ("/a=1:a", "/a=1:o", "/a=1:t", "/a=1:o", "overwrite", 0, false),
             ("/a=1:a", "/a=1:o", "/a=1:t", "/a=1:o /a.theirs=5:t", "keep_both", 1, true),
             ("/a=1:a", "/b=1:a", "/c=1:a", "/b=1:a", "overwrite", 1, true),
+            // Mixed; and theirs saved to another file.
+            ("/a=1:aa", "/a=1:oa", "/a=1:at", "/a=1:ot", "overwrite", 1, false),
+            ("/a=1:aa", "/a=1:oa", "/a=1:at", "/a=1:oa", "overwrite", 1, true),
+            ("/a=1:a", "/a=1:o", "/a=9:t", "/a=1:o", "overwrite", 1, true),
+            ("/a=1:a", "/a=1:o", "/a=9:t", "/a=9:t", "overwrite", 1, false),
+            ("/a=1:a", "/a=1:o", "/a=9:t", "/a=1:o /a.theirs=9:t", "keep_both", 1, true),
             ("/a=1:a", "/c=2:o /a=1:a", "/c=1:a", "/c=2:o", "overwrite", 1, false),
             // Ours replaces what it saw there: theirs moved it to the same place, or away and back.
             ("/a=1:a", "/b=1:a > /a=1:a > /a=1:a /b=2:o", "/b=1:a", "/a=1:a /b=2:o", "overwrite", 0, true),

@@ -58,7 +58,7 @@ impl Driver {
             match merged {
                 Ok(report) if report.stopped => {
                     self.met.stopped += 1;
-                    self.stopped(n, &before, &report)?;
+                    self.stopped(n, &before, &report, deaths)?;
                     conflicts += report.conflict_count;
                     how = Some(this_time(self.case.seed));
                 }
@@ -101,12 +101,17 @@ impl Driver {
     }
 
     /// A conflict stopped it: a comparison does so before anything is merged.
-    fn stopped(&mut self, n: usize, before: &View, report: &MergeReport) -> Result<(), String> {
+    fn stopped(&mut self, n: usize, before: &View, report: &MergeReport, deaths: u64) -> Result<(), String> {
         if self.sides[n].setup.on_conflict != "abort" {
             return Err(format!("it stops, which its policy does not say: {report}"));
         }
         if report.conflict_count == 0 {
             return Err(format!("it stops without a conflict: {report}"));
+        }
+        // Nobody does anything meanwhile, so the comparison before it finds all there is.
+        let is_undisturbed = deaths == self.stage.deaths() && !self.others_merge_by_themselves(n);
+        if report.sent > 0 && is_undisturbed && self.case.is_wide {
+            return Err(format!("a comparison found nothing, and the merge stops in its midst: {report}"));
         }
         if report.sent == 0 && !self.sides[n].is_merged_partly && !self.others_merge_by_themselves(n) {
             let tree = self.look()?;
@@ -138,6 +143,7 @@ impl Driver {
             on_conflict: side.setup.on_conflict,
             conflicts: told,
             by_itself: side.setup.merges_by_itself() || side.is_blurred,
+            is_wide: self.case.is_wide,
         };
         if !hidden
             && !self.others_merge_by_themselves(n)

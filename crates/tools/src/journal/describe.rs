@@ -57,6 +57,7 @@ pub fn describe(event: &Event) -> String {
         Event::Clone { from, from_offset, to, to_offset, len, .. } => {
             format!("clone {len} bytes of {from} at {from_offset} to {to} at {to_offset}")
         }
+        Event::Revert { ino, to } => format!("revert {ino} to {} bytes", to.size),
         Event::Remap { ino, extents } => format!("remap {ino}: {} extents", extents.len()),
         Event::Xattr { ino, name, value, .. } => {
             let name = String::from_utf8_lossy(name);

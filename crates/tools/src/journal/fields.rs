@@ -28,6 +28,7 @@ types! {
     Event::Write { .. } => "write",
     Event::Clone { .. } => "clone",
     Event::Remap { .. } => "remap",
+    Event::Revert { .. } => "revert",
     Event::Xattr { .. } => "xattr",
     Event::Reclaim { .. } => "reclaim",
     Event::Swept { .. } => "swept",
@@ -94,6 +95,11 @@ pub fn fields(event: &Event) -> Value {
         Event::Clone { from, from_offset, to, to_offset, len, time } => json!({
             "from": from.0, "from_offset": from_offset, "inode": to.0, "to_offset": to_offset, "bytes": len,
             "time_ns": time.0,
+        }),
+        Event::Revert { ino, to } => json!({
+            "inode": ino.0, "mode": to.mode.0, "uid": to.uid, "gid": to.gid, "size": to.size,
+            "xattrs": to.xattrs.as_ref().map(|xattrs| xattrs.len()), "passing": to.passing,
+            "time_ns": to.ctime.0,
         }),
         Event::Remap { ino, extents: list } => json!({ "inode": ino.0, "extents": extents(list) }),
         Event::Xattr { ino, name, value, ctime } => json!({

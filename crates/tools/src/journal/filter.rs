@@ -127,6 +127,7 @@ pub(crate) fn touched(event: &Event) -> Vec<Ino> {
         Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
         | Event::Xattr { ino, .. }
         | Event::Touch { ino, .. }
         | Event::Reclaim { ino, .. } => vec![*ino],

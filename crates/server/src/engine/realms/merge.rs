@@ -11,6 +11,7 @@
 //! - The state decides which events are done, not the call: one that repeats, skips or comes late changes nothing.
 //! - A piece is bounded; between two pieces everybody else has their turn.
 //! - Nobody holds a lease on what changes.
+//! - One decoupling at a time is merged in a directory, if their clients take turns (`RealmCall::Turn`).
 
 use std::mem;
 
@@ -106,7 +107,11 @@ impl Engine {
         };
         let (claim, window, from, count) = (*claim, *window, *from, *count);
         let asked = Asked { claim, window, from, last: *last, blind: *blind, count, events };
-        let state = self.claimed(asker, claim)?.state;
+        let decoupling = self.claimed(asker, claim)?;
+        let (state, root) = (decoupling.state, decoupling.root());
+        if self.merger_of(root).is_some_and(|holder| holder.realm != claim.realm) {
+            return Err(Refusal::Busy.into());
+        }
         let mut under_way = match merging.take() {
             Some(merging) => merging,
             None => Box::new(asked.decode()?),
@@ -178,7 +183,7 @@ impl Engine {
         let id = asked.claim.realm;
         let on_conflict = self.ns.decoupling(id).expect("it is claimed").map.on_conflict();
         let fresh = match on_conflict {
-            OnConflict::KeepBoth => self.fresh_number(asked, m)?,
+            OnConflict::KeepBoth | OnConflict::Merge => self.fresh_number(asked, m)?,
             _ => Ino(0),
         };
         // Positions that no frame stands for go first.
@@ -283,6 +288,12 @@ impl Engine {
                     if copied {
                         self.used_fresh(piece, m)?;
                     }
+                }
+                Ok(MergeStep::Instead(events)) => {
+                    for event in events {
+                        self.apply_merged(event, piece, m)?;
+                    }
+                    return Ok(None);
                 }
                 Ok(MergeStep::Skip(why)) => return Ok(Some(why)),
                 Ok(MergeStep::Stop) => return Err(End::Stopped),

@@ -1,0 +1,32 @@
+//! What became of a file of others that the decoupled side looked at before the merge, and met in its own content.
+//!
+//! ```text
+//!   client: reads base, ours, theirs ─▶ writes what comes of it as its own ─▶ durable ─▶ Settle(theirs, its position)
+//!   merge:  theirs is as it was then ─▶ ours prevails, nothing is lost │ it changed since ─▶ a conflict like any other
+//! ```
+
+use chiton_types::codec::Malformed;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Settled {
+    /// Both sides did the same: no conflict.
+    Same = 0,
+    /// Ours has the lines of theirs in it.
+    Merged = 1,
+}
+
+impl Settled {
+    /// Inverse of `settled as u8`.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn from_u8(n: u8) -> Result<Settled, Malformed> {
+        match n {
+            0 => Ok(Settled::Same),
+            1 => Ok(Settled::Merged),
+            _ => Err(Malformed { expected: "what became of a file of others" }),
+        }
+    }
+}

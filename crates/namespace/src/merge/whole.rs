@@ -1,0 +1,210 @@
+//! Files that both sides changed: one side's file wins whole, and no content mixes the bytes of two.
+//!
+//! ```text
+//!   base ─▶ theirs ─▶ [a copy beside it] ─▶ Revert to what ours knows ─▶ what ours did, event by event
+//!   a clone of what theirs changed:  Revert to what ours knows ─▶ Clone ─▶ Revert to theirs        (in one step)
+//! ```
+//!
+//! Invariants:
+//! - What an event of ours is applied to is what ours knew when it wrote it: a range of bytes means nothing on other content.
+//! - Attributes that ours sets under `overwrite` on content that theirs wrote are applied to it; what theirs did still stands,
+//!   and is met when ours writes.
+
+use chiton_types::Kind;
+
+use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::settled::Settled;
+use super::{MergeContext, MergeMap, MergeStep, Skipped};
+use crate::event::Event;
+use crate::fault::Fault;
+use crate::images::KnownFile;
+use crate::inode::{INLINE, Inode, MAPPED};
+use crate::namespace::Namespace;
+use crate::op::{Body, FILE_BYTES_MAX};
+use crate::reverted::OldContent;
+
+impl Namespace {
+    /// Ours changes something that theirs may have changed: what is to be done before, if anything.
+    pub(super) fn meet_edit(
+        &self,
+        event: &Event,
+        inode: &Inode,
+        map: &mut MergeMap,
+        ctx: &MergeContext<'_>,
+        report: &mut Vec<Conflict>,
+    ) -> Result<Option<MergeStep>, Fault> {
+        if !map.is_changed(inode) {
+            return Ok(None);
+        }
+        let known = self.file_as_known(inode)?;
+        if known == KnownFile::AsItIs {
+            return Ok(None);
+        }
+        if self.is_so_already(event, inode)? {
+            if matches!(known, KnownFile::Was(_)) {
+                map.note_standing(inode.ino);
+            }
+            return Ok(None);
+        }
+        let kind = match (inode.kind, changes_content(event)) {
+            (Kind::File, true) => ConflictKind::EditEdit,
+            (Kind::File, false) => ConflictKind::AttrEdit,
+            _ => ConflictKind::AttrAttr,
+        };
+        let resolution = kind.resolution(map.on_conflict());
+        if resolution == Resolution::Together && !map.is_foreign(inode.attrs_changed()) {
+            // It was reported before; what theirs did to the content stands still.
+            return Ok(None);
+        }
+        let path = self.path_to(inode, map)?;
+        if inode.kind == Kind::File && map.settled(inode).is_some() {
+            let events = self.reverting(inode, known)?;
+            self.note_settled(kind, path, inode, map, report);
+            map.met(inode.ino);
+            // From here on its last change is ours.
+            return Ok(Some(MergeStep::First(events.unwrap_or_else(|| vec![touch(inode)]))));
+        }
+        let copied = match resolution {
+            Resolution::TheirsCopied => Some(self.copy_beside(inode, map, ctx)?),
+            _ => None,
+        };
+        let reverting = match resolution {
+            Resolution::TheirsCopied | Resolution::Ours => self.reverting(inode, known.clone())?,
+            _ => None,
+        };
+        let aside = copied.as_ref().map(|(name, _)| name.clone());
+        Ok(match (self.conflict(kind, path, inode.ino, aside, map, report), copied) {
+            (Resolution::Aborted, _) => Some(MergeStep::Stop),
+            (Resolution::TheirsCopied, Some((_, mut events))) => {
+                map.met(inode.ino);
+                // From here on its last change is ours, so that it is copied once.
+                events.extend(reverting.unwrap_or_else(|| vec![touch(inode)]));
+                Some(MergeStep::First(events))
+            }
+            (Resolution::Together, _) => {
+                match known {
+                    KnownFile::Was(_) => map.note_standing(inode.ino),
+                    _ => map.met(inode.ino),
+                }
+                None
+            }
+            _ => {
+                map.met(inode.ino);
+                reverting.map(MergeStep::First)
+            }
+        })
+    }
+
+    /// What makes a file what ours knows, with everything that it needs in memory.
+    pub(super) fn reverting(&self, inode: &Inode, known: KnownFile) -> Result<Option<Vec<Event>>, Fault> {
+        let KnownFile::Was(to) = known else { return Ok(None) };
+        let event = Event::Revert { ino: inode.ino, to };
+        let needs = self.needs(&event);
+        if needs.is_empty() { Ok(Some(vec![event])) } else { Err(Fault::Missing(needs)) }
+    }
+
+    /// Reports that ours has in it what theirs did, if that is more than the same.
+    pub(super) fn note_settled(
+        &self,
+        kind: ConflictKind,
+        path: Vec<u8>,
+        theirs: &Inode,
+        map: &MergeMap,
+        report: &mut Vec<Conflict>,
+    ) {
+        let conflict = Conflict { kind, resolution: Resolution::Merged, path, ino: theirs.ino, aside: None };
+        if map.settled(theirs) == Some(Settled::Merged) && report.last() != Some(&conflict) {
+            report.push(conflict);
+        }
+    }
+
+    /// Whether theirs is already what an event of ours would make of it.
+    fn is_so_already(&self, event: &Event, inode: &Inode) -> Result<bool, Fault> {
+        Ok(match event {
+            Event::SetAttr { mode, uid, gid, size, atime, mtime, .. } => {
+                let is = |wanted: Option<u32>, now: u32| wanted.is_none_or(|wanted| wanted == now);
+                let sets = mode.is_some() || uid.is_some() || gid.is_some();
+                sets && size.is_none()
+                    && atime.is_none()
+                    && mtime.is_none()
+                    && mode.is_none_or(|mode| mode == inode.mode)
+                    && is(*uid, inode.uid)
+                    && is(*gid, inode.gid)
+            }
+            Event::Write { body: Body::Inline(bytes), size, .. } => {
+                !inode.has(MAPPED) && inode.size == *size && self.content(inode)? == bytes
+            }
+            Event::Xattr { name, value, .. } => {
+                self.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name)) == value.as_ref()
+            }
+            _ => false,
+        })
+    }
+
+    /// Ours shared a range of a file that theirs changed: it is the range that ours knew. `None`: an event like any other.
+    pub(super) fn clone_as_known(
+        &self,
+        event: &Event,
+        source: &Inode,
+        target: &Inode,
+        map: &mut MergeMap,
+    ) -> Result<Option<MergeStep>, Fault> {
+        let Event::Clone { from_offset, to_offset, len, .. } = event else {
+            unreachable!("asked for a clone")
+        };
+        let KnownFile::Was(mut to) = self.file_as_known(source)? else { return Ok(None) };
+        if to.content == OldContent::Same && to.size == source.size {
+            return Ok(None);
+        }
+        let ends = (from_offset.checked_add(*len), to_offset.checked_add(*len));
+        let (Some(from_end), Some(to_end)) = ends else {
+            return Ok(Some(MergeStep::Skip(Skipped::Invalid("a range past the largest file"))));
+        };
+        let is_inline = matches!(&to.content, OldContent::Inline(bytes) if !bytes.is_empty());
+        let fits = *len > 0 && from_end <= to.size && to_end <= FILE_BYTES_MAX;
+        if !fits || is_inline || (target.has(INLINE) && target.extra > 0) || source.ino == target.ino {
+            return Ok(Some(MergeStep::Skip(Skipped::Invalid("a range that cannot be shared"))));
+        }
+        let mut back = self.content_as_it_is(source, &to)?;
+        (to.mode, to.uid, to.gid) = (back.mode, back.uid, back.gid);
+        (to.atime, to.mtime, to.ctime) = (back.atime, back.mtime, back.ctime);
+        (to.xattrs, to.passing, back.passing) = (None, true, true);
+        let ino = source.ino;
+        let events =
+            vec![Event::Revert { ino, to }, event.clone(), Event::Revert { ino, to: Box::new(back) }];
+        let mut needs: Vec<_> = [&events[0], &events[2]].iter().flat_map(|event| self.needs(event)).collect();
+        for question in [
+            self.chunks_present(source, *from_offset, from_end),
+            self.range_blocks_present(ino, *from_offset, from_end),
+            self.range_replaceable(target, *to_offset, to_end),
+        ] {
+            match question {
+                Err(Fault::Missing(more)) => needs.extend(more),
+                other => other?,
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Fault::Missing(needs));
+        }
+        map.note_standing(ino);
+        Ok(Some(MergeStep::Instead(events)))
+    }
+}
+
+fn changes_content(event: &Event) -> bool {
+    matches!(event, Event::Write { .. } | Event::SetAttr { size: Some(_), .. } | Event::Clone { .. })
+}
+
+/// A change of nothing.
+pub(super) fn touch(inode: &Inode) -> Event {
+    Event::SetAttr {
+        ino: inode.ino,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        ctime: inode.ctime,
+    }
+}
