@@ -139,6 +139,7 @@ mod tests {
             state: MergeState::default(),
             reserved: 0,
             used: 0,
+            is_merging: false,
         };
         let check = |info: RealmInfo, relation, cause: &str, next: &str| {
             let said = held(&info, relation).to_string();
