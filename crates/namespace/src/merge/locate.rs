@@ -136,7 +136,9 @@ impl Namespace {
             Known::Present(slot)
                 if kind == ConflictKind::EditDelete
                     && above.ino == place.0
-                    && map.is_foreign(slot.position) =>
+                    && map.is_foreign(slot.position)
+                    // A directory destroys no file: it comes back beside it.
+                    && (inode.kind != Kind::Dir || slot.kind() == Some(Kind::Dir)) =>
             {
                 let theirs = self.inode(slot.ino)?;
                 let moved = is_elsewhere(theirs, map);

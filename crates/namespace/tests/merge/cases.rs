@@ -167,9 +167,9 @@ const CASES: &[Case] = &[
         base: &["mkdir d", "mkdir d/e"],
         theirs: &["rmdir d/e", "rmdir d", "put d theirs"],
         ours: &["put d/e/f ours"],
-        conflicts: &[K::EditFile, K::EditDelete],
-        overwrite: "d/ d/e/ d/e/f=ours",
-        keep_both: "d/ d/e/ d/e/f=ours d.theirs=theirs",
+        conflicts: &[K::EditDelete, K::EditDelete],
+        overwrite: "d=theirs d.ours/ d.ours/e/ d.ours/e/f=ours",
+        keep_both: "d=theirs d.ours/ d.ours/e/ d.ours/e/f=ours",
     },
     Case {
         base: &["put f base"],
