@@ -278,11 +278,14 @@ fn who_may_and_what_may_be_decoupled() {
         user(&s, 78).try_decouple(theirs, 1, "").unwrap_err(),
         Failure::Refused(Refusal::NotPermitted)
     );
-    let weaker = "consistency: weak\ndurability: local";
+    // An owner may have it weakly for a time, but not without durability: `owner_decouples` is `local`.
+    let weaker = "consistency: weak\ndurability: none";
     assert_eq!(
         user(&s, 77).try_decouple(theirs, 1, weaker).unwrap_err(),
         Failure::Refused(Refusal::NotPermitted)
     );
+    let weak = user(&s, 77).decouple(theirs, 9, "consistency: weak\ndurability: local");
+    assert_eq!(s.end(weak.claim, false), Ok(RealmAnswer::Ended));
     assert_eq!(s.try_decouple(theirs, 1, "no: key").unwrap_err(), Failure::Refused(Refusal::Invalid));
     assert_eq!(s.try_decouple(f, 1, "").unwrap_err(), Failure::Refused(Refusal::NotDir));
     assert_eq!(s.try_decouple(Ino(1 << 40), 1, "").unwrap_err(), Failure::Refused(Refusal::Stale));
