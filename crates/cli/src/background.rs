@@ -7,7 +7,6 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,6 +16,7 @@ use chiton_journal::Progress;
 use serde_json::json;
 
 use crate::failure::{Class, Failure, Outcome};
+use crate::log_file;
 use crate::progress::Work;
 
 /// Runs this program again with `words`, detached; returns its announcement.
@@ -29,12 +29,7 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
             "cannot find the file of this program, /proc/self/exe: {e}; mount proc on /proc"
         ))
     })?;
-    let log_file = OpenOptions::new().create(true).append(true).open(log).map_err(|e| {
-        Failure::failed(format!(
-            "cannot open the log {}: {e}; see who may write there, or mount with --foreground",
-            log.display()
-        ))
-    })?;
+    let log_file = log_file::open(log)?;
     let log_start = log_file.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);

@@ -7,6 +7,7 @@ mod commands;
 mod duration;
 mod failure;
 mod helper;
+mod log_file;
 mod progress;
 mod reach;
 mod size;

@@ -51,7 +51,7 @@ pub(crate) fn own_dir() -> Outcome<PathBuf> {
 }
 
 /// The directory, made with this mode if it is not there; it is this user's, and gives others no more than that.
-fn made(dir: PathBuf, mode: u32, hint: &str) -> Outcome<PathBuf> {
+pub(crate) fn made(dir: PathBuf, mode: u32, hint: &str) -> Outcome<PathBuf> {
     let failed = |e: std::io::Error| {
         Failure::failed(format!("cannot make the directory {}: {e}; {hint}", dir.display()))
     };

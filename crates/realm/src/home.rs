@@ -14,6 +14,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,7 +114,9 @@ impl Home {
     /// Makes a new one.
     pub(crate) fn create(state_dir: &Path, record: Record) -> Result<Home, RealmError> {
         let dir = Home::dir_of(state_dir, record.filesystem, RealmId(record.realm));
-        fs::create_dir_all(&dir).map_err(|e| failed(&dir, "cannot be made", &e))?;
+        // Journals hold what is in files that others may not read.
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.map_err(|e| failed(&dir, "cannot be made", &e))?;
         let lock = lock(&dir)?.ok_or_else(|| {
             RealmError::local(format!(
                 "another process uses the journal in {}: end it, or ask its mount",

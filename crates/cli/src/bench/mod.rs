@@ -14,6 +14,7 @@ mod socket;
 mod subject;
 mod subtrees;
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use chiton_bench::mdtest::{self, MdtestOptions};
@@ -42,7 +43,9 @@ pub(crate) fn run(args: &Bench) -> Outcome {
 
 fn run_all(args: &BenchAll) -> Outcome {
     let dir = args.dir.join(format!("chiton-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)
+    // It is new: where others may write, somebody could have put a link there.
+    std::fs::create_dir_all(&args.dir)
+        .and_then(|()| std::fs::DirBuilder::new().mode(0o700).create(&dir))
         .map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))?;
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };

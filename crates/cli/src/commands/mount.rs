@@ -18,9 +18,8 @@ use signal_hook::iterator::Signals;
 use super::realm::Place;
 use super::{format, realm, serve};
 use crate::args::{Data, Mount};
-use crate::background;
 use crate::failure::{Class, Failure, Outcome};
-use crate::{reach, target};
+use crate::{background, log_file, reach, target};
 
 pub(crate) fn run(args: &Mount) -> Outcome {
     let mountpoint = found(&args.mountpoint, args.nonempty)?;
@@ -262,7 +261,7 @@ fn end_anyway(limit: Duration) {
 }
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
-    let log = log_path(args.data.as_ref(), mountpoint);
+    let log = log_file::path(args.state_dir.as_deref(), mountpoint)?;
     detach(&["mount"], (&args.mountpoint, mountpoint), &log, args.json)
 }
 
@@ -295,18 +294,6 @@ fn with_full_name(mut words: Vec<OsString>, short: &Path, full: &Path) -> Vec<Os
         words[at] = full.into();
     }
     words
-}
-
-/// Where a mount in the background writes its messages: beside the data, or the user's state folder.
-pub(super) fn log_path(data: Option<&DataAddress>, mountpoint: &Path) -> PathBuf {
-    if let Some(data) = data.and_then(DataAddress::dir) {
-        // Beside, not inside: the data directory may not be there yet.
-        let mut name = data.file_name().unwrap_or_else(|| "chiton".as_ref()).to_os_string();
-        name.push(".log");
-        return data.with_file_name(name);
-    }
-    let name = mountpoint.display().to_string().trim_matches('/').replace('/', "-");
-    std::env::temp_dir().join(format!("chiton-{name}.log"))
 }
 
 /// Whoever waits for the end of our output waits no longer.

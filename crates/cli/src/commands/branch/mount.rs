@@ -15,7 +15,7 @@ use super::tree::{Tree, failure, name};
 use crate::commands::mount;
 use crate::commands::realm::Place;
 use crate::failure::{Failure, Outcome};
-use crate::target;
+use crate::{log_file, target};
 
 /// Threads that take requests of one branch from the kernel. Each has a buffer of more than a mebibyte.
 const THREADS: usize = 3;
@@ -102,6 +102,6 @@ fn begin(args: &Mount, (named, mountpoint): &Pair) -> Outcome<(chiton_mount::Mou
 }
 
 fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
-    let log = mount::log_path(None, mountpoint);
+    let log = log_file::path(args.at.state_dir.as_deref(), mountpoint)?;
     mount::detach(&["branch", "mount"], (&args.mountpoint, mountpoint), &log, args.at.json)
 }
