@@ -24,6 +24,9 @@ const LEN_BYTES: usize = 4;
 /// Room of a read buffer that holds no long frame.
 pub const READ_BYTES: usize = 256 << 10;
 
+/// Longest frame before a greeting is answered: a hello with the longest identity, and room to grow.
+pub const GREETING_BYTES_MAX: usize = 512;
+
 /// What a frame holds. The numbers are part of the wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -61,6 +64,8 @@ impl FrameKind {
 pub enum FrameError {
     /// A length of 0, or above [`FRAME_BYTES_MAX`].
     Length(u32),
+    /// A length above [`GREETING_BYTES_MAX`] before the greeting is answered.
+    Greeting(u32),
     /// An unknown kind.
     Kind(u8),
 }
@@ -70,6 +75,12 @@ impl fmt::Display for FrameError {
         match self {
             FrameError::Length(len) => {
                 write!(f, "malformed frame: length {len} is not between 1 and {FRAME_BYTES_MAX}")
+            }
+            FrameError::Greeting(len) => {
+                write!(
+                    f,
+                    "malformed frame: length {len} exceeds {GREETING_BYTES_MAX} before the greeting is answered"
+                )
             }
             FrameError::Kind(kind) => write!(f, "malformed frame: unknown kind {kind}"),
         }
@@ -118,6 +129,8 @@ pub fn put_frame(
 /// ```
 #[derive(Debug, Default)]
 pub struct FrameReader {
+    /// The greeting is not answered yet: long frames are refused, and no more than a short one is read.
+    is_greeting: bool,
     /// All of it is initialised, so that reading into it needs no clearing.
     buf: Vec<u8>,
     start: usize,
@@ -128,6 +141,21 @@ impl FrameReader {
     /// A reader without a buffer; it comes with the first read, or by [`FrameReader::lend`].
     pub fn new() -> FrameReader {
         FrameReader::default()
+    }
+
+    /// A reader for a peer that has to greet first; see [`FrameReader::greeted`].
+    pub fn for_greeting() -> FrameReader {
+        FrameReader { is_greeting: true, ..FrameReader::default() }
+    }
+
+    /// The greeting is answered: frames may be as long as any.
+    pub fn greeted(&mut self) {
+        self.is_greeting = false;
+    }
+
+    /// Bytes of its buffer.
+    pub fn held(&self) -> usize {
+        self.buf.len()
     }
 
     /// True between frames: no part of one was read.
@@ -165,7 +193,13 @@ impl FrameReader {
     /// Those of recv(2); `WouldBlock` if nothing is there and `wait` is false.
     pub fn fill(&mut self, stream: &Stream, wait: bool) -> io::Result<usize> {
         self.make_room();
-        let n = stream.recv(&mut self.buf[self.end..], wait)?;
+        let mut room = self.buf.len() - self.end;
+        if self.is_greeting {
+            // The rest stays with the peer until it is known to be one.
+            let kept = self.end - self.start;
+            room = room.min((LEN_BYTES + GREETING_BYTES_MAX).saturating_sub(kept).max(1));
+        }
+        let n = stream.recv(&mut self.buf[self.end..self.end + room], wait)?;
         self.end += n;
         Ok(n)
     }
@@ -212,6 +246,9 @@ impl FrameReader {
         let len = u32::from_le_bytes(*len);
         if len == 0 || len as usize > FRAME_BYTES_MAX {
             return Err(FrameError::Length(len));
+        }
+        if self.is_greeting && len as usize > GREETING_BYTES_MAX {
+            return Err(FrameError::Greeting(len));
         }
         Ok(Some(len as usize))
     }
@@ -281,6 +318,19 @@ mod tests {
         reader.push(&[FrameKind::Request as u8]);
         assert_eq!(reader.next_frame(), Ok(None));
         assert_eq!(reader.buf.len(), READ_BYTES);
+    }
+
+    #[test]
+    fn a_peer_that_has_not_greeted_announces_no_long_frame() {
+        let mut reader = FrameReader::for_greeting();
+        reader.push(&(GREETING_BYTES_MAX as u32).to_le_bytes());
+        assert_eq!(reader.next_frame(), Ok(None));
+        let long = GREETING_BYTES_MAX as u32 + 1;
+        let mut reader = FrameReader::for_greeting();
+        reader.push(&long.to_le_bytes());
+        assert_eq!(reader.next_frame(), Err(FrameError::Greeting(long)));
+        reader.greeted();
+        assert_eq!(reader.next_frame(), Ok(None));
     }
 
     #[test]

@@ -40,7 +40,9 @@ mod turn;
 pub use address::{Address, AddressError, CONNECT_TIMEOUT};
 pub use connection::Connection;
 pub use encode::IDENTITY_BYTES_MAX;
-pub use frame::{FrameError, FrameKind, FrameReader, FrameTooLong, READ_BYTES, put_frame};
+pub use frame::{
+    FrameError, FrameKind, FrameReader, FrameTooLong, GREETING_BYTES_MAX, READ_BYTES, put_frame,
+};
 pub use handshake::{OpenError, knock};
 pub use listener::Listener;
 pub use message::*;

@@ -29,7 +29,11 @@ use crate::serve::ServeOptions;
 use crate::stream::Stream;
 use crate::transport::ConnectionLost;
 
+mod burden;
 mod greeting;
+
+use burden::Burden;
+pub(crate) use burden::{BEHIND, UNGREETED};
 
 /// Output that is gathered in a batch before it is sent ahead of the batch's end.
 const GATHER_BYTES: usize = 256 << 10;
@@ -89,6 +93,8 @@ struct Peer {
 /// about to look is awake.)
 pub(crate) struct Homes {
     threads: Vec<Home>,
+    /// What the connections hold.
+    burden: Burden,
 }
 
 struct Home {
@@ -103,7 +109,8 @@ impl Homes {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             Ok(Home { epoll, mains: AtomicUsize::new(0) })
         };
-        Ok(Homes { threads: (0..threads).map(home).collect::<io::Result<_>>()? })
+        let threads = (0..threads).map(home).collect::<io::Result<_>>()?;
+        Ok(Homes { threads, burden: Burden::default() })
     }
 
     pub(crate) fn epoll(&self, home: usize) -> &OwnedFd {
@@ -128,6 +135,8 @@ pub(crate) struct Input {
     /// The channel of a hello that is not answered yet.
     pub(crate) greeting: Option<Channel>,
     pub(crate) opened: Option<(chiton_types::SessionId, Channel)>,
+    /// Bytes of `frames` as they are counted in the burden.
+    weight: usize,
 }
 
 struct Output {
@@ -151,6 +160,12 @@ struct Output {
     in_flight: usize,
     /// Sending failed.
     broken: Option<io::ErrorKind>,
+    /// Unsent bytes as they are counted in the burden.
+    weight: usize,
+    /// Bytes that were ever sent, now and at the last tick that saw some sent.
+    sent_ever: (u64, u64),
+    /// Ticks since something was sent, or since it began.
+    ticks: u32,
 }
 
 impl Output {
@@ -173,7 +188,10 @@ impl Output {
         let Some(stream) = &self.stream else { return };
         while self.sent < self.bytes.len() {
             match stream.send(&self.bytes[self.sent..]) {
-                Ok(n) => self.sent += n,
+                Ok(n) => {
+                    self.sent += n;
+                    self.sent_ever.0 += n as u64;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if self.sent > self.bytes.len() / 2 {
                         self.bytes.drain(..self.sent);
@@ -199,15 +217,17 @@ impl Output {
 impl Sender {
     pub(crate) fn new(id: ConnId, stream: Stream, homes: Arc<Homes>, options: ServeOptions) -> Sender {
         let stream = Arc::new(stream);
+        homes.burden.begin();
         Sender(Way::Socket(Arc::new(Peer {
             id,
             homes,
             options,
             input: Mutex::new(Input {
                 stream: Some(stream.clone()),
-                frames: FrameReader::new(),
+                frames: FrameReader::for_greeting(),
                 greeting: None,
                 opened: None,
+                weight: 0,
             }),
             output: Mutex::new(Output {
                 stream: Some(stream),
@@ -221,6 +241,9 @@ impl Sender {
                 armed: EventFlags::IN,
                 in_flight: 0,
                 broken: None,
+                weight: 0,
+                sent_ever: (0, 0),
+                ticks: 0,
             }),
         })))
     }
@@ -319,6 +342,7 @@ impl Sender {
             return Ok(());
         }
         output.flush();
+        self.weigh_output(&mut output);
         let paused = !output.armed.contains(EventFlags::IN);
         self.arm(&mut output, paused);
         Ok(())
@@ -333,6 +357,7 @@ impl Sender {
         HANDING_OVER.set(outer);
         let mut output = self.peer().output.lock();
         output.flush();
+        self.weigh_output(&mut output);
         !self.congested(&output)
     }
 
@@ -342,6 +367,7 @@ impl Sender {
         let mut output = self.peer().output.lock();
         if output.waiting() > 0 {
             output.flush();
+            self.weigh_output(&mut output);
         }
         let free = !self.congested(&output);
         drop(output);
@@ -382,16 +408,19 @@ impl Sender {
     pub(crate) fn hang_up(&self) -> bool {
         let mut input = self.peer().input.lock();
         input.frames = FrameReader::new();
+        self.weigh_input(&mut input);
         let mut output = self.peer().output.lock();
         output.flush();
         output.bytes = Vec::new();
         output.sent = 0;
+        self.weigh_output(&mut output);
         output.stream = None;
         if let Some(home) = output.settled.take() {
             self.peer().homes.threads[home].mains.fetch_sub(1, Ordering::Relaxed);
         }
         match input.stream.take() {
             Some(stream) => {
+                self.peer().homes.burden.end(output.early.is_some());
                 stream.shutdown();
                 // The last reference is dropped here; closing takes it out of epoll.
                 drop(stream);

@@ -13,6 +13,8 @@
 //! - A connection with too much unsent or unanswered is not read until that drains.
 //! - What is malformed ends that connection, nothing else. A panic of the service ends the process: its state
 //!   cannot be trusted any more.
+//! - Who has not greeted costs a few hundred bytes, and for a limited time; of those that have, what they do not read
+//!   and the messages that they do not finish are limited, for each and for all together (`sender/burden.rs`).
 //! - Idle connections cost a descriptor and a few hundred bytes: read buffers belong to threads.
 
 use std::collections::BTreeMap;
@@ -22,11 +24,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use chiton_types::SessionId;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::listener::Listener;
 use crate::message::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
@@ -66,6 +72,10 @@ pub enum Closed {
     Malformed(String),
     /// The socket failed.
     Failed(io::ErrorKind),
+    /// It did not greet in time, or was the oldest of too many that have not greeted.
+    Ungreeted,
+    /// It did not read its answers, or sent parts of long messages, while the server held too much for its clients.
+    Behind,
     /// The server stops.
     Stopped,
 }
@@ -77,6 +87,10 @@ impl fmt::Display for Closed {
             Closed::Refused => f.write_str("refused"),
             Closed::Malformed(what) => f.write_str(what),
             Closed::Failed(kind) => write!(f, "socket failed: {kind}"),
+            Closed::Ungreeted => f.write_str("no greeting in time"),
+            Closed::Behind => f.write_str(
+                "too much was held for it: it does not read its answers, or does not finish its messages",
+            ),
             Closed::Stopped => f.write_str("server stops"),
         }
     }
@@ -93,11 +107,32 @@ pub struct ServeOptions {
     pub in_flight_max: usize,
     /// Further connections are refused with [`RefuseReason::Full`].
     pub connections_max: usize,
+    /// Connections that have not greeted; beyond it the oldest of them is closed.
+    pub half_open_max: usize,
+    /// A connection that has not greeted for so long is closed.
+    pub greet_within: Duration,
+    /// A connection that takes nothing of what is unsent for so long is closed.
+    pub unread_within: Duration,
+    /// Bytes that are unsent, of all connections together. While there are more, connections of which more than their
+    /// share is unsent are closed.
+    pub unread_bytes_max: usize,
+    /// The same of bytes that are received and no complete message.
+    pub unfinished_bytes_max: usize,
 }
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { threads: 2, out_bytes_max: 32 << 20, in_flight_max: 8192, connections_max: 65_536 }
+        ServeOptions {
+            threads: 2,
+            out_bytes_max: 32 << 20,
+            in_flight_max: 8192,
+            connections_max: 65_536,
+            half_open_max: 256,
+            greet_within: Duration::from_secs(10),
+            unread_within: Duration::from_secs(60),
+            unread_bytes_max: 256 << 20,
+            unfinished_bytes_max: 256 << 20,
+        }
     }
 }
 
@@ -105,6 +140,10 @@ impl Default for ServeOptions {
 static NEXT_CONN: AtomicU64 = AtomicU64::new(1 << 16);
 /// Key of the event that stops the loop.
 const STOP: u64 = u64::MAX;
+/// Key of the timer.
+const TICK: u64 = u64::MAX - 1;
+/// Ticks of the timer in the shortest time that is waited for.
+const TICKS: u32 = 4;
 /// Connections taken from a listener before others get their turn.
 const ACCEPTS_MAX: usize = 64;
 /// How long a listener rests that found no free descriptor.
@@ -113,6 +152,8 @@ const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 struct Loop {
     homes: Arc<Homes>,
     stop: OwnedFd,
+    timer: OwnedFd,
+    tick: Duration,
     stopping: AtomicBool,
     listeners: Vec<Listener>,
     /// A listener is not armed because there was no free descriptor.
@@ -141,17 +182,23 @@ pub fn serve(
     options: ServeOptions,
 ) -> io::Result<Serving> {
     assert!(options.threads > 0 && options.in_flight_max > 0 && options.connections_max > 0);
+    assert!(options.half_open_max > 0, "somebody has to be greeted");
+    let tick = (options.greet_within.min(options.unread_within) / TICKS).max(Duration::from_millis(1));
     let homes = Arc::new(Homes::new(options.threads)?);
     let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
     for home in 0..options.threads {
         epoll::add(homes.epoll(home), &stop, EventData::new_u64(STOP), EventFlags::IN)?;
     }
+    let timer = ticking(tick)?;
+    epoll::add(homes.epoll(0), &timer, EventData::new_u64(TICK), EventFlags::IN)?;
     for (i, listener) in listeners.iter().enumerate() {
         epoll::add(homes.epoll(0), listener, EventData::new_u64(i as u64), EventFlags::IN)?;
     }
     let shared = Arc::new(Loop {
         homes,
         stop,
+        timer,
+        tick,
         stopping: AtomicBool::new(false),
         listeners,
         resting: AtomicBool::new(false),
@@ -168,7 +215,20 @@ pub fn serve(
     Ok(serving)
 }
 
+/// A timer that counts every `tick`.
+fn ticking(tick: Duration) -> io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let every = Timespec { tv_sec: tick.as_secs() as i64, tv_nsec: i64::from(tick.subsec_nanos()) };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: every, it_value: every })?;
+    Ok(timer)
+}
+
 impl Serving {
+    /// Bytes that are unsent, and bytes of buffers with parts of messages, of all connections.
+    pub fn held_bytes(&self) -> (usize, usize) {
+        self.shared.homes.held()
+    }
+
     /// Connections that are open.
     pub fn connections(&self) -> usize {
         self.shared.peers.lock().len()
@@ -223,6 +283,7 @@ impl Loop {
             for event in &events {
                 match event.data.u64() {
                     STOP => return,
+                    TICK => self.tick(),
                     i if (i as usize) < self.listeners.len() => self.accept(i as usize),
                     id => {
                         let peer = self.peers.lock().get(&ConnId(id)).cloned();
@@ -236,6 +297,26 @@ impl Loop {
                 self.resting.store(false, Ordering::Relaxed);
                 (0..self.listeners.len()).for_each(|i| self.arm_listener(i, EventFlags::IN));
             }
+        }
+    }
+
+    /// Ends connections that have kept the server waiting for too long.
+    fn tick(&self) {
+        let mut count = [0; 8];
+        if rustix::io::read(&self.timer, &mut count).is_err() {
+            return;
+        }
+        let ticks = |limit: Duration| limit.as_nanos().div_ceil(self.tick.as_nanos()) as u32;
+        let (greet, unread) = (ticks(self.options.greet_within), ticks(self.options.unread_within));
+        for peer in self.peers.lock().values() {
+            peer.tick(greet, unread);
+        }
+    }
+
+    /// Ends the oldest connection that has not greeted.
+    fn make_room(&self, peers: &BTreeMap<ConnId, Sender>) {
+        if let Some(oldest) = peers.values().find(|peer| peer.is_silent()) {
+            oldest.end_ungreeted();
         }
     }
 
@@ -286,6 +367,9 @@ impl Loop {
         let full = {
             let mut peers = self.peers.lock();
             let full = peers.len() >= self.options.connections_max;
+            if self.homes.half_open() > self.options.half_open_max {
+                self.make_room(&peers);
+            }
             if !full {
                 peers.insert(id, peer.clone());
             }

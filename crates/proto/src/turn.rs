@@ -10,7 +10,7 @@ use crate::message::{
     Call, Channel, FRAME_BYTES_MAX, Hello, PROTOCOL_VERSION, Query, RecallDone, RefuseReason, Request,
     Welcome,
 };
-use crate::sender::{Input, Sender};
+use crate::sender::{BEHIND, Input, Sender, UNGREETED};
 use crate::serve::{Closed, Service};
 
 /// Most requests in one hand-over, so that limits on what is unanswered hold roughly.
@@ -64,8 +64,12 @@ impl Turn {
         }
         let end = self.read_and_hand_over(&mut input, peer, service);
         input.frames.reclaim(&mut self.spare);
+        peer.weigh_input(&mut input);
         match (end, peer.broken()) {
-            (TurnEnd::Idle | TurnEnd::Backlog, Some(kind)) => TurnEnd::Close(closed_by(kind)),
+            // Where the server ended it, the end of the stream is its own doing.
+            (TurnEnd::Idle | TurnEnd::Backlog | TurnEnd::Close(Closed::End), Some(kind)) => {
+                TurnEnd::Close(closed_by(kind))
+            }
             (end, _) => end,
         }
     }
@@ -202,6 +206,7 @@ fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next,
 /// Answers the hello.
 fn greet(input: &mut Input, peer: &Sender, channel: Channel, welcome: &Welcome) -> Result<(), Closed> {
     if let Welcome::Accepted { session, .. } = welcome {
+        input.frames.greeted();
         input.opened = Some((*session, channel));
         if channel == Channel::Main {
             peer.settle();
@@ -235,6 +240,8 @@ fn answer_bytes_max(request: &Request) -> usize {
 fn closed_by(kind: io::ErrorKind) -> Closed {
     match kind {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Closed::End,
+        UNGREETED => Closed::Ungreeted,
+        BEHIND => Closed::Behind,
         kind => Closed::Failed(kind),
     }
 }

@@ -622,3 +622,106 @@ fn tcp_works_and_a_full_server_says_so() {
     serving.stop();
     assert!(connection.call(&request(21, Call::Ping)).is_err());
 }
+
+/// Of a message that is announced as long, the first bytes.
+fn unfinished(kind: FrameKind, bytes: usize) -> Vec<u8> {
+    let mut message = (FRAME_BYTES_MAX as u32).to_le_bytes().to_vec();
+    message.push(kind as u8);
+    message.resize(bytes, 0);
+    message
+}
+
+#[test]
+fn who_has_not_greeted_costs_a_few_hundred_bytes_each_and_only_some_of_them_stay() {
+    let server = Server::start(ServeOptions { half_open_max: 8, ..ServeOptions::default() });
+    // A long greeting is refused before it is read.
+    let mut long = server.raw();
+    let _ = long.write_all(&unfinished(FrameKind::Hello, 1 << 20));
+    let _ = long.read_to_end(&mut Vec::new());
+    match server.closed() {
+        Closed::Malformed(why) => assert!(why.contains("before the greeting is answered"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    // Of a short one that never ends little is kept; and of many of them only the last stay.
+    let part = &hello_frame()[..20];
+    let sockets: Vec<UnixStream> = (0..150)
+        .map(|_| {
+            let mut socket = server.raw();
+            let _ = socket.write_all(part);
+            socket
+        })
+        .collect();
+    server.test.wait_until(|state| (state.closed.len() >= 142).then_some(()));
+    assert!(server.test.state.lock().closed.iter().all(|(_, why)| *why == Closed::Ungreeted));
+    let (unread, unfinished) = server.serving.held_bytes();
+    assert!(unread == 0 && unfinished <= 8 * (4 + GREETING_BYTES_MAX), "{unread} {unfinished}");
+    assert!(server.serving.connections() <= 8);
+    // Others are greeted all the while, and what they send behind the hello is not lost.
+    let mut quick = server.raw();
+    let ping = frame(FrameKind::Request, |out| request(1, Call::Ping).encode(out));
+    quick.write_all(&[&hello_frame()[..], &ping.repeat(100)].concat()).unwrap();
+    assert_eq!(frames(&mut quick, 101).len(), 101);
+    drop(sockets);
+}
+
+#[test]
+fn who_does_not_greet_in_time_is_closed() {
+    let greet_within = Duration::from_millis(40);
+    let server = Server::start(ServeOptions { greet_within, ..ServeOptions::default() });
+    let connection = server.connect();
+    let mut silent = server.raw();
+    silent.write_all(&hello_frame()[..5]).unwrap();
+    assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap(), 0);
+    assert_eq!(server.closed(), Closed::Ungreeted);
+    assert!(connection.call(&request(1, Call::Ping)).is_ok(), "who has greeted stays");
+}
+
+#[test]
+fn answers_that_nobody_reads_are_limited_for_all_together_and_in_time() {
+    const LIMIT: usize = 8 << 20;
+    let options = ServeOptions { unread_bytes_max: LIMIT, ..ServeOptions::default() };
+    let server = Server::start(options);
+    let witness = server.connect();
+    let ask = frame(FrameKind::Request, |out| request(1, get(1 << 20)).encode(out));
+    // Each alone would be allowed 32 MiB.
+    let greedy: Vec<UnixStream> = (0..6)
+        .map(|_| {
+            let mut socket = server.raw();
+            let _ = socket.write_all(&[&hello_frame()[..], &ask.repeat(40)].concat());
+            socket
+        })
+        .collect();
+    let closed = server.closed();
+    assert_eq!(closed, Closed::Behind);
+    let (unread, _) = server.serving.held_bytes();
+    assert!(unread <= 2 * LIMIT + (8 << 20), "{unread} bytes are held");
+    assert!(witness.call(&request(1, Call::Ping)).is_ok());
+    drop(greedy);
+
+    let unread_within = Duration::from_millis(40);
+    let server = Server::start(ServeOptions { unread_within, ..ServeOptions::default() });
+    let mut greedy = server.raw();
+    greedy.write_all(&[&hello_frame()[..], &ask.repeat(4)].concat()).unwrap();
+    assert_eq!(server.closed(), Closed::Behind);
+    assert_eq!(server.serving.held_bytes().0, 0);
+}
+
+#[test]
+fn messages_that_are_not_finished_are_limited_for_all_together() {
+    const LIMIT: usize = 4 << 20;
+    let server = Server::start(ServeOptions { unfinished_bytes_max: LIMIT, ..ServeOptions::default() });
+    let witness = server.connect();
+    let part = [&hello_frame()[..], &unfinished(FrameKind::Request, 2 << 20)].concat();
+    let sockets: Vec<UnixStream> = (0..8)
+        .map(|_| {
+            let mut socket = server.raw();
+            let _ = socket.write_all(&part);
+            socket
+        })
+        .collect();
+    assert_eq!(server.closed(), Closed::Behind);
+    let (_, unfinished) = server.serving.held_bytes();
+    assert!(unfinished <= 2 * LIMIT + (4 << 20), "{unfinished} bytes are held");
+    assert!(witness.call(&request(1, Call::Ping)).is_ok());
+    drop(sockets);
+}

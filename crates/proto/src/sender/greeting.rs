@@ -54,6 +54,8 @@ impl Sender {
             .expect("a welcome fits a frame");
         let early = output.early.take().expect("a connection is welcomed once");
         output.bytes.extend_from_slice(&early);
+        output.ticks = 0;
+        self.peer().homes.burden.greeted();
         output.flush();
     }
 

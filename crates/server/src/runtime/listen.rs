@@ -75,8 +75,8 @@ impl Service for Door {
         if let Some((session, _)) = opened {
             self.0.channels.remove(session, conn);
         }
-        if let Closed::Malformed(what) = why {
-            self.0.log(&format!("connection {} ends: {what}", conn.0));
+        if matches!(why, Closed::Malformed(_) | Closed::Behind) {
+            self.0.log(&format!("connection {} ends: {why}", conn.0));
         }
     }
 }
