@@ -68,6 +68,7 @@ struct Dir {
     mode: Mode,
     uid: u32,
     gid: u32,
+    lists: u8,
     /// At most.
     nlink: u32,
     /// Which lease it is.
@@ -76,7 +77,13 @@ struct Dir {
 
 impl Dir {
     fn subject(&self) -> Subject<'static> {
-        Subject { kind: Kind::Dir, mode: self.mode, uid: self.uid, gid: self.gid, list: List::None }
+        let list = if self.lists & Attr::ACCESS_LIST == 0 { List::None } else { List::Unknown };
+        Subject { kind: Kind::Dir, mode: self.mode, uid: self.uid, gid: self.gid, list }
+    }
+
+    /// What is made in it inherits this.
+    fn default_list(&self) -> List<'static> {
+        if self.lists & Attr::DEFAULT_LIST == 0 { List::None } else { List::Unknown }
     }
 }
 
@@ -136,7 +143,7 @@ impl Ahead {
             inner.held.remove(&attr.ino);
         }
         if let Some(dir) = inner.held.get_mut(&attr.ino) {
-            (dir.mode, dir.uid, dir.gid) = (attr.mode, attr.uid, attr.gid);
+            (dir.mode, dir.uid, dir.gid, dir.lists) = (attr.mode, attr.uid, attr.gid, attr.lists);
         }
     }
 
@@ -244,8 +251,8 @@ impl Inner {
     /// The names of a directory are held from now on.
     fn hold(&mut self, attr: &Attr) {
         self.leases += 1;
-        let (mode, uid, gid, nlink) = (attr.mode, attr.uid, attr.gid, attr.nlink);
-        let dir = Dir { mode, uid, gid, nlink, lease: self.leases };
+        let (mode, uid, gid, lists, nlink) = (attr.mode, attr.uid, attr.gid, attr.lists, attr.nlink);
+        let dir = Dir { mode, uid, gid, lists, nlink, lease: self.leases };
         self.held.insert(attr.ino, dir);
     }
 
@@ -304,13 +311,24 @@ fn overturns(call: &Call) -> bool {
 
 impl Core {
     /// Who promises now, if anything can be promised.
-    fn promising<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Promising<'a>> {
+    fn promising<'a>(
+        &'a self,
+        service: &'a dyn Service,
+        (cred, umask): (&'a Cred, u16),
+    ) -> Option<Promising<'a>> {
         if !self.works_ahead {
             return None;
         }
         let now = self.world.monotonic();
         let needs_cred = Cell::new(false);
-        (service.valid_until() > now).then_some(Promising { core: self, service, cred, now, needs_cred })
+        (service.valid_until() > now).then_some(Promising {
+            core: self,
+            service,
+            cred,
+            umask,
+            now,
+            needs_cred,
+        })
     }
 
     /// Writes all of a small file here, to be told to the server soon: its attributes then, if that is possible. `known`:
@@ -322,7 +340,7 @@ impl Core {
         op: &Op,
         known: &Attr,
     ) -> Option<Attr> {
-        self.promising(service, cred)?.write(op, known)
+        self.promising(service, (cred, 0))?.write(op, known)
     }
 }
 
@@ -330,8 +348,8 @@ impl Client {
     /// Carries out an operation here, to be told to the server soon. `None`: it must be asked for.
     pub(crate) fn operate_ahead(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
         let dir = dir_of(op)?;
-        let cred = caller.cred();
-        let promising = self.core.promising(&*self.service, &cred)?;
+        let (cred, umask) = apart(caller.cred());
+        let promising = self.core.promising(&*self.service, (&cred, umask))?;
         self.lease_names(caller, dir, promising.now);
         self.promised(caller, promising, |promising| promising.operate(op, open))
     }
@@ -347,15 +365,15 @@ impl Client {
         if promised.is_some() || !promising.needs_cred.get() {
             return promised;
         }
-        let cred = caller.full_cred();
-        promise(&self.core.promising(&*self.service, &cred)?)
+        let (cred, umask) = apart(caller.full_cred());
+        promise(&self.core.promising(&*self.service, (&cred, umask))?)
     }
 
     /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
     /// promised.
     pub(crate) fn set_attr_ahead(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
-        let cred = caller.cred();
-        let promising = self.core.promising(&*self.service, &cred)?;
+        let (cred, umask) = apart(caller.cred());
+        let promising = self.core.promising(&*self.service, (&cred, umask))?;
         let mut known = self.core.cache.exclusive_attr(ino)?;
         self.files.overlay(&mut known);
         self.promised(caller, promising, |promising| promising.set_attr(op, &known))
@@ -378,4 +396,10 @@ impl Client {
             core.ahead.granted(&attr, numbers, clock, holds);
         }
     }
+}
+
+/// Credentials without the umask, and that: where it is applied here, promises of the same caller are one message.
+fn apart(cred: Cred) -> (Cred, u16) {
+    let umask = cred.umask;
+    (Cred { umask: 0, ..cred }, umask)
 }

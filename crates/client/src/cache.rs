@@ -54,8 +54,6 @@ struct Inner {
 
 /// Directories remembered, also where names are not.
 const DIRS_MAX: usize = 65_536;
-/// Everybody may search it.
-const SEARCH: u16 = 0o111;
 
 impl Cache {
     /// Holds at most so many names, as many attributes, and notes as many names of whole directories. 0: asking is as good (only directories are
@@ -272,7 +270,7 @@ impl Inner {
             let known = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir && holds(attr.ino));
             match (known, self.dirs.get(ino).copied()) {
                 (Some(attr), Some(dir)) => {
-                    self.dirs.insert(*ino, Dir { open: attr.mode.0 & SEARCH == SEARCH, ..dir });
+                    self.dirs.insert(*ino, Dir { open: attr.is_open(), ..dir });
                 }
                 _ => drop(self.dirs.remove(ino)),
             }
@@ -289,7 +287,7 @@ impl Inner {
         }
         if let Some(attr) = learned {
             if is_new && attr.kind == Kind::Dir && lease > LeaseMode::None {
-                self.set_dir(attr.ino, attr.mode.0 & SEARCH == SEARCH);
+                self.set_dir(attr.ino, attr.is_open());
                 self.whole.made(attr.ino);
             }
             self.attrs.insert(attr.ino, (attr.clone(), lease));

@@ -3,9 +3,10 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use chiton_namespace::{Body, Make, Op, Outcome};
+use chiton_namespace::permission::is_list;
+use chiton_namespace::{AttrChange, Body, Make, Op, Outcome};
 use chiton_proto::{Grown, LeaseMode, Recall};
-use chiton_types::{Attr, Ino, Kind, Name};
+use chiton_types::{Attr, Ino, Kind, Mode, Name};
 use chiton_world::{SharedWorld, thread};
 
 use crate::ahead::Ahead;
@@ -126,6 +127,11 @@ impl Core {
                 make: Make::File { content: Vec::new() },
                 mode: *mode,
             },
+            // What an access control list says is as what the mode says.
+            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } if is_list(name) => {
+                let change = AttrChange { mode: Some(Mode(0)), ..AttrChange::default() };
+                Op::SetAttr { ino: *ino, change }
+            }
             Op::Write { ino, .. } | Op::SetXattr { ino, .. } | Op::Remap { ino, .. } => Op::Write {
                 ino: *ino,
                 body: Body::Inline(Vec::new()),
@@ -167,7 +173,7 @@ impl Core {
                 && let Some(attr) = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir)
             {
                 if let Some(invalidator) = self.invalidator.get().filter(|_| self.forgets_names_at_once()) {
-                    if !attr.mode.has(0o111) {
+                    if !attr.is_open() {
                         invalidator.inval_dir(*ino);
                     }
                     continue;

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_namespace::Op;
+use chiton_namespace::permission::is_list;
 use chiton_proto::{Answer, Call, Foretold, LeaseMode};
 use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
 use chiton_world::sync::Mutex;
@@ -47,6 +48,11 @@ impl Observed {
         match call {
             // Without a cache, all that matters is what the kernel was told of a directory.
             Call::Op { op: Op::SetAttr { .. }, .. } => self.outline(call),
+            Call::Op { op: Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. }, .. }
+                if is_list(name) =>
+            {
+                self.outline(call)
+            }
             _ if self.core.embedded => Vec::new(),
             call => self.outline(call),
         }

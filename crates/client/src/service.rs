@@ -205,6 +205,11 @@ pub trait LookUp {
     fn protects_hardlinks(&self) -> bool {
         false
     }
+
+    /// The caller's umask, if it is not applied yet.
+    fn umask(&self) -> u16 {
+        0
+    }
 }
 
 /// Supplementary groups of a caller, and capabilities.
@@ -232,9 +237,11 @@ impl Caller<'_> {
     pub fn cred(&self) -> Cred {
         match self.groups {
             Groups::Known(groups) => Cred::new(self.uid, self.gid, groups),
-            Groups::Lazy(look_up) => {
-                Cred { protected_hardlinks: look_up.protects_hardlinks(), ..Cred::unseen(self.uid, self.gid) }
-            }
+            Groups::Lazy(look_up) => Cred {
+                protected_hardlinks: look_up.protects_hardlinks(),
+                umask: look_up.umask(),
+                ..Cred::unseen(self.uid, self.gid)
+            },
         }
     }
 

@@ -40,11 +40,6 @@ pub(crate) fn mode(mode: u32) -> Mode {
     Mode((mode & 0o7777) as u16)
 }
 
-/// A mode without the bits that the umask of the caller takes away. Every new inode of a mount gets its mode here.
-pub(crate) fn masked(mode: u32, umask: u32) -> u32 {
-    mode & !(umask & 0o777)
-}
-
 pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino.0),
@@ -99,11 +94,6 @@ mod tests {
         check(-1, 999_999_999, -1);
         check(-1, 0, -1_000_000_000);
         check(-5, 500_000_000, -4_500_000_000);
-    }
-
-    #[test]
-    fn the_umask_takes_permissions_away_and_nothing_else() {
-        assert_eq!(masked(libc::S_IFIFO | 0o4777, 0o7027), libc::S_IFIFO | 0o4750);
     }
 
     #[test]

@@ -30,13 +30,14 @@ pub(crate) struct Asking {
     /// Capabilities that the kernel has checked.
     vouched: Capabilities,
     protects_hardlinks: bool,
+    umask: u16,
     standing: OnceCell<Standing>,
 }
 
 impl Asking {
     pub(crate) fn new(thread: u32, uid: u32, gid: u32) -> Asking {
         let (vouched, protects_hardlinks) = (Capabilities::NONE, false);
-        Asking { thread, uid, gid, vouched, protects_hardlinks, standing: OnceCell::new() }
+        Asking { thread, uid, gid, vouched, protects_hardlinks, umask: 0, standing: OnceCell::new() }
     }
 
     fn of(req: &Request) -> Asking {
@@ -63,6 +64,10 @@ impl LookUp for Asking {
     fn protects_hardlinks(&self) -> bool {
         self.protects_hardlinks
     }
+
+    fn umask(&self) -> u16 {
+        self.umask
+    }
 }
 
 /// Runs `body` as whoever made the request.
@@ -73,6 +78,12 @@ pub(crate) fn as_caller<R>(req: &Request, body: impl FnOnce(&Caller<'_>) -> R) -
 /// The same where the kernel has checked capabilities before.
 pub(crate) fn as_vouched<R>(req: &Request, vouched: Capabilities, body: impl FnOnce(&Caller<'_>) -> R) -> R {
     body(&Asking { vouched, ..Asking::of(req) }.caller())
+}
+
+/// The same for what is made: with an umask. The kernel lets nobody else make devices than who may.
+pub(crate) fn as_maker<R>(req: &Request, umask: u32, body: impl FnOnce(&Caller<'_>) -> R) -> R {
+    let umask = (umask & 0o777) as u16;
+    body(&Asking { umask, vouched: Capabilities::MKNOD, ..Asking::of(req) }.caller())
 }
 
 /// The same for a new name of a file, where this machine may protect links to files of others.

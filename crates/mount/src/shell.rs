@@ -36,7 +36,7 @@ use chiton_proto::{LockKind, StatFs};
 use chiton_types::{Attr, Ino, Kind, Refusal, access};
 use parking_lot::Mutex;
 
-use crate::attr::{GENERATION, errno, file_attr, masked, mode, set_time};
+use crate::attr::{GENERATION, errno, file_attr, mode, set_time};
 use crate::farewell::Farewell;
 use crate::guard::{IMPATIENT, NOBODY, guarded};
 use crate::kernel::{Kernel, Telling};
@@ -175,10 +175,8 @@ impl Filesystem for Shell {
         reply: ReplyEntry,
     ) {
         guarded("mknod", req.pid(), || {
-            self.reply_entry(
-                reply,
-                self.make_node(req, self.ino(parent), name.as_bytes(), masked(new_mode, umask), rdev),
-            );
+            let made = self.make_node((req, umask), self.ino(parent), name.as_bytes(), new_mode, rdev);
+            self.reply_entry(reply, made);
         });
     }
 
@@ -192,8 +190,8 @@ impl Filesystem for Shell {
         reply: ReplyEntry,
     ) {
         guarded("mkdir", req.pid(), || {
-            let mode = mode(masked(new_mode, umask));
-            self.reply_entry(reply, self.make_dir(req, self.ino(parent), name.as_bytes(), mode));
+            let made = self.make_dir((req, umask), self.ino(parent), name.as_bytes(), mode(new_mode));
+            self.reply_entry(reply, made);
         });
     }
 
@@ -257,8 +255,7 @@ impl Filesystem for Shell {
     ) {
         guarded("create", req.pid(), || {
             let flags = chiton_client::OpenFlags::from_linux(flags);
-            let mode = mode(masked(new_mode, umask));
-            match self.make_file(req, self.ino(parent), name.as_bytes(), mode, flags) {
+            match self.make_file((req, umask), self.ino(parent), name.as_bytes(), mode(new_mode), flags) {
                 Ok((entry, fh, how)) => {
                     let name = self.bounded(entry.ttl);
                     let attr = file_attr(&entry.attr);

@@ -26,7 +26,7 @@ use chiton_types::{BlockId, Ino, Kind, Name, RealmId};
 use crate::chunk::Chunk;
 use crate::event::Event;
 use crate::fault::{Fault, Need};
-use crate::inode::{Inode, XATTRS};
+use crate::inode::{Inode, OF_XATTRS, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
 use crate::row;
 use crate::values::{Xattrs, XattrsKey};
@@ -302,7 +302,7 @@ impl Namespace {
                 carry(&mut image, &before, now);
             }
             if self.dirt.images.get(id, &row::xattrs_key(ino)).is_none() {
-                image.flags = image.flags & !XATTRS | now.flags & XATTRS;
+                image.flags = image.flags & !OF_XATTRS | now.flags & OF_XATTRS;
             }
             self.dirt.images.replace(id, key, Some(image.encode()));
         }
@@ -320,14 +320,15 @@ impl Namespace {
         for (name, value) in now.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
             image.insert(name.clone(), value.clone());
         }
-        let value = (!image.is_empty()).then(|| crate::side::SideValue::encode(&Xattrs(image)));
-        let flag = if value.is_some() { XATTRS } else { 0 };
+        let image = Xattrs(image);
+        let flags = xattr_flags(&image);
+        let value = (flags != 0).then(|| crate::side::SideValue::encode(&image));
         self.dirt.images.replace(id, key, value);
         let of_inode = row::inode_key(ino);
         if let Some(Some(Ok(mut inode))) =
             self.dirt.images.get(id, &of_inode).map(|image| image.map(|image| Inode::decode(ino, image)))
         {
-            inode.flags = inode.flags & !XATTRS | flag;
+            inode.flags = inode.flags & !OF_XATTRS | flags;
             self.dirt.images.replace(id, of_inode, Some(inode.encode()));
         }
     }

@@ -6,6 +6,8 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Time};
 
 use crate::dirt::Marks;
+use crate::permission::{ACL_ACCESS, ACL_DEFAULT};
+use crate::values::Xattrs;
 
 /// The content is inline: there is a content row.
 pub(crate) const INLINE: u8 = 1;
@@ -13,7 +15,13 @@ pub(crate) const INLINE: u8 = 1;
 pub(crate) const MAPPED: u8 = 2;
 /// There is a row of extended attributes.
 pub(crate) const XATTRS: u8 = 4;
-const STORED_FLAGS: u8 = INLINE | MAPPED | XATTRS;
+/// One of these attributes is the access list.
+pub(crate) const ACCESS_LIST: u8 = 8;
+/// One of them is the default list of a directory.
+pub(crate) const DEFAULT_LIST: u8 = 16;
+/// What says something of the row of extended attributes.
+pub(crate) const OF_XATTRS: u8 = XATTRS | ACCESS_LIST | DEFAULT_LIST;
+const STORED_FLAGS: u8 = INLINE | MAPPED | OF_XATTRS;
 /// In memory only: all entries of the directory, or all chunks of the file's map, are in memory.
 pub(crate) const COMPLETE: u8 = 128;
 
@@ -76,8 +84,15 @@ impl Inode {
             ctime: self.ctime,
             btime: self.btime,
             parent: self.parent,
+            lists: self.lists(),
             position: self.position,
         }
+    }
+
+    fn lists(&self) -> u8 {
+        let access = if self.has(ACCESS_LIST) { Attr::ACCESS_LIST } else { 0 };
+        let default = if self.has(DEFAULT_LIST) { Attr::DEFAULT_LIST } else { 0 };
+        access | default
     }
 
     /// The row's value. Times are stored as their distance from the birth time.
@@ -139,6 +154,13 @@ impl Inode {
             marks: Cell::new(0),
         })
     }
+}
+
+/// What an inode says of its row of extended attributes.
+pub(crate) fn xattr_flags(xattrs: &Xattrs) -> u8 {
+    let flag = |name: &[u8], flag| if xattrs.0.contains_key(name) { flag } else { 0 };
+    let any = if xattrs.0.is_empty() { 0 } else { XATTRS };
+    any | flag(ACL_ACCESS, ACCESS_LIST) | flag(ACL_DEFAULT, DEFAULT_LIST)
 }
 
 fn zigzag(v: i64) -> u64 {

@@ -30,7 +30,8 @@ pub enum Op {
         name: Name,
         /// What to make.
         make: Make,
-        /// Permissions, the umask already applied.
+        /// Permissions that the caller asks for, to which the umask of the credentials is applied where the directory has
+        /// no default list.
         mode: Mode,
     },
     /// A further name of a file.

@@ -5,10 +5,10 @@ use chiton_types::{Cred, Ino, Kind, Name, Refusal};
 use crate::dir::Dir;
 use crate::extent::CHUNK_BYTES;
 use crate::fault::{Fault, Need};
-use crate::inode::{COMPLETE, INLINE, Inode, MAPPED, XATTRS};
+use crate::inode::{ACCESS_LIST, COMPLETE, INLINE, Inode, MAPPED, XATTRS};
 use crate::namespace::{Known, Listing, Mapped, Namespace};
 use crate::op::FILE_BYTES_MAX;
-use crate::permission::{self, Denial, List, Subject};
+use crate::permission::{self, ACL_ACCESS, Acl, Denial, List, Subject};
 use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
 
 impl Namespace {
@@ -111,6 +111,10 @@ impl Namespace {
     pub fn xattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Fault> {
         let inode = self.inode(ino)?;
         self.judge(inode, |inode| permission::may_read_xattr(cred, inode, name))?;
+        if name == ACL_ACCESS {
+            let list = self.list(inode, ACCESS_LIST, ACL_ACCESS)?;
+            return list.map(|list| list.with_mode(inode.mode).encode()).ok_or(Refusal::NoXattr.into());
+        }
         let value = self.xattrs_of(inode)?.and_then(|x| x.0.get(name));
         value.cloned().ok_or(Refusal::NoXattr.into())
     }
@@ -181,6 +185,19 @@ impl Namespace {
         decide: impl FnOnce(&Subject<'_>) -> Result<R, Denial>,
     ) -> Result<R, Fault> {
         let Inode { kind, mode, uid, gid, .. } = *inode;
-        Ok(decide(&Subject { kind, mode, uid, gid, list: List::None })?)
+        let held = self.list(inode, ACCESS_LIST, ACL_ACCESS)?;
+        let list = held.as_ref().map_or(List::None, List::Is);
+        Ok(decide(&Subject { kind, mode, uid, gid, list })?)
+    }
+
+    /// A list of an inode, as it is stored.
+    #[inline]
+    pub(crate) fn list(&self, inode: &Inode, flag: u8, name: &[u8]) -> Result<Option<Acl>, Fault> {
+        if !inode.has(flag) {
+            return Ok(None);
+        }
+        let value = self.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name));
+        // What is no list was not put there by `plan`: nobody is let in by it.
+        Ok(Acl::decode(value.map_or(&[], |value| value)).map_err(|_| Refusal::Io)?)
     }
 }

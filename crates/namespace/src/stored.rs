@@ -13,7 +13,7 @@ use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 use crate::chunk::Chunk;
 use crate::decoupling::Decoupling;
 use crate::images;
-use crate::inode::{INLINE, Inode, MAPPED, XATTRS};
+use crate::inode::{ACCESS_LIST, DEFAULT_LIST, INLINE, Inode, MAPPED, XATTRS};
 use crate::paging::{CorruptRow, block_of, decode_chunk};
 use crate::realm::{Parents, PolicyChange};
 use crate::row;
@@ -59,6 +59,10 @@ pub struct StoredInode {
     pub mapped: bool,
     /// There is a row of extended attributes.
     pub xattrs: bool,
+    /// With an access list among them.
+    pub access_list: bool,
+    /// With a default list among them.
+    pub default_list: bool,
 }
 
 /// One row of the namespace.
@@ -259,6 +263,8 @@ impl From<Inode> for StoredInode {
             inline: i.has(INLINE),
             mapped: i.has(MAPPED),
             xattrs: i.has(XATTRS),
+            access_list: i.has(ACCESS_LIST),
+            default_list: i.has(DEFAULT_LIST),
         }
     }
 }
@@ -282,7 +288,11 @@ impl From<&StoredInode> for Inode {
             rdev: i.rdev,
             mode: i.mode,
             kind: i.kind,
-            flags: flag(i.inline, INLINE) | flag(i.mapped, MAPPED) | flag(i.xattrs, XATTRS),
+            flags: flag(i.inline, INLINE)
+                | flag(i.mapped, MAPPED)
+                | flag(i.xattrs, XATTRS)
+                | flag(i.access_list, ACCESS_LIST)
+                | flag(i.default_list, DEFAULT_LIST),
             marks: Cell::new(0),
         }
     }

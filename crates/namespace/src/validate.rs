@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use chiton_types::{Ino, Kind, Name};
 
-use crate::inode::{COMPLETE, INLINE, MAPPED};
+use crate::inode::{COMPLETE, INLINE, MAPPED, OF_XATTRS, xattr_flags};
 use crate::namespace::Namespace;
-use crate::values::{ChunkKey, ContentKey, OrphanKey};
+use crate::values::{ChunkKey, ContentKey, OrphanKey, XattrsKey};
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,11 @@ pub enum Inconsistency {
         /// The file.
         ino: Ino,
     },
+    /// What the inode says of its extended attributes and access control lists is not what there is.
+    WrongAttributes {
+        /// The inode.
+        ino: Ino,
+    },
     /// The number of inodes is not what the namespace says.
     WrongInodeCount {
         /// What it says.
@@ -133,6 +138,11 @@ impl Namespace {
             }
             if inode.nlink == 0 && self.orphans.value(OrphanKey(ino)).is_none() {
                 found.push(Inconsistency::LostOrphan { ino });
+            }
+            let says = inode.flags & OF_XATTRS;
+            let is = self.xattrs.get(XattrsKey(ino)).map(|xattrs| xattrs.map_or(0, xattr_flags));
+            if is.is_some_and(|is| is != says) {
+                found.push(Inconsistency::WrongAttributes { ino });
             }
             self.validate_content(ino, &mut found);
         }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use chiton_namespace::{Context, Event, Fault, Make, Namespace, Op, RenameHow, RowSource, Rows};
-use chiton_types::{Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
+use chiton_namespace::permission::{ACL_ACCESS, Acl, AclEntry, AclTag};
+use chiton_namespace::{
+    Context, Event, Fault, Make, Namespace, OldContent, Op, RenameHow, Reverted, RowSource, Rows,
+};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time, access};
 
 /// A namespace with rows of its own to come back from.
 struct Tree {
@@ -234,4 +237,43 @@ fn a_directory_takes_its_policy_with_it() {
     t.policy(b, Some("p")).unwrap();
     assert_eq!(t.ns.policy(b).unwrap().version, 2);
     assert_eq!(t.with_rows(|ns| ns.attr(b)).unwrap().kind, Kind::Dir);
+}
+
+/// What an inode says of its access control lists is what there is, also where a merge makes a file as it was.
+#[test]
+fn a_file_that_is_reverted_has_the_lists_that_it_had() {
+    let mut tree = Tree::new();
+    let make = Make::File { content: Vec::new() };
+    let op = Op::Make { parent: Ino::ROOT, name: name("f"), make, mode: Mode(0o640) };
+    let ino = tree.op(op).expect("made");
+    let entry = |tag, rights| AclEntry { tag, rights };
+    let list = Acl::new(vec![
+        entry(AclTag::Owner, 0),
+        entry(AclTag::User(7), 6),
+        entry(AclTag::OwningGroup, 0),
+        entry(AclTag::Mask, 0),
+        entry(AclTag::Other, 0),
+    ]);
+    let list = list.expect("a list").encode();
+    let plain = BTreeMap::from([(b"user.a".to_vec(), b"1".to_vec())]);
+    let listed = BTreeMap::from([(ACL_ACCESS.to_vec(), list)]);
+    let seven = Cred::new(7, 7, &[]);
+    for (xattrs, lists) in [(listed.clone(), Attr::ACCESS_LIST), (plain, 0), (listed, Attr::ACCESS_LIST)] {
+        let to = Reverted {
+            mode: Mode(0o640),
+            uid: 1,
+            gid: 1,
+            size: 0,
+            atime: Time(1),
+            mtime: Time(1),
+            ctime: Time(1),
+            xattrs: Some(xattrs),
+            content: OldContent::Same,
+            passing: false,
+        };
+        tree.apply(vec![Event::Revert { ino, to: Box::new(to) }]);
+        assert_eq!(tree.with_rows(|ns| ns.attr(ino)).expect("there").lists, lists);
+        assert_eq!(tree.with_rows(|ns| ns.access(&seven, ino, access::READ)).is_ok(), lists != 0);
+        assert_eq!(tree.ns.validate(), []);
+    }
 }

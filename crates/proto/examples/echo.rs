@@ -74,6 +74,7 @@ fn attr() -> Attr {
         ctime: Time(1),
         btime: Time(1),
         parent: Ino::ROOT,
+        lists: 0,
         position: Position(7),
     }
 }

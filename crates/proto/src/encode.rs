@@ -22,7 +22,7 @@ use crate::message::{LeaseMode, Lock, LockKind};
 pub use handshake::IDENTITY_BYTES_MAX;
 
 /// Bytes of encoded [`Attr`].
-pub(crate) const ATTR_BYTES: usize = 91;
+pub(crate) const ATTR_BYTES: usize = 92;
 /// Bytes of an encoded [`Lock`].
 const LOCK_BYTES: usize = 38;
 
@@ -77,7 +77,7 @@ fn take_mode(from: &mut Take<'_>) -> Result<Mode, Malformed> {
     if bits > 0o7777 { bad("permissions of 12 bits") } else { Ok(Mode(bits)) }
 }
 
-/// One store of 91 bytes instead of 15 appends: replies to batches consist of little else.
+/// One store of 92 bytes instead of 15 appends: replies to batches consist of little else.
 #[inline]
 fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
     let mut bytes = [0u8; ATTR_BYTES];
@@ -96,7 +96,16 @@ fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
     bytes[67..75].copy_from_slice(&attr.btime.0.to_le_bytes());
     bytes[75..83].copy_from_slice(&attr.parent.0.to_le_bytes());
     bytes[83..91].copy_from_slice(&attr.position.0.to_le_bytes());
+    bytes[91] = attr.lists;
     out.extend_from_slice(&bytes);
+}
+
+fn take_lists(from: &mut Take<'_>) -> Result<u8, Malformed> {
+    let lists = from.u8()?;
+    if lists & !(Attr::ACCESS_LIST | Attr::DEFAULT_LIST) != 0 {
+        return bad("which access control lists there are");
+    }
+    Ok(lists)
 }
 
 #[inline]
@@ -119,6 +128,7 @@ fn take_attr(from: &mut Take<'_>) -> Result<Attr, Malformed> {
         btime: Time(from.i64()?),
         parent: Ino(from.u64()?),
         position: Position(from.u64()?),
+        lists: take_lists(&mut from)?,
     })
 }
 

@@ -98,8 +98,22 @@ pub struct Attr {
     pub btime: Time,
     /// The directory where it was born or moved to last (itself for the root).
     pub parent: Ino,
+    /// Which access control lists it has ([`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`]).
+    pub lists: u8,
     /// Position of the last change.
     pub position: Position,
+}
+
+impl Attr {
+    /// An access list: the mode alone does not say who may do what.
+    pub const ACCESS_LIST: u8 = 1;
+    /// A default list, of a directory: what is made in it inherits that.
+    pub const DEFAULT_LIST: u8 = 2;
+
+    /// True if everybody may search this directory.
+    pub fn is_open(&self) -> bool {
+        self.mode.has(0o111) && self.lists & Attr::ACCESS_LIST == 0
+    }
 }
 
 /// The three questions that a permission check can ask; combine with `|`. `chiton_namespace::permission` answers them.

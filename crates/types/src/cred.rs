@@ -19,22 +19,30 @@ pub struct Cred {
     /// The caller's machine allows new names only for files that the caller owns or may read and write
     /// (`fs.protected_hardlinks`).
     pub protected_hardlinks: bool,
+    /// The caller's umask, if it is not applied to the modes yet that the caller asks for; else 0.
+    pub umask: u16,
 }
 
 impl Cred {
     /// The superuser.
-    pub const ROOT: Cred =
-        Cred { uid: 0, gid: 0, groups: None, privileges: Some(Privileges::ALL), protected_hardlinks: false };
+    pub const ROOT: Cred = Cred {
+        uid: 0,
+        gid: 0,
+        groups: None,
+        privileges: Some(Privileges::ALL),
+        protected_hardlinks: false,
+        umask: 0,
+    };
 
     /// A caller whose supplementary groups are known. User 0 has every capability, others have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Cred {
         let privileges = Some(Privileges::of_user(uid));
-        Cred { uid, gid, groups: Some(groups.into()), privileges, protected_hardlinks: false }
+        Cred { groups: Some(groups.into()), privileges, ..Cred::unseen(uid, gid) }
     }
 
     /// A caller of whom nothing else is known yet.
     pub fn unseen(uid: u32, gid: u32) -> Cred {
-        Cred { uid, gid, groups: None, privileges: None, protected_hardlinks: false }
+        Cred { uid, gid, groups: None, privileges: None, ..Cred::ROOT }
     }
 
     /// Whether the caller belongs to `gid`; `None` if that depends on groups not looked up.
@@ -63,7 +71,8 @@ impl Cred {
     /// Whether these credentials say all that `other` says, and the same: what is decided with `other` is decided alike
     /// with these.
     pub fn covers(&self, other: &Cred) -> bool {
-        (self.uid, self.gid, self.protected_hardlinks) == (other.uid, other.gid, other.protected_hardlinks)
+        let rest = |cred: &Cred| (cred.uid, cred.gid, cred.protected_hardlinks, cred.umask);
+        rest(self) == rest(other)
             && (other.groups.is_none() || self.groups == other.groups)
             && (other.privileges.is_none() || self.privileges == other.privileges)
     }

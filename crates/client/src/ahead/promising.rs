@@ -12,7 +12,7 @@
 
 use std::cell::Cell;
 
-use chiton_namespace::permission::{self, Birth, Changed, Denial, List, Newborn, Subject};
+use chiton_namespace::permission::{self, Birth, Changed, Denial, Newborn, Subject};
 use chiton_namespace::{
     AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX,
 };
@@ -31,7 +31,9 @@ const LINKS_SPARE: u32 = 1_000;
 pub(super) struct Promising<'a> {
     pub(super) core: &'a Core,
     pub(super) service: &'a dyn Service,
+    /// Without the umask.
     pub(super) cred: &'a Cred,
+    pub(super) umask: u16,
     pub(super) now: std::time::Duration,
     /// Groups or capabilities that `cred` does not carry decide.
     pub(super) needs_cred: Cell<bool>,
@@ -57,10 +59,11 @@ impl Promising<'_> {
     }
 
     fn make(&self, op: &Op, parent: Ino, (kind, size): (Kind, u64), open: bool) -> Option<Outcome> {
-        let Op::Make { name, mode, .. } = op else { return None };
+        let Op::Make { name, mode, make, .. } = op else { return None };
         let inner = &mut *self.core.ahead.0.lock();
         let dir = self.held(inner, parent)?;
-        let (gid, mode) = self.decided(born(dir, self.cred, kind, *mode))??;
+        let mode_asked = *mode;
+        let (gid, mode) = self.decided(born(dir, (self.cred, self.umask), kind, mode_asked))??;
         if !self.core.cache.lacks(parent, name) {
             return None;
         }
@@ -81,10 +84,18 @@ impl Promising<'_> {
             ctime: time,
             btime: time,
             parent,
+            lists: 0,
             // News, whatever position the server gives it.
             position: Position(0),
         };
         let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
+        // There is no default list, and nobody makes one before this is with the server: the umask holds.
+        let op = &Op::Make {
+            parent,
+            name: name.clone(),
+            make: make.clone(),
+            mode: Mode(mode_asked.0 & !self.umask),
+        };
         if !self.promise(op, Foretold { ino, time, open }, parent, &outcome) {
             return None;
         }
@@ -233,14 +244,19 @@ fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Result
 }
 
 /// Group and mode of what is made in a directory, if its mode and owner allow that.
-fn born(dir: &Dir, cred: &Cred, kind: Kind, mode: Mode) -> Result<Option<(u32, Mode)>, Denial> {
+fn born(
+    dir: &Dir,
+    (cred, umask): (&Cred, u16),
+    kind: Kind,
+    mode: Mode,
+) -> Result<Option<(u32, Mode)>, Denial> {
     if kind == Kind::Dir && dir.nlink >= LINKS_MAX - LINKS_SPARE {
         return Ok(None);
     }
     let subject = dir.subject();
     permission::may_change_names(cred, &subject)?;
-    let newborn = Newborn { kind, rdev: 0, mode, umask: 0 };
-    let Birth { mode, gid, .. } = permission::birth(cred, &subject, List::None, newborn)?;
+    let newborn = Newborn { kind, rdev: 0, mode, umask };
+    let Birth { mode, gid, .. } = permission::birth(cred, &subject, dir.default_list(), newborn)?;
     Ok(Some((gid, mode)))
 }
 

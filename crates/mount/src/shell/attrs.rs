@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chiton_client::{Caller, Entry};
 use chiton_fuse::{FileHandle, Request};
+use chiton_namespace::permission::is_list;
 use chiton_namespace::{AttrChange, XattrHow};
 use chiton_proto::StatFs;
 use chiton_types::{Capabilities, Ino, Refusal};
@@ -130,7 +131,7 @@ fn vouched(name: &[u8]) -> Capabilities {
     }
 }
 
-/// Access control lists are not supported; saying so makes tools fall back to the mode.
+/// Of what the system keeps for itself only access control lists are supported.
 fn supported(name: &[u8]) -> Result<(), Refusal> {
-    if name.starts_with(b"system.") { Err(Refusal::Unsupported) } else { Ok(()) }
+    if name.starts_with(b"system.") && !is_list(name) { Err(Refusal::Unsupported) } else { Ok(()) }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use chiton_client::{Caller, Entry, Groups, Lookup, OpenFlags};
 use chiton_fuse::{FileHandle, FopenFlags, Request};
 use chiton_namespace::RenameHow;
-use chiton_types::{Capabilities, Ino, Kind, Mode, Refusal, access};
+use chiton_types::{Ino, Kind, Mode, Refusal, access};
 
 use super::Shell;
 use crate::attr::{kind_of_mode, mode};
-use crate::caller::{as_caller, as_linker, as_vouched};
+use crate::caller::{as_caller, as_linker, as_maker};
 use crate::router::{Slot, Told};
 
 /// How long the kernel may believe the name of a realm's root: as long as it may be late to hear that its parent may be
@@ -57,7 +57,7 @@ impl Shell {
         })?;
         let Entry { attr, attr_ttl, .. } = self.attributes_in(slot, caller, slot.realm().root())?;
         // Nobody gives it another name meanwhile.
-        let ttl = if above.attr.mode.has(0o111) { ROOT_NAME_TTL } else { Duration::ZERO };
+        let ttl = if above.attr.is_open() { ROOT_NAME_TTL } else { Duration::ZERO };
         Ok(Lookup::Found { attr, ttl, attr_ttl })
     }
 
@@ -82,15 +82,14 @@ impl Shell {
 
     pub(super) fn make_node(
         &self,
-        req: &Request,
+        (req, umask): (&Request, u32),
         parent: Ino,
         name: &[u8],
         new_mode: u32,
         rdev: u32,
     ) -> Result<Entry, Refusal> {
         let kind = kind_of_mode(new_mode).ok_or(Refusal::Invalid)?;
-        // The kernel lets nobody else make devices.
-        as_vouched(req, Capabilities::MKNOD, |caller| {
+        as_maker(req, umask, |caller| {
             self.router
                 .on(caller, [parent], |route| route.mknod(caller, parent, name, kind, mode(new_mode), rdev))
         })
@@ -98,12 +97,12 @@ impl Shell {
 
     pub(super) fn make_dir(
         &self,
-        req: &Request,
+        (req, umask): (&Request, u32),
         parent: Ino,
         name: &[u8],
         mode: Mode,
     ) -> Result<Entry, Refusal> {
-        as_caller(req, |caller| {
+        as_maker(req, umask, |caller| {
             self.router.on(caller, [parent], |route| route.mkdir(caller, parent, name, mode))
         })
     }
@@ -122,13 +121,13 @@ impl Shell {
 
     pub(super) fn make_file(
         &self,
-        req: &Request,
+        (req, umask): (&Request, u32),
         parent: Ino,
         name: &[u8],
         mode: Mode,
         flags: OpenFlags,
     ) -> Result<Made, Refusal> {
-        as_caller(req, |caller| {
+        as_maker(req, umask, |caller| {
             self.router.on(caller, [parent], |route| {
                 let (entry, number) = route.create(caller, parent, name, mode, flags)?;
                 let was_kept = !self.is_shared || route.is_realm();

@@ -9,6 +9,7 @@ mod process;
 mod subject;
 
 mod content;
+mod lists;
 mod names;
 mod permissions;
 mod times;
@@ -17,5 +18,6 @@ mod xattrs;
 mod kernel;
 mod listing;
 mod locks;
+mod privileges;
 mod sizes;
 mod two_mounts;

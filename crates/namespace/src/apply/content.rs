@@ -4,7 +4,7 @@ use chiton_types::{BlockId, Ino, Position};
 
 use crate::chunk::{Chunk, Effects, share_repeated};
 use crate::extent::{CHUNK_BYTES, Extent};
-use crate::inode::{COMPLETE, INLINE, MAPPED, XATTRS};
+use crate::inode::{COMPLETE, INLINE, MAPPED, OF_XATTRS, XATTRS, xattr_flags};
 use crate::namespace::Namespace;
 use crate::op::Body;
 use crate::paging::chunk_of;
@@ -158,12 +158,14 @@ impl Namespace {
         }
         if let Some(xattrs) = &to.xattrs {
             let had = self.changing(ino, position).has(XATTRS);
+            let mut flags = 0;
             if had || !xattrs.is_empty() {
                 let value = (!xattrs.is_empty()).then(|| Xattrs(xattrs.clone()));
+                flags = value.as_ref().map_or(0, xattr_flags);
                 self.xattrs.change(XattrsKey(ino), &mut self.dirt, !had, |v| *v = value);
             }
             let inode = self.changing(ino, position);
-            inode.flags = inode.flags & !XATTRS | if xattrs.is_empty() { 0 } else { XATTRS };
+            inode.flags = inode.flags & !OF_XATTRS | flags;
         }
         let inode = self.changing(ino, position);
         (inode.mode, inode.uid, inode.gid, inode.size) = (to.mode, to.uid, to.gid, to.size);

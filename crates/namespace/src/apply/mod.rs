@@ -15,7 +15,7 @@ use chiton_types::{Attr, Ino, Kind, Name, Position, Time};
 use crate::dirt::{DirtyKey, FRESH, REFERENCED};
 use crate::event::{Event, Over};
 use crate::fault::{Fault, Need};
-use crate::inode::{COMPLETE, INLINE, Inode, XATTRS};
+use crate::inode::{COMPLETE, INLINE, Inode, OF_XATTRS, XATTRS, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
 use crate::realm::LinkedFile;
 use crate::row;
@@ -161,14 +161,14 @@ impl Namespace {
                         Some(value) => xattrs.0.insert(name.clone(), value.clone()),
                         None => xattrs.0.remove(name),
                     };
-                    let left = !xattrs.0.is_empty();
-                    if !left {
+                    let left = xattr_flags(xattrs);
+                    if left == 0 {
                         *all = None;
                     }
                     left
                 });
                 let inode = self.changing(*ino, position);
-                inode.flags = inode.flags & !XATTRS | if left { XATTRS } else { 0 };
+                inode.flags = inode.flags & !OF_XATTRS | left;
                 inode.note_attrs_changed(position);
             }
             Event::Touch { ino, time } => touch_dir(self.changing(*ino, position), *time),

@@ -11,7 +11,7 @@ use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
 
 use super::{KEPT_CHUNK, ino_of};
 use crate::fault::{Fault, Need};
-use crate::inode::{Inode, XATTRS};
+use crate::inode::{Inode, OF_XATTRS};
 use crate::merge::MergeMap;
 use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Known, Namespace};
 use crate::paging::{Fetched, Rows};
@@ -162,7 +162,7 @@ impl Namespace {
         inode.extra = rows.len() as u64;
         inode.nlink = 2 + rows.iter().filter(is_dir).count() as u32;
         if matches!(self.dirt.images.get(id, &row::xattrs_key(dir)), Some(None)) {
-            inode.flags &= !XATTRS;
+            inode.flags &= !OF_XATTRS;
         }
         Ok(inode.encode())
     }

@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::inode::{INLINE, Inode, MAPPED};
 use crate::namespace::{Context, Namespace};
 use crate::op::{AttrChange, Body, Op, SetTime, XattrHow};
+use crate::permission::{self, ACL_ACCESS, Acl};
 use chiton_types::{Cred, Refusal, Time};
 
 impl Namespace {
@@ -102,6 +103,9 @@ impl Namespace {
                     len: *len,
                 }
             }
+            Event::Xattr { ino, name, value, .. } if permission::is_list(name) => {
+                return self.merge_list(*ino, name, value.as_deref());
+            }
             Event::Xattr { ino, name, value: Some(value), ctime } => {
                 now = *ctime;
                 Op::SetXattr { ino: *ino, name: name.clone(), value: value.clone(), how: XattrHow::Set }
@@ -125,6 +129,24 @@ impl Namespace {
         }
         *event = planned;
         Ok(MergeStep::Emit)
+    }
+
+    /// An access control list as it is stored: what the mode says of it comes with the mode.
+    fn merge_list(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<MergeStep, Fault> {
+        let inode = self.inode(ino)?;
+        let is_held = self.xattrs_of(inode)?.is_some_and(|xattrs| xattrs.0.contains_key(name));
+        let Some(value) = value else {
+            return Ok(if is_held { MergeStep::Emit } else { MergeStep::Skip(Skipped::Needless) });
+        };
+        let fits = match (Acl::decode(value), name == ACL_ACCESS) {
+            (Ok(Some(list)), true) => list == list.stored() && inode.kind != Kind::Symlink,
+            (Ok(Some(_)), false) => inode.kind == Kind::Dir,
+            _ => false,
+        };
+        Ok(match fits {
+            true => MergeStep::Emit,
+            false => MergeStep::Skip(Skipped::Invalid("an access control list that is none")),
+        })
     }
 
     /// The events that make a copy of a file beside it (at the root, if no name of it is known), and its name.

@@ -23,6 +23,11 @@ pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute with the default list: what inodes made in a directory inherit.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// Whether an attribute is an access control list.
+pub fn is_list(name: &[u8]) -> bool {
+    [ACL_ACCESS, ACL_DEFAULT].contains(&name)
+}
+
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;

@@ -23,7 +23,7 @@ mod names;
 mod xattr;
 
 pub use access::may;
-pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
+pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag, is_list};
 pub use attrs::{Changed, change, may_truncate, written};
 pub use birth::{Birth, Newborn, birth};
 pub use names::{may_change_names, may_link, may_remove, may_search, room_for_link, room_for_subdirectory};
@@ -60,7 +60,8 @@ pub struct Subject<'a> {
 impl Subject<'_> {
     /// An inode of which only the attributes are known.
     pub fn seen(attr: &Attr) -> Subject<'static> {
-        Subject { kind: attr.kind, mode: attr.mode, uid: attr.uid, gid: attr.gid, list: List::None }
+        let list = if attr.lists & Attr::ACCESS_LIST == 0 { List::None } else { List::Unknown };
+        Subject { kind: attr.kind, mode: attr.mode, uid: attr.uid, gid: attr.gid, list }
     }
 }
 

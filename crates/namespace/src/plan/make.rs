@@ -4,9 +4,10 @@ use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 
 use crate::event::Event;
 use crate::fault::Fault;
+use crate::inode::DEFAULT_LIST;
 use crate::namespace::{Context, Known, Namespace, Planned};
 use crate::op::{INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
-use crate::permission::{self, Birth, List, Newborn};
+use crate::permission::{self, ACL_ACCESS, ACL_DEFAULT, Birth, List, Newborn};
 
 impl Namespace {
     pub(super) fn plan_make(
@@ -49,9 +50,11 @@ impl Namespace {
             }
             Make::Node { kind, rdev } => (*kind, *rdev, Vec::new()),
         };
-        let newborn = Newborn { kind, rdev, mode, umask: 0 };
-        let Birth { mode, gid, .. } =
-            self.judge(dir, |dir| permission::birth(ctx.cred, dir, List::None, newborn))?;
+        let newborn = Newborn { kind, rdev, mode, umask: ctx.cred.umask };
+        let inherited = self.list(dir, DEFAULT_LIST, ACL_DEFAULT)?;
+        let inherited = inherited.as_ref().map_or(List::None, List::Is);
+        let Birth { mode, gid, list, default } =
+            self.judge(dir, |dir| permission::birth(ctx.cred, dir, inherited, newborn))?;
         let ino = ctx.offered;
         out.push(Event::Make {
             parent,
@@ -65,6 +68,13 @@ impl Namespace {
             time: ctx.now,
             content,
         });
+        let lists = [(ACL_ACCESS, list.map(|list| list.stored())), (ACL_DEFAULT, default)];
+        for (name, list) in lists {
+            let value = list.map(|list| list.encode());
+            if value.is_some() {
+                out.push(Event::Xattr { ino, name: name.to_vec(), value, ctime: ctx.now });
+            }
+        }
         Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
 }

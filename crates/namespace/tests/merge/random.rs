@@ -1,5 +1,6 @@
 //! Random operations below the decoupled subtree: what they name is resolved against what is known at the moment.
 
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
 use chiton_namespace::{AttrChange, Body, Extent, Make, Op, RenameHow, SetTime, XattrHow};
 use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, Time};
 use proptest::prelude::*;
@@ -134,6 +135,21 @@ impl Actor {
                 let (from, to) = (pick(&files, step.a)?, pick(&files, step.b)?);
                 let len = peer.node(from).attr.size;
                 Op::Clone { from, from_offset: 0, to, to_offset: u64::from(step.value % 3), len }
+            }
+            36 if step.value.is_multiple_of(2) => {
+                let (rights, id) = (step.value / 2 % 8, u32::from(step.names.0));
+                let entry = |tag, rights| AclEntry { tag, rights };
+                let entries = vec![
+                    entry(AclTag::Owner, 7),
+                    entry(AclTag::User(id), rights),
+                    entry(AclTag::OwningGroup, 5),
+                    entry(AclTag::Mask, 7 - rights),
+                    entry(AclTag::Other, 1),
+                ];
+                let value = Acl::new(entries).expect("a list").encode();
+                let is_default = step.value.is_multiple_of(4) && dirs.contains(&any);
+                let name = if is_default { ACL_DEFAULT } else { ACL_ACCESS };
+                Op::SetXattr { ino: any, name: name.to_vec(), value, how: XattrHow::Set }
             }
             36..38 => Op::SetXattr {
                 ino: any,

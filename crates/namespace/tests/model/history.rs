@@ -9,7 +9,7 @@ use chiton_namespace::{
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Name, Position, ShardId, Time};
 
 use crate::compare;
-use crate::pools::{PLACES, SIZES, XATTRS, cred, make, pooled_name};
+use crate::pools::{PLACES, SIZES, XATTRS, cred, make, pooled_name, xattr_value};
 use crate::state::{Ask, Content, Model};
 use crate::step::{Paging, Piece, Step};
 use crate::subject::Subject;
@@ -139,7 +139,7 @@ impl History {
             bears,
             "{wanted} in {ino:?}"
         );
-        let xattr = XATTRS[usize::from(name) % 6];
+        let xattr = XATTRS[usize::from(name) % XATTRS.len()];
         let value = self.model.get_xattr(ino, xattr, &cred);
         assert_eq!(
             self.subject.ask(&cred, |ns, cred| ns.xattr(cred, ino, xattr)),
@@ -336,7 +336,8 @@ impl History {
                     _ => XattrHow::Set,
                 };
                 let name = XATTRS[usize::from(name) % XATTRS.len()].to_vec();
-                (Op::SetXattr { ino, name, value: vec![by; len], how }, by)
+                let value = xattr_value(&name, by, len);
+                (Op::SetXattr { ino, name, value, how }, by)
             }
             Step::RemoveXattr { by, ino, name } => {
                 let name = XATTRS[usize::from(name) % XATTRS.len()].to_vec();

@@ -1,8 +1,10 @@
 //! Operations on names. Checks come in the order of the table in `model.rs`.
 
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{INLINE_BYTES_MAX, LINKS_MAX, Make, RenameHow, SYMLINK_BYTES_MAX};
 use chiton_types::{Capabilities, Cred, Ino, Kind, Mode, Name, Refusal, access};
 
+use crate::pools::list_bytes;
 use crate::state::{Ask, Content, Done, Model, Node};
 
 const CHANGE: u8 = access::WRITE | access::EXEC;
@@ -50,6 +52,34 @@ impl Model {
             && !keeps_setid
         {
             node.mode &= !Mode::SETGID;
+        }
+        match dir.list(ACL_DEFAULT) {
+            _ if node.kind == Kind::Symlink => {}
+            None => node.mode &= !ask.cred.umask,
+            Some(mut entries) => {
+                let has_mask = entries.iter().any(|(tag, ..)| *tag == 16);
+                let mut bits = 0;
+                let is_more = entries.len() > 3;
+                for (tag, rights, _) in &mut entries {
+                    let shift = match *tag {
+                        1 => 6,
+                        16 => 3,
+                        4 if !has_mask => 3,
+                        32 => 0,
+                        _ => continue,
+                    };
+                    bits |= (*rights & (node.mode >> shift)) << shift;
+                    // The mode says it from now on.
+                    *rights = 0;
+                }
+                node.mode = node.mode & !0o777 | bits;
+                if is_more {
+                    node.xattrs.insert(ACL_ACCESS.to_vec(), list_bytes(&entries));
+                }
+                if node.kind == Kind::Dir {
+                    node.xattrs.insert(ACL_DEFAULT.to_vec(), dir.xattrs[ACL_DEFAULT].clone());
+                }
+            }
         }
         self.nodes.insert(ask.offered, node);
         let dir = self.node_mut(parent);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{CHUNK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
 use chiton_types::{Capabilities, Cred, IdMaps, IdRange, Kind, Name, Privileges, Scope};
 
@@ -22,7 +23,7 @@ pub(crate) const SIZES: [u64; 10] = [
     FILE_BYTES_MAX + 1,
 ];
 
-pub(crate) const XATTRS: [&[u8]; 9] = [
+pub(crate) const XATTRS: [&[u8]; 11] = [
     b"user.a",
     b"user.b",
     b"trusted.t",
@@ -32,7 +33,40 @@ pub(crate) const XATTRS: [&[u8]; 9] = [
     b"odd",
     b"user.n\0l",
     b"security.capability",
+    ACL_ACCESS,
+    ACL_DEFAULT,
 ];
+
+/// The value of an attribute: a list, if it is one, else bytes.
+pub(crate) fn xattr_value(name: &[u8], by: u8, len: usize) -> Vec<u8> {
+    if !name.starts_with(b"system.posix") {
+        return vec![by; len];
+    }
+    // Tag, rights, who.
+    let (a, b, c) = (u16::from(by) % 8, u16::from(by) / 8 % 8, len as u16 % 8);
+    let none = u32::MAX;
+    let entries: &[(u16, u16, u32)] = match len % 8 {
+        0 => &[],
+        1 => &[(1, a, none), (4, b, none), (32, c, none)],
+        2 => &[(1, 7, none), (2, a, 1), (2, b, 2), (4, c, none), (16, 7, none), (32, 5, none)],
+        3 => &[(1, a, none), (4, b, none), (8, 6, 2), (16, c, none), (32, 0, none)],
+        4 => &[(1, 7, none), (2, 3, 3), (4, a, none), (8, b, 1), (8, 7, 4), (16, 6, none), (32, c, none)],
+        5 => &[(1, 6, none), (4, 4, none), (16, a, none), (32, b, none)],
+        // None: without a mask, and in the wrong order.
+        6 => &[(1, 7, none), (2, a, 1), (4, b, none), (32, c, none)],
+        _ => &[(4, 7, none), (1, 7, none), (32, 7, none)],
+    };
+    list_bytes(entries)
+}
+
+pub(crate) fn list_bytes(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0];
+    for (tag, rights, id) in entries {
+        bytes.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
 
 /// Root, users who share some groups, root without capabilities, users with some, and the root of a user namespace.
 pub(crate) fn cred(n: u8) -> Cred {
@@ -58,7 +92,8 @@ pub(crate) fn cred(n: u8) -> Cred {
         3 => Cred::new(2, 2, &[]),
         _ => Cred::new(3, 1, &[3, 4]),
     };
-    Cred { protected_hardlinks, ..cred }
+    let umask = [0, 0o022, 0o007, 0o077][usize::from(n / 2 % 4)];
+    Cred { protected_hardlinks, umask, ..cred }
 }
 
 pub(crate) fn pooled_name(n: u8) -> Name {

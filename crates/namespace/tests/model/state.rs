@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{Extent, Gone, Op};
 use chiton_types::{
     Attr, BlockId, Capabilities, Cred, Ino, Kind, Mode, Name, Position, Refusal, Scope, Time, access,
@@ -176,6 +177,7 @@ impl Model {
             ctime: node.ctime,
             btime: node.btime,
             parent: node.parent,
+            lists: node.lists(),
             position: Position(0),
         }
     }
@@ -238,6 +240,7 @@ impl Node {
     pub(crate) fn may(&self, cred: &Cred, want: u8) -> Result<(), Refusal> {
         let class = match () {
             () if cred.uid == self.uid => self.mode >> 6,
+            () if self.xattrs.contains_key(ACL_ACCESS) => self.by_list(cred, want),
             () if cred.in_group(self.gid) == Some(true) => self.mode >> 3,
             () => self.mode,
         };
@@ -249,6 +252,32 @@ impl Node {
         let reads = want == access::READ || is_dir && want & access::WRITE == 0;
         let searches = reads && self.can(cred, Capabilities::DAC_READ_SEARCH);
         if class as u8 & want == want || overrides || searches { Ok(()) } else { Err(Refusal::Access) }
+    }
+
+    /// By the access list, as acl(5) says it: all rights, or none.
+    fn by_list(&self, cred: &Cred, want: u8) -> u16 {
+        let entries = self.list(ACL_ACCESS).expect("there is one");
+        let mask = self.mode >> 3 & 7;
+        let gives = |rights: u16| if rights & mask & u16::from(want) == u16::from(want) { 7 } else { 0 };
+        if let Some((_, rights, _)) = entries.iter().find(|(tag, _, id)| (*tag, *id) == (2, cred.uid)) {
+            return gives(*rights);
+        }
+        let mine = entries.iter().filter(|(tag, _, id)| match tag {
+            4 => cred.in_group(self.gid) == Some(true),
+            8 => cred.in_group(*id) == Some(true),
+            _ => false,
+        });
+        mine.map(|(_, rights, _)| gives(*rights)).max().unwrap_or(self.mode & 7)
+    }
+
+    /// The entries of a list: tag, rights, who.
+    pub(crate) fn list(&self, name: &[u8]) -> Option<Vec<(u16, u16, u32)>> {
+        self.xattrs.get(name).map(|bytes| entries_of(bytes))
+    }
+
+    pub(crate) fn lists(&self) -> u8 {
+        let flag = |name, flag| if self.xattrs.contains_key(name) { flag } else { 0 };
+        flag(ACL_ACCESS, Attr::ACCESS_LIST) | flag(ACL_DEFAULT, Attr::DEFAULT_LIST)
     }
 
     /// Whether a capability counts over it.
@@ -279,4 +308,13 @@ impl Node {
     pub(crate) fn changed(&mut self, now: Time) {
         (self.mtime, self.ctime) = (now, now);
     }
+}
+
+/// Of the bytes of a list.
+pub(crate) fn entries_of(bytes: &[u8]) -> Vec<(u16, u16, u32)> {
+    let entry = |e: &[u8]| {
+        let short = |at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
+        (short(0), short(2), u32::from_le_bytes([e[4], e[5], e[6], e[7]]))
+    };
+    bytes.get(4..).unwrap_or_default().chunks_exact(8).map(entry).collect()
 }

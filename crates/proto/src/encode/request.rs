@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0        8        16         24       32    36    40     41     42
-//!  │ id u64 │ seq u64│settled u64│epoch u64│uid u32│gid u32│flags u8│call u8│ [again] [groups] [privileges] the call
+//!  │ id u64 │ seq u64│settled u64│epoch u64│uid u32│gid u32│flags u8│call u8│ [again] [groups] [privileges] [umask] the call
 //! ```
 
 use std::sync::Arc;
@@ -25,6 +25,7 @@ const HAS_AGAIN: u8 = 1;
 const HAS_GROUPS: u8 = 2;
 const HAS_PRIVILEGES: u8 = 4;
 const PROTECTED_HARDLINKS: u8 = 8;
+const HAS_UMASK: u8 = 16;
 
 /// Operations made room for before the first is read. More room comes as they do: a count costs nothing to claim.
 const OPS_AHEAD_MAX: usize = 1024;
@@ -61,7 +62,8 @@ impl Request {
         let groups = if self.cred.groups.is_some() { HAS_GROUPS } else { 0 };
         let privileges = if self.cred.privileges.is_some() { HAS_PRIVILEGES } else { 0 };
         let links = if self.cred.protected_hardlinks { PROTECTED_HARDLINKS } else { 0 };
-        head[40] = again | groups | privileges | links;
+        let umask = if self.cred.umask != 0 { HAS_UMASK } else { 0 };
+        head[40] = again | groups | privileges | links | umask;
         head[41] = tag(&self.call);
         out.extend_from_slice(&head);
         if let Some(again) = self.again {
@@ -79,6 +81,9 @@ impl Request {
         if let Some(privileges) = &self.cred.privileges {
             put_privileges(out, privileges);
         }
+        if self.cred.umask != 0 {
+            out.put_u16(self.cred.umask);
+        }
         put_call(out, &self.call);
     }
 
@@ -93,7 +98,8 @@ impl Request {
         let settled = Seq(head.u64()?);
         let epoch = Epoch(head.u64()?);
         let (uid, gid) = (head.u32()?, head.u32()?);
-        let flags = take_flags(&mut head, HAS_AGAIN | HAS_GROUPS | HAS_PRIVILEGES | PROTECTED_HARDLINKS)?;
+        let flags =
+            take_flags(&mut head, HAS_AGAIN | HAS_GROUPS | HAS_PRIVILEGES | PROTECTED_HARDLINKS | HAS_UMASK)?;
         let tag = head.u8()?;
         let again = if flags & HAS_AGAIN != 0 {
             Some(Again {
@@ -108,7 +114,8 @@ impl Request {
         let groups = if flags & HAS_GROUPS != 0 { Some(take_groups(from)?) } else { None };
         let privileges = if flags & HAS_PRIVILEGES != 0 { Some(take_privileges(from)?) } else { None };
         let protected_hardlinks = flags & PROTECTED_HARDLINKS != 0;
-        let cred = Cred { uid, gid, groups, privileges, protected_hardlinks };
+        let umask = if flags & HAS_UMASK != 0 { from.u16()? } else { 0 };
+        let cred = Cred { uid, gid, groups, privileges, protected_hardlinks, umask };
         let call = take_call(tag, from)?;
         Ok(Request { id, seq, settled, epoch, again, cred, call })
     }

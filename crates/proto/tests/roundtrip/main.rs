@@ -5,7 +5,6 @@ mod realm;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-
 use std::sync::Arc;
 
 use chiton_namespace::{
@@ -264,10 +263,10 @@ fn request() -> impl Strategy<Value = Request> {
     let privileges =
         (capabilities, scope).prop_map(|(capabilities, scope)| Privileges { capabilities, scope });
     let groups = option::of(vec(any::<u32>(), 0..40));
-    let cred = (any::<(u32, u32)>(), groups, option::of(privileges), any::<bool>()).prop_map(
-        |((uid, gid), groups, privileges, protected_hardlinks)| {
+    let cred = (any::<(u32, u32)>(), groups, option::of(privileges), any::<bool>(), 0..0o1000u16).prop_map(
+        |((uid, gid), groups, privileges, protected_hardlinks, umask)| {
             let groups = groups.map(Into::into);
-            Cred { uid, gid, groups, privileges, protected_hardlinks }
+            Cred { uid, gid, groups, privileges, protected_hardlinks, umask }
         },
     );
     (any::<(u64, u64, u64, u64)>(), option::of(again), cred, call()).prop_map(
@@ -286,8 +285,8 @@ fn request() -> impl Strategy<Value = Request> {
 fn attr() -> impl Strategy<Value = Attr> {
     let numbers = any::<(u32, u32, u32, u32, u64, u64)>();
     let times = (time(), time(), time(), time());
-    (ino(), kind(), mode(), numbers, times, ino(), position()).prop_map(
-        |(ino, kind, mode, (nlink, uid, gid, rdev, size, allocated), times, parent, position)| {
+    (ino(), kind(), mode(), numbers, times, ino(), (position(), 0..4u8)).prop_map(
+        |(ino, kind, mode, (nlink, uid, gid, rdev, size, allocated), times, parent, (position, lists))| {
             let (atime, mtime, ctime, btime) = times;
             Attr {
                 ino,
@@ -304,6 +303,7 @@ fn attr() -> impl Strategy<Value = Attr> {
                 ctime,
                 btime,
                 parent,
+                lists,
                 position,
             }
         },

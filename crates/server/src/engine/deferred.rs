@@ -78,7 +78,8 @@ impl Engine {
             let op = Op::Make { parent: creates.parent, name, make: make.clone(), mode: creates.mode };
             self.events.clear();
             let context = Context { cred: creates.cred, now: m.now, offered, is_open: &is_open };
-            if self.ns.plan(&op, &context, &mut self.events).is_err() {
+            // What inherits access lists is made by several.
+            if self.ns.plan(&op, &context, &mut self.events).is_err() || self.events.len() > 1 {
                 break;
             }
             made.push(self.defer(creates.session));

@@ -9,7 +9,7 @@
 use chiton_namespace::{Fault, Listing, Mapped, Need};
 use chiton_policy::Data;
 use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs, is_policy_attribute};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Refusal, access};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Refusal, access};
 use smallvec::{SmallVec, smallvec};
 
 use crate::engine::parked::Wait;
@@ -121,9 +121,7 @@ impl Engine {
     }
 
     fn everybody_may_search(&self, dir: Ino) -> Result<bool, Stop> {
-        const SEARCH: u16 = 0o111;
-        let Attr { mode: Mode(mode), .. } = self.ns.attr(dir)?;
-        Ok(mode & SEARCH == SEARCH)
+        Ok(self.ns.attr(dir)?.is_open())
     }
 
     fn open(&mut self, ino: Ino, want: u8, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {

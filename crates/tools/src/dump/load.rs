@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::BufRead;
 
 use chiton_client::{Client, Lookup, OpenFlags};
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
@@ -270,6 +271,7 @@ impl Load<'_> {
         if node.kind == Kind::Dir {
             // Open to its owner until all is in it.
             let made = self.client.mkdir(&caller, dir, &name, Mode(0o700)).map_err(failed)?;
+            self.disinherit(&made.attr).map_err(failed)?;
             self.at = At::Made(made.attr.ino);
             self.levels.push(Level { path, ino: made.attr.ino, node: Some(node) });
             return Ok(());
@@ -283,6 +285,7 @@ impl Load<'_> {
                 let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
                 let (entry, fh) =
                     self.client.create(&caller, dir, UNFINISHED, Mode(0o600), flags).map_err(failed)?;
+                self.disinherit(&entry.attr).map_err(failed)?;
                 (entry.attr.ino, Some(fh))
             }
             Kind::Symlink => {
@@ -291,10 +294,22 @@ impl Load<'_> {
             }
             kind => {
                 let made = self.client.mknod(&caller, dir, UNFINISHED, kind, Mode(0o600), node.rdev);
-                (made.map_err(failed)?.attr.ino, None)
+                let attr = made.map_err(failed)?.attr;
+                self.disinherit(&attr).map_err(failed)?;
+                (attr.ino, None)
             }
         };
         self.at = At::Unfinished { dir, name, ino, fh, node };
+        Ok(())
+    }
+
+    /// Access control lists that came with the directory's default list were not in the dump, or come later.
+    fn disinherit(&self, attr: &Attr) -> Result<(), Refusal> {
+        for (flag, name) in [(Attr::ACCESS_LIST, ACL_ACCESS), (Attr::DEFAULT_LIST, ACL_DEFAULT)] {
+            if attr.lists & flag != 0 {
+                self.client.removexattr(&self.client.caller(), attr.ino, name)?;
+            }
+        }
         Ok(())
     }
 

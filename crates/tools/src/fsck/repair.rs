@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_metastore::{Batch, Metastore};
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
 use chiton_objects::Objects;
 use chiton_server::OwnRow;
@@ -167,6 +168,21 @@ impl Patch<'_> {
         Ok(value.and_then(|value| StoredRow::decode(key, &value).ok().flatten()))
     }
 
+    /// What there is of extended attributes of an inode.
+    fn xattrs(&self, ino: Ino) -> Result<Attributes, CheckError> {
+        let key = key(b'X', ino.0);
+        let is_there = match self.rows.get(&key) {
+            Some(value) => value.is_some(),
+            None => self.store.get(&key)?.is_some(),
+        };
+        let all = match self.get(&key)? {
+            Some(StoredRow::Xattrs(_, all)) => all,
+            _ => BTreeMap::new(),
+        };
+        let (access, default) = (all.contains_key(ACL_ACCESS), all.contains_key(ACL_DEFAULT));
+        Ok(Attributes { is_there, access, default })
+    }
+
     fn put(&mut self, row: &StoredRow) {
         self.rows.insert(row.key(), Some(row.value()));
     }
@@ -244,8 +260,11 @@ impl Patch<'_> {
             Problem::Orphan { ino } | Problem::UnreachableDirectory { ino } => return self.rescue(*ino),
             Problem::DirectoryLoop { ino, dir, name } => return self.break_loop(*ino, *dir, name),
             Problem::WrongOrphanRow { ino, .. } => self.delete(StoredRow::Orphan(*ino).key()),
-            Problem::StrayRow { ino, adoptable: true, .. } => return self.edit(*ino, |i| i.xattrs = true),
-            Problem::MissingContent { ino, xattrs: true } => return self.edit(*ino, |i| i.xattrs = false),
+            Problem::StrayRow { ino, adoptable: true, .. }
+            | Problem::MissingContent { ino, xattrs: true } => {
+                let found = self.xattrs(*ino)?;
+                return self.edit(*ino, |i| found.note(i));
+            }
             Problem::WrongReferenceCount { block, is, .. } => match is {
                 Some(count) => self.put(&StoredRow::References(*block, *count)),
                 None => self.delete(StoredRow::References(*block, 0).key()),
@@ -316,7 +335,7 @@ impl Patch<'_> {
             return Ok(false);
         }
         let mut inode = made_anew(ino, kind, self.now);
-        inode.xattrs = self.store.get(&key(b'X', ino.0))?.is_some();
+        self.xattrs(ino)?.note(&mut inode);
         if kind == Kind::Dir {
             inode.nlink = 2;
         } else {
@@ -433,6 +452,19 @@ impl Patch<'_> {
     }
 }
 
+/// What an inode says of its row of extended attributes.
+struct Attributes {
+    is_there: bool,
+    access: bool,
+    default: bool,
+}
+
+impl Attributes {
+    fn note(&self, inode: &mut StoredInode) {
+        (inode.xattrs, inode.access_list, inode.default_list) = (self.is_there, self.access, self.default);
+    }
+}
+
 /// What an inode is when it is made anew: for root only, since nobody knows who may see it.
 fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
     StoredInode {
@@ -454,6 +486,8 @@ fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
         inline: false,
         mapped: false,
         xattrs: false,
+        access_list: false,
+        default_list: false,
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_namespace::permission::{ACL_DEFAULT, Acl, AclEntry, AclTag};
 use chiton_namespace::{AttrChange, SetTime, XattrHow};
 use chiton_server::Server;
 use chiton_tools::dump::{DumpOptions, LoadError, LoadOptions, Loaded, dump, load};
-use chiton_types::{Ino, Kind, Mode, Time};
+use chiton_types::{Attr, Ino, Kind, Mode, Time};
 use proptest::prelude::*;
 
 use crate::rig::{Rig, populate};
@@ -51,6 +52,21 @@ fn a_tree_with_some_of_everything_goes_out_and_in() {
         };
         client.setattr(&caller, file.attr.ino, change, None).expect("set");
         client.setxattr(&caller, odd, b"user.\xc3\xa4", b"\0\xff", XattrHow::Set).expect("set");
+        // Of what is made later in that directory, and of one file; what was made before has none.
+        let entry = |tag, rights| AclEntry { tag, rights };
+        let list = Acl::new(vec![
+            entry(AclTag::Owner, 7),
+            entry(AclTag::User(12), 5),
+            entry(AclTag::OwningGroup, 4),
+            entry(AclTag::Mask, 5),
+            entry(AclTag::Other, 0),
+        ]);
+        let list = list.expect("a list").encode();
+        client.setxattr(&caller, odd, ACL_DEFAULT, &list, XattrHow::Set).expect("set");
+        let (listed, fh) =
+            client.create(&caller, odd, b"listed", Mode(0o666), OpenFlags::WRITE).expect("made");
+        client.release(fh).expect("closed");
+        assert_eq!(listed.attr.lists, Attr::ACCESS_LIST);
         client.mknod(&caller, odd, b"disk", Kind::Block, Mode(0o600), 0x801).expect("made");
         let change = AttrChange { mtime: at(42), ..AttrChange::default() };
         client.setattr(&caller, odd, change, None).expect("set");
@@ -62,6 +78,8 @@ fn a_tree_with_some_of_everything_goes_out_and_in() {
         let loaded = try_load(&client, "/copy", &first, LoadOptions::default()).expect("loads");
         assert_eq!(loaded.inodes, first.lines().filter(|l| l.contains(" mode=")).count() as u64);
         assert_eq!(text(&client, "/copy"), first);
+        assert_eq!(first.matches("\nx system.posix_acl_access ").count(), 2, "of the file and the device");
+        assert_eq!(first.matches("\nx system.posix_acl_default ").count(), 1);
         // Names are taken: refused, and nothing is changed; resumed, nothing is to be done.
         let error = try_load(&client, "/copy", &first, LoadOptions::default()).expect_err("taken");
         assert!(error.to_string().contains("is there already"), "{error}");
