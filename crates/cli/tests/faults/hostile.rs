@@ -202,7 +202,8 @@ fn announced_lengths_cost_no_memory() {
     assert!(grown < GROWTH_KIB, "grown by {grown} KiB");
     let open = server.descriptors();
     drop(raws);
-    until("their descriptors are closed", || server.descriptors() + PEERS as usize <= open);
+    // Half of them announced too much for a greeting: these were closed for it.
+    until("their descriptors are closed", || server.descriptors() + PEERS as usize / 2 <= open);
     peer.make_and_find("after");
     server.assert_sane();
 }
