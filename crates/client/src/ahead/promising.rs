@@ -62,8 +62,7 @@ impl Promising<'_> {
         let Op::Make { name, mode, make, .. } = op else { return None };
         let inner = &mut *self.core.ahead.0.lock();
         let dir = self.held(inner, parent)?;
-        let mode_asked = *mode;
-        let (gid, mode) = self.decided(born(dir, (self.cred, self.umask), kind, mode_asked))??;
+        let (gid, mode) = self.decided(born(dir, (self.cred, self.umask), kind, *mode))??;
         if !self.core.cache.lacks(parent, name) {
             return None;
         }
@@ -89,13 +88,10 @@ impl Promising<'_> {
             position: Position(0),
         };
         let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
-        // There is no default list, and nobody makes one before this is with the server: the umask holds.
-        let op = &Op::Make {
-            parent,
-            name: name.clone(),
-            make: make.clone(),
-            mode: Mode(mode_asked.0 & !self.umask),
-        };
+        // There is no default list, and nobody makes one before this is with the server: the umask holds, and the mode
+        // that it leaves is what the server is asked for. (The mode that the caller asked for without the umask's bits would
+        // be another question: whether a set-group-id bit stays depends on them.)
+        let op = &Op::Make { parent, name: name.clone(), make: make.clone(), mode };
         if !self.promise(op, Foretold { ino, time, open }, parent, &outcome) {
             return None;
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chiton_client::{Caller, Client, ClientOptions, Groups, LookUp, Lookup, OpenFlags, Standing};
-use chiton_namespace::{AttrChange, SetTime};
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
+use chiton_namespace::{AttrChange, SetTime, XattrHow};
 use chiton_types::{Attr, Capabilities, IdMaps, IdRange, Ino, Kind, Mode, Privileges, Refusal, Scope, Time};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -19,6 +20,7 @@ struct Person {
     gid: u32,
     groups: Arc<[u32]>,
     privileges: Privileges,
+    umask: u16,
 }
 
 impl Person {
@@ -30,6 +32,10 @@ impl Person {
 impl LookUp for Person {
     fn standing(&self) -> Standing {
         Standing { groups: self.groups.clone(), privileges: self.privileges.clone() }
+    }
+
+    fn umask(&self) -> u16 {
+        self.umask
     }
 }
 
@@ -44,6 +50,8 @@ enum Deed {
     Chown(Option<u32>, Option<u32>),
     Times(bool),
     Write,
+    /// Root gives the directory a list (the rights of user 1), or takes it away: its own, or what is inherited.
+    List(bool, Option<u8>),
 }
 
 #[derive(Clone, Debug)]
@@ -65,11 +73,13 @@ fn person() -> impl Strategy<Value = Person> {
     let maps = Arc::new(IdMaps { users: range(1, 2), groups: range(1, 1) });
     let scope = prop_oneof![3 => Just(Scope::Everywhere), 1 => Just(Scope::Mapped(maps))];
     let ids = (0..4u32, 0..4u32, prop::collection::vec(0..5u32, 0..3));
-    (ids, capabilities, scope).prop_map(|((uid, gid, groups), capabilities, scope)| Person {
+    let umask = prop::sample::select(vec![0, 0o022, 0o077]);
+    (ids, capabilities, scope, umask).prop_map(|((uid, gid, groups), capabilities, scope, umask)| Person {
         uid,
         gid,
         groups: groups.into(),
         privileges: Privileges { capabilities, scope },
+        umask,
     })
 }
 
@@ -89,6 +99,7 @@ fn case() -> impl Strategy<Value = Case> {
         3 => (id(), id()).prop_map(|(uid, gid)| Deed::Chown(uid, gid)),
         2 => any::<bool>().prop_map(Deed::Times),
         2 => Just(Deed::Write),
+        2 => (any::<bool>(), prop::option::of(0..8u8)).prop_map(|(own, rights)| Deed::List(own, rights)),
     ];
     let steps = prop::collection::vec((person(), 0..5u8, deed), 1..30);
     // Most of them in directories where something can be done.
@@ -97,10 +108,22 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 /// What a step comes to, as far as it does not depend on when and where it is done.
-type Came = Result<Option<(Kind, u16, u32, u32, u32, u64)>, Refusal>;
+type Came = Result<Option<(Kind, u16, u32, u32, u32, u64, u8)>, Refusal>;
 
-fn shown(attr: &Attr) -> Option<(Kind, u16, u32, u32, u32, u64)> {
-    Some((attr.kind, attr.mode.0, attr.uid, attr.gid, attr.nlink, attr.size))
+fn shown(attr: &Attr) -> Option<(Kind, u16, u32, u32, u32, u64, u8)> {
+    Some((attr.kind, attr.mode.0, attr.uid, attr.gid, attr.nlink, attr.size, attr.lists))
+}
+
+fn list(rights: u8) -> Vec<u8> {
+    let entry = |tag, rights| AclEntry { tag, rights };
+    let entries = vec![
+        entry(AclTag::Owner, 7),
+        entry(AclTag::User(1), rights),
+        entry(AclTag::OwningGroup, 5),
+        entry(AclTag::Mask, 7),
+        entry(AclTag::Other, rights),
+    ];
+    Acl::new(entries).expect("a list").encode()
 }
 
 fn find(client: &Client, dir: Ino, name: &[u8]) -> Result<Attr, Refusal> {
@@ -136,6 +159,18 @@ fn act(client: &Client, dir: Ino, person: &Person, name: u8, deed: &Deed) -> Cam
         Deed::Times(now) => {
             let time = if *now { SetTime::Now } else { SetTime::At(Time(5)) };
             set(AttrChange { mtime: Some(time), atime: Some(time), ..Default::default() })
+        }
+        Deed::List(own, rights) => {
+            let which = if *own { ACL_ACCESS } else { ACL_DEFAULT };
+            let root = client.caller();
+            match rights {
+                Some(rights) => {
+                    client.setxattr(&root, dir, which, &list(*rights), XattrHow::Set)?;
+                }
+                None => client.removexattr(&root, dir, which)?,
+            }
+            let attr = client.getattr(dir, None)?.attr;
+            Ok(Some((attr.kind, attr.mode.0, attr.uid, attr.gid, 0, 0, attr.lists)))
         }
         Deed::Write => {
             let ino = find(client, dir, name)?.ino;
