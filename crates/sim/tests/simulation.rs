@@ -58,7 +58,7 @@ fn inode_numbers_that_are_given_twice_are_noticed() {
 
 #[test]
 fn a_fence_that_is_ignored_is_noticed() {
-    is_noticed(Canary::FenceIgnored, 671, &["fencing"]);
+    is_noticed(Canary::FenceIgnored, 443, &["fencing"]);
 }
 
 #[test]
