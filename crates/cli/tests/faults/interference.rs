@@ -192,7 +192,7 @@ fn by_overwrite_the_decoupled_side_prevails_and_the_report_says_over_what() {
     assert_eq!(
         lines(&report),
         [
-            ["both", "present", "changed", "changed", "ours is applied to theirs"],
+            ["both", "present", "changed", "changed", "ours prevails"],
             ["dir/in", "present", "changed", "removed", "brought back, with ours"],
             ["gone", "present", "removed", "changed", "ours prevails"],
             ["made", "absent", "new file", "new file", "ours prevails"],

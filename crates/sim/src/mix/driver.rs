@@ -281,12 +281,16 @@ impl Driver {
         self.count += 1;
         let tree = self.sides[n].saw.last().expect("it began").clone();
         for group in acts(&tree, deed, "", &format!("{n}{:05}", self.count)) {
+            let deaths = self.stage.deaths();
             let (desk, realm) = self.at_work(n);
             let lines = within(&desk, &realm, move |realm| carry_out(realm.client(), &group));
             lines.into_iter().for_each(|line| self.stage.line(format!("side {n}: {line}")));
             match self.within_reads(n, &realm) {
                 Ok(tree) if !desk.live.is_over() => self.sides[n].saw_next(tree),
-                Err(why) if !desk.live.is_over() => return Err(format!("side {n} cannot read: {why}")),
+                // A server that dies answers errors a moment before it falls silent.
+                Err(why) if !desk.live.is_over() && !self.failed_by_a_death(n, deaths) => {
+                    return Err(format!("side {n} cannot read: {why}"));
+                }
                 _ => {
                     self.sides[n].in_flight = true;
                     break;
