@@ -172,7 +172,7 @@ pub(crate) enum Data {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
-    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --format --data /srv/new /mnt/new\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground"
+    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --format --data /srv/new /mnt/new\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground\n\nSQLite: a database in WAL mode may be used through one mount at a time. Its index of the log is shared memory,\nwhich two mounts do not share, and a second mount that writes can damage the database. On several mounts use\nPRAGMA journal_mode=DELETE (S99 in docs/semantics.md)."
 )]
 pub(crate) struct Mount {
     /// A data directory or s3://BUCKET/PREFIX: the server runs inside this mount.
@@ -215,6 +215,10 @@ pub(crate) struct Mount {
     /// asks for each name anew. Slower. (Branches that are mounted inside switch it on automatically.)
     #[arg(long)]
     pub(crate) keep_mounts: bool,
+    /// Show inode numbers below 2^32, for programs that fail with EOVERFLOW on larger ones. Takes 16 bytes of memory for each inode
+    /// that was shown.
+    #[arg(long)]
+    pub(crate) ino32: bool,
     /// Send each change to the server before it is acknowledged: a mount that dies then loses none of them. Slower.
     #[arg(long)]
     pub(crate) no_ahead: bool,

@@ -193,7 +193,10 @@ impl Ahead {
             inner.overturning += 1;
             // What may have a name elsewhere then may be seen by others.
             match call {
-                Call::Op { op: Op::Link { ino, .. } | Op::SetXattr { ino, .. }, .. } => {
+                Call::Op {
+                    op: Op::Link { ino, .. } | Op::LinkUnnamed { ino, .. } | Op::SetXattr { ino, .. },
+                    ..
+                } => {
                     inner.files.remove(ino);
                 }
                 Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. } => inner.files.clear(),
@@ -290,7 +293,9 @@ impl Inner {
 fn overturns(call: &Call) -> bool {
     let overturns = |op: &Op| match op {
         Op::Make { .. } | Op::Write { .. } => false,
-        Op::Link { .. }
+        Op::MakeUnnamed { .. }
+        | Op::LinkUnnamed { .. }
+        | Op::Link { .. }
         | Op::Unlink { .. }
         | Op::Clone { .. }
         | Op::Rmdir { .. }

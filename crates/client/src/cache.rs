@@ -236,12 +236,14 @@ impl Inner {
         let ino = outcome.attr.as_ref().map(|attr| attr.ino);
         let first = touched.len();
         // Of what is new nobody can have asked before it was there: no other answer is doubted.
-        let is_new = matches!(op, Op::Make { .. });
+        let is_new = matches!(op, Op::Make { .. } | Op::MakeUnnamed { .. });
         touched.extend(ino.filter(|_| !is_new));
         touched.extend(outcome.gone.map(|gone| gone.ino));
         touched.extend(outcome.other);
         match op {
-            Op::Make { parent, name, .. } | Op::Link { parent, name, .. } => {
+            Op::Make { parent, name, .. }
+            | Op::Link { parent, name, .. }
+            | Op::LinkUnnamed { parent, name, .. } => {
                 self.now_named(*parent, name, ino, &holds);
                 touched.push(*parent);
             }
@@ -255,6 +257,7 @@ impl Inner {
                 self.names.remove(&(*to, to_name.clone()));
                 touched.extend([*from, *to]);
             }
+            Op::MakeUnnamed { parent, .. } => touched.push(*parent),
             Op::Clone { to, .. } => touched.push(*to),
             Op::SetAttr { ino, .. }
             | Op::Write { ino, .. }

@@ -103,6 +103,24 @@ impl Client {
         Ok(self.entry(since, Some((parent, &name)), attr, lease))
     }
 
+    /// Gives a file that has no name, and is open here, its first ([`Client::create_unnamed`]).
+    ///
+    /// # Errors
+    /// As link(2); [`Refusal::Invalid`] if it has a name.
+    pub fn link_unnamed(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Entry, Refusal> {
+        let name = new_name(name)?;
+        let op = Op::LinkUnnamed { ino, parent, name: name.clone() };
+        let (outcome, lease, since) = self.operate(caller, op, false)?;
+        let attr = outcome.attr.ok_or(Refusal::Io)?;
+        Ok(self.entry(since, Some((parent, &name)), attr, lease))
+    }
+
     /// Removes a name that is not a directory's.
     ///
     /// # Errors

@@ -65,6 +65,26 @@ impl Client {
         Err(Refusal::Busy)
     }
 
+    /// open(2) with O_TMPFILE: a file without a name, made as if in `parent`. It ends with its last open, unless it is given a name
+    /// before ([`Client::link_unnamed`]).
+    ///
+    /// # Errors
+    /// As open(2); [`Refusal::Unsupported`] in a decoupled subtree.
+    pub fn create_unnamed(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<(Entry, u64), Refusal> {
+        let changes = self.files.changes();
+        let (outcome, lease, since) = self.operate(caller, Op::MakeUnnamed { parent, mode }, true)?;
+        let attr = outcome.attr.ok_or(Refusal::Io)?;
+        let flags = OpenFlags { truncate: false, ..flags };
+        let fh = self.opened(caller, attr.clone(), lease, (since.recalls, changes), flags)?;
+        Ok((self.entry(since, None, attr, lease), fh))
+    }
+
     /// open(2) of a file that is there.
     ///
     /// # Errors

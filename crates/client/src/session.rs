@@ -439,7 +439,7 @@ fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {
         boot,
         position,
         ino: match op {
-            Op::Make { .. } => attr.map_or(Ino(0), |attr| attr.ino),
+            Op::Make { .. } | Op::MakeUnnamed { .. } => attr.map_or(Ino(0), |attr| attr.ino),
             _ => Ino(0),
         },
         time: outcome.time,

@@ -160,7 +160,9 @@ impl Whole {
 /// The name that an operation may add to a directory. (An exchange puts others behind names that are there.)
 fn added(op: &Op) -> Option<(Ino, &Name)> {
     match op {
-        Op::Make { parent, name, .. } | Op::Link { parent, name, .. } => Some((*parent, name)),
+        Op::Make { parent, name, .. }
+        | Op::Link { parent, name, .. }
+        | Op::LinkUnnamed { parent, name, .. } => Some((*parent, name)),
         Op::Rename { to, to_name, .. } => Some((*to, to_name)),
         _ => None,
     }

@@ -28,6 +28,7 @@ impl Invalidator for KernelInvalidator {
     fn inval_inode(&self, ino: Ino) {
         self.kernel.note_unsure(ino, 0);
         self.kernel.inval_inode(ino);
+        self.kernel.moves.recalled(ino);
     }
 
     fn grown(&self, ino: Ino, grown: Grown) {

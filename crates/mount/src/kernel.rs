@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
+use crate::moves::Moves;
 use chiton_fuse::{INodeNo, Notifier};
 use chiton_proto::Grown;
 use chiton_types::Ino;
@@ -49,6 +50,8 @@ pub(crate) struct Kernel {
     unsure: Mutex<HashMap<Ino, u64>>,
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Directories that others may have moved.
+    pub(crate) moves: Moves,
 }
 
 /// A name is being told.
@@ -83,6 +86,7 @@ impl Kernel {
             unsure: Mutex::default(),
             queue: Mutex::default(),
             wake: Condvar::new(),
+            moves: Moves::default(),
         }
     }
 
@@ -91,7 +95,8 @@ impl Kernel {
         self.root
     }
 
-    fn number(&self, ino: Ino) -> INodeNo {
+    /// The number by which the kernel asks for an inode.
+    pub(crate) fn number(&self, ino: Ino) -> INodeNo {
         if ino == self.root { INodeNo::ROOT } else { INodeNo(ino.0) }
     }
 
@@ -248,6 +253,7 @@ impl Kernel {
         queue.closed = true;
         queue.waiting.clear();
         self.wake.notify_all();
+        self.moves.close();
     }
 
     fn tell(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {

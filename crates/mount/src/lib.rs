@@ -28,9 +28,12 @@ mod range_lock;
 mod reply;
 mod router;
 mod shell;
+mod shown;
+mod unnamed;
 
 mod invalidator;
 mod kernel;
+mod moves;
 
 mod attach;
 mod departure;

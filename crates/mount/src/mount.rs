@@ -48,6 +48,8 @@ pub struct Mount {
 /// What the end of a mount needs.
 struct End {
     invalidating: Option<JoinHandle<()>>,
+    /// Follows directories that others move.
+    following: Option<JoinHandle<()>>,
     departure: Option<Departure>,
     control: Option<Control>,
     farewell: Farewell,
@@ -122,6 +124,7 @@ impl Mount {
         options: MountOptions,
     ) -> Result<Mount, MountError> {
         let client = router.global().clone();
+        let is_branch = router.branch().is_some();
         let router = Arc::new(router);
         let is_embedded = client.is_embedded();
         let threads =
@@ -167,8 +170,14 @@ impl Mount {
             true => None,
             false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),
         };
+        // A branch is nobody else's.
+        let following = match is_branch {
+            true => None,
+            false => follow(kernel.clone(), client.clone(), attached.dir.clone()),
+        };
         let invalidating = Some(invalidating);
-        let end = Box::new(End { invalidating, departure, control, farewell, client, timeout: limit });
+        let end =
+            Box::new(End { invalidating, following, departure, control, farewell, client, timeout: limit });
         Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
@@ -237,8 +246,12 @@ impl Mount {
         self.kernel.close();
         self.end.control = None;
         self.end.departure = None;
-        if let Some(Err(_)) = self.end.invalidating.take().map(JoinHandle::join) {
-            return Err(MountError::Failed(io::Error::other("the invalidation thread panicked")));
+        for thread in [self.end.invalidating.take(), self.end.following.take()].into_iter().flatten() {
+            if thread.join().is_err() {
+                return Err(MountError::Failed(io::Error::other(
+                    "a thread that tells the kernel of changes panicked",
+                )));
+            }
         }
         served
     }
@@ -297,6 +310,12 @@ impl Unmounter {
             result => result,
         }
     }
+}
+
+/// Starts to follow directories that others move. Without it, processes in them have the old parent as `..` for longer.
+fn follow(kernel: Arc<Kernel>, client: Arc<Client>, dir: PathBuf) -> Option<JoinHandle<()>> {
+    let body = move || kernel.moves.run(&client, &dir);
+    std::thread::Builder::new().name("chiton-moves".to_owned()).spawn(body).ok()
 }
 
 type Serving = (JoinHandle<io::Result<()>>, JoinHandle<()>);

@@ -27,6 +27,9 @@ pub struct MountOptions {
     /// What is mounted inside stays there, whatever others change: the kernel keeps no names and asks for each anew, which
     /// is slower. Also asked for while it is mounted ([`crate::ControlRequest::KeepMounts`]).
     pub keep_mounts: bool,
+    /// Show inode numbers below 2^32, for programs that know no larger ones. The table takes about 16 bytes for each inode that was
+    /// shown, as long as the mount lives.
+    pub ino32: bool,
     /// When the mount ends: a server that says nothing for so long is given up, and with it what it has not got.
     pub unmount_timeout: Duration,
     /// A Unix socket to make, in a directory that only this user may change: there the mount is asked about decoupled
@@ -48,6 +51,7 @@ impl Default for MountOptions {
             no_exec: false,
             shared: None,
             keep_mounts: false,
+            ino32: false,
             unmount_timeout: Duration::from_secs(30),
             control: None,
             fs_name: "chiton".to_owned(),

@@ -2,27 +2,17 @@
 
 use std::time::Duration;
 
-use chiton_client::Entry;
-use chiton_fuse::{
-    FileAttr, FileType, INodeNo, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr, Timestamp,
-};
+use chiton_fuse::{FileAttr, FileType, INodeNo, ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr, Timestamp};
 use chiton_proto::StatFs;
 use chiton_types::{NAME_BYTES_MAX, Refusal};
 
-use crate::attr::{GENERATION, errno, file_attr};
+use crate::attr::{GENERATION, errno};
 
 const STATFS_BLOCK_BYTES: u32 = 4096;
 
 pub(crate) fn empty(reply: ReplyEmpty, result: Result<(), Refusal>) {
     match result {
         Ok(()) => reply.ok(),
-        Err(refusal) => reply.error(errno(refusal)),
-    }
-}
-
-pub(crate) fn attr(reply: ReplyAttr, result: Result<Entry, Refusal>) {
-    match result {
-        Ok(entry) => reply.attr(&entry.attr_ttl, &file_attr(&entry.attr)),
         Err(refusal) => reply.error(errno(refusal)),
     }
 }

@@ -26,10 +26,10 @@ use std::time::Duration;
 use chiton_client::data::Whence;
 use chiton_client::{Entry, Lookup};
 use chiton_fuse::{
-    AccessFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig, LockAsked,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    SetAttr, WriteFlags,
+    AccessFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
+    LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, SetAttr, WriteFlags,
 };
 use chiton_namespace::{AttrChange, RenameHow};
 use chiton_proto::{LockKind, StatFs};
@@ -44,6 +44,8 @@ use crate::lock_waits::LockWaits;
 use crate::range_lock;
 use crate::reply;
 use crate::router::Router;
+use crate::shown::Shown;
+use crate::unnamed::Unnamed;
 
 pub use self::life::NOT_DURABLE;
 
@@ -60,6 +62,8 @@ pub(crate) struct Shell {
     /// Where the control socket is.
     control: Option<Vec<u8>>,
     farewell: Farewell,
+    shown: Shown,
+    unnamed: Unnamed,
     /// The last that was heard, for when the server is away: umount(8) asks for both.
     totals: Mutex<Option<StatFs>>,
     root: Mutex<Option<Attr>>,
@@ -76,6 +80,12 @@ impl Shell {
         self.kernel.tell_name(ttl, self.is_shared)
     }
 
+    /// Attributes as the kernel is told them.
+    fn shown_attr(&self, attr: &Attr) -> FileAttr {
+        let ino = self.kernel.number(attr.ino);
+        FileAttr { ino, shown_ino: self.shown.of(attr.ino), ..file_attr(attr) }
+    }
+
     /// The kernel is told these attributes, and may keep them for so long.
     fn told(&self, attr: &Attr, attr_ttl: Duration) {
         if self.is_shared && attr_ttl.is_zero() && attr.kind == Kind::File {
@@ -87,8 +97,15 @@ impl Shell {
         match result {
             Ok(entry) => {
                 let name = self.bounded(entry.ttl);
-                reply.entry_with_ttls(&entry.attr_ttl, &name.ttl, &file_attr(&entry.attr), GENERATION);
+                reply.entry_with_ttls(&entry.attr_ttl, &name.ttl, &self.shown_attr(&entry.attr), GENERATION);
             }
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    fn reply_attr(&self, reply: ReplyAttr, result: Result<Entry, Refusal>) {
+        match result {
+            Ok(entry) => reply.attr(&entry.attr_ttl, &self.shown_attr(&entry.attr)),
             Err(refusal) => reply.error(errno(refusal)),
         }
     }
@@ -109,7 +126,7 @@ impl Filesystem for Shell {
             Ok(Lookup::Found { attr, ttl, attr_ttl }) => {
                 self.told(&attr, attr_ttl);
                 let name = self.bounded(ttl);
-                reply.entry_with_ttls(&attr_ttl, &name.ttl, &file_attr(&attr), GENERATION);
+                reply.entry_with_ttls(&attr_ttl, &name.ttl, &self.shown_attr(&attr), GENERATION);
             }
             Ok(Lookup::Absent { ttl }) => {
                 let name = self.bounded(ttl);
@@ -120,7 +137,9 @@ impl Filesystem for Shell {
     }
 
     // Inodes are known by number, however long the kernel remembers them.
-    fn forget(&self, _ino: INodeNo, _nlookup: u64) {}
+    fn forget(&self, ino: INodeNo, _nlookup: u64) {
+        self.kernel.moves.forgotten(self.ino(ino));
+    }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let is_root = ino == INodeNo::ROOT;
@@ -131,12 +150,12 @@ impl Filesystem for Shell {
                 Ok(entry) => self.told(&entry.attr, entry.attr_ttl),
                 Err(Refusal::Interrupted) if is_root => {
                     if let Some(attr) = &*self.root.lock() {
-                        return reply.attr(&Duration::ZERO, &file_attr(attr));
+                        return reply.attr(&Duration::ZERO, &self.shown_attr(attr));
                     }
                 }
                 _ => {}
             }
-            reply::attr(reply, entry);
+            self.reply_attr(reply, entry);
         });
     }
 
@@ -153,7 +172,7 @@ impl Filesystem for Shell {
                 mtime: asked.mtime.map(set_time),
                 kill_setid: owned || asked.kill_suidgid,
             };
-            reply::attr(reply, self.set_attributes(req, self.ino(ino), &change, asked.fh));
+            self.reply_attr(reply, self.set_attributes(req, self.ino(ino), &change, asked.fh));
         });
     }
 
@@ -225,10 +244,13 @@ impl Filesystem for Shell {
         reply: ReplyEmpty,
     ) {
         guarded("rename", req.pid(), || {
+            const NOREPLACE_WHITEOUT: u32 = libc::RENAME_NOREPLACE | libc::RENAME_WHITEOUT;
             let how = match flags.bits() {
                 0 => RenameHow::Replace,
                 libc::RENAME_NOREPLACE => RenameHow::NoReplace,
                 libc::RENAME_EXCHANGE => RenameHow::Exchange,
+                libc::RENAME_WHITEOUT => RenameHow::Whiteout,
+                NOREPLACE_WHITEOUT => RenameHow::NoReplaceWhiteout,
                 _ => return reply.error(errno(Refusal::Invalid)),
             };
             let (from, to) = ((self.ino(parent), name.as_bytes()), (self.ino(newparent), newname.as_bytes()));
@@ -258,8 +280,29 @@ impl Filesystem for Shell {
             match self.make_file((req, umask), self.ino(parent), name.as_bytes(), mode(new_mode), flags) {
                 Ok((entry, fh, how)) => {
                     let name = self.bounded(entry.ttl);
-                    let attr = file_attr(&entry.attr);
+                    let attr = self.shown_attr(&entry.attr);
                     reply.created(&entry.attr_ttl, &name.ttl, &attr, GENERATION, fh, how);
+                }
+                Err(refusal) => reply.error(errno(refusal)),
+            }
+        });
+    }
+
+    fn tmpfile(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        new_mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        guarded("tmpfile", req.pid(), || {
+            let flags = chiton_client::OpenFlags::from_linux(flags);
+            match self.make_unnamed(req, self.ino(parent), mode(masked(new_mode, umask)), flags) {
+                Ok((entry, fh, how)) => {
+                    let attr = self.shown_attr(&entry.attr);
+                    reply.created(&entry.attr_ttl, &Duration::ZERO, &attr, GENERATION, fh, how);
                 }
                 Err(refusal) => reply.error(errno(refusal)),
             }
@@ -310,6 +353,7 @@ impl Filesystem for Shell {
             if let Some(owner) = flock_owner {
                 self.locks.drop_flock(self.ino(ino), owner.0);
             }
+            self.unnamed.closed(self.ino(ino));
             self.locks.drop_handle(self.ino(ino), fh);
             reply::empty(reply, self.router.release(fh));
         });
@@ -406,6 +450,9 @@ impl Filesystem for Shell {
             ];
             let want = want.iter().filter(|(bit, _)| mask.contains(*bit)).fold(0, |all, (_, bit)| all | bit);
             reply::empty(reply, self.may(req, self.ino(ino), want));
+            if want == access::EXEC {
+                self.note_entered(req, self.ino(ino));
+            }
         });
     }
 

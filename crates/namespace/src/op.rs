@@ -34,6 +34,22 @@ pub enum Op {
         /// no default list.
         mode: Mode,
     },
+    /// A new file without a name (open O_TMPFILE), which lives as long as it is open.
+    MakeUnnamed {
+        /// Directory: the file belongs to its realm, and is made as if in it.
+        parent: Ino,
+        /// Permissions, the umask already applied.
+        mode: Mode,
+    },
+    /// A first name of a file that has none, and is open.
+    LinkUnnamed {
+        /// The file.
+        ino: Ino,
+        /// Directory of the name.
+        parent: Ino,
+        /// The name.
+        name: Name,
+    },
     /// A further name of a file.
     Link {
         /// The file (not a directory).
@@ -174,6 +190,35 @@ pub enum RenameHow {
     NoReplace = 1,
     /// Gives it the old name (RENAME_EXCHANGE).
     Exchange = 2,
+    /// Replaces it, and leaves a whiteout under the old name (RENAME_WHITEOUT): the character device 0/0, by which overlayfs
+    /// hides a name of the layer below.
+    Whiteout = 3,
+    /// Refuses, or moves and leaves a whiteout.
+    NoReplaceWhiteout = 4,
+}
+
+impl RenameHow {
+    /// From its number.
+    pub fn from_u8(number: u8) -> Option<RenameHow> {
+        Some(match number {
+            0 => RenameHow::Replace,
+            1 => RenameHow::NoReplace,
+            2 => RenameHow::Exchange,
+            3 => RenameHow::Whiteout,
+            4 => RenameHow::NoReplaceWhiteout,
+            _ => return None,
+        })
+    }
+
+    /// Nothing that bears the new name is replaced.
+    pub fn refuses(self) -> bool {
+        matches!(self, RenameHow::NoReplace | RenameHow::NoReplaceWhiteout)
+    }
+
+    /// A whiteout gets the old name.
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, RenameHow::Whiteout | RenameHow::NoReplaceWhiteout)
+    }
 }
 
 /// What a setxattr expects.

@@ -67,6 +67,7 @@ impl Call {
 pub fn operation_touches<E>(op: &Op, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
     match op {
         Op::Make { parent: ino, .. }
+        | Op::MakeUnnamed { parent: ino, .. }
         | Op::Unlink { parent: ino, .. }
         | Op::Rmdir { parent: ino, .. }
         | Op::SetAttr { ino, .. }
@@ -75,7 +76,7 @@ pub fn operation_touches<E>(op: &Op, mut visit: impl FnMut(Ino, bool) -> Result<
         | Op::Write { ino, .. }
         | Op::Remap { ino, .. }
         | Op::Reclaim { ino } => visit(*ino, true),
-        Op::Link { ino, parent: other, .. } => {
+        Op::Link { ino, parent: other, .. } | Op::LinkUnnamed { ino, parent: other, .. } => {
             visit(*other, true)?;
             visit(*ino, true)
         }

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         unmount_timeout: Duration::from_secs(args.unmount_timeout),
         control: Some(target::control_socket(is_for_others)?),
         keep_mounts: args.keep_mounts,
+        ino32: args.ino32,
         ..MountOptions::default()
     };
     let mount = match realms {

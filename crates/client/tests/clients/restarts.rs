@@ -82,3 +82,67 @@ fn what_is_open_stays_open_over_a_restart() {
     client.release(fh).expect("closed");
     assert_eq!(client.stat("file").map(drop), Err(chiton_types::Refusal::NotFound));
 }
+
+/// S97, S28, S26: a file without a name outlives restarts of the server with its client, and its link survives like any other
+/// operation. One that is not linked ends with its last open.
+#[test]
+fn files_without_names_outlive_a_restart_with_their_client() {
+    use chiton_client::OpenFlags;
+    use chiton_types::{Ino, Mode, Refusal};
+    let site = Site::new();
+    let client = site.connected();
+    let caller = client.caller();
+    let make = |content: &[u8]| {
+        let made = client.create_unnamed(&caller, Ino::ROOT, Mode(0o640), OpenFlags::READ_WRITE);
+        let (entry, fh) = made.expect("made");
+        assert_eq!(entry.attr.nlink, 0);
+        client.write(&caller, fh, 0, content).expect("written");
+        (entry.attr.ino, fh)
+    };
+    let (linked, linked_fh) = make(b"linked before the crash");
+    let (later, later_fh) = make(&[7; 100_000]);
+    let (never, never_fh) = make(b"never linked");
+    assert!(client.list("/").expect("listed").is_empty());
+    client.link_unnamed(&caller, linked, Ino::ROOT, b"linked").expect("linked");
+    let again = client.link_unnamed(&caller, linked, Ino::ROOT, b"other").map(drop);
+    assert_eq!(again, Err(Refusal::Invalid), "it has a name");
+    client.fsync(never_fh, false).expect("durable");
+    site.kill();
+    site.start();
+    client.link_unnamed(&caller, later, Ino::ROOT, b"later").expect("linked after it");
+    client.release(never_fh).expect("closed");
+    for fh in [linked_fh, later_fh] {
+        client.fsync(fh, false).expect("durable");
+        client.release(fh).expect("closed");
+    }
+    site.kill();
+    site.start();
+    assert_eq!(client.read_file("linked"), Ok(b"linked before the crash".to_vec()));
+    assert_eq!(client.read_file("later"), Ok(vec![7; 100_000]));
+    let stat = client.stat("later").expect("there");
+    assert_eq!((stat.ino, stat.nlink, stat.mode), (later, 1, Mode(0o640)));
+    assert_eq!(client.list("/").expect("listed").len(), 2);
+    let gone = client.link_unnamed(&caller, never, Ino::ROOT, b"never").map(drop);
+    assert!(matches!(gone, Err(Refusal::NotFound | Refusal::Stale)), "{gone:?}");
+}
+
+/// S13, S26: a rename and its whiteout are one operation, also over a restart of the server.
+#[test]
+fn a_whiteout_comes_with_its_rename_over_a_restart() {
+    use chiton_namespace::RenameHow;
+    use chiton_types::{Ino, Kind};
+    let site = Site::new();
+    let client = site.connected();
+    client.write_file("a", b"moved").expect("written");
+    client.rename(&client.caller(), Ino::ROOT, b"a", Ino::ROOT, b"b", RenameHow::Whiteout).expect("renamed");
+    for _ in 0..2 {
+        site.kill();
+        site.start();
+        assert_eq!(client.read_file("b"), Ok(b"moved".to_vec()));
+        let left = client.lstat("a").expect("a whiteout");
+        assert_eq!((left.kind, left.rdev, left.nlink), (Kind::Char, 0, 1));
+        assert_eq!(client.list("/").expect("listed").len(), 2);
+    }
+    client.remove("a").expect("removed");
+    assert_eq!(client.list("/").expect("listed").len(), 1);
+}

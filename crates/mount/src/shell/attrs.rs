@@ -7,7 +7,7 @@ use chiton_fuse::{FileHandle, Request};
 use chiton_namespace::permission::is_list;
 use chiton_namespace::{AttrChange, XattrHow};
 use chiton_proto::StatFs;
-use chiton_types::{Capabilities, Ino, Refusal};
+use chiton_types::{Capabilities, Ino, Kind, Refusal};
 
 use super::Shell;
 use crate::caller::{as_caller, as_vouched};
@@ -72,6 +72,18 @@ impl Shell {
 
     pub(super) fn may(&self, req: &Request, ino: Ino, want: u8) -> Result<(), Refusal> {
         as_caller(req, |caller| self.router.on(caller, [ino], |route| route.access(caller, ino, want)))
+    }
+
+    /// A process may be in chdir(2): what is asked so, and is a directory, may be worked in from now on.
+    pub(super) fn note_entered(&self, req: &Request, ino: Ino) {
+        if self.router.branch().is_none()
+            && self.router.slot_of(ino).is_none()
+            && ino != self.kernel.root()
+            && let Ok(Entry { attr, .. }) = self.attributes(req, ino)
+            && attr.kind == Kind::Dir
+        {
+            self.kernel.moves.entered(ino, attr.parent);
+        }
     }
 
     pub(super) fn set_xattr(

@@ -13,8 +13,11 @@ use crate::attr::errno;
 use crate::caller::as_caller;
 use crate::router::{Route, Told};
 
-/// Largest read or write that the kernel sends in one request, in bytes.
+/// Largest write that the kernel sends in one request, in bytes. From a buffer that does not begin with a page it touches one page
+/// more than it fills; the kernel sends it in one piece if it allows as many pages (`fs.fuse.max_pages_limit`).
 pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Largest read: of as many pages.
+const READ_BYTES_MAX: u32 = REQUEST_BYTES_MAX + 4096;
 /// Most bytes that one copy_file_range request copies; the caller asks again for the rest.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
@@ -73,6 +76,7 @@ impl Shell {
             self.router.on(caller, [ino], |route| {
                 let had_content = self.had_content(route, ino);
                 let number = route.open(caller, ino, flags)?;
+                self.unnamed.opened(ino);
                 if flags.read && !route.is_realm() {
                     self.end_known(route, ino, number);
                 }
@@ -96,7 +100,7 @@ impl Shell {
     pub(super) fn read_file(&self, req: &Request, file: Open, offset: u64, size: u32, reply: ReplyData) {
         let mut is_leased = true;
         READ_BUFFER.with_borrow_mut(|buffer| {
-            let len = size.min(REQUEST_BYTES_MAX) as usize;
+            let len = size.min(READ_BYTES_MAX) as usize;
             if buffer.len() < len {
                 buffer.resize(len, 0);
             }

@@ -37,7 +37,7 @@ impl Shell {
         as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
                 listing::read(route, caller, ino, offset, false, |row| {
-                    reply.add(row.ino.0, row.offset, row.kind, OsStr::from_bytes(row.name))
+                    reply.add(self.shown.of(row.ino), row.offset, row.kind, OsStr::from_bytes(row.name))
                 })
             })
         })
@@ -70,6 +70,7 @@ impl Shell {
                     if is_shared {
                         (ttl, attr_ttl) = (Duration::ZERO, Duration::ZERO);
                     }
+                    attr.shown_ino = self.shown.of(row.ino);
                     let told = self.bounded(ttl);
                     let name = OsStr::from_bytes(row.name);
                     reply.add(row.offset, name, &attr_ttl, &told.ttl, &attr, GENERATION)

@@ -14,6 +14,8 @@ use crate::guard;
 use crate::kernel::Kernel;
 use crate::lock_waits::LockWaits;
 use crate::router::Router;
+use crate::shown::Shown;
+use crate::unnamed::Unnamed;
 
 /// Requests that the kernel lets run in the background (read-ahead, asynchronous I/O).
 const BACKGROUND_MAX: u16 = 64;
@@ -42,6 +44,8 @@ impl Shell {
             unmount_timeout: options.unmount_timeout,
             control,
             farewell,
+            shown: Shown::new(options.ino32),
+            unnamed: Unnamed::default(),
             totals: Mutex::default(),
             root: Mutex::default(),
         }
@@ -74,6 +78,7 @@ impl Shell {
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
             InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,

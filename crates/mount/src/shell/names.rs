@@ -28,6 +28,9 @@ impl Told for Made {
 
 impl Shell {
     pub(super) fn look_up(&self, req: &Request, parent: Ino, name: &[u8]) -> Result<Lookup, Refusal> {
+        if let b"." | b".." = name {
+            return self.look_up_known(req, parent, name == b"..");
+        }
         as_caller(req, |caller| {
             if self.router.global().is_away()
                 && let Some(slot) = self.router.slot_beyond(parent, name)
@@ -47,6 +50,16 @@ impl Shell {
                 found => Ok(found),
             }
         })
+    }
+
+    /// The kernel finds an inode again that it knew once (open_by_handle_at(2), an NFS server), or the parent of a directory. Callers
+    /// never ask: the kernel itself walks along `.` and `..`.
+    fn look_up_known(&self, req: &Request, ino: Ino, parent: bool) -> Result<Lookup, Refusal> {
+        let mut entry = self.attributes(req, ino)?;
+        if parent && ino != self.kernel.root() {
+            entry = self.attributes(req, entry.attr.parent)?;
+        }
+        Ok(Lookup::Found { attr: entry.attr, ttl: Duration::ZERO, attr_ttl: entry.attr_ttl })
     }
 
     /// The name of a realm's root is not the realm's, what it stands for is.
@@ -146,7 +159,32 @@ impl Shell {
         name: &[u8],
     ) -> Result<Entry, Refusal> {
         as_linker(req, |caller| {
-            self.router.on(caller, [parent, ino], |route| route.link(caller, ino, parent, name))
+            self.router.on(caller, [parent, ino], |route| {
+                if !self.unnamed.has(ino) {
+                    return route.link(caller, ino, parent, name);
+                }
+                let entry = route.link_unnamed(caller, ino, parent, name)?;
+                self.unnamed.named(ino);
+                Ok(entry)
+            })
+        })
+    }
+
+    pub(super) fn make_unnamed(
+        &self,
+        req: &Request,
+        parent: Ino,
+        mode: Mode,
+        flags: OpenFlags,
+    ) -> Result<Made, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [parent], |route| {
+                let (entry, number) = route.create_unnamed(caller, parent, mode, flags)?;
+                let ino = entry.attr.ino;
+                self.unnamed.made(ino);
+                let how = self.open_answer(route, ino, flags, !self.is_shared || route.is_realm());
+                Ok((entry, route.opened(number, ino, flags), how))
+            })
         })
     }
 

@@ -15,9 +15,11 @@ mod permissions;
 mod times;
 mod xattrs;
 
+mod handles;
 mod kernel;
 mod listing;
 mod locks;
 mod privileges;
+mod overlay;
 mod sizes;
 mod two_mounts;

@@ -1,7 +1,7 @@
 //! Two mounts of one server, each with a connection of its own.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -234,4 +234,104 @@ fn mappings_are_seen_after_msync() {
         b.write_all_at(&[round + 100; 50], 5000).expect("write");
         assert_eq!(mapping.load(5000, 50), [round + 100; 50]);
     }
+}
+
+/// Restores the kernel's limit of pages in one request.
+struct PagesLimit(String);
+
+const PAGES_LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
+
+impl PagesLimit {
+    /// `None`: this kernel has no such setting, or does not let us.
+    fn raise(pages: u32) -> Option<PagesLimit> {
+        let before = std::fs::read_to_string(PAGES_LIMIT).ok()?;
+        std::fs::write(PAGES_LIMIT, pages.to_string()).ok()?;
+        Some(PagesLimit(before))
+    }
+}
+
+impl Drop for PagesLimit {
+    fn drop(&mut self) {
+        std::fs::write(PAGES_LIMIT, self.0.trim()).expect("as it was");
+    }
+}
+
+/// Several processes' worth of appenders on two mounts, each with a buffer that begins within a page.
+fn append_whole_records(len: usize) {
+    const RECORDS: usize = 5;
+    let two = TwoMounts::new();
+    two.a.put(ROOT, "/log", b"").expect("put");
+    std::thread::scope(|scope| {
+        for (id, fs) in [&two.a, &two.b, &two.a, &two.b].into_iter().enumerate() {
+            scope.spawn(move || {
+                let file = File::options().append(true).open(fs.dir.join("log")).expect("open");
+                let mut room = vec![b'a' + id as u8; len + 2 * 4096];
+                let start = room.as_ptr().align_offset(4096) + 1 + 997 * id;
+                let record = &mut room[start..start + len];
+                for _ in 0..RECORDS {
+                    assert_eq!((&file).write(record).expect("append"), len);
+                }
+            });
+        }
+    });
+    let log = std::fs::read(two.b.dir.join("log")).expect("read");
+    assert_eq!(log.len(), 4 * RECORDS * len);
+    let mut counts = [0; 4];
+    for record in log.chunks(len) {
+        assert!(record.iter().all(|&byte| byte == record[0]), "a record of {len} bytes is torn");
+        counts[usize::from(record[0] - b'a')] += 1;
+    }
+    assert_eq!(counts, [RECORDS; 4]);
+}
+
+/// S15, S16: an append of up to 1 MiB less a page arrives whole from any buffer, and one of 1 MiB where the kernel lets a request have
+/// 257 pages.
+#[test]
+fn large_appends_from_unaligned_buffers_arrive_whole() {
+    append_whole_records((1 << 20) - 4096);
+    if let Some(_raised) = PagesLimit::raise(257) {
+        append_whole_records(1 << 20);
+    }
+}
+
+/// S96: `..` of a working directory that another mount moved is where it was moved to.
+#[test]
+fn the_parent_of_a_working_directory_follows_a_move_elsewhere() {
+    let two = TwoMounts::new();
+    for dir in ["/from", "/from/work", "/to"] {
+        two.a.mkdir(ROOT, dir, 0o755).expect("mkdir");
+    }
+    let to = two.b.stat(ROOT, "/to").expect("stat").ino;
+    // A shell in the directory says where it is, when it is asked to.
+    let mut shell = std::process::Command::new("sh")
+        .current_dir(two.b.dir.join("from/work"))
+        .args(["-c", "while read -r _; do stat -c %i ..; readlink /proc/self/cwd; done"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let (mut ask, mut said) =
+        (shell.stdin.take().expect("piped"), BufReader::new(shell.stdout.take().expect("piped")).lines());
+    let mut look = || {
+        writeln!(ask).expect("asked");
+        let mut line = || said.next().expect("a line").expect("text");
+        (line(), line())
+    };
+    let from = two.b.stat(ROOT, "/from").expect("stat").ino;
+    assert_eq!(look().0, from.to_string());
+    let moves = [("/from/work", "/to/moved", to), ("/to/moved", "/from/back", from)];
+    for (old, new, parent) in moves {
+        two.a.rename(ROOT, old, new, 0).expect("rename");
+        // Soon: nobody waits for it.
+        let place = two.b.dir.join(&new[1..]);
+        let expect = (parent.to_string(), place.to_str().expect("text").to_owned());
+        let mut tries = 0;
+        while look() != expect {
+            tries += 1;
+            assert!(tries < 500, "{:?} should be {expect:?}", look());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+    drop(ask);
+    shell.wait().expect("it ends");
 }

@@ -12,6 +12,7 @@ mod content;
 mod make;
 mod names;
 mod rename;
+mod unnamed;
 mod xattr;
 
 use chiton_types::{Cred, Ino};
@@ -34,6 +35,8 @@ impl Namespace {
     pub fn plan(&self, op: &Op, ctx: &Context<'_>, out: &mut Vec<Event>) -> Result<Planned, Fault> {
         match op {
             Op::Make { parent, name, make, mode } => self.plan_make(*parent, name, make, *mode, ctx, out),
+            Op::MakeUnnamed { parent, mode } => self.plan_make_unnamed(*parent, *mode, ctx, out),
+            Op::LinkUnnamed { ino, parent, name } => self.plan_link_unnamed(*ino, *parent, name, ctx, out),
             Op::Link { ino, parent, name } => self.plan_link(*ino, *parent, name, ctx, out),
             Op::Unlink { parent, name } => self.plan_unlink(*parent, name, ctx, out),
             Op::Rmdir { parent, name } => self.plan_rmdir(*parent, name, ctx, out),

@@ -1,13 +1,13 @@
 //! rename in all its cases.
 
-use chiton_types::{Ino, Kind, Name, Refusal, access};
+use chiton_types::{Ino, Kind, Mode, Name, Refusal, access};
 
 use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Known, Namespace, Planned};
 use crate::op::RenameHow;
-use crate::permission;
+use crate::permission::{self, Birth, List, Newborn};
 
 impl Namespace {
     pub(super) fn plan_rename(
@@ -28,7 +28,7 @@ impl Namespace {
             Known::Absent => None,
         };
         match (how, target) {
-            (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists.into()),
+            (how, Some(_)) if how.refuses() => return Err(Refusal::Exists.into()),
             (RenameHow::Exchange, None) => return Err(Refusal::NotFound.into()),
             _ => {}
         }
@@ -89,6 +89,9 @@ impl Namespace {
                 (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone, other)
             }
         };
+        let whiteout = Newborn { kind: Kind::Char, rdev: 0, mode: Mode(0), umask: 0 };
+        let birth = |dir: &permission::Subject<'_>| permission::birth(ctx.cred, dir, List::None, whiteout);
+        let whiteout = how.leaves_whiteout().then(|| self.judge(from_dir, birth)).transpose()?;
         out.push(Event::Rename {
             from,
             from_name: from_name.clone(),
@@ -98,6 +101,20 @@ impl Namespace {
             over,
             time: ctx.now,
         });
+        if let Some(Birth { mode, gid, .. }) = whiteout {
+            out.push(Event::Make {
+                parent: from,
+                name: from_name.clone(),
+                ino: ctx.offered,
+                kind: Kind::Char,
+                mode,
+                uid: ctx.cred.uid,
+                gid,
+                rdev: 0,
+                time: ctx.now,
+                content: Vec::new(),
+            });
+        }
         Ok(Planned { subject: Some(source.ino), gone, other })
     }
 

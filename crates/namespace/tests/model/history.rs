@@ -89,6 +89,15 @@ impl History {
                 self.check_touched(&before, &events);
                 self.replicate(&events);
                 self.ever.extend(expect.subject);
+                if let Op::Rename { how, .. } = op
+                    && how.leaves_whiteout()
+                {
+                    self.ever.extend(self.model.nodes.contains_key(&offered).then_some(offered));
+                }
+                if let Op::MakeUnnamed { .. } = op {
+                    // Its maker has it open.
+                    self.model.open.insert(offered);
+                }
             }
         }
     }
@@ -246,6 +255,13 @@ impl History {
                 let make = make(what);
                 (Op::Make { parent, name: pooled_name(name), make, mode: Mode(mode) }, by)
             }
+            Step::MakeUnnamed { by, dir, mode } => {
+                (Op::MakeUnnamed { parent: self.dir(dir), mode: Mode(mode) }, by)
+            }
+            Step::LinkUnnamed { by, open, dir, name } => {
+                let ino = *self.model.open.iter().nth(usize::from(open) % self.model.open.len().max(1))?;
+                (Op::LinkUnnamed { ino, parent: self.dir(dir), name: pooled_name(name) }, by)
+            }
             Step::Link { by, ino, dir, name } => {
                 (Op::Link { ino: self.any(ino), parent: self.dir(dir), name: pooled_name(name) }, by)
             }
@@ -259,9 +275,11 @@ impl History {
             }
             Step::Rename { by, from, from_name, to, to_name, how } => {
                 let (from, to) = (self.dir(from), self.dir(to));
-                let how = match how % 5 {
+                let how = match how % 7 {
                     0 => RenameHow::NoReplace,
                     1 => RenameHow::Exchange,
+                    2 => RenameHow::Whiteout,
+                    3 => RenameHow::NoReplaceWhiteout,
                     _ => RenameHow::Replace,
                 };
                 let (from_name, to_name) = (self.name(from, from_name), self.name(to, to_name));

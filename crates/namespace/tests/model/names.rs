@@ -88,6 +88,48 @@ impl Model {
         Ok(Done::about(ask.offered))
     }
 
+    /// As a file that is made and loses its name in the same moment.
+    pub(crate) fn make_unnamed(&mut self, parent: Ino, mode: u16, ask: &Ask<'_>) -> Result<Done, Refusal> {
+        let name = Name::try_from("a name of the model alone").expect("a name");
+        let done = self.make(parent, &name, &Make::File { content: Vec::new() }, mode, ask)?;
+        self.node_mut(parent).entries.remove(&name);
+        Ok(done)
+    }
+
+    /// The first name of a file that has none and is open.
+    pub(crate) fn link_unnamed(
+        &mut self,
+        ino: Ino,
+        parent: Ino,
+        name: &Name,
+        ask: &Ask<'_>,
+    ) -> Result<Done, Refusal> {
+        let dir = self.searched(parent, ask.cred)?;
+        let node = self.node(ino)?;
+        if dir.entries.contains_key(name) {
+            return Err(Refusal::Exists);
+        }
+        dir.may(ask.cred, CHANGE)?;
+        if node.kind != Kind::File || self.nlink(ino) > 0 {
+            return Err(Refusal::Invalid);
+        }
+        let sets_id = node.has(Mode::SETUID) || node.has(Mode::SETGID | 0o010);
+        let is_safe = !sets_id && node.may(ask.cred, access::READ | access::WRITE).is_ok();
+        if ask.cred.protected_hardlinks && !is_safe && !node.owned_by(ask.cred) {
+            return Err(Refusal::NotPermitted);
+        }
+        self.not_removed(parent)?;
+        if !self.open.contains(&ino) {
+            return Err(Refusal::NotFound);
+        }
+        self.node_mut(ino).ctime = ask.now;
+        self.node_mut(ino).parent = parent;
+        let dir = self.node_mut(parent);
+        dir.entries.insert(name.clone(), ino);
+        dir.changed(ask.now);
+        Ok(Done::about(ino))
+    }
+
     pub(crate) fn link(
         &mut self,
         ino: Ino,
@@ -171,7 +213,7 @@ impl Model {
         let &ino = from_dir.entries.get(from_name).ok_or(Refusal::NotFound)?;
         let over = to_dir.entries.get(to_name).copied();
         match (how, over) {
-            (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists),
+            (RenameHow::NoReplace | RenameHow::NoReplaceWhiteout, Some(_)) => return Err(Refusal::Exists),
             (RenameHow::Exchange, None) => return Err(Refusal::NotFound),
             _ => {}
         }
@@ -223,6 +265,14 @@ impl Model {
         self.node_mut(ino).ctime = ask.now;
         self.node_mut(from).changed(ask.now);
         self.node_mut(to).changed(ask.now);
+        if matches!(how, RenameHow::Whiteout | RenameHow::NoReplaceWhiteout) {
+            let mut whiteout = Node::new(Kind::Char, 0, ask.now, from);
+            whiteout.uid = cred.uid;
+            let dir = self.node_mut(from);
+            whiteout.gid = if dir.has(Mode::SETGID) { dir.gid } else { cred.gid };
+            dir.entries.insert(from_name.clone(), ask.offered);
+            self.nodes.insert(ask.offered, whiteout);
+        }
         Ok(Done { subject: Some(ino), gone })
     }
 }

@@ -76,6 +76,8 @@ impl Model {
     pub(crate) fn run(&mut self, op: &Op, ask: &Ask<'_>) -> Result<Done, Refusal> {
         match op {
             Op::Make { parent, name, make, mode } => self.make(*parent, name, make, mode.0, ask),
+            Op::MakeUnnamed { parent, mode } => self.make_unnamed(*parent, mode.0, ask),
+            Op::LinkUnnamed { ino, parent, name } => self.link_unnamed(*ino, *parent, name, ask),
             Op::Link { ino, parent, name } => self.link(*ino, *parent, name, ask),
             Op::Unlink { parent, name } => self.remove(*parent, name, false, ask),
             Op::Rmdir { parent, name } => self.remove(*parent, name, true, ask),

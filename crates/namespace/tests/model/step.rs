@@ -13,6 +13,17 @@ pub(crate) enum Step {
         what: u8,
         mode: u16,
     },
+    MakeUnnamed {
+        by: u8,
+        dir: u16,
+        mode: u16,
+    },
+    LinkUnnamed {
+        by: u8,
+        open: u16,
+        dir: u16,
+        name: u8,
+    },
     Link {
         by: u8,
         ino: u16,
@@ -171,6 +182,9 @@ pub(crate) fn steps(paging: bool) -> impl Strategy<Value = Step> {
     let names = prop_oneof![
         6 => (by(), dir(), name(), any::<u8>(), modes())
             .prop_map(|(by, dir, name, what, mode)| Step::Make { by, dir, name, what, mode }),
+        2 => (by(), dir(), modes()).prop_map(|(by, dir, mode)| Step::MakeUnnamed { by, dir, mode }),
+        3 => (by(), any::<u16>(), dir(), name())
+            .prop_map(|(by, open, dir, name)| Step::LinkUnnamed { by, open, dir, name }),
         2 => (by(), ino(), dir(), name()).prop_map(|(by, ino, dir, name)| Step::Link { by, ino, dir, name }),
         3 => (by(), dir(), name()).prop_map(|(by, dir, name)| Step::Unlink { by, dir, name }),
         2 => (by(), dir(), name()).prop_map(|(by, dir, name)| Step::Rmdir { by, dir, name }),

@@ -75,6 +75,15 @@ pub(super) fn put_op(out: &mut Vec<u8>, op: &Op) {
             out.put_bytes(name);
         }
         Op::Reclaim { ino } => out.extend_from_slice(&tag_and_inode(12, *ino)),
+        Op::MakeUnnamed { parent, mode } => {
+            out.extend_from_slice(&tag_and_inode(13, *parent));
+            out.put_u16(mode.0);
+        }
+        Op::LinkUnnamed { ino, parent, name } => {
+            out.extend_from_slice(&tag_and_inode(14, *parent));
+            out.put_u64(ino.0);
+            out.put_bytes(name.as_bytes());
+        }
     }
 }
 
@@ -123,12 +132,7 @@ pub(super) fn take_op(from: &mut Take<'_>) -> Result<Op, Malformed> {
         4 => Op::Rmdir { parent: ino, name: take_name(from)? },
         5 => {
             let to = Ino(from.u64()?);
-            let how = match from.u8()? {
-                0 => RenameHow::Replace,
-                1 => RenameHow::NoReplace,
-                2 => RenameHow::Exchange,
-                _ => return bad("a kind of rename"),
-            };
+            let Some(how) = RenameHow::from_u8(from.u8()?) else { return bad("a kind of rename") };
             Op::Rename { from: ino, from_name: take_name(from)?, to, to_name: take_name(from)?, how }
         }
         6 => Op::SetAttr { ino, change: take_change(from)? },
@@ -155,6 +159,8 @@ pub(super) fn take_op(from: &mut Take<'_>) -> Result<Op, Malformed> {
         }
         11 => Op::RemoveXattr { ino, name: from.bytes()?.to_vec() },
         12 => Op::Reclaim { ino },
+        13 => Op::MakeUnnamed { parent: ino, mode: take_mode(from)? },
+        14 => Op::LinkUnnamed { parent: ino, ino: Ino(from.u64()?), name: take_name(from)? },
         _ => return bad("a type of operation"),
     })
 }

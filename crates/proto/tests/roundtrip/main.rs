@@ -138,7 +138,7 @@ fn make() -> impl Strategy<Value = Make> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let how = select(&[RenameHow::Replace, RenameHow::NoReplace, RenameHow::Exchange][..]);
+    let how = (0..5u8).prop_map(|how| RenameHow::from_u8(how).expect("a kind"));
     let xattr = select(&[XattrHow::Set, XattrHow::Create, XattrHow::Replace][..]);
     prop_oneof![
         (ino(), name(), make(), mode()).prop_map(|(parent, name, make, mode)| Op::Make {
@@ -177,6 +177,8 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         (ino(), bytes()).prop_map(|(ino, name)| Op::RemoveXattr { ino, name }),
         ino().prop_map(|ino| Op::Reclaim { ino }),
+        (ino(), mode()).prop_map(|(parent, mode)| Op::MakeUnnamed { parent, mode }),
+        (ino(), ino(), name()).prop_map(|(ino, parent, name)| Op::LinkUnnamed { ino, parent, name }),
     ]
 }
 

@@ -4,7 +4,7 @@ use chiton_namespace::{Make, Op};
 use chiton_proto::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].
-pub(crate) const KINDS: [&str; 46] = [
+pub(crate) const KINDS: [&str; 48] = [
     "make_file",
     "make_dir",
     "make_symlink",
@@ -51,6 +51,8 @@ pub(crate) const KINDS: [&str; 46] = [
     "refused",
     "fetched",
     "parked",
+    "make_unnamed",
+    "link_unnamed",
 ];
 
 /// Index of commits in [`KINDS`].
@@ -61,6 +63,8 @@ pub(crate) const REFUSED: usize = 43;
 pub(crate) const FETCHED: usize = 44;
 /// Index of those that waited for leases, locks, durability or room.
 pub(crate) const PARKED: usize = 45;
+const MAKE_UNNAMED: usize = 46;
+const LINK_UNNAMED: usize = 47;
 
 /// Counters by kind.
 #[derive(Clone, Debug)]
@@ -110,6 +114,8 @@ pub(crate) fn kind_of_op(op: &Op) -> usize {
         Op::SetXattr { .. } => 12,
         Op::RemoveXattr { .. } => 13,
         Op::Reclaim { .. } => 14,
+        Op::MakeUnnamed { .. } => MAKE_UNNAMED,
+        Op::LinkUnnamed { .. } => LINK_UNNAMED,
     }
 }
 
@@ -160,6 +166,7 @@ mod tests {
         assert_eq!(KINDS[kind_of_call(&Call::Bye)], "bye");
         assert_eq!(KINDS[kind_of_call(&Call::Query(Query::StatFs))], "statfs");
         assert_eq!(KINDS[kind_of_op(&Op::Reclaim { ino: chiton_types::Ino(1) })], "reclaim");
+        assert_eq!([KINDS[MAKE_UNNAMED], KINDS[LINK_UNNAMED]], ["make_unnamed", "link_unnamed"]);
         assert_eq!([KINDS[REFUSED], KINDS[FETCHED], KINDS[PARKED]], ["refused", "fetched", "parked"]);
     }
 }

@@ -148,6 +148,9 @@ impl Engine {
         if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
             self.volatile.orphans.insert(gone.ino);
         }
+        if is_volatile && matches!(asked.op, Op::MakeUnnamed { .. }) {
+            self.volatile.orphans.extend(planned.subject);
+        }
         let mut performed = self.finish(asked, planned, position, m);
         performed.outcome.time = now;
         if asked.told.is_some()
@@ -182,6 +185,10 @@ impl Engine {
             Op::Remap { .. } | Op::Reclaim { .. } if asked.slot != Slot::SERVER => {
                 return Err(Refusal::NotPermitted.into());
             }
+            // A merge knows files by their names.
+            Op::MakeUnnamed { .. } | Op::LinkUnnamed { .. } if self.is_realm() => {
+                return Err(Refusal::Unsupported.into());
+            }
             _ => return Ok(false),
         };
         let own = |writer: u64| asked.slot == Slot::SERVER || writer == asked.session.0;
@@ -194,7 +201,13 @@ impl Engine {
     /// The number for a new inode, and whether it is the next of its counter.
     #[inline]
     fn offer(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
-        let Op::Make { parent, name, make, .. } = asked.op else { return Ok((Ino(0), false)) };
+        let (parent, dir_name) = match asked.op {
+            Op::Make { parent, name, make, .. } => (parent, Some(name).filter(|_| matches!(make, Make::Dir))),
+            Op::MakeUnnamed { parent, .. } => (parent, None),
+            // The whiteout's.
+            Op::Rename { from, how, .. } if how.leaves_whiteout() => (from, None),
+            _ => return Ok((Ino(0), false)),
+        };
         if let Some(again) = asked.again.filter(|again| again.ino != Ino(0))
             && let Some(ino) = self.offer_former(again.ino)?
         {
@@ -204,18 +217,18 @@ impl Engine {
             return Ok((self.offer_told(asked, told)?, false));
         }
         if let Some(granted) = &self.granted {
-            let shard = match make {
-                Make::Dir => granted.pick(birth_key(*parent, name.hash64())),
-                _ => parent.shard(),
+            let shard = match dir_name {
+                Some(name) => granted.pick(birth_key(*parent, name.hash64())),
+                None => parent.shard(),
             };
             return match granted.offer(shard)? {
                 Some(ino) => Ok((ino, true)),
                 None => Err(Stop::Wait(Wait::Numbers)),
             };
         }
-        let shard = match make {
-            Make::Dir => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
-            _ => parent.shard(),
+        let shard = match dir_name {
+            Some(name) => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
+            None => parent.shard(),
         };
         if usize::from(shard.0) >= self.inodes.shard_count() {
             return Err(Refusal::Stale.into());
@@ -333,6 +346,14 @@ impl Engine {
             self.opens.add(attr.ino, asked.slot);
             open_counted = true;
         }
+        match asked.op {
+            Op::MakeUnnamed { .. } => self.unnamed_made(&outcome),
+            Op::LinkUnnamed { ino, .. } => {
+                self.orphans.remove(ino);
+                self.volatile.orphans.remove(ino);
+            }
+            _ => {}
+        }
         if let Some(gone) = outcome.gone {
             if gone.orphan {
                 match self.orphans.insert(gone.ino) {
@@ -362,13 +383,21 @@ impl Engine {
         Performed { position, outcome, lease, parent_leased }
     }
 
+    /// A file was made that has no name: it ends with its last open.
+    fn unnamed_made(&mut self, outcome: &Outcome) {
+        let Some(attr) = &outcome.attr else { return };
+        if self.orphans.insert(attr.ino) && !self.opens.is_open(attr.ino) {
+            self.reclaims.push_back(attr.ino);
+        }
+    }
+
     fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
         if asked.slot == Slot::SERVER || !self.resends.is_empty() {
             return NO_LEASES;
         }
         let lease = match (&outcome.attr, asked.op) {
             // Nobody else knows of a new file yet.
-            (Some(attr), Op::Make { .. }) if attr.kind == Kind::File => {
+            (Some(attr), Op::Make { .. } | Op::MakeUnnamed { .. }) if attr.kind == Kind::File => {
                 self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
             }
             (Some(attr), Op::Make { make: Make::Dir, .. }) => {
@@ -383,7 +412,8 @@ impl Engine {
             (None, _) => LeaseMode::None,
         };
         let parent = match asked.op {
-            Op::Make { parent, .. } | Op::Link { parent, .. } => Some(*parent),
+            Op::Make { parent, .. } | Op::MakeUnnamed { parent, .. } => Some(*parent),
+            Op::Link { parent, .. } | Op::LinkUnnamed { parent, .. } => Some(*parent),
             Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => Some(*parent),
             Op::Rename { to, .. } => Some(*to),
             _ => None,
@@ -410,7 +440,7 @@ impl Engine {
             }
         }
         let changed = |attr: &Attr| match asked.op {
-            Op::Make { .. } => attr.btime,
+            Op::Make { .. } | Op::MakeUnnamed { .. } => attr.btime,
             _ => attr.ctime,
         };
         let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
@@ -516,6 +546,8 @@ const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
 fn dirs_of(op: &Op) -> [Option<Ino>; 2] {
     match op {
         Op::Make { parent, .. }
+        | Op::MakeUnnamed { parent, .. }
+        | Op::LinkUnnamed { parent, .. }
         | Op::Link { parent, .. }
         | Op::Unlink { parent, .. }
         | Op::Rmdir { parent, .. } => [Some(*parent), None],
@@ -573,7 +605,13 @@ pub(super) fn shard_of(event: &Event) -> ShardId {
 /// chmod first.
 fn takes_space(op: &Op) -> bool {
     match op {
-        Op::Make { .. } | Op::Link { .. } | Op::Write { .. } | Op::Clone { .. } | Op::SetXattr { .. } => true,
+        Op::Make { .. }
+        | Op::MakeUnnamed { .. }
+        | Op::LinkUnnamed { .. }
+        | Op::Link { .. }
+        | Op::Write { .. }
+        | Op::Clone { .. }
+        | Op::SetXattr { .. } => true,
         Op::Unlink { .. }
         | Op::Rmdir { .. }
         | Op::Rename { .. }

@@ -331,7 +331,8 @@ fn is_weaker(policy: &Policy, than: &Policy) -> bool {
 /// The inode whose realm an operation belongs to.
 pub(super) fn place_of(op: &Op) -> Ino {
     match op {
-        Op::Make { parent, .. } | Op::Link { parent, .. } => *parent,
+        Op::Make { parent, .. } | Op::MakeUnnamed { parent, .. } => *parent,
+        Op::Link { parent, .. } | Op::LinkUnnamed { parent, .. } => *parent,
         Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => *parent,
         Op::Rename { to, .. } | Op::Clone { to, .. } => *to,
         Op::SetAttr { ino, .. }

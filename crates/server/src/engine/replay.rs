@@ -254,6 +254,7 @@ fn subject_of(event: &Event) -> Option<(Ino, Option<Ino>)> {
     match event {
         Event::Make { ino, .. }
         | Event::Link { ino, .. }
+        | Event::Restore { ino, .. }
         | Event::SetAttr { ino, .. }
         | Event::Write { ino, .. }
         | Event::Remap { ino, .. }
