@@ -79,6 +79,13 @@ pub enum Action {
         /// The new one.
         to: String,
     },
+    /// Moves a name and leaves a whiteout.
+    Whiteout {
+        /// The old name.
+        from: String,
+        /// The new one.
+        to: String,
+    },
     /// Exchanges two names.
     Exchange {
         /// One.
@@ -238,9 +245,10 @@ impl Action {
             | Action::ReadLink { path }
             | Action::GetXattr { path, .. }
             | Action::List { path } => vec![path],
-            Action::Link { from, to } | Action::Rename { from, to } | Action::Exchange { from, to } => {
-                vec![from, to]
-            }
+            Action::Link { from, to }
+            | Action::Rename { from, to }
+            | Action::Whiteout { from, to }
+            | Action::Exchange { from, to } => vec![from, to],
             _ => Vec::new(),
         }
     }

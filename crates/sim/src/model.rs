@@ -148,6 +148,25 @@ impl Model {
                 self.nodes.insert(*ino, Node::new(what, *mode, now));
                 self.enter(*parent, name, *ino, now);
             }
+            Change::MakeUnnamed { parent, ino, mode } => {
+                if *parent != Ino::ROOT && self.names(*parent) == 0 {
+                    return Err(Refusal::NotFound);
+                }
+                self.dir(*parent)?;
+                assert!(!self.nodes.contains_key(ino), "inode {ino} is made twice");
+                self.nodes.insert(*ino, Node::new(&What::File(Vec::new()), *mode, now));
+                self.opens.insert(*ino, 1);
+                // It is made as if in the directory (S97).
+                self.get(*parent).changed(now);
+            }
+            Change::LinkUnnamed { ino, parent, name } => {
+                self.vacant(*parent, name)?;
+                if !self.nodes.contains_key(ino) || self.names(*ino) > 0 {
+                    return Err(Refusal::Invalid);
+                }
+                self.get(*ino).ctime = now;
+                self.enter(*parent, name, *ino, now);
+            }
             Change::Link { ino, parent, name } => {
                 self.vacant(*parent, name)?;
                 let node = self.nodes.get(ino).ok_or(Refusal::Stale)?;
@@ -177,8 +196,8 @@ impl Model {
                 }
                 self.leave(*parent, name, now);
             }
-            Change::Rename { from, from_name, to, to_name, how } => {
-                self.rename((*from, from_name), (*to, to_name), *how, now)?;
+            Change::Rename { from, from_name, to, to_name, how, whiteout } => {
+                self.rename((*from, from_name), (*to, to_name), *how, *whiteout, now)?;
             }
             Change::Write { ino, pieces, size } => {
                 let content = self.content(*ino)?;
@@ -250,6 +269,7 @@ impl Model {
         (from, from_name): (Ino, &Name),
         (to, to_name): (Ino, &Name),
         how: RenameHow,
+        whiteout: Ino,
         now: Time,
     ) -> Result<(), Refusal> {
         let ino = self.entry(from, from_name)?;
@@ -259,7 +279,7 @@ impl Model {
             Err(refusal) => return Err(refusal),
         };
         match (how, over) {
-            (RenameHow::NoReplace, Some(_)) => return Err(Refusal::Exists),
+            (how, Some(_)) if how.refuses() => return Err(Refusal::Exists),
             (RenameHow::Exchange, None) => return Err(Refusal::NotFound),
             _ => {}
         }
@@ -291,6 +311,11 @@ impl Model {
         if let Some(over) = over.filter(|_| exchange) {
             self.get(from).entries.insert(from_name.clone(), over);
             self.get(over).ctime = now;
+        }
+        if how.leaves_whiteout() {
+            assert!(!self.nodes.contains_key(&whiteout), "inode {whiteout} is made twice");
+            self.nodes.insert(whiteout, Node::new(&What::Whiteout, 0, now));
+            self.enter(from, from_name, whiteout, now);
         }
         Ok(())
     }
@@ -361,6 +386,7 @@ impl Node {
             What::File(bytes) => (Kind::File, bytes.clone()),
             What::Dir => (Kind::Dir, Vec::new()),
             What::Symlink(target) => (Kind::Symlink, target.clone()),
+            What::Whiteout => (Kind::Char, Vec::new()),
         };
         Node {
             kind,

@@ -81,6 +81,7 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
             client.rmdir(&me, dir, name).map(|()| Answer::Done)
         }
         Action::Rename { from, to } => rename(client, from, to, RenameHow::Replace),
+        Action::Whiteout { from, to } => rename(client, from, to, RenameHow::Whiteout),
         Action::Exchange { from, to } => rename(client, from, to, RenameHow::Exchange),
         Action::SetXattr { path, name, value } => {
             let ino = no_link(client, path)?.ino;
@@ -114,8 +115,11 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
                 (entry.attr, fh)
             } else {
                 let found = no_link(client, path)?;
-                if found.kind == Kind::Dir {
-                    return Err(Refusal::IsDir);
+                match found.kind {
+                    Kind::Dir => return Err(Refusal::IsDir),
+                    // A kernel opens devices itself.
+                    Kind::Char => return Err(Refusal::Invalid),
+                    _ => {}
                 }
                 let fh = client.open(&me, found.ino, flags)?;
                 (found, fh)

@@ -377,7 +377,14 @@ impl Maker {
             5 => Action::Rmdir { path: self.own_dir() },
             6 if self.random.chance(1, 4) => Action::Rename { from: self.own_dir(), to: self.own_dir() },
             6 => Action::Rename { from: self.own(), to: self.own() },
-            7 => Action::Exchange { from: self.own(), to: self.own() },
+            7 => {
+                let (from, to) = (self.own(), self.own());
+                // By the name, so that the numbers drawn are the same for all.
+                match from.ends_with('1') {
+                    true => Action::Whiteout { from, to },
+                    false => Action::Exchange { from, to },
+                }
+            }
             8 => {
                 let value = if self.random.chance(1, 4) { Vec::new() } else { self.bytes() };
                 Action::SetXattr { path: self.own(), name: "user.a".to_owned(), value }

@@ -198,6 +198,9 @@ impl Machine {
             Step::Link(from, to) => self.link(from, to),
             Step::Unlink(path) => self.unlink(path),
             Step::UnlinkOpen(path) => self.unlink_open(path),
+            Step::Unnamed(path, bytes) => self.link_unnamed(path, bytes),
+            Step::HoldUnnamed(path, bytes) => self.make_unnamed(path, bytes).map(drop),
+            Step::Whiteout(from, to) => self.rename(from, to, RenameHow::Whiteout),
             Step::Mkdir(path) => self.make(path, What::Dir, |client, parent, name| {
                 client.mkdir(&client.caller(), parent, name, Mode(0o755)).map(|entry| entry.attr.ino)
             }),
@@ -293,6 +296,27 @@ impl Machine {
             self.history.replace_last(Entry::Act(make(*ino), now));
         }
         same(answer.map(drop), expected)
+    }
+
+    /// The same for a file without a name in the directory of a path: its handle.
+    pub(super) fn open_unnamed(&mut self, path: &str) -> Result<Option<(Ino, u64)>, String> {
+        let Some((parent, _)) = self.at(path) else { return self.absent(path).map(|()| None) };
+        self.tick();
+        let now = self.now();
+        self.made += 1;
+        let make = |ino| Change::MakeUnnamed { parent, ino, mode: 0o644 };
+        let expected = self.model.clone().apply(&make(unknown(self.made)), now);
+        if expected.is_ok() {
+            self.begin(Entry::Act(make(unknown(self.made)), now));
+        }
+        let client = &self.client;
+        let made = client.create_unnamed(&client.caller(), parent, Mode(0o644), OpenFlags::READ_WRITE);
+        let made = made.map(|(entry, fh)| (entry.attr.ino, fh));
+        same(made.map(drop), expected)?;
+        let Ok((ino, fh)) = made else { return Ok(None) };
+        self.model.apply(&make(ino), now).expect("just tried");
+        self.history.replace_last(Entry::Act(make(ino), now));
+        Ok(Some((ino, fh)))
     }
 
     /// A change of content that stays with the client until it is pushed.

@@ -6,7 +6,7 @@ use chiton_types::{Ino, Mode, Time};
 
 use super::machine::{Machine, Outcome, same};
 use crate::checkers::crash::Entry;
-use crate::model::{Change, What};
+use crate::model::{Change, What, unknown};
 
 const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 
@@ -114,16 +114,31 @@ impl Machine {
     pub(super) fn rename(&mut self, from: &str, to: &str, how: RenameHow) -> Outcome {
         let Some((from_dir, from_name)) = self.at(from) else { return self.absent(from) };
         let Some((to_dir, to_name)) = self.at(to) else { return self.absent(to) };
-        let change = Change::Rename {
-            from: from_dir,
-            from_name: from_name.clone(),
-            to: to_dir,
-            to_name: to_name.clone(),
-            how,
+        self.tick();
+        let now = self.now();
+        self.made += 1;
+        let rename = |whiteout| {
+            let (from_name, to_name) = (from_name.clone(), to_name.clone());
+            Change::Rename { from: from_dir, from_name, to: to_dir, to_name, how, whiteout }
         };
-        self.change(change, |client| {
-            client.rename(&client.caller(), from_dir, from_name.as_bytes(), to_dir, to_name.as_bytes(), how)
-        })
+        let expected = self.model.clone().apply(&rename(unknown(self.made)), now);
+        if expected.is_ok() {
+            self.begin(Entry::Act(rename(unknown(self.made)), now));
+        }
+        let client = &self.client;
+        let (from_bytes, to_bytes) = (from_name.as_bytes(), to_name.as_bytes());
+        let answer = client.rename(&client.caller(), from_dir, from_bytes, to_dir, to_bytes, how);
+        if let (Ok(()), Ok(())) = (&answer, &expected) {
+            // The answer does not tell the number of the whiteout.
+            let left = client.lstat(from).map(|attr| attr.ino);
+            let whiteout = match how.leaves_whiteout() {
+                true => left.map_err(|refusal| format!("no whiteout at {from}: {refusal:?}"))?,
+                false => unknown(self.made),
+            };
+            self.model.apply(&rename(whiteout), now).expect("just tried");
+            self.history.replace_last(Entry::Act(rename(whiteout), now));
+        }
+        same(answer, expected)
     }
 
     pub(super) fn link(&mut self, from: &str, to: &str) -> Outcome {
@@ -146,6 +161,25 @@ impl Machine {
         self.held.push(fh);
         self.unlink(path)?;
         self.write_to(ino, fh, 5_000, vec![self.steps; 9_000])
+    }
+
+    /// A file without a name, which stays open and has content.
+    pub(super) fn make_unnamed(&mut self, path: &str, bytes: usize) -> Result<Option<(Ino, u64)>, String> {
+        let Some((ino, fh)) = self.open_unnamed(path)? else { return Ok(None) };
+        self.held.push(fh);
+        self.write_to(ino, fh, 0, vec![self.steps; bytes])?;
+        Ok(Some((ino, fh)))
+    }
+
+    /// Such a file gets a name, and is closed.
+    pub(super) fn link_unnamed(&mut self, path: &str, bytes: usize) -> Outcome {
+        let Some((ino, fh)) = self.make_unnamed(path, bytes)? else { return Ok(()) };
+        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
+        self.change(Change::LinkUnnamed { ino, parent, name: name.clone() }, |client| {
+            client.link_unnamed(&client.caller(), ino, parent, name.as_bytes()).map(drop)
+        })?;
+        self.held.retain(|held| *held != fh);
+        self.close(ino, fh)
     }
 
     pub(super) fn xattr(&mut self, path: &str, value: Option<Vec<u8>>) -> Outcome {

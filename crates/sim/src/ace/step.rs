@@ -48,6 +48,12 @@ pub(crate) enum Step {
     Unlink(&'static str),
     /// Open, unlink, write, and leave it open.
     UnlinkOpen(&'static str),
+    /// Open with O_TMPFILE, write, link, close.
+    Unnamed(&'static str, usize),
+    /// Open with O_TMPFILE, write, and leave it open.
+    HoldUnnamed(&'static str, usize),
+    /// Rename with RENAME_WHITEOUT.
+    Whiteout(&'static str, &'static str),
     Mkdir(&'static str),
     Rmdir(&'static str),
     Symlink(&'static str, &'static str),
@@ -114,6 +120,11 @@ pub(crate) const VOCABULARY: &[Step] = &[
     Step::FsyncDir,
     Step::Sync,
     Step::Checkpoint,
+    Step::Unnamed("/b/n", 3_000),
+    Step::Unnamed("/n", 30_000),
+    Step::HoldUnnamed("/a/n", 20_000),
+    Step::Whiteout("/a/s", "/b/n"),
+    Step::Whiteout("/a/l", "/b/h"),
 ];
 
 impl fmt::Display for Step {
@@ -136,6 +147,13 @@ impl fmt::Display for Step {
             Step::Link(from, to) => write!(f, "link {from} as {to}"),
             Step::Unlink(path) => write!(f, "unlink {path}"),
             Step::UnlinkOpen(path) => write!(f, "unlink {path} while it is open and written to"),
+            Step::Unnamed(path, bytes) => {
+                write!(f, "write {bytes} bytes to a file without a name and link it as {path}")
+            }
+            Step::HoldUnnamed(path, bytes) => {
+                write!(f, "write {bytes} bytes to a file without a name beside {path} and keep it open")
+            }
+            Step::Whiteout(from, to) => write!(f, "rename {from} to {to} and leave a whiteout"),
             Step::Mkdir(path) => write!(f, "mkdir {path}"),
             Step::Rmdir(path) => write!(f, "rmdir {path}"),
             Step::Symlink(target, path) => write!(f, "symlink {path} to {target}"),

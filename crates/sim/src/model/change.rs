@@ -19,6 +19,24 @@ pub enum Change {
         /// Permissions.
         mode: u16,
     },
+    /// A new file without a name, which its maker has open.
+    MakeUnnamed {
+        /// Directory in which it is made.
+        parent: Ino,
+        /// The number that was answered, or [`unknown`].
+        ino: Ino,
+        /// Permissions.
+        mode: u16,
+    },
+    /// The first name of such a file.
+    LinkUnnamed {
+        /// File.
+        ino: Ino,
+        /// Directory of the name.
+        parent: Ino,
+        /// Name.
+        name: Name,
+    },
     /// A further name.
     Link {
         /// File.
@@ -54,6 +72,8 @@ pub enum Change {
         to_name: Name,
         /// What happens to what bears the new name.
         how: RenameHow,
+        /// The number of the whiteout, if one is left: as it was found, or [`unknown`].
+        whiteout: Ino,
     },
     /// Ranges of a file get new bytes; it is `size` long afterwards, at least.
     Write {
@@ -134,6 +154,8 @@ pub enum What {
     Dir,
     /// A symbolic link with its target.
     Symlink(Vec<u8>),
+    /// The character device 0/0.
+    Whiteout,
 }
 
 /// The time of a change whose asker was not told it. Compared trees may have any there.

@@ -12,7 +12,14 @@ fn make(tree: &mut Model, parent: Ino, text: &str, ino: u64, what: What, now: Ti
 }
 
 fn rename(from: (u64, &str), to: (u64, &str), how: RenameHow) -> Change {
-    Change::Rename { from: Ino(from.0), from_name: name(from.1), to: Ino(to.0), to_name: name(to.1), how }
+    Change::Rename {
+        from: Ino(from.0),
+        from_name: name(from.1),
+        to: Ino(to.0),
+        to_name: name(to.1),
+        how,
+        whiteout: unknown(0),
+    }
 }
 
 /// `/d` (2) with `f` (3, "hello"), `/e` (4).

@@ -78,11 +78,17 @@ impl Life {
                 let (parent, name) = self.parent(path)?;
                 one(Change::Rmdir { parent, name })
             }
-            Action::Rename { from, to } => one(self.rename(from, to, RenameHow::Replace)?),
-            Action::Exchange { from, to } => one(self.rename(from, to, RenameHow::Exchange)?),
+            Action::Rename { from, to } => one(self.rename(from, to, RenameHow::Replace, ino)?),
+            Action::Whiteout { from, to } => one(self.rename(from, to, RenameHow::Whiteout, ino)?),
+            Action::Exchange { from, to } => one(self.rename(from, to, RenameHow::Exchange, ino)?),
             Action::SetXattr { path, name, value } => {
                 let value = (!value.is_empty()).then(|| value.clone());
-                one(Change::Xattr { ino: self.no_link(path)?, name: name.clone(), value })
+                let ino = self.no_link(path)?;
+                if self.is_device(ino) {
+                    // Of `user.` there is nothing but on files and directories.
+                    return Err(Refusal::NotPermitted);
+                }
+                one(Change::Xattr { ino, name: name.clone(), value })
             }
             Action::Chmod { path, mode } => {
                 let ino = self.no_link(path)?;
@@ -105,6 +111,9 @@ impl Life {
                 let opened = match self.no_link(path) {
                     Ok(there) if self.model.node(there).is_some_and(|node| node.kind == Kind::Dir) => {
                         return Err(Refusal::IsDir);
+                    }
+                    Ok(there) if self.is_device(there) => {
+                        return Err(if *create { Refusal::Exists } else { Refusal::Invalid });
                     }
                     Ok(there) => {
                         if *truncate {
@@ -161,9 +170,13 @@ impl Life {
         }
     }
 
-    fn rename(&self, from: &str, to: &str, how: RenameHow) -> Result<Change, Refusal> {
+    fn is_device(&self, ino: Ino) -> bool {
+        self.model.node(ino).is_some_and(|node| node.kind == Kind::Char)
+    }
+
+    fn rename(&self, from: &str, to: &str, how: RenameHow, whiteout: Ino) -> Result<Change, Refusal> {
         let (from, from_name) = self.parent(from)?;
         let (to, to_name) = self.parent(to)?;
-        Ok(Change::Rename { from, from_name, to, to_name, how })
+        Ok(Change::Rename { from, from_name, to, to_name, how, whiteout })
     }
 }

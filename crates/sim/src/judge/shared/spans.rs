@@ -116,6 +116,7 @@ fn goes_to_the_server(action: &Action) -> bool {
         Action::Link { .. }
             | Action::Rmdir { .. }
             | Action::Rename { .. }
+            | Action::Whiteout { .. }
             | Action::Exchange { .. }
             | Action::SetXattr { .. }
             | Action::FsyncDir
