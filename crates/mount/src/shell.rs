@@ -299,7 +299,7 @@ impl Filesystem for Shell {
     ) {
         guarded("tmpfile", req.pid(), || {
             let flags = chiton_client::OpenFlags::from_linux(flags);
-            match self.make_unnamed(req, self.ino(parent), mode(masked(new_mode, umask)), flags) {
+            match self.make_unnamed((req, umask), self.ino(parent), mode(new_mode), flags) {
                 Ok((entry, fh, how)) => {
                     let attr = self.shown_attr(&entry.attr);
                     reply.created(&entry.attr_ttl, &Duration::ZERO, &attr, GENERATION, fh, how);

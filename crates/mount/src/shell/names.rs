@@ -172,12 +172,12 @@ impl Shell {
 
     pub(super) fn make_unnamed(
         &self,
-        req: &Request,
+        (req, umask): (&Request, u32),
         parent: Ino,
         mode: Mode,
         flags: OpenFlags,
     ) -> Result<Made, Refusal> {
-        as_caller(req, |caller| {
+        as_maker(req, umask, |caller| {
             self.router.on(caller, [parent], |route| {
                 let (entry, number) = route.create_unnamed(caller, parent, mode, flags)?;
                 let ino = entry.attr.ino;

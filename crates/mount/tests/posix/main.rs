@@ -19,7 +19,7 @@ mod handles;
 mod kernel;
 mod listing;
 mod locks;
-mod privileges;
 mod overlay;
+mod privileges;
 mod sizes;
 mod two_mounts;
