@@ -183,6 +183,24 @@ pub enum Action {
         /// What.
         bytes: Vec<u8>,
     },
+    /// Writes a record at the end of a file, through a descriptor (O_APPEND) that this client keeps open for it; may stay
+    /// buffered in the client.
+    Append {
+        /// Of the file.
+        path: String,
+        /// The record: one line.
+        bytes: Vec<u8>,
+    },
+    /// Makes durable what was appended through that descriptor.
+    FsyncAppended {
+        /// Of the file.
+        path: String,
+    },
+    /// Closes that descriptor.
+    CloseAppended {
+        /// Of the file.
+        path: String,
+    },
     /// Attributes.
     Stat {
         /// Of the inode.
@@ -241,6 +259,9 @@ impl Action {
             | Action::Open { path, .. }
             | Action::ReadFile { path }
             | Action::WriteFile { path, .. }
+            | Action::Append { path, .. }
+            | Action::FsyncAppended { path }
+            | Action::CloseAppended { path }
             | Action::Stat { path }
             | Action::ReadLink { path }
             | Action::GetXattr { path, .. }

@@ -2,12 +2,14 @@
 //!
 //! | file | judges |
 //! |---|---|
+//! | [`appends`] | files to which all append: what was acknowledged, what is durable, what a reader elsewhere may see |
 //! | [`leases`] | leases: who is granted one, and who changes names under somebody else's |
 //! | [`log`] | files that nobody else makes: exactly once; their inode numbers; fencing |
 //! | [`realms`] | what others see of subtrees that a client took for itself |
 //! | [`own`] | what one client does in its own directory: answers, reads, the tree afterwards (crash oracle) |
 //! | [`shared`] | names and attributes that all change: linearizability, stale reads |
 
+mod appends;
 mod leases;
 mod log;
 mod own;
@@ -25,6 +27,7 @@ pub fn judge(history: &History) -> Vec<Violation> {
     let tree = last_tree(history);
     found.extend(log::judge(history, tree));
     found.extend(own::judge(history, tree));
+    found.extend(appends::judge(history));
     found.extend(leases::judge(history));
     found.extend(shared::judge(history));
     found.extend(realms::judge(history));

@@ -7,7 +7,7 @@ use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::history::{Action, Answer, Handle, Seen};
-use crate::plan::is_content_of_mark;
+use crate::plan::{appends_by, is_content_of_mark};
 use crate::tree::{Node, Tree};
 
 /// FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE.
@@ -154,6 +154,18 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
             client.release(fh)?;
             written.map(|n| Answer::Written(n.into()))
         }
+        Action::Append { path, bytes } => {
+            let fh = appender(client, handles, path)?;
+            client.write(&me, fh, 0, bytes).map(|n| Answer::Written(n.into()))
+        }
+        Action::FsyncAppended { path } => {
+            let fh = appender(client, handles, path)?;
+            client.fsync(fh, false).map(|()| Answer::Done)
+        }
+        Action::CloseAppended { path } => match handles.remove(&appends_by(path)) {
+            Some(fh) => client.release(fh).map(|()| Answer::Done),
+            None => Ok(Answer::Done),
+        },
         Action::Stat { path } => attr(&client.lstat(path)?),
         Action::ReadLink { path } => client.readlink(client.lstat(path)?.ino).map(Answer::Bytes),
         Action::GetXattr { path, name } => {
@@ -173,6 +185,17 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
             unreachable!("asked of a subtree, not of its client")
         }
     }
+}
+
+/// The descriptor through which this client appends to a file, opened when it is first asked for.
+fn appender(client: &Client, handles: &mut Handles, path: &str) -> Result<u64, Refusal> {
+    let name = appends_by(path);
+    if let Some(fh) = handles.get(&name) {
+        return Ok(*fh);
+    }
+    let fh = client.open_path(path, OpenFlags { append: true, ..OpenFlags::READ_WRITE })?;
+    handles.insert(name, fh);
+    Ok(fh)
 }
 
 fn follow(client: &Client, marks: &[String]) -> Result<Answer, Refusal> {

@@ -3,8 +3,10 @@
 //! Swarm: each run draws which operations and which faults it knows at all, and how often, so that rare ones also
 //! meet in great numbers (Groce et al. 2012).
 
+mod appends;
 mod company;
 mod jobs;
+mod rivals;
 
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use chiton_types::Time;
 use crate::history::{Action, Handle};
 use crate::random::Random;
 
+pub(crate) use appends::{appends_by, appends_to};
 pub(crate) use company::at_home;
 pub use jobs::{Job, MARK, Role, is_content_of_mark};
 
@@ -34,6 +37,10 @@ pub const THINGS: u64 = 3;
 pub const NOTE: &str = "/note";
 /// So many.
 pub const NOTES: u64 = 2;
+/// Files to which all append records: `/tail0` and on.
+pub const TAIL: &str = "/tail";
+/// So many.
+pub const TAILS: u64 = 2;
 /// Bytes of a note: all versions are of one length.
 const NOTE_BYTES: usize = 16;
 
@@ -186,6 +193,12 @@ pub enum Fault {
 }
 
 impl Plan {
+    /// Whether anybody appends to the files to which all may.
+    pub fn appends(&self) -> bool {
+        let appends = |step: &Step| matches!(step.action, Action::Append { .. });
+        self.clients.iter().flatten().any(appends)
+    }
+
     /// Who a client is, if he is not like most.
     pub fn role(&self, client: usize) -> Option<&Role> {
         self.setup.roles.get(client.checked_sub(self.clients.len() - self.setup.roles.len())?)
@@ -231,6 +244,8 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     let faults = draw_faults(&mut random, &mut setup, clients_count, span);
     let mut plan = Plan { seed, setup, clients, faults };
     company::add(&mut plan);
+    appends::add(&mut plan);
+    rivals::add(&mut plan);
     jobs::add(&mut plan, steps);
     plan
 }

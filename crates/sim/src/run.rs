@@ -32,7 +32,7 @@ use crate::judge::judge;
 use crate::net::{self, Net, Weather};
 use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_server};
 use crate::perform::{Handles, perform};
-use crate::plan::{BOARD, LOG, NOTE, NOTES, Plan, SHARED, Step};
+use crate::plan::{BOARD, LOG, NOTE, NOTES, Plan, SHARED, Step, TAIL, TAILS};
 use crate::record::Recorder;
 use crate::turns::{Party, Running, Stuck, Turns, turns};
 
@@ -294,12 +294,15 @@ impl Cluster {
 
     /// Directories that everybody uses.
     fn prepare(self: &Arc<Cluster>) -> Result<(), Violation> {
-        self.observe(|client| {
+        // Only where they are used, so that the other seeds are what they were.
+        let tails = if self.plan.appends() { TAILS } else { 0 };
+        self.observe(move |client| {
             let mut handles = Handles::new();
             let mut actions: Vec<Action> =
                 [LOG, SHARED].iter().map(|path| Action::Mkdir { path: (*path).to_owned() }).collect();
             let notes = (0..NOTES).map(|n| format!("{NOTE}{n}"));
-            let files = notes.chain([BOARD.to_owned()]);
+            let tails = (0..tails).map(|n| format!("{TAIL}{n}"));
+            let files = notes.chain([BOARD.to_owned()]).chain(tails);
             actions.extend(files.map(|path| Action::Create { path, content: Vec::new() }));
             actions.push(Action::Sync);
             for action in actions {

@@ -3,6 +3,7 @@
 //!
 //! | checker | promise |
 //! |---|---|
+//! | [`appends`] | no record that was acknowledged is lost, torn, doubled or overtaken, unless its client was told (S1, S16, S18, S26) |
 //! | [`crash`] | after a crash the tree is a prefix of what was answered, no shorter than what was durable (S18 to S27) |
 //! | [`exactly_once`] | over retries and restarts nothing answered is missed, nothing happens twice (S26) |
 //! | [`inodes`] | no inode number is used twice (S12) |
@@ -11,6 +12,7 @@
 //! | [`structure`] | none of the inconsistencies that `fsck` knows |
 //! | [`fencing`] | nothing is acknowledged by a writer that was replaced |
 
+pub mod appends;
 pub mod compare;
 pub mod crash;
 pub mod exactly_once;

@@ -34,6 +34,11 @@ pub(super) fn judge(history: &History) -> Vec<Violation> {
     found
 }
 
+/// From where to where a server that was replaced may still answer questions.
+pub(super) fn take_overs(history: &History) -> Vec<(u64, u64)> {
+    spans::take_overs(history)
+}
+
 /// What a call changes of what all share.
 fn changes(action: &Action) -> bool {
     let names = asked(action).is_some_and(|call| !matches!(call, Call::Look(_)));

@@ -15,7 +15,7 @@ use crate::history::{Action, Answer, ClientId, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
 use crate::perform::{Handles, perform};
-use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS, at_home};
+use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS, appends_to, at_home};
 use crate::turns::turns;
 
 /// Before each of so many steps at which a file is made where others make files, the directory is listed.
@@ -104,7 +104,11 @@ impl Cluster {
             return;
         }
         for name in handles.keys().copied().collect::<Vec<_>>() {
-            self.act(live, &client, &mut handles, &Action::Close { handle: name });
+            let close = match appends_to(name) {
+                Some(path) => Action::CloseAppended { path },
+                None => Action::Close { handle: name },
+            };
+            self.act(live, &client, &mut handles, &close);
         }
         // Who leaves before everything is durable has nobody to send it again.
         while self.act(live, &client, &mut handles, &Action::Sync) != Answer::Done && !live.is_over() {

@@ -159,6 +159,9 @@ impl Life {
             Action::Read { .. }
             | Action::ReadFile { .. }
             | Action::WriteFile { .. }
+            | Action::Append { .. }
+            | Action::FsyncAppended { .. }
+            | Action::CloseAppended { .. }
             | Action::Stat { .. }
             | Action::ReadLink { .. }
             | Action::GetXattr { .. }

@@ -45,7 +45,10 @@ impl<'a> Asked<'a> {
     }
 
     fn is_commit(&self) -> bool {
-        let commits = matches!(self.action, Action::Sync | Action::FsyncDir | Action::Fsync { .. });
+        let commits = matches!(
+            self.action,
+            Action::Sync | Action::FsyncDir | Action::Fsync { .. } | Action::FsyncAppended { .. }
+        );
         commits && !self.is_apart && self.ended.is_some_and(|(_, answer)| *answer == Answer::Done)
     }
 }
@@ -162,6 +165,12 @@ fn breaks(history: &History) -> Vec<Break> {
         }
     }
     breaks
+}
+
+/// From where to where a server that was replaced may still answer.
+pub(super) fn take_overs(history: &History) -> Vec<(Moment, Moment)> {
+    let breaks = breaks(history).into_iter().filter(|of| of.is_take_over);
+    breaks.map(|of| (of.at, of.until)).collect()
 }
 
 /// Whether something that others may have seen may be lost by this.

@@ -1,0 +1,275 @@
+//! Files to which several clients append records: each file is, at each moment, the acknowledged records in their order.
+//!
+//! ```text
+//!   appended, acknowledged ──▶ every later read shows it, whole, once, behind what was acknowledged before it began
+//!        │ fsync says yes ───▶ … for ever
+//!        │ its client dies, or is told EIO, before that ──▶ it may be missing
+//! ```
+//!
+//! Invariants:
+//! - A record is one line, and no two records of a run are equal.
+
+use std::collections::BTreeMap;
+
+use crate::checkers::violation;
+use crate::history::{ClientId, Violation};
+
+const CHECKER: &str = "appends";
+
+/// A moment in the order of a history: grows, unique.
+pub type Moment = u64;
+
+#[derive(Clone, Debug)]
+struct Record {
+    client: ClientId,
+    file: String,
+    begun: Moment,
+    acknowledged: Option<Moment>,
+    /// It must stay, whatever happens.
+    is_safe: bool,
+    /// Its client, or those who look on, know that it may be missing.
+    may_be_lost: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Read {
+    file: String,
+    begun: Moment,
+    ended: Moment,
+    content: Vec<u8>,
+}
+
+/// What clients appended, and what readers saw.
+#[derive(Clone, Debug, Default)]
+pub struct Appends {
+    records: Vec<Record>,
+    by_bytes: BTreeMap<(String, Vec<u8>), usize>,
+    reads: Vec<Read>,
+}
+
+impl Appends {
+    /// A client begins to append a record; returns its number.
+    pub fn begins(&mut self, client: ClientId, file: &str, bytes: &[u8], at: Moment) -> usize {
+        let number = self.records.len();
+        self.by_bytes.insert((file.to_owned(), bytes.to_vec()), number);
+        self.records.push(Record {
+            client,
+            file: file.to_owned(),
+            begun: at,
+            acknowledged: None,
+            is_safe: false,
+            may_be_lost: false,
+        });
+        number
+    }
+
+    /// The append was acknowledged.
+    pub fn acknowledged(&mut self, number: usize, at: Moment) {
+        self.records[number].acknowledged = Some(at);
+    }
+
+    fn of_client(
+        &mut self,
+        client: ClientId,
+        file: Option<&str>,
+        before: Moment,
+    ) -> impl Iterator<Item = &mut Record> {
+        self.records.iter_mut().filter(move |record| {
+            record.client == client
+                && file.is_none_or(|file| file == record.file)
+                && record.acknowledged.is_some_and(|at| at < before)
+        })
+    }
+
+    /// An fsync that the client asked for at `begun` succeeded: of one file, or of all.
+    pub fn synced(&mut self, client: ClientId, file: Option<&str>, begun: Moment) {
+        let fresh = self.of_client(client, file, begun).filter(|record| !record.may_be_lost);
+        fresh.for_each(|record| record.is_safe = true);
+    }
+
+    /// A call of the client said that something is lost: what was appended before and is not durable may be missing.
+    pub fn told_of_loss(&mut self, client: ClientId, at: Moment) {
+        let at_risk = self.of_client(client, None, at).filter(|record| !record.is_safe);
+        at_risk.for_each(|record| record.may_be_lost = true);
+    }
+
+    /// The client is gone, or it lost its session and did not ask afterwards whether anything is lost.
+    pub fn gone(&mut self, client: ClientId) {
+        let at_risk = self.records.iter_mut().filter(|record| record.client == client && !record.is_safe);
+        at_risk.for_each(|record| record.may_be_lost = true);
+    }
+
+    /// Somebody read a whole file.
+    pub fn read(&mut self, file: &str, begun: Moment, ended: Moment, content: &[u8]) {
+        let (file, content) = (file.to_owned(), content.to_vec());
+        self.reads.push(Read { file, begun, ended, content });
+    }
+
+    /// Judges all reads, when everything is known.
+    ///
+    /// # Errors
+    /// The first read that is wrong.
+    pub fn judge(&self) -> Result<(), Violation> {
+        let mut before: BTreeMap<&str, (&Read, Vec<usize>)> = BTreeMap::new();
+        for read in &self.reads {
+            let seen = self.lines(read)?;
+            self.judge_read(read, &seen)?;
+            let stays: Vec<usize> = seen.into_iter().filter(|n| !self.records[*n].may_be_lost).collect();
+            if let Some((earlier, first)) = before.get(&*read.file)
+                && earlier.ended < read.begun
+                && !stays.starts_with(first)
+            {
+                return Err(wrong(
+                    read,
+                    format!(
+                        "begins with other records than the read before it ({} to {})",
+                        earlier.begun, earlier.ended
+                    ),
+                ));
+            }
+            before.insert(&read.file, (read, stays));
+        }
+        Ok(())
+    }
+
+    /// The records of a read, in their order.
+    fn lines(&self, read: &Read) -> Result<Vec<usize>, Violation> {
+        let mut seen = Vec::new();
+        let mut at = 0;
+        for line in read.content.split_inclusive(|byte| *byte == b'\n') {
+            let Some(&number) = self.by_bytes.get(&(read.file.clone(), line.to_vec())) else {
+                return Err(wrong(read, format!("at byte {at} is no record: {}", short(line))));
+            };
+            if seen.contains(&number) {
+                return Err(wrong(read, format!("shows {} twice", short(line))));
+            }
+            seen.push(number);
+            at += line.len();
+        }
+        Ok(seen)
+    }
+
+    fn judge_read(&self, read: &Read, seen: &[usize]) -> Result<(), Violation> {
+        let name = |number: usize| {
+            let found = self.by_bytes.iter().find(|(_, n)| **n == number);
+            found.map_or_else(String::new, |((_, bytes), _)| short(bytes))
+        };
+        if let Some(&early) = seen.iter().find(|n| self.records[**n].begun > read.ended) {
+            return Err(wrong(read, format!("shows {}, which was appended later", name(early))));
+        }
+        let due = (0..self.records.len()).filter(|&n| {
+            let record = &self.records[n];
+            record.file == read.file
+                && !record.may_be_lost
+                && record.acknowledged.is_some_and(|at| at < read.begun)
+        });
+        for number in due {
+            if !seen.contains(&number) {
+                let why =
+                    if self.records[number].is_safe { "acknowledged and fsynced" } else { "acknowledged" };
+                return Err(wrong(read, format!("lacks {}, which was {why}", name(number))));
+            }
+        }
+        // What was acknowledged before another began comes before it.
+        let mut latest_begun = (0, usize::MAX);
+        for &number in seen {
+            let record = &self.records[number];
+            if record.acknowledged.is_some_and(|at| at < latest_begun.0) {
+                return Err(wrong(
+                    read,
+                    format!(
+                        "shows {} behind {}, which was appended later",
+                        name(number),
+                        name(latest_begun.1)
+                    ),
+                ));
+            }
+            latest_begun = latest_begun.max((record.begun, number));
+        }
+        Ok(())
+    }
+}
+
+fn wrong(read: &Read, what: String) -> Violation {
+    violation(CHECKER, format!("a read of {} (from {} to {}) {what}", read.file, read.begun, read.ended))
+}
+
+fn short(line: &[u8]) -> String {
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()).min(20);
+    format!("{:?} ({} bytes)", String::from_utf8_lossy(&line[..end]), line.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ClientId = ClientId(0);
+    const B: ClientId = ClientId(1);
+
+    /// A appends `a` (1 to 2), B appends `b` (3 to 4) and `c` (5, not acknowledged).
+    fn appended() -> Appends {
+        let mut appends = Appends::default();
+        let a = appends.begins(A, "f", b"a\n", 1);
+        appends.acknowledged(a, 2);
+        let b = appends.begins(B, "f", b"b\n", 3);
+        appends.acknowledged(b, 4);
+        appends.begins(B, "f", b"c\n", 5);
+        appends
+    }
+
+    fn check(appends: &Appends, reads: &[&str], expect: Option<&str>) {
+        let mut appends = appends.clone();
+        for (at, content) in (0..).zip(reads) {
+            appends.read("f", 10 + 2 * at, 11 + 2 * at, content.as_bytes());
+        }
+        match (appends.judge(), expect) {
+            (Ok(()), None) => {}
+            (Err(found), Some(what)) => assert!(found.what.contains(what), "{reads:?}: {}", found.what),
+            (result, expect) => panic!("{reads:?}: {result:?}, should be {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_every_acknowledged_record_once_and_in_order() {
+        let appends = appended();
+        check(&appends, &["a\nb\n", "a\nb\nc\n"], None);
+        check(&appends, &["a\nc\nb\n"], None);
+        check(&appends, &["a\n"], Some("lacks"));
+        check(&appends, &["b\na\n"], Some("behind"));
+        check(&appends, &["a\nb\na\n"], Some("twice"));
+        check(&appends, &["a\n\0\0b\n"], Some("no record"));
+        check(&appends, &["a\nb"], Some("no record"));
+        check(&appends, &["a\nb\nc\n", "a\nb\n"], Some("other records"));
+    }
+
+    #[test]
+    fn what_a_dead_client_had_not_synced_may_be_missing() {
+        let mut appends = appended();
+        appends.gone(B);
+        check(&appends, &["a\n"], None);
+        check(&appends, &["b\n"], Some("lacks"));
+        let mut synced = appended();
+        synced.synced(B, None, 5);
+        synced.gone(B);
+        check(&synced, &["a\n"], Some("fsynced"));
+    }
+
+    #[test]
+    fn what_a_client_was_told_is_lost_may_be_missing_and_no_more() {
+        let mut appends = appended();
+        appends.told_of_loss(A, 3);
+        appends.synced(A, None, 6);
+        check(&appends, &["b\n"], None);
+        check(&appends, &["a\n"], Some("lacks"));
+    }
+
+    #[test]
+    fn nobody_sees_a_record_before_it_is_appended() {
+        let mut appends = appended();
+        appends.read("f", 6, 7, b"a\nb\n");
+        appends.begins(A, "f", b"d\n", 9);
+        check(&appends, &[], None);
+        appends.read("f", 7, 8, b"a\nb\nd\n");
+        check(&appends, &[], Some("appended later"));
+    }
+}
