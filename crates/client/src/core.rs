@@ -313,6 +313,10 @@ impl Handler for Core {
         }
     }
 
+    fn dirty(&self) -> Vec<Ino> {
+        self.files().map(|files| files.dirty_files()).unwrap_or_default()
+    }
+
     fn void(&self, lost: bool) {
         self.ahead.clear();
         self.cache.clear();

@@ -15,6 +15,8 @@ pub(crate) trait Handler: Send + Sync {
     fn stop_ahead(&self, ino: Ino);
     /// As `recall`, of a lease that was thought to be stronger than it is: nobody waits for it.
     fn weaken(&self, ino: Ino, keep: LeaseMode);
+    /// Files with content that the server may not have: not pushed, or a push is not answered.
+    fn dirty(&self) -> Vec<Ino>;
     /// All leases are void; with `lost` also what was buffered under them. Must not call the service, which
     /// waits for this to return.
     fn void(&self, lost: bool);

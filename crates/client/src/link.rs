@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{Answer, Call, Channel, Failure, Hello, RefuseReason, Request, Welcome};
+use chiton_proto::{Answer, Call, Channel, Failure, Hello, Pending, RefuseReason, Request, Welcome};
 use chiton_types::{Cred, Position, Refusal, Seq};
 use chiton_world::thread::{self, JoinHandle};
 
@@ -157,16 +157,20 @@ fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
             shared.set_session_ms(session_ms);
             let greeting = hello(&shared.options, Channel::Recall, Some(resume));
             let recall = recall_wire(shared, &greeting)?;
-            let (resends, reopen) = {
+            let (generation, resends) = {
                 let mut state = shared.state.lock();
                 state.generation += 1;
-                let resends = state.session.resume(boot, durable);
-                (resends, state.session.reopen())
+                (state.generation, state.session.resume(boot, durable))
             };
+            // From here on nothing is answered under a lease of before, so nothing becomes dirty that is not declared.
             leases_are_void(shared, false);
+            let dirty = shared.handler.get().map(|handler| handler.dirty()).unwrap_or_default();
+            let reopen = shared.state.lock().session.reopen(dirty);
             shared.pool.listen(shared, recall);
-            resume_session(shared, &*wire, &reopen, resends)?;
-            go_up(shared, wire, sent)
+            let unanswered = resume_session(shared, &wire, &reopen, resends)?;
+            go_up(shared, wire.clone(), sent)?;
+            wait_for(shared, wire, generation, unanswered);
+            Ok(())
         }
         Welcome::Refused { reason: RefuseReason::SessionGone, .. } => begin_anew(shared, sent),
         Welcome::Refused { .. } => Err(Lost),
@@ -202,11 +206,11 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
             state.resolved.insert((before, seq), Err(Failure::Refused(Refusal::Io)));
         }
         shared.wake(&mut state);
-        state.session.reopen()
+        state.session.reopen(Vec::new())
     };
     leases_are_void(shared, false);
     shared.pool.listen(shared, recall);
-    resume_session(shared, &*wire, &reopen, Vec::new())?;
+    resume_session(shared, &wire, &reopen, Vec::new())?;
     go_up(shared, wire, sent)
 }
 
@@ -217,22 +221,43 @@ fn leases_are_void(shared: &Shared, lost: bool) {
     }
 }
 
-/// Declares opens and locks, sends again, and hands the answers to those who wait.
+/// An operation that was sent again, and its answer when it comes.
+type SentAgain = (Resend, Pending);
+
+/// Declares what the session holds, sends again, and hands the answers to those who wait. Returns the operations that no
+/// server has answered yet and that somebody waits for: each may wait until another client has given a lease back, and that
+/// client for one of ours.
 fn resume_session(
     shared: &Shared,
-    wire: &dyn Wire,
+    wire: &Arc<dyn Wire>,
     reopen: &Request,
     resends: Vec<Resend>,
-) -> Result<(), Lost> {
+) -> Result<Vec<SentAgain>, Lost> {
     let declared = wire.start(reopen);
-    put_again(shared, wire)?;
+    put_again(shared, &**wire)?;
     // All at once: after a restart the server answers none before it has them all.
-    let pending: Vec<_> = resends.iter().map(|resend| wire.start(&resend.request)).collect();
+    let pending: Vec<SentAgain> =
+        resends.into_iter().map(|resend| (resend.clone(), wire.start(&resend.request))).collect();
     declared.wait().map_err(|_| Lost)?;
+    let (known, unanswered) = pending.into_iter().partition(|(resend, _)| {
+        let was_answered = resend.request.again.is_some_and(|again| again.position > Position(0));
+        was_answered || matches!(resend.request.call, Call::Ahead { .. })
+    });
+    answers(shared, wire, None, known)?;
+    Ok(unanswered)
+}
+
+/// Takes the answers to what was sent again, in order. `generation`: only while this connection is the one that is up.
+fn answers(
+    shared: &Shared,
+    wire: &Arc<dyn Wire>,
+    generation: Option<u64>,
+    pending: Vec<SentAgain>,
+) -> Result<(), Lost> {
     let mut replies: Vec<(Seq, Result<Answer, Failure>)> = Vec::new();
     let mut counts_are_new = false;
-    for (at, ongoing) in pending.into_iter().enumerate() {
-        let resend = &resends[at];
+    let mut pending = pending.into_iter().peekable();
+    while let Some((resend, ongoing)) = pending.next() {
         let reply = ongoing.wait().map_err(|_| Lost)?;
         match reply.result {
             // It stops: the next is told.
@@ -247,18 +272,31 @@ fn resume_session(
             Call::Ahead { told, .. } => told.iter().any(|told| told.open),
             _ => false,
         };
-        let last = resends.get(at + 1).is_none_or(|next| next.of.seq != resend.of.seq);
-        if last {
-            resolve(shared, &resend.of, std::mem::take(&mut replies), reply.durable);
+        if pending.peek().is_none_or(|(next, _)| next.of.seq != resend.of.seq) {
+            resolve(shared, generation, &resend.of, std::mem::take(&mut replies), reply.durable)?;
         }
     }
     if counts_are_new {
         // Whether an operation that was answered from the server's memory counted its open once more is not
         // for us to know: say what is.
-        let reopen = shared.state.lock().session.reopen();
+        let reopen = shared.state.lock().session.reopen(Vec::new());
         wire.call(&reopen).map_err(|_| Lost)?;
     }
     Ok(())
+}
+
+/// Takes the answers to these on a thread of its own.
+fn wait_for(shared: &Arc<Shared>, wire: Arc<dyn Wire>, generation: u64, unanswered: Vec<SentAgain>) {
+    if unanswered.is_empty() {
+        return;
+    }
+    let shared = shared.clone();
+    let body = move || {
+        if answers(&shared, &wire, Some(generation), unanswered).is_err() {
+            shared.lost(generation);
+        }
+    };
+    drop(thread::spawn("chiton-resent", body).expect("a thread can be started"));
 }
 
 /// Puts the blocks again that the server may have lost with its last boot: what names them comes after. One that cannot
@@ -286,14 +324,24 @@ fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
     Ok(())
 }
 
-fn resolve(shared: &Shared, of: &Request, replies: Vec<(Seq, Result<Answer, Failure>)>, durable: Position) {
+fn resolve(
+    shared: &Shared,
+    generation: Option<u64>,
+    of: &Request,
+    replies: Vec<(Seq, Result<Answer, Failure>)>,
+    durable: Position,
+) -> Result<(), Lost> {
     let (results, answer) = assemble(of, replies);
     let mut state = shared.state.lock();
+    if generation.is_some_and(|generation| generation != state.generation) {
+        return Err(Lost);
+    }
     if state.session.resent(of.seq, &results, durable) {
         let id = state.session.id;
         state.resolved.insert((id, of.seq), answer);
         shared.wake(&mut state);
     }
+    Ok(())
 }
 
 fn go_up(shared: &Shared, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost> {

@@ -279,13 +279,14 @@ impl Session {
         Some(self.issue(&Cred::ROOT, Call::Closed { inos }))
     }
 
-    /// What this session has open and locked, as a request. Counts are absolute, so closes that may or may not
-    /// have arrived need not be told again.
-    pub(crate) fn reopen(&mut self) -> Arc<Request> {
+    /// What this session has open, locked, and not handed over, as a request: `dirty` files, and the directories in which
+    /// promises are not answered. Counts are absolute, so closes that may or may not have arrived need not be told again.
+    pub(crate) fn reopen(&mut self, dirty: Vec<Ino>) -> Arc<Request> {
         self.closes.clear();
         let opens = self.opens.iter().map(|(&ino, &count)| (ino, count)).collect();
         let locks: Vec<Lock> = self.locks.all();
-        self.issue(&Cred::ROOT, Call::Reopen { opens, locks })
+        let names = self.promised_dirs();
+        self.issue(&Cred::ROOT, Call::Reopen { opens, locks, dirty, names })
     }
 
     // ---- losing the connection, the server, the session ---------------------------------------------

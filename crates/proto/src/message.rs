@@ -207,12 +207,18 @@ pub enum Call {
         /// Inodes.
         inos: Vec<Ino>,
     },
-    /// After a restart of the server: this is what the session has open.
+    /// The first request on each connection that resumes a session: what the session has open, and what it has that the
+    /// server may not know. A server that was restarted counts the session as the holder of `dirty` and `names` until it
+    /// gives them back, and answers nothing new before every session that it knows has declared.
     Reopen {
         /// Inode and number of opens.
         opens: Vec<(Ino, u32)>,
         /// Locks held.
         locks: Vec<Lock>,
+        /// Files with content that is not pushed, or of which a push is not answered.
+        dirty: Vec<Ino>,
+        /// Directories in which operations were answered ahead ([`Call::Ahead`]) and the server has not answered them.
+        names: Vec<Ino>,
     },
     /// Set, change or drop a lock.
     SetLock {

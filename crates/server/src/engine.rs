@@ -44,12 +44,12 @@ mod spread;
 mod volatile;
 mod window;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::time::Duration;
 
 use chiton_namespace::{Event, Namespace, Need};
-use chiton_proto::{Failure, Recall, Reply, Request};
+use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
 use chiton_types::{Epoch, Ino, Malformed, Position, Refusal, SessionId, Time};
 
 pub(crate) use counters::Counters;
@@ -227,6 +227,10 @@ pub struct Engine {
     ready: VecDeque<Task>,
     /// Operations sent again in the recovery window: they go before all else.
     resends: VecDeque<Task>,
+    /// One of them is being carried out.
+    resending: bool,
+    /// Sessions of which one that was answered ahead waits for a lease: those that follow it wait behind it.
+    held_up: BTreeMap<SessionId, Wait>,
     orphans: BTreeSet<Ino>,
     reclaims: VecDeque<Ino>,
     lingering: Lingering,
@@ -271,6 +275,11 @@ impl Engine {
     /// A request whose rows were fetched.
     pub fn go_on(&mut self, mut task: Task, m: &Moment) -> Step {
         let result = self.answer(&mut task, m);
+        self.stepped(task, result, m)
+    }
+
+    #[inline]
+    fn stepped(&mut self, mut task: Task, result: Result<Answer, Stop>, m: &Moment) -> Step {
         if !self.lock_grants.is_empty() {
             self.answer_lock_grants(m);
         }
@@ -385,7 +394,14 @@ impl Engine {
             };
             let ticket = task.ticket.expect("what is tried again was parked");
             let is_merge = task.merging.is_some();
-            match self.go_on(task, m) {
+            let step = match resend {
+                true => match self.send_again(task, m) {
+                    Some(step) => step,
+                    None => return Progress::Idle,
+                },
+                false => self.go_on(task, m),
+            };
+            match step {
                 Step::Done(reply) => {
                     self.commands.push(Command::Reply(ticket, reply));
                     if is_merge {
@@ -412,6 +428,38 @@ impl Engine {
         Progress::More
     }
 
+    /// Operations of the recovery window are being carried out: leases are granted when the last of them is.
+    #[inline]
+    fn is_resending(&self) -> bool {
+        self.resending || !self.resends.is_empty()
+    }
+
+    /// Carries out an operation of the recovery window. One that was never answered and meets a declared lease waits, as a
+    /// new one would; the others do not wait for it, but for those that its client answered ahead after it.
+    /// `None`: there is no room for it, and it stays the next.
+    fn send_again(&mut self, mut task: Task, m: &Moment) -> Option<Step> {
+        let session = task.session;
+        let is_ahead = matches!(task.request.call, Call::Ahead { .. });
+        if let Some(wait) = self.held_up.get(&session).filter(|_| is_ahead) {
+            let wait = wait.clone();
+            return Some(Step::Parked(self.park(task, wait)));
+        }
+        self.resending = true;
+        let result = self.answer(&mut task, m);
+        self.resending = false;
+        match &result {
+            Err(Stop::Wait(Wait::Room)) => {
+                self.resends.push_front(task);
+                return None;
+            }
+            Err(Stop::Wait(wait @ Wait::Leases(_))) if is_ahead => {
+                self.held_up.insert(session, wait.clone());
+            }
+            _ => {}
+        }
+        Some(self.stepped(task, result, m))
+    }
+
     /// True if [`Engine::run`] has something to do.
     #[inline]
     pub fn is_ready(&self) -> bool {
@@ -419,7 +467,7 @@ impl Engine {
     }
 
     #[inline]
-    fn reply(&self, id: u64, result: Result<chiton_proto::Answer, Failure>, m: &Moment) -> Reply {
+    fn reply(&self, id: u64, result: Result<Answer, Failure>, m: &Moment) -> Reply {
         Reply { id, epoch: self.epoch(), durable: m.durable, result }
     }
 

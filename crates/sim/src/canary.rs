@@ -27,11 +27,14 @@ pub enum Canary {
     PromiseLost,
     /// The names of a directory are given back by the network while their holder still tells what he did there.
     PromiseLate,
+    /// What clients declare at their greeting does not arrive: files with content that is not pushed, and directories with
+    /// operations that are not answered.
+    DeclarationLost,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 12] = [
+    pub const ALL: [Canary; 13] = [
         Canary::FsyncSkipped,
         Canary::WindowForgets,
         Canary::LeaseNotRecalled,
@@ -44,5 +47,6 @@ impl Canary {
         Canary::BlockIgnored,
         Canary::PromiseLost,
         Canary::PromiseLate,
+        Canary::DeclarationLost,
     ];
 }

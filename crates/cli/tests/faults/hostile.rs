@@ -38,7 +38,12 @@ fn templates() -> Vec<Vec<u8>> {
         Call::Commit { upto: Position(0) },
         Call::Lease { ino: Ino::ROOT, mode: LeaseMode::Shared },
         Call::Closed { inos: vec![Ino::ROOT; 50] },
-        Call::Reopen { opens: vec![(Ino::ROOT, 3); 20], locks: vec![lock; 20] },
+        Call::Reopen {
+            opens: vec![(Ino::ROOT, 3); 20],
+            locks: vec![lock; 20],
+            dirty: vec![Ino::ROOT; 20],
+            names: vec![Ino(u64::MAX); 20],
+        },
         Call::SetLock { lock, wait: false },
         Call::Admin { what: "status".to_owned() },
         Call::Ping,

@@ -87,7 +87,11 @@ impl Files {
                 result => return result,
             }
         }
-        self.push_once(file, scope)
+        match self.push_once(file, scope) {
+            // What was written is right; where it belongs changes faster than it can be looked at.
+            Err(Refusal::Invalid) => Err(Refusal::Io),
+            result => result,
+        }
     }
 
     fn push_once(&self, file: &Arc<FileState>, scope: Scope) -> Result<(), Refusal> {

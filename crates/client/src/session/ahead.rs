@@ -279,6 +279,13 @@ impl Session {
         promises.forget(&about);
     }
 
+    /// Directories in which promises are not answered, in order.
+    pub(super) fn promised_dirs(&self) -> Vec<Ino> {
+        let mut dirs: Vec<Ino> = self.promises.dirs.keys().copied().collect();
+        dirs.sort_unstable();
+        dirs
+    }
+
     /// A new connection: what was not sent is sent again with the rest.
     pub(super) fn promises_resent(&mut self) {
         self.promises.unsent.clear();

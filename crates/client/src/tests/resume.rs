@@ -204,6 +204,10 @@ fn closes_wait_for_company_and_opens_are_declared_again() {
 fn recalls_reach_the_handler_before_they_are_acknowledged() {
     struct Log(Mutex<Vec<(Ino, LeaseMode)>>);
     impl Handler for Log {
+        fn dirty(&self) -> Vec<Ino> {
+            Vec::new()
+        }
+
         fn stop_ahead(&self, _: Ino) {}
         fn grown(&self, _: Ino, _: chiton_proto::Grown) {}
         fn weaken(&self, _: Ino, _: LeaseMode) {}

@@ -196,13 +196,8 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
             out.put_u64(ino.0);
             out.put_u8(*mode as u8);
         }
-        Call::Closed { inos } => {
-            out.put_varint(inos.len() as u64);
-            for ino in inos {
-                out.put_u64(ino.0);
-            }
-        }
-        Call::Reopen { opens, locks } => {
+        Call::Closed { inos } => put_inos(out, inos),
+        Call::Reopen { opens, locks, dirty, names } => {
             out.put_varint(opens.len() as u64);
             for (ino, count) in opens {
                 out.put_u64(ino.0);
@@ -212,6 +207,8 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
             for lock in locks {
                 put_lock(out, lock);
             }
+            put_inos(out, dirty);
+            put_inos(out, names);
         }
         Call::SetLock { lock, wait } => {
             put_lock(out, lock);
@@ -247,16 +244,7 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         2 | 3 => Call::Batch { ops: take_ops(from)?, stop_on_failure: tag == 3 },
         4 => Call::Commit { upto: Position(from.u64()?) },
         5 => Call::Lease { ino: Ino(from.u64()?), mode: take_lease(from)? },
-        6 => {
-            let n = from.count(8)?;
-            let bytes = from.take(n * 8, "inodes")?;
-            let mut inos = Vec::with_capacity(n);
-            let mut each = Take::new(bytes);
-            for _ in 0..n {
-                inos.push(Ino(each.u64()?));
-            }
-            Call::Closed { inos }
-        }
+        6 => Call::Closed { inos: take_inos(from)? },
         7 => {
             let n = from.count(12)?;
             let mut opens = Vec::with_capacity(n);
@@ -268,7 +256,7 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
             for _ in 0..n {
                 locks.push(take_lock(from)?);
             }
-            Call::Reopen { opens, locks }
+            Call::Reopen { opens, locks, dirty: take_inos(from)?, names: take_inos(from)? }
         }
         8 => Call::SetLock { lock: take_lock(from)?, wait: take_bool(from)? },
         9 => Call::CancelLock { id: from.u64()? },
@@ -285,6 +273,24 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         32.. => Call::Query(take_query(tag, from)?),
         _ => return bad("a call"),
     })
+}
+
+fn put_inos(out: &mut Vec<u8>, inos: &[Ino]) {
+    out.put_varint(inos.len() as u64);
+    for ino in inos {
+        out.put_u64(ino.0);
+    }
+}
+
+fn take_inos(from: &mut Take<'_>) -> Result<Vec<Ino>, Malformed> {
+    let n = from.count(8)?;
+    let bytes = from.take(n * 8, "inodes")?;
+    let mut inos = Vec::with_capacity(n);
+    let mut each = Take::new(bytes);
+    for _ in 0..n {
+        inos.push(Ino(each.u64()?));
+    }
+    Ok(inos)
 }
 
 fn take_block(from: &mut Take<'_>) -> Result<BlockId, Malformed> {

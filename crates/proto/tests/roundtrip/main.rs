@@ -231,8 +231,8 @@ fn call() -> impl Strategy<Value = Call> {
         position().prop_map(|upto| Call::Commit { upto }),
         (ino(), lease()).prop_map(|(ino, mode)| Call::Lease { ino, mode }),
         vec(ino(), 0..20).prop_map(|inos| Call::Closed { inos }),
-        (vec((ino(), any::<u32>()), 0..9), vec(lock(), 0..9))
-            .prop_map(|(opens, locks)| Call::Reopen { opens, locks }),
+        (vec((ino(), any::<u32>()), 0..9), vec(lock(), 0..9), vec(ino(), 0..9), vec(ino(), 0..9))
+            .prop_map(|(opens, locks, dirty, names)| Call::Reopen { opens, locks, dirty, names }),
         (lock(), any::<bool>()).prop_map(|(lock, wait)| Call::SetLock { lock, wait }),
         any::<u64>().prop_map(|id| Call::CancelLock { id }),
         lock().prop_map(|lock| Call::GetLock { lock }),

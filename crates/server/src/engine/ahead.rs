@@ -171,7 +171,7 @@ impl Engine {
         // Who dies with the server needs no numbers.
         let may_live = |session: &Session| !session.volatile && session.numbers.0.len() < RANGES_MAX;
         let lives_on = self.sessions.get(session).is_some_and(may_live);
-        if !lives_on || self.is_realm() || !self.resends.is_empty() || m.health != Health::Good || m.tight {
+        if !lives_on || self.is_realm() || self.is_resending() || m.health != Health::Good || m.tight {
             return Ok(false);
         }
         if usize::from(dir.shard().0) >= self.inodes.shard_count() {

@@ -91,7 +91,11 @@ impl Engine {
                 }
                 Ok(Answer::Done)
             }
-            Call::Reopen { opens, locks } => self.reopen(opens, locks, slot),
+            Call::Reopen { opens, locks, dirty, names } => {
+                let answer = self.reopen(opens, locks, slot)?;
+                self.declare(task.session, dirty, names, m);
+                Ok(answer)
+            }
             Call::SetLock { lock, wait } => self.set_lock(lock, *wait, &mut task.ticket, slot),
             Call::CancelLock { id } => {
                 let session = task.session;
@@ -262,7 +266,7 @@ impl Engine {
     /// The lease that is given in passing with an inode's attributes.
     #[inline]
     pub(super) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if !self.resends.is_empty() {
+        if self.is_resending() {
             return LeaseMode::None;
         }
         let mode = self.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
@@ -280,7 +284,7 @@ impl Engine {
 
     /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
     pub(super) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if !self.resends.is_empty() {
+        if self.is_resending() {
             return LeaseMode::None;
         }
         let mode = self.grant_looked_at(attr.ino, slot, m);
@@ -299,7 +303,7 @@ impl Engine {
     /// True if the session has, or is given in passing, a lease on a directory.
     #[inline]
     pub(super) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
-        self.resends.is_empty() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
+        !self.is_resending() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
     }
 
     fn reopen(&mut self, opens: &[(Ino, u32)], locks: &[Lock], slot: Slot) -> Result<Answer, Stop> {

@@ -91,7 +91,11 @@ impl Engine {
                 self.decoupled_first(asked)?;
             }
         }
-        self.take_names(asked, m)?;
+        // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
+        let is_settled = self.resending && asked.again.is_some_and(|again| again.position > Position(0));
+        if !is_settled {
+            self.take_names(asked, m)?;
+        }
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
         let now = self.time_of(asked, m);
@@ -103,7 +107,7 @@ impl Engine {
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
         let planned = match asked.op {
             Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
-                let told = self.leases.any_names_conflict(m.mono);
+                let told = if is_settled { SmallVec::new() } else { self.leases.any_names_conflict(m.mono) };
                 if !told.is_empty() {
                     // What is answered ahead is promised by the policy that held.
                     return Err(Stop::Wait(Wait::Leases(told)));
@@ -121,7 +125,7 @@ impl Engine {
             }
         }
         let is_volatile = self.is_volatile_change(asked.op)?;
-        if !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
+        if !is_settled && !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
             self.make_way(asked.slot, m)?;
         }
         if !self.events.is_empty() {
@@ -392,7 +396,7 @@ impl Engine {
     }
 
     fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
-        if asked.slot == Slot::SERVER || !self.resends.is_empty() {
+        if asked.slot == Slot::SERVER || self.is_resending() {
             return NO_LEASES;
         }
         let lease = match (&outcome.attr, asked.op) {
@@ -483,7 +487,7 @@ impl Engine {
 
     /// One step of freeing orphans that nobody has open.
     pub fn run_background(&mut self, m: &Moment) -> Progress {
-        if self.recovery.is_some() || !self.resends.is_empty() || m.health != Health::Good {
+        if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
             return Progress::Idle;
         }
         let Some(&ino) = self.reclaims.front() else { return Progress::Idle };

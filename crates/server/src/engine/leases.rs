@@ -10,6 +10,7 @@
 //! - A change is carried out only when no other session holds a lease on what it touches.
 //! - While somebody waits for an inode, no new lease on it is granted unasked; the recalled holder's own
 //!   requests are not held up, so it can write back what it has.
+//! - After a restart a session holds what it declares that it has not handed over ([`Leases::declare`]), and nothing else.
 //! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
 //! - Who holds the names of a directory exclusively was given that when asked for; nobody else holds anything on the
 //!   directory then, and who looks at it waits until the holder has told what it did there.
@@ -133,10 +134,29 @@ impl Leases {
         self.live.insert(slot);
     }
 
+    /// A session of before a restart has content in these files that it has not pushed, and has changed names in these
+    /// directories before it said so: it is their holder until it gives them back. None need be there yet: their births may
+    /// be sent again later.
+    pub(crate) fn declare(&mut self, slot: Slot, dirty: &[Ino], dirs: &[Ino], since: Time) {
+        for &ino in dirty {
+            // A second holder cannot be, but by a defect of a client: its push is refused.
+            if self.other_writer(ino, slot).is_none() {
+                self.set(ino, slot, LeaseMode::Exclusive);
+                self.order.push_back((ino, slot));
+            }
+        }
+        for &dir in dirs {
+            if self.names.get(&dir).is_none_or(|holder| holder.slot == slot) {
+                self.born_with_names(dir, slot, since);
+            }
+        }
+    }
+
     /// Who came back is back, and what they sent again is done.
     pub(crate) fn all_back(&mut self) {
         self.is_gathering = false;
-        if self.table.is_empty() {
+        let only = self.live.first().copied();
+        if self.table.values().flatten().all(|hold| Some(hold.slot) == only) {
             self.only_one();
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chiton_namespace::Event;
 use chiton_proto::{Call, Failure, Recall, RefuseReason};
-use chiton_types::{Position, SessionId};
+use chiton_types::{Ino, Position, SessionId};
 
 use crate::engine::parked::{Task, Wait};
 use crate::engine::sessions::{Slot, clip_identity, event_identity};
@@ -189,11 +189,7 @@ impl Engine {
                 false
             }
         };
-        if let Some(recovery) = &mut self.recovery {
-            recovery.spoke(task.session);
-        }
         if !is_new {
-            self.recovery_step(m);
             return self.go_on(task, m);
         }
         self.heard(task.session, m);
@@ -207,6 +203,18 @@ impl Engine {
             }
             _ => Step::Parked(self.park(task, Wait::Recovery)),
         }
+    }
+
+    /// A session of before the restart says what it holds. Outside of the window that changes nothing: the leases of this
+    /// start of the server count.
+    pub(super) fn declare(&mut self, session: SessionId, dirty: &[Ino], names: &[Ino], m: &Moment) {
+        let Some(slot) = self.sessions.get(session).map(|session| session.slot) else { return };
+        let Some(recovery) = &mut self.recovery else { return };
+        if recovery.declared(session) {
+            self.leases.rejoin(slot);
+            self.leases.declare(slot, dirty, names, m.now);
+        }
+        self.recovery_step(m);
     }
 
     /// Ends the window if there is nothing more to wait for. Sessions that did not come back end first, and for good:
@@ -231,6 +239,7 @@ impl Engine {
 
     /// The last resend is carried out: everything else goes on.
     pub(super) fn recovery_ended(&mut self) {
+        self.held_up.clear();
         self.leases.all_back();
         self.wake_where(|wait| *wait == Wait::Recovery);
         for ino in self.orphans.iter().copied().collect::<Vec<_>>() {

@@ -1,17 +1,20 @@
-//! The time after a restart in which sessions come back and send their unresolved operations again.
+//! The time after a restart in which sessions come back, declare what they hold, and send their unresolved operations
+//! again.
 //!
 //! ```text
-//!   start ── sessions resume, opens are declared, resends collected ──▶ all there, or grace over (up to
+//!   start ── sessions resume, declare, resends collected ──▶ all have declared and sent all, or grace over (up to
 //!            three times, while a session that is back goes on sending)
 //!         ── resends carried out in the order of their former positions ──▶ new requests
 //! ```
 //!
 //! Invariants:
-//! - Nothing new is carried out before the last resend: who has not sent all that he owes by the end is forgotten, and
-//!   told so. Carried out later, what he was answered would come after what others saw without it.
-//! - Operations that were answered come first, in the order of their positions: what each caller saw still holds.
-//!   What clients answered by themselves, under leases that kept all others away, follows, by session, in their session's
-//!   order; then those that never were answered, alike.
+//! - Nothing new is carried out before the last resend. A session that has not declared, or not sent all that it owes, when
+//!   the window ends has lost its session, and is told so. Carried out later, what its client was answered would come after
+//!   what others saw without it.
+//! - Operations that were answered come first, in the order of the positions that they were answered with first: what each
+//!   caller saw still holds. What clients answered ahead, under leases that kept all others away, follows, by session, in their
+//!   session's order; then the operations that never were answered, alike.
+//! - A connection that resumes a session declares: what the session declared over one before says nothing about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,9 +42,9 @@ pub(crate) struct Recovery {
     begun: Duration,
     grace: Duration,
     owes: BTreeMap<SessionId, Owes>,
-    /// Those that are back, and do not know it yet for all that is known here: until they do, they believe what they
-    /// have cached from before.
-    silent: BTreeSet<SessionId>,
+    /// Sessions that are back and have not declared: their clients may still believe what they cached before, and what
+    /// they hold is not known here.
+    undeclared: BTreeSet<SessionId>,
     collected: Vec<Task>,
 }
 
@@ -53,7 +56,7 @@ impl Recovery {
         grace: Duration,
     ) -> Recovery {
         let owes = sessions.map(|id| (id, Owes::Itself)).collect();
-        Recovery { begun, grace, owes, silent: BTreeSet::new(), collected: Vec::new() }
+        Recovery { begun, grace, owes, undeclared: BTreeSet::new(), collected: Vec::new() }
     }
 
     /// A session is back and will send `operations` again.
@@ -62,19 +65,21 @@ impl Recovery {
             let here =
                 self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
             *owes = Owes::Operations(operations.saturating_sub(here));
-            self.silent.insert(session);
+            self.undeclared.insert(session);
         }
     }
 
-    /// A session that is back asks something: it was greeted, and has forgotten what it had cached.
-    pub(crate) fn spoke(&mut self, session: SessionId) {
-        self.silent.remove(&session);
+    /// A session that is back has declared what it holds: it was greeted, and has forgotten what it had cached.
+    /// False if it is none of those that were known at the restart.
+    pub(crate) fn declared(&mut self, session: SessionId) -> bool {
+        self.undeclared.remove(&session);
+        self.owes.contains_key(&session)
     }
 
     /// A session is gone for good. What it sent is to be answered.
     pub(crate) fn gone(&mut self, session: SessionId) -> Vec<Task> {
         self.owes.remove(&session);
-        self.silent.remove(&session);
+        self.undeclared.remove(&session);
         self.collected.extract_if(.., |task| task.session == session).collect()
     }
 
@@ -88,20 +93,20 @@ impl Recovery {
 
     /// True when there is nothing more to wait for. `heard`: when a session said something last.
     pub(crate) fn is_over(&self, mono: Duration, heard: impl Fn(SessionId) -> Duration) -> bool {
-        let all_back = || self.owes.values().all(|owes| *owes == Owes::Operations(0));
         // Blocks that go before the operations may be many.
-        let is_sending = |(id, owes): (&SessionId, &Owes)| {
-            !matches!(owes, Owes::Itself | Owes::Operations(0)) && mono < heard(*id) + self.grace
-        };
+        let is_sending = |id: &SessionId| self.owes[id] != Owes::Itself && mono < heard(*id) + self.grace;
+        let missing = self.missing();
         let waited = mono.saturating_sub(self.begun);
-        waited >= GRACES_MAX * self.grace
-            || (waited >= self.grace && !self.owes.iter().any(is_sending))
-            || (self.silent.is_empty() && all_back())
+        missing.is_empty()
+            || waited >= GRACES_MAX * self.grace
+            || (waited >= self.grace && !missing.iter().any(is_sending))
     }
 
-    /// Sessions that did not come back, or not with all that they owe.
+    /// Sessions that did not come back, or did not declare, or have not sent all that they owe.
     pub(crate) fn missing(&self) -> Vec<SessionId> {
-        self.owes.iter().filter(|(_, owes)| **owes != Owes::Operations(0)).map(|(id, _)| *id).collect()
+        let is_missing =
+            |(id, owes): &(&SessionId, &Owes)| **owes != Owes::Operations(0) || self.undeclared.contains(*id);
+        self.owes.iter().filter(is_missing).map(|(id, _)| *id).collect()
     }
 
     /// The resends in the order in which they are to be carried out.
@@ -123,7 +128,7 @@ impl Recovery {
 
     /// Sessions that are waited for, and resends that are here.
     pub(crate) fn state(&self) -> (usize, usize) {
-        (self.owes.values().filter(|owes| **owes != Owes::Operations(0)).count(), self.collected.len())
+        (self.missing().len(), self.collected.len())
     }
 }
 
@@ -181,7 +186,8 @@ mod tests {
         r.resumed(SessionId(1), 2);
         assert_eq!(r.state(), (2, 4));
         r.collect(task(1, 8, 0));
-        r.spoke(SessionId(2));
+        r.declared(SessionId(1));
+        r.declared(SessionId(2));
         assert!(!r.is_over(Duration::ZERO, never) && r.is_over(late, never));
         assert_eq!(r.missing(), [SessionId(3)]);
         let order = r.finish();
@@ -195,6 +201,8 @@ mod tests {
         let mut r = Recovery::new([1, 2, 3].map(SessionId).into_iter(), seconds(5), seconds(10));
         r.resumed(SessionId(1), 2);
         r.resumed(SessionId(2), 0);
+        r.declared(SessionId(1));
+        r.declared(SessionId(2));
         r.collect(task(1, 5, 7));
         let heard = |at| move |id: SessionId| if id == SessionId(1) { seconds(at) } else { seconds(100) };
         assert!(!r.is_over(seconds(15), heard(6)), "of the first, one is missing");
@@ -222,19 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn who_is_back_counts_when_it_has_spoken() {
+    fn a_session_that_is_back_counts_when_it_has_declared() {
         let ten = Duration::from_secs(10);
         let mut r = Recovery::new([SessionId(1), SessionId(2)].into_iter(), Duration::ZERO, ten);
         r.resumed(SessionId(1), 0);
         r.resumed(SessionId(2), 0);
         assert!(!r.is_over(Duration::ZERO, never), "neither may know that it must not believe its cache");
-        r.spoke(SessionId(1));
+        r.declared(SessionId(1));
         assert!(!r.is_over(Duration::ZERO, never));
-        r.spoke(SessionId(2));
+        r.declared(SessionId(2));
         assert!(r.is_over(Duration::ZERO, never));
         // Once more: the first connection broke.
         r.resumed(SessionId(2), 0);
         assert!(!r.is_over(Duration::ZERO, never));
+        assert!(r.is_over(ten, never), "it is waited for no longer than others");
+        assert_eq!(r.missing(), [SessionId(2)]);
         r.gone(SessionId(2));
         assert!(r.is_over(Duration::ZERO, never));
     }

@@ -68,6 +68,8 @@ impl Engine {
             parked: Parked::default(),
             ready: Default::default(),
             resends: Default::default(),
+            resending: false,
+            held_up: Default::default(),
             orphans: Default::default(),
             reclaims: Default::default(),
             lingering: Default::default(),

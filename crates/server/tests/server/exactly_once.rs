@@ -348,7 +348,9 @@ fn sessions_that_do_not_come_back_lose_what_they_held() {
     let server = rig.start(options);
     let address = serve(&server, tmp.path());
     let stays = stays.resume(&address, 0);
-    stays.try_call(Call::Reopen { opens: vec![(kept, 1)], locks: vec![] }).expect("declared");
+    stays
+        .try_call(Call::Reopen { opens: vec![(kept, 1)], locks: vec![], dirty: vec![], names: vec![] })
+        .expect("declared");
     eventually("the window closes and the other's orphan is freed", || stays.getattr(freed).is_err());
     assert!(stays.getattr(kept).is_ok());
     assert!(Client::open(&address, Some((leaves.session, leaves.secret)), 0).is_err());

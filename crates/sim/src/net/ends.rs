@@ -189,11 +189,16 @@ impl Wire for ClientEnd {
         turns().mix(bytes.len() as u64);
         let conn = self.conn.clone();
         let forgets = self.net.0.canary == Some(Canary::WindowForgets);
+        let hides = self.net.0.canary == Some(Canary::DeclarationLost);
         let loses = self.net.0.canary == Some(Canary::MergeLoses);
         self.net.send(&self.conn, true, move || {
             let mut request = Request::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
             if forgets && request.again.is_some() {
                 request.seq = chiton_types::Seq(request.seq.0 + 1_000_000);
+            }
+            if let (true, Call::Reopen { dirty, names, .. }) = (hides, &mut request.call) {
+                dirty.clear();
+                names.clear();
             }
             if loses {
                 lose_first(&mut request);

@@ -34,7 +34,7 @@ pub(super) fn add(plan: &mut Plan) {
     if !random.chance(1, 3) {
         return;
     }
-    let often = *random.pick(&[2, 4, 8]);
+    let often = *random.pick(&[1, 2, 4]);
     let longest = *random.pick(&[1, 40, 3_000, 9_000]);
     for (client, steps) in plan.clients.iter_mut().enumerate() {
         let mut number = 0;

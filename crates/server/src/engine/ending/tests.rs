@@ -244,7 +244,11 @@ fn a_crash_before_the_end_is_durable_finds_one_holder() {
     let mut w = World::start(durable);
     w.engine.resume_session(A, 7, 0, &w.m).expect("known again");
     let held = Lock { ino, owner: 1, start: 0, end: 9, kind: LockKind::Write, pid: 1, flock: false };
-    let declared = w.ask(A, None, Call::Reopen { opens: vec![(ino, 1)], locks: vec![held] });
+    let declared = w.ask(
+        A,
+        None,
+        Call::Reopen { opens: vec![(ino, 1)], locks: vec![held], dirty: vec![], names: vec![] },
+    );
     assert_eq!(declared.expect("answered").result, Ok(Answer::Done));
     w.engine.resume_session(B, 7, 0, &w.m).expect("known again");
     w.take();
