@@ -1,5 +1,6 @@
 //! What recalls, answers and callers share: the cache, what the kernel was told, and who is told when it ends.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use chiton_namespace::permission::is_list;
 use chiton_namespace::{AttrChange, Body, Make, Op, Outcome};
 use chiton_proto::{Grown, LeaseMode, Recall};
 use chiton_types::{Attr, Ino, Kind, Mode, Name};
+use chiton_world::sync::{Condvar, Mutex};
 use chiton_world::{SharedWorld, thread};
 
 use crate::ahead::Ahead;
@@ -19,6 +21,9 @@ use crate::{Recalls, Service};
 
 /// How long the kernel may keep what only this process can change.
 const FOREVER: Duration = Duration::from_secs(3600);
+
+/// So long does a new connection wait for the kernel to forget the content of open files.
+const INVALIDATION_WAIT: Duration = Duration::from_millis(200);
 
 /// Registered by a mount: makes the kernel forget what it was told.
 ///
@@ -184,6 +189,22 @@ impl Core {
         }
     }
 
+    /// Makes the kernel forget the content of files that are open. It waits for pages that are being read, and a read waits for
+    /// the link, whose thread this is: so it is waited for a moment, and goes on beside.
+    fn invalidate_content(&self, open: Vec<Ino>) {
+        let Some(invalidator) = self.invalidator.get().cloned().filter(|_| !open.is_empty()) else { return };
+        let done = Arc::new((Mutex::new(false), Condvar::new()));
+        let told = done.clone();
+        let work = move || {
+            open.into_iter().for_each(|ino| invalidator.inval_inode(ino));
+            *told.0.lock() = true;
+            told.1.notify_all();
+        };
+        drop(thread::spawn("chiton-inval", work).expect("a thread can be started"));
+        let mut is_done = done.0.lock();
+        while !*is_done && !done.1.wait_for(&mut is_done, INVALIDATION_WAIT).timed_out() {}
+    }
+
     fn invalidate_later(&self, dirs: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned() else { return };
         let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.told.take(dir))).collect();
@@ -293,7 +314,7 @@ impl Handler for Core {
             for ino in self.files().into_iter().flat_map(|files| files.known()) {
                 self.weaken(ino, LeaseMode::None);
             }
-            return self.void(false);
+            return self.void(None);
         }
         let may_be_dir = self.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
         self.cache.recalled(ino);
@@ -317,15 +338,14 @@ impl Handler for Core {
         self.files().map(|files| files.dirty_files()).unwrap_or_default()
     }
 
-    fn void(&self, lost: bool) {
+    fn void(&self, landed: Option<&BTreeSet<Ino>>) {
         self.ahead.clear();
         self.cache.clear();
-        if let Some(files) = self.files() {
-            files.forget(lost);
-        }
+        let open = self.files().map(|files| files.forget(landed)).unwrap_or_default();
         if let Some(invalidator) = self.invalidator.get().filter(|_| self.forgets_names_at_once()) {
             invalidator.inval_dir(Ino::ROOT);
         }
+        self.invalidate_content(open);
         self.invalidate_later(self.told.dirs());
     }
 }

@@ -1,5 +1,6 @@
 //! Who is told that leases end.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
 use chiton_proto::{Grown, LeaseMode};
@@ -17,9 +18,9 @@ pub(crate) trait Handler: Send + Sync {
     fn weaken(&self, ino: Ino, keep: LeaseMode);
     /// Files with content that the server may not have: not pushed, or a push is not answered.
     fn dirty(&self) -> Vec<Ino>;
-    /// All leases are void; with `lost` also what was buffered under them. Must not call the service, which
-    /// waits for this to return.
-    fn void(&self, lost: bool);
+    /// All leases are void. With `landed` the session is over, and what was buffered under them is lost, but for pushes of these
+    /// files that were under way: they were carried out. Must not call the service, which waits for this to return.
+    fn void(&self, landed: Option<&BTreeSet<Ino>>);
 }
 
 /// A place for the handler, which is made after the service that it hears from.

@@ -1,14 +1,18 @@
 //! The threads that keep a session's link: one dials, greets, sends again; one pings and tells of closes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{Answer, Call, Channel, Failure, Hello, Pending, RefuseReason, Request, Welcome};
-use chiton_types::{Cred, Position, Refusal, Seq};
+use chiton_namespace::Outcome;
+use chiton_proto::{
+    Answer, Call, Channel, Failure, Hello, LeaseMode, Pending, RefuseReason, Request, Welcome,
+};
+use chiton_types::{Cred, Ino, Position, Refusal, Seq, Time};
 use chiton_world::thread::{self, JoinHandle};
 
 use crate::connected::{Shared, hello};
-use crate::session::{Resend, Session, assemble};
+use crate::session::{CarriedOut, Resend, Session, assemble};
 use crate::wire::{RecallWire, Wire};
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
@@ -163,7 +167,7 @@ fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
                 (state.generation, state.session.resume(boot, durable))
             };
             // From here on nothing is answered under a lease of before, so nothing becomes dirty that is not declared.
-            leases_are_void(shared, false);
+            leases_are_void(shared, None);
             let dirty = shared.handler.get().map(|handler| handler.dirty()).unwrap_or_default();
             let reopen = shared.state.lock().session.reopen(dirty);
             shared.pool.listen(shared, recall);
@@ -184,7 +188,7 @@ fn recall_wire(shared: &Shared, greeting: &Hello) -> Result<Arc<dyn RecallWire>,
     }
 }
 
-/// The session is gone: what it kept is lost, a new one begins.
+/// The session is over: a new one begins. What the server did not carry out of the one before is lost.
 fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
     let greeting = hello(&shared.options, Channel::Main, None);
     let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
@@ -195,29 +199,57 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
     arrive(shared, &wire)?;
     let recall = recall_wire(shared, &hello(&shared.options, Channel::Recall, Some((session, secret))))?;
     shared.set_session_ms(session_ms);
+    let mut next = Session::new(session, secret, boot, durable);
+    let carried_out = ask_for_end(shared, &*wire, &mut next)?;
     // While the old session is still that which calls are for: what is told as lost now is not sent in the new one.
-    leases_are_void(shared, true);
+    let landed = shared.state.lock().session.landed(&carried_out);
+    leases_are_void(shared, Some(&landed));
     let reopen = {
         let mut state = shared.state.lock();
         let before = state.session.id;
         state.generation += 1;
-        let unanswered = state.session.expire(Session::new(session, secret, boot, durable));
-        for seq in unanswered {
-            state.resolved.insert((before, seq), Err(Failure::Refused(Refusal::Io)));
+        for (seq, has_landed) in state.session.expire(next, &carried_out) {
+            let answer = match has_landed {
+                true => Ok(pushed()),
+                // What became of it is not known here, or it is lost.
+                false => Err(Failure::Refused(Refusal::Io)),
+            };
+            state.resolved.insert((before, seq), answer);
         }
         shared.wake(&mut state);
         state.session.reopen(Vec::new())
     };
-    leases_are_void(shared, false);
+    leases_are_void(shared, None);
     shared.pool.listen(shared, recall);
     resume_session(shared, &wire, &reopen, Vec::new())?;
     go_up(shared, wire, sent)
 }
 
-fn leases_are_void(shared: &Shared, lost: bool) {
+/// Asks what the server carried out in the session that is over.
+fn ask_for_end(shared: &Shared, wire: &dyn Wire, next: &mut Session) -> Result<CarriedOut, Lost> {
+    let (session, secret) = {
+        let session = &shared.state.lock().session;
+        (session.id, session.secret)
+    };
+    let request = next.issue(&Cred::ROOT, Call::Ended { session, secret });
+    match wire.call(&request).map_err(|_| Lost)?.result {
+        Ok(Answer::CarriedOut(runs)) => Ok(CarriedOut(runs)),
+        // It is not remembered any more: all may be lost.
+        _ => Ok(CarriedOut::default()),
+    }
+}
+
+/// The answer to a push that was carried out, from a server that knows no more of it.
+fn pushed() -> Answer {
+    let outcome = Outcome { attr: None, gone: None, time: Time(0) };
+    Answer::Op { position: Position(0), outcome, lease: LeaseMode::None, parent_leased: false }
+}
+
+/// `landed`: the session is over, and of what was not answered the pushes of these files were carried out.
+fn leases_are_void(shared: &Shared, landed: Option<&BTreeSet<Ino>>) {
     shared.recalls.note_all();
     if let Some(handler) = shared.handler.get() {
-        handler.void(lost);
+        handler.void(landed);
     }
 }
 

@@ -5,7 +5,8 @@
 //!               │                        │
 //!               └── resume (same boot) ──┤    sent again, in order: what has no answer
 //!                   resume (new boot) ───┘    sent again, in order: everything that is not settled
-//!   expire: what is kept is lost: unanswered ones get EIO, answered ones make the next commit fail
+//!   expire: the server says what of it was carried out; the rest is lost: unanswered ones get EIO, answered ones make
+//!           the next commit fail
 //! ```
 //!
 //! Invariants:
@@ -14,7 +15,7 @@
 //! - A position counts only in the boot that gave it. After a restart nothing settles before the server, which
 //!   knows what it has in its journal, has answered again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use chiton_namespace::{Make, Op, Outcome};
@@ -397,15 +398,30 @@ impl Session {
         }
     }
 
-    /// The server has forgotten the session. What was kept is lost; opens live on in `next`, the session that
-    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for.
-    pub(crate) fn expire(&mut self, next: Session) -> Vec<Seq> {
-        let waited_for =
-            self.kept.iter().filter(|kept| kept.waited_for).map(|kept| kept.request.seq).collect();
+    /// Files of which a push was not answered, and was carried out before this session was over.
+    pub(crate) fn landed(&self, carried_out: &CarriedOut) -> BTreeSet<Ino> {
+        let unanswered = self.kept.iter().filter(|kept| kept.answers.is_empty());
+        let landed = unanswered.filter(|kept| carried_out.has(kept.request.seq));
+        landed.filter_map(|kept| written(&kept.request.call)).collect()
+    }
+
+    /// The session is over. What was kept and not carried out is lost; opens live on in `next`, the session that
+    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for, and whether each is
+    /// of a push that was carried out.
+    pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, bool)> {
+        let waited_for = self.kept.iter().filter(|kept| kept.waited_for).map(|kept| {
+            let seq = kept.request.seq;
+            (seq, written(&kept.request.call).is_some() && carried_out.has(seq))
+        });
+        let waited_for = waited_for.collect();
         // What is lost of it is not sent again: its caller was answered.
         let is_lost = |kept: &Kept| {
-            kept.answers.iter().any(Option::is_some)
-                || (kept.answers.is_empty() && matches!(kept.request.call, Call::Ahead { .. }))
+            let is_told = |at: usize| match kept.answers.is_empty() {
+                true => matches!(kept.request.call, Call::Ahead { .. }),
+                false => kept.answers.get(at).is_some_and(Option::is_some),
+            };
+            (0..kept.count as usize)
+                .any(|at| is_told(at) && !carried_out.has(Seq(kept.request.seq.0 + at as u64)))
         };
         let lost = self.lost || self.kept.iter().any(is_lost);
         let opens = std::mem::take(&mut self.opens);
@@ -417,6 +433,26 @@ impl Session {
     /// True once after acknowledged operations were lost.
     pub(crate) fn take_lost(&mut self) -> bool {
         std::mem::take(&mut self.lost)
+    }
+}
+
+/// What a server remembers of a session that is over: runs of operations that were carried out. Without it none counts as
+/// carried out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CarriedOut(pub(crate) Vec<(Seq, Seq)>);
+
+impl CarriedOut {
+    fn has(&self, seq: Seq) -> bool {
+        let at = self.0.partition_point(|(_, end)| *end <= seq);
+        self.0.get(at).is_some_and(|(first, _)| *first <= seq)
+    }
+}
+
+/// The file whose content a call writes.
+fn written(call: &Call) -> Option<Ino> {
+    match call {
+        Call::Op { op: Op::Write { ino, .. }, .. } => Some(*ino),
+        _ => None,
     }
 }
 

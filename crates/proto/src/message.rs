@@ -220,6 +220,14 @@ pub enum Call {
         /// Directories in which operations were answered ahead ([`Call::Ahead`]) and the server has not answered them.
         names: Vec<Ino>,
     },
+    /// Which operations of a session that is over were carried out: [`Answer::CarriedOut`], or
+    /// [`chiton_types::Refusal::NotFound`] if the server does not remember that session.
+    Ended {
+        /// The session.
+        session: SessionId,
+        /// Its secret.
+        secret: u64,
+    },
     /// Set, change or drop a lock.
     SetLock {
         /// The lock; kind `Unlock` drops.
@@ -438,6 +446,9 @@ pub enum Answer {
     /// Of each operation of [`Call::Ahead`], in order: its position (as in `Op`), and the lease that the session now has on
     /// what it is about (exclusive of a new directory: on its names).
     Ahead(Vec<Result<(Position, LeaseMode), Failure>>),
+    /// To [`Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
+    /// it, rising. They are durable. Operations below the last number that the client settled are not listed.
+    CarriedOut(Vec<(Seq, Seq)>),
     /// To [`Call::LeaseNames`].
     Names {
         /// The session has the lease. Not so where others have leases on the directory or want one, or where its policy

@@ -46,6 +46,7 @@ impl Call {
             | Call::Batch { .. }
             | Call::Ahead { .. }
             | Call::LeaseNames { .. }
+            | Call::Ended { .. }
             | Call::Commit { .. }
             | Call::Closed { .. }
             | Call::Reopen { .. }

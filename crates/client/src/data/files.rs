@@ -5,7 +5,7 @@
 //!   given up when asked for. Its state is that of nobody from then on: who still has it may do nothing in its name.
 //! - `recall` returns only when nothing is left here that it asked back; it never waits for a lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -311,17 +311,24 @@ impl Files {
         inos
     }
 
-    /// All leases are void: drops what is cached under them. `lost`: the session is gone and what was not answered is
-    /// lost with it; EIO at the next flush or fsync of the files concerned, and the next sync.
-    pub fn forget(&self, lost: bool) {
+    /// All leases are void: drops what is cached under them. `landed`: the session is over and what was not answered is
+    /// lost with it, but for pushes of these files that were under way; EIO at the next flush or fsync of the files concerned,
+    /// and the next sync. Returns the files that are open here and whose content the kernel may have cached.
+    pub fn forget(&self, landed: Option<&BTreeSet<Ino>>) -> Vec<Ino> {
+        let mut open = Vec::new();
         let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
         for file in files {
             let mut inner = file.lock();
             inner.recalls += 1;
+            if inner.handles > 0 && inner.lease > LeaseMode::None {
+                open.push(file.ino);
+            }
             inner.lease = LeaseMode::None;
             // Positions of two starts of a server cannot be compared: what comes next is news, whatever its position.
             inner.attr.position = Position(0);
-            if lost && (inner.is_dirty() || inner.in_flight) {
+            let is_lost =
+                |landed: &BTreeSet<Ino>| inner.is_dirty() || (inner.in_flight && !landed.contains(&file.ino));
+            if landed.is_some_and(is_lost) {
                 inner.note_failure(Refusal::Io);
                 self.give_up(file.ino, &mut inner, Refusal::Io, true);
             }
@@ -329,9 +336,10 @@ impl Files {
             drop(inner);
             file.notify();
         }
-        if lost {
+        if landed.is_some() {
             self.dirty.lock().clear();
         }
+        open
     }
 
     /// Bytes that wait here to be stored.

@@ -115,6 +115,7 @@ impl Behind {
             }
             Call::Query(Query::StatFs)
             | Call::CancelLock { .. }
+            | Call::Ended { .. }
             | Call::PutBlock { .. }
             | Call::GetBlock { .. }
             | Call::Admin { .. }

@@ -7,7 +7,7 @@ use chiton_namespace::{Make, Op, Outcome};
 use chiton_proto::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 
-use crate::session::{Behind, Session};
+use crate::session::{Behind, CarriedOut, Session};
 
 const NOW: Duration = Duration::from_secs(5);
 const DIR: Ino = Ino(9);
@@ -164,9 +164,15 @@ fn a_promise_that_cannot_be_kept_is_told_to_the_next_commit() {
     // Gone with the session.
     promise(&mut session, 4, false);
     let next = Session::new(SessionId(2), 7, 2, Position(10));
-    assert_eq!(session.expire(next), [], "nobody waits for the answer");
+    assert_eq!(session.expire(next, &CarriedOut::default()), [], "nobody waits for the answer");
     assert!(session.take_lost());
     assert_eq!(session.promises(), (0, None));
+    // The server says that it was carried out.
+    promise(&mut session, 1, false);
+    let carried_out = CarriedOut(vec![(Seq(1), Seq(2))]);
+    let next = Session::new(SessionId(3), 7, 2, Position(10));
+    assert_eq!(session.expire(next, &carried_out), []);
+    assert!(!session.take_lost(), "nothing is lost");
 }
 
 #[test]

@@ -215,7 +215,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
         fn recall(&self, ino: Ino, keep: LeaseMode) {
             self.0.lock().push((ino, keep));
         }
-        fn void(&self, _: bool) {
+        fn void(&self, _: Option<&std::collections::BTreeSet<Ino>>) {
             self.0.lock().push((Ino(0), LeaseMode::None));
         }
     }

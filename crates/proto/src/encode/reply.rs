@@ -8,7 +8,7 @@
 use chiton_namespace::Outcome;
 use chiton_namespace::event::{put_extents, take_extents, take_name};
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Epoch, Ino, Position, Refusal, Time};
+use chiton_types::{Epoch, Ino, Position, Refusal, Seq, Time};
 
 use super::op::{put_outcome, take_outcome};
 use super::realm::{put_realm_answer, take_realm_answer};
@@ -119,6 +119,14 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
                     }
                     Err(failure) => put_failure(out, failure),
                 }
+            }
+        }
+        Answer::CarriedOut(runs) => {
+            out.put_u8(14);
+            out.put_varint(runs.len() as u64);
+            for (first, end) in runs {
+                out.put_u64(first.0);
+                out.put_u64(end.0);
             }
         }
         Answer::Names { leased, attr, numbers, now } => {
@@ -238,6 +246,14 @@ fn take_answer(tag: u8, from: &mut Take<'_>) -> Result<Answer, Malformed> {
         10 => Answer::Lock(if take_bool(from)? { Some(take_lock(from)?) } else { None }),
         11 => Answer::Realm(take_realm_answer(from)?),
         12 => Answer::Ahead(take_ahead_results(from)?),
+        14 => {
+            let n = from.count(16)?;
+            let mut runs = Vec::with_capacity(n);
+            for _ in 0..n {
+                runs.push((Seq(from.u64()?), Seq(from.u64()?)));
+            }
+            Answer::CarriedOut(runs)
+        }
         13 => Answer::Names {
             leased: take_bool(from)?,
             attr: take_attr(from)?,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chiton_namespace::Op;
 use chiton_namespace::event::take_name;
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, Time};
+use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, SessionId, Time};
 
 use super::cred::{put_privileges, take_privileges};
 use super::op::{OP_BYTES_MIN, put_op, take_op};
@@ -151,6 +151,7 @@ fn tag(call: &Call) -> u8 {
         Call::Bye => 15,
         Call::Realm(_) => 16,
         Call::LeaseNames { .. } => 17,
+        Call::Ended { .. } => 20,
         Call::Ahead { .. } => 18,
         Call::Grown { .. } => 19,
         Call::Query(Query::Lookup { .. }) => 32,
@@ -185,6 +186,10 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
                 out.put_u8(u8::from(told.open));
                 put_op(out, op);
             }
+        }
+        Call::Ended { session, secret } => {
+            out.put_u64(session.0);
+            out.put_u64(*secret);
         }
         Call::LeaseNames { dir, numbers } => {
             out.put_u64(dir.0);
@@ -270,6 +275,7 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         17 => Call::LeaseNames { dir: Ino(from.u64()?), numbers: from.u32()? },
         18 => take_ahead(from)?,
         19 => Call::Grown { ino: Ino(from.u64()?), size: from.u64()?, last: from.u8()? },
+        20 => Call::Ended { session: SessionId(from.u64()?), secret: from.u64()? },
         32.. => Call::Query(take_query(tag, from)?),
         _ => return bad("a call"),
     })

@@ -227,6 +227,7 @@ fn call() -> impl Strategy<Value = Call> {
             Call::Ahead { ops, told }
         }),
         (ino(), any::<u32>()).prop_map(|(dir, numbers)| Call::LeaseNames { dir, numbers }),
+        any::<(u64, u64)>().prop_map(|(id, secret)| Call::Ended { session: SessionId(id), secret }),
         query().prop_map(Call::Query),
         position().prop_map(|upto| Call::Commit { upto }),
         (ino(), lease()).prop_map(|(ino, mode)| Call::Lease { ino, mode }),

@@ -96,6 +96,11 @@ impl Engine {
                 self.declare(task.session, dirty, names, m);
                 Ok(answer)
             }
+            Call::Ended { session, secret } => {
+                let over = self.sessions.over(*session, *secret).filter(|over| over.end <= m.durable);
+                let runs = over.map(|over| over.carried_out.clone()).ok_or(Refusal::NotFound)?;
+                Ok(Answer::CarriedOut(runs))
+            }
             Call::SetLock { lock, wait } => self.set_lock(lock, *wait, &mut task.ticket, slot),
             Call::CancelLock { id } => {
                 let session = task.session;

@@ -4,7 +4,7 @@ use chiton_namespace::{Make, Op};
 use chiton_proto::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].
-pub(crate) const KINDS: [&str; 48] = [
+pub(crate) const KINDS: [&str; 49] = [
     "make_file",
     "make_dir",
     "make_symlink",
@@ -48,6 +48,7 @@ pub(crate) const KINDS: [&str; 48] = [
     "ahead",
     "lease_names",
     "grown",
+    "ended",
     "refused",
     "fetched",
     "parked",
@@ -58,13 +59,13 @@ pub(crate) const KINDS: [&str; 48] = [
 /// Index of commits in [`KINDS`].
 pub(crate) const COMMIT: usize = 27;
 /// Index of the refused ones in [`KINDS`].
-pub(crate) const REFUSED: usize = 43;
+pub(crate) const REFUSED: usize = 44;
 /// Index of those that waited for rows.
-pub(crate) const FETCHED: usize = 44;
+pub(crate) const FETCHED: usize = 45;
 /// Index of those that waited for leases, locks, durability or room.
-pub(crate) const PARKED: usize = 45;
-const MAKE_UNNAMED: usize = 46;
-const LINK_UNNAMED: usize = 47;
+pub(crate) const PARKED: usize = 46;
+const MAKE_UNNAMED: usize = 47;
+const LINK_UNNAMED: usize = 48;
 
 /// Counters by kind.
 #[derive(Clone, Debug)]
@@ -154,6 +155,7 @@ pub(crate) fn kind_of_call(call: &Call) -> usize {
         Call::Ahead { .. } => 40,
         Call::LeaseNames { .. } => 41,
         Call::Grown { .. } => 42,
+        Call::Ended { .. } => 43,
     }
 }
 

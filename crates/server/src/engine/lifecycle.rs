@@ -62,7 +62,11 @@ impl Engine {
         m: &Moment,
     ) -> Result<Opened, RefuseReason> {
         let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile);
-        let Some(known) = known else { return Err(RefuseReason::SessionGone) };
+        let Some(known) = known else {
+            // A crash may bring it back: nobody is told that it is over before that is durable.
+            let is_ending = self.sessions.over(session, secret).is_some_and(|over| over.end > m.durable);
+            return Err(if is_ending { RefuseReason::NotReady } else { RefuseReason::SessionGone });
+        };
         known.heard = m.mono;
         if let Some(recovery) = &mut self.recovery {
             recovery.resumed(session, resend_count);
@@ -113,10 +117,10 @@ impl Engine {
     /// The session is known no more, and what it asked for is answered. Returns the slot whose opens, leases and
     /// locks are to be released.
     pub(super) fn close_session(&mut self, session: SessionId, m: &Moment) -> Option<Slot> {
-        let ended = self.sessions.remove(session)?;
-        if !ended.volatile {
+        if !self.sessions.get(session)?.volatile {
             self.commit_own(Event::SessionClosed { session });
         }
+        let ended = self.sessions.remove(session, self.position)?;
         for ticket in self.parked.select(|task, _| task.session == session) {
             self.locks.cancel(ticket);
             self.answer_parked(ticket, Err(Failure::SessionGone), m);
@@ -182,9 +186,11 @@ impl Engine {
             | Call::SetLock { .. }
             | Call::GetLock { .. }
             | Call::Grown { .. } => true,
-            Call::Commit { .. } | Call::Closed { .. } | Call::Reopen { .. } | Call::CancelLock { .. } => {
-                false
-            }
+            Call::Commit { .. }
+            | Call::Closed { .. }
+            | Call::Reopen { .. }
+            | Call::Ended { .. }
+            | Call::CancelLock { .. } => false,
             Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } | Call::Ping | Call::Bye => {
                 false
             }

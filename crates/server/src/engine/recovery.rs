@@ -140,6 +140,9 @@ fn operation_count(task: &Task) -> u32 {
 }
 
 #[cfg(test)]
+mod declared;
+
+#[cfg(test)]
 mod tests {
     use chiton_proto::{Again, Request};
     use chiton_types::{Cred, Epoch, Seq};
@@ -184,7 +187,7 @@ mod tests {
         }
         r.collect(task(1, 7, 30));
         r.resumed(SessionId(1), 2);
-        assert_eq!(r.state(), (2, 4));
+        assert_eq!(r.state(), (3, 4), "none has declared");
         r.collect(task(1, 8, 0));
         r.declared(SessionId(1));
         r.declared(SessionId(2));

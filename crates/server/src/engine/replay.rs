@@ -88,6 +88,9 @@ impl Engine {
             engine.sessions.insert(id, secret, identity, false, m.mono);
             engine.sessions.get_mut(id).expect("just inserted").window = window;
         }
+        for (id, over) in rows.over {
+            engine.sessions.remember(id, over);
+        }
         engine
     }
 
@@ -208,7 +211,7 @@ impl Engine {
                 }
             }
             Event::SessionClosed { session } => {
-                self.sessions.remove(*session);
+                self.sessions.remove(*session, self.position.next());
             }
             Event::Make { ino, .. } => {
                 if let Some(granted) = &mut self.granted {

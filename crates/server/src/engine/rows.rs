@@ -4,6 +4,7 @@
 //!   \0position          → u64      the events up to here are in the rows
 //!   R shard             → u64      inode counters below may have been given out
 //!   S session           → secret, identity, duplicate window
+//!   F session           → secret, runs of operations that were carried out: the session is over
 //!   W writer            → empty    all its blocks are named or deleted
 //! ```
 //!
@@ -11,7 +12,7 @@
 
 use chiton_types::{Malformed, Position, SessionId, ShardId};
 
-use crate::engine::sessions::decode_row;
+use crate::engine::sessions::{Over, decode_row};
 use crate::engine::window::Window;
 use crate::engine::{Engine, malformed};
 
@@ -31,8 +32,8 @@ pub(crate) fn mark_key(shard: ShardId) -> Vec<u8> {
     vec![b'R', a, b]
 }
 
-fn session_key(session: SessionId) -> Vec<u8> {
-    let mut key = vec![b'S'];
+fn session_key(kind: u8, session: SessionId) -> Vec<u8> {
+    let mut key = vec![kind];
     key.extend_from_slice(&session.0.to_be_bytes());
     key
 }
@@ -48,6 +49,8 @@ pub enum OwnRow {
     InodeMark(ShardId, u64),
     /// A session that is not over.
     Session(SessionId),
+    /// A session that is over: which of its operations were carried out.
+    Over(SessionId),
     /// All blocks of this writer, whose session is over, are named or deleted.
     Swept(u64),
 }
@@ -75,6 +78,10 @@ impl OwnRow {
                 decode_row(value)?;
                 OwnRow::Session(SessionId(id(session, "a session's key")?))
             }
+            [b'F', session @ ..] => {
+                Over::decode(value)?;
+                OwnRow::Over(SessionId(id(session, "a session's key")?))
+            }
             [b'W', writer @ ..] if value.is_empty() => OwnRow::Swept(id(writer, "a writer's key")?),
             [b'W', ..] => return Err(malformed("an empty value")),
             _ => return Ok(None),
@@ -87,7 +94,7 @@ impl OwnRow {
             OwnRow::Position(position) => (POSITION_KEY.to_vec(), position_value(position)),
             OwnRow::SessionMark(mark) => (SESSION_MARK_KEY.to_vec(), mark.to_le_bytes().to_vec()),
             OwnRow::InodeMark(shard, mark) => (mark_key(shard), mark.to_le_bytes().to_vec()),
-            OwnRow::Session(_) => return None,
+            OwnRow::Session(_) | OwnRow::Over(_) => return None,
             OwnRow::Swept(writer) => (swept_key(writer), Vec::new()),
         })
     }
@@ -110,6 +117,7 @@ pub(crate) struct OwnRows {
     pub(crate) position: Position,
     pub(crate) marks: Vec<u64>,
     pub(crate) sessions: Vec<(SessionId, u64, String, Window)>,
+    pub(crate) over: Vec<(SessionId, Over)>,
 }
 
 impl OwnRows {
@@ -135,6 +143,10 @@ impl OwnRows {
                 let (secret, identity, window) = decode_row(value)?;
                 self.sessions.push((SessionId(id), secret, identity, window));
             }
+            [b'F', id @ ..] => {
+                let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
+                self.over.push((SessionId(id), Over::decode(value)?));
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -159,7 +171,10 @@ impl Engine {
             rows.push((mark_key(shard), Some(mark.to_le_bytes().to_vec())));
         }
         for (session, row) in self.sessions.rows() {
-            rows.push((session_key(session), row));
+            rows.push((session_key(b'S', session), row));
+        }
+        for (session, row) in self.sessions.rows_over() {
+            rows.push((session_key(b'F', session), row));
         }
         rows
     }

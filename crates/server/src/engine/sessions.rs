@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chiton_types::{Malformed, Put, SessionId, Take};
+use chiton_types::{Malformed, Position, Put, Seq, SessionId, Take};
 use hashbrown::HashMap;
 
 use crate::engine::ahead::{Numbers, ToldClock};
@@ -46,14 +46,31 @@ pub(crate) struct Session {
     pub(crate) request_count: u64,
 }
 
+/// A session that is over, as long as it is remembered: its client may come and ask which of its operations were carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Over {
+    secret: u64,
+    /// Runs of numbers, as [`Window::carried_out`] has them.
+    pub(crate) carried_out: Vec<(Seq, Seq)>,
+    /// Of the event of its end.
+    pub(crate) end: Position,
+}
+
+/// Most sessions that are over and remembered: the oldest are forgotten first.
+const OVER_MAX: usize = 256;
+
 /// All sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_id: HashMap<SessionId, Session>,
     by_slot: BTreeMap<Slot, SessionId>,
     slot_last: u32,
+    /// Those that are over, and remembered.
+    over: BTreeMap<SessionId, Over>,
     /// Sessions whose rows must be deleted with the next checkpoint.
     ended: Vec<SessionId>,
+    /// The same of those that are over.
+    forgotten: Vec<SessionId>,
 }
 
 impl Sessions {
@@ -86,14 +103,31 @@ impl Sessions {
         slot
     }
 
-    /// Ends one.
-    pub(crate) fn remove(&mut self, id: SessionId) -> Option<Session> {
+    /// Ends one; `end` is the position of the event of that.
+    pub(crate) fn remove(&mut self, id: SessionId, end: Position) -> Option<Session> {
         let session = self.by_id.remove(&id)?;
         self.by_slot.remove(&session.slot);
         if !session.volatile {
             self.ended.push(id);
+            let carried_out = session.window.carried_out();
+            self.remember(id, Over { secret: session.secret, carried_out, end });
         }
         Some(session)
+    }
+
+    /// Remembers one that is over.
+    pub(crate) fn remember(&mut self, id: SessionId, over: Over) {
+        self.over.insert(id, over);
+        if self.over.len() > OVER_MAX
+            && let Some((oldest, _)) = self.over.pop_first()
+        {
+            self.forgotten.push(oldest);
+        }
+    }
+
+    /// One that is over, if it is remembered and this is its secret.
+    pub(crate) fn over(&self, id: SessionId, secret: u64) -> Option<&Over> {
+        self.over.get(&id).filter(|over| over.secret == secret)
     }
 
     #[inline]
@@ -126,6 +160,14 @@ impl Sessions {
         self.iter().filter(|(_, s)| !s.volatile && s.heard < since).map(|(id, _)| id).collect()
     }
 
+    /// Rows of the sessions that are over and remembered, and `None` for those forgotten since the last call.
+    pub(crate) fn rows_over(&mut self) -> Vec<(SessionId, Option<Vec<u8>>)> {
+        let forgotten = std::mem::take(&mut self.forgotten).into_iter().map(|id| (id, None));
+        let mut rows: Vec<_> = forgotten.collect();
+        rows.extend(self.over.iter().map(|(id, over)| (*id, Some(over.encode()))));
+        rows
+    }
+
     /// Rows of all sessions that a restart must know, and `None` for those that ended since the last call.
     pub(crate) fn rows(&mut self) -> Vec<(SessionId, Option<Vec<u8>>)> {
         let ended = std::mem::take(&mut self.ended).into_iter().map(|id| (id, None));
@@ -134,6 +176,37 @@ impl Sessions {
             rows.push((id, Some(encode_row(session))));
         }
         rows
+    }
+}
+
+impl Over {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        out.put_u64(self.secret);
+        out.put_varint(self.carried_out.len() as u64);
+        for (first, end) in &self.carried_out {
+            out.put_varint(first.0);
+            out.put_varint(end.0 - first.0);
+        }
+        out
+    }
+
+    /// From its row: its end is durable.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Over, Malformed> {
+        let bad = Malformed { expected: "runs of operations that rise" };
+        let mut from = Take::new(bytes);
+        let secret = from.u64()?;
+        let mut carried_out: Vec<(Seq, Seq)> = Vec::new();
+        for _ in 0..from.count(2)? {
+            let first = from.varint()?;
+            let end = first.checked_add(from.varint()?).filter(|end| *end > first).ok_or(bad.clone())?;
+            if carried_out.last().is_some_and(|(_, before)| before.0 >= first) {
+                return Err(bad);
+            }
+            carried_out.push((Seq(first), Seq(end)));
+        }
+        from.finish()?;
+        Ok(Over { secret, carried_out, end: Position(0) })
     }
 }
 
@@ -183,6 +256,7 @@ pub(crate) fn clip_identity(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::window::Done;
 
     #[test]
     fn rows_and_events_carry_the_secret() {
@@ -193,13 +267,38 @@ mod tests {
         assert_eq!(rows.len(), 1);
         let (secret, identity, _) = decode_row(rows[0].1.as_ref().expect("a row")).expect("decodes");
         assert_eq!((secret, identity.as_str()), (77, "host:1"));
-        sessions.remove(SessionId(5));
-        sessions.remove(SessionId(6));
+        sessions.remove(SessionId(5), Position(4));
+        sessions.remove(SessionId(6), Position(5));
         assert_eq!(sessions.rows(), [(SessionId(5), None)]);
         assert_eq!(sessions.rows(), []);
         assert_eq!(parse_event_identity(&event_identity("a", 9)), Ok(("a".into(), 9)));
         assert!(parse_event_identity(b"short").is_err());
         assert_eq!(clip_identity(&"ä\n".repeat(200)).len(), 256);
+    }
+
+    #[test]
+    fn a_session_that_is_over_is_remembered_with_what_was_carried_out() {
+        let mut sessions = Sessions::default();
+        for id in 0..=OVER_MAX as u64 {
+            sessions.insert(SessionId(id), 100 + id, String::new(), false, Duration::ZERO);
+            let window = &mut sessions.get_mut(SessionId(id)).expect("there").window;
+            for seq in [1, 2, 7] {
+                window.record(Seq(seq), Default::default());
+                window.record(Seq(seq), Done::new(Position(seq), None, None, false));
+            }
+            sessions.remove(SessionId(id), Position(9));
+        }
+        let over = sessions.over(SessionId(5), 105).expect("remembered").clone();
+        assert_eq!(over.carried_out, [(Seq(1), Seq(3)), (Seq(7), Seq(8))]);
+        assert_eq!((over.end, sessions.over(SessionId(5), 1)), (Position(9), None));
+        assert_eq!(sessions.over(SessionId(0), 100), None, "the oldest is forgotten");
+        let rows = sessions.rows_over();
+        assert_eq!((rows.len(), &rows[0]), (OVER_MAX + 1, &(SessionId(0), None)));
+        let bytes = over.encode();
+        assert_eq!(Over::decode(&bytes), Ok(Over { end: Position(0), ..over }));
+        for cut in 0..bytes.len() {
+            assert!(Over::decode(&bytes[..cut]).is_err());
+        }
     }
 
     #[test]

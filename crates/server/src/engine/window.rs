@@ -123,6 +123,18 @@ impl Window {
         }
     }
 
+    /// Runs of operations that were carried out and are not settled: of each the first, and the first past it.
+    pub(crate) fn carried_out(&self) -> Vec<(Seq, Seq)> {
+        let mut runs: Vec<(Seq, Seq)> = Vec::new();
+        for (seq, _) in (self.base..).zip(&self.done).filter(|(_, done)| done.carried_out) {
+            match runs.last_mut() {
+                Some((_, end)) if end.0 == seq => end.0 += 1,
+                _ => runs.push((Seq(seq), Seq(seq + 1))),
+            }
+        }
+        runs
+    }
+
     /// Operations in the window.
     pub(crate) fn len(&self) -> usize {
         self.done.len()
@@ -183,6 +195,7 @@ mod tests {
         check(&w, 3, Standing::New);
         check(&w, 4, Standing::Done(done(12)));
         check(&w, 5, Standing::New);
+        assert_eq!(w.carried_out(), [(Seq(1), Seq(3)), (Seq(4), Seq(5))]);
         check(&w, WINDOW_OPS_MAX, Standing::Absurd);
         w.settle(Seq(3));
         check(&w, 2, Standing::Absurd);

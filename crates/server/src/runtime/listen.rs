@@ -59,6 +59,9 @@ impl Service for Door {
                 shared.channels.add(opened.session, Channel::Main, sender);
                 Some(shared.accepted(opened))
             }
+            Err(RefuseReason::NotReady) => {
+                Some(refused(RefuseReason::NotReady, "the session ends; try again in a moment"))
+            }
             Err(reason) => Some(unknown(reason)),
         }
     }

@@ -213,7 +213,7 @@ pub(crate) fn own_rows(store: &dyn Metastore, shards: u16) -> Result<OwnRows, St
     let mut take = |key: &[u8], value: &[u8]| rows.take(key, value).map_err(|e| corrupt(key, &e));
     let position = store.get(POSITION_KEY).map_err(|e| store_error(&e))?;
     take(POSITION_KEY, &position.ok_or_else(|| corrupt(POSITION_KEY, &"it is missing"))?)?;
-    for prefix in [b"R", b"S"] {
+    for prefix in [b"R", b"S", b"F"] {
         let end = prefix_end(prefix);
         let mut start = prefix.to_vec();
         let mut bound: fn(&[u8]) -> Bound<&[u8]> = |key| Bound::Included(key);

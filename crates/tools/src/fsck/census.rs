@@ -206,6 +206,7 @@ impl Census {
                 self.session_last = self.session_last.max(session.0);
                 self.by_block.sessions.push(packed![session.0])?;
             }
+            Ok(Some(OwnRow::Over(session))) => self.session_last = self.session_last.max(session.0),
             Ok(Some(OwnRow::Swept(writer))) => self.by_block.swept.push(packed![writer])?,
             Ok(Some(OwnRow::Position(_))) => self.position = true,
             Ok(None) => {
@@ -221,7 +222,7 @@ impl Census {
                     self.by_block.sessions.push(session)?;
                 }
                 // What a counter should be at least, its own finding says.
-                let repairable = matches!(key[0], b'S' | b'W') || key[0] == b'R' && key.len() != 3;
+                let repairable = matches!(key[0], b'S' | b'F' | b'W') || key[0] == b'R' && key.len() != 3;
                 run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })?;
             }
         }

@@ -211,7 +211,7 @@ fn what_is_read_during_a_push_is_not_believed_after_it() {
             std::thread::yield_now();
         }
         // As after a restart of the server: what was known is asked for again.
-        member.files.forget(false);
+        member.files.forget(None);
         assert_eq!(member.all(fh), expected, "while it is under way");
         *gate.open.lock() = true;
         gate.changed.notify_all();

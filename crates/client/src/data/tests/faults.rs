@@ -106,7 +106,7 @@ fn a_lost_session_loses_what_was_not_answered_and_says_so() {
     member.write(fh, 0, b"answered");
     member.files.flush(fh).expect("flush");
     member.write(fh, 0, b"not answered");
-    member.files.forget(true);
+    member.files.forget(Some(&std::collections::BTreeSet::new()));
     assert_eq!(member.files.fsync(fh, false), Err(Refusal::Io));
     assert_eq!(member.files.fsync(fh, false), Ok(()));
     assert_eq!(member.all(fh), b"answered");
@@ -123,7 +123,7 @@ fn after_a_restart_older_positions_are_news() {
         member.files.flush(fh).expect("flush");
     }
     rig.server.restart_at(ino, Position(1));
-    member.files.forget(true);
+    member.files.forget(Some(&std::collections::BTreeSet::new()));
     assert_eq!(member.all(fh), [5; 10]);
 }
 

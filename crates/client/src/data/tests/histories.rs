@@ -212,7 +212,7 @@ impl History {
                     self.expected[f].resize(0);
                 }
             }
-            Step::Forget => self.members[m].files.forget(false),
+            Step::Forget => drop(self.members[m].files.forget(None)),
             Step::Recall { shared } => {
                 let keep = if shared { LeaseMode::Shared } else { LeaseMode::None };
                 self.members[m].files.recall(self.inos[f], keep);

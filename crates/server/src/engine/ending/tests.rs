@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
 use chiton_namespace::{Body, Make, Namespace, Op, XattrHow};
-use chiton_proto::{Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Reply, Request};
+use chiton_proto::{
+    Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, RefuseReason, Reply, Request,
+};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 
 use crate::engine::formatted::Formatted;
@@ -13,17 +15,17 @@ use crate::engine::{
     Command, Engine, Health, Moment, OwnRows, POSITION_KEY, Progress, Settings, Step, Ticket, position_value,
 };
 
-const SESSION_MS: u32 = 30_000;
-const A: SessionId = SessionId(11);
-const B: SessionId = SessionId(12);
+pub(in crate::engine) const SESSION_MS: u32 = 30_000;
+pub(in crate::engine) const A: SessionId = SessionId(11);
+pub(in crate::engine) const B: SessionId = SessionId(12);
 const FILE: &[u8] = b"file";
 
 /// An engine on a formatted store, its journal, and the time.
-struct World {
-    engine: Engine,
+pub(in crate::engine) struct World {
+    pub(in crate::engine) engine: Engine,
     rows: Formatted,
-    frames: Vec<u8>,
-    m: Moment,
+    pub(in crate::engine) frames: Vec<u8>,
+    pub(in crate::engine) m: Moment,
     answers: BTreeMap<Ticket, Reply>,
     dropped: Vec<(SessionId, Position)>,
     seq: BTreeMap<SessionId, u64>,
@@ -45,7 +47,7 @@ fn settings() -> Settings {
 
 impl World {
     /// A formatted store, and a journal of an earlier life.
-    fn start(frames: Vec<u8>) -> World {
+    pub(in crate::engine) fn start(frames: Vec<u8>) -> World {
         let rows = Formatted::new();
         let mut own = OwnRows { marks: vec![Ino::ROOT.counter() + 1], ..OwnRows::default() };
         own.take(POSITION_KEY, &position_value(Position(0))).expect("a row");
@@ -79,7 +81,7 @@ impl World {
     }
 
     /// Two sessions that may hold leases, and a file.
-    fn two() -> (World, Ino) {
+    pub(in crate::engine) fn two() -> (World, Ino) {
         let mut w = World::start(Vec::new());
         for id in [A, B] {
             w.engine.open_session(id, 7, "test", false, &w.m).expect("a session");
@@ -98,7 +100,7 @@ impl World {
         }
     }
 
-    fn take(&mut self) {
+    pub(in crate::engine) fn take(&mut self) {
         loop {
             match self.engine.run(&self.m) {
                 Progress::Idle => break,
@@ -118,7 +120,12 @@ impl World {
     }
 
     /// Asks; the answer, or the ticket it will come under.
-    fn ask(&mut self, session: SessionId, again: Option<Again>, call: Call) -> Result<Reply, Ticket> {
+    pub(in crate::engine) fn ask(
+        &mut self,
+        session: SessionId,
+        again: Option<Again>,
+        call: Call,
+    ) -> Result<Reply, Ticket> {
         let seq = match &call {
             Call::Op { .. } => {
                 let last = self.seq.entry(session).or_default();
@@ -144,7 +151,7 @@ impl World {
         result
     }
 
-    fn make(&mut self, session: SessionId) -> Ino {
+    pub(in crate::engine) fn make(&mut self, session: SessionId) -> Ino {
         let make = Make::File { content: Vec::new() };
         let op =
             Op::Make { parent: Ino::ROOT, name: Name::new(FILE).expect("a name"), make, mode: Mode(0o644) };
@@ -156,7 +163,7 @@ impl World {
     }
 
     /// `session` wants to write, which takes A's lease; parked.
-    fn wants(&mut self, session: SessionId, ino: Ino) -> Ticket {
+    pub(in crate::engine) fn wants(&mut self, session: SessionId, ino: Ino) -> Ticket {
         let call = Call::Lease { ino, mode: LeaseMode::Exclusive };
         self.ask(session, None, call).expect_err("the other holds it")
     }
@@ -167,7 +174,7 @@ impl World {
     }
 
     /// Only the others are heard from; A's time is over.
-    fn silence(&mut self) {
+    pub(in crate::engine) fn silence(&mut self) {
         self.m.mono += Duration::from_millis(u64::from(SESSION_MS) + 1);
         self.engine.heard(B, &self.m);
         // The first ends it; nothing of it may be given away by the next.
@@ -184,12 +191,12 @@ impl World {
         self.take();
     }
 
-    fn all_durable(&mut self) {
+    pub(in crate::engine) fn all_durable(&mut self) {
         self.take();
         self.durable_up_to(self.engine.position());
     }
 
-    fn answered(&self, ticket: Ticket) -> Option<Result<Answer, Failure>> {
+    pub(in crate::engine) fn answered(&self, ticket: Ticket) -> Option<Result<Answer, Failure>> {
         self.answers.get(&ticket).map(|reply| reply.result.clone())
     }
 }
@@ -205,10 +212,10 @@ fn a_silent_holders_lease_and_lock_are_given_away_only_when_its_end_is_durable()
     let end = w.engine.position();
     assert_eq!(end, before.next(), "one event: the end");
     assert_eq!(w.engine.durable_wanted(), Some(end), "somebody asks for the commit");
-    // A itself hears at once that it is over.
+    // A itself hears at once that it must come again, and that it is over only when a crash cannot bring it back.
     let ping = w.ask(A, None, Call::Ping).expect("answered");
     assert_eq!(ping.result, Err(Failure::SessionGone));
-    assert_eq!(w.engine.resume_session(A, 7, 0, &w.m), Err(chiton_proto::RefuseReason::SessionGone));
+    assert_eq!(w.engine.resume_session(A, 7, 0, &w.m), Err(RefuseReason::NotReady));
     // The clock alone gives nothing away, nor does a commit that ends just before.
     w.m.mono += Duration::from_secs(3600);
     w.engine.heard(B, &w.m);
@@ -218,6 +225,7 @@ fn a_silent_holders_lease_and_lock_are_given_away_only_when_its_end_is_durable()
     w.durable_up_to(end);
     assert!(matches!(w.answered(lease), Some(Ok(Answer::Lease { mode: LeaseMode::Exclusive, .. }))));
     assert_eq!(w.answered(lock), Some(Ok(Answer::Done)));
+    assert_eq!(w.engine.resume_session(A, 7, 0, &w.m), Err(RefuseReason::SessionGone));
     assert_eq!(w.engine.durable_wanted(), None);
 }
 
@@ -296,7 +304,8 @@ fn a_session_that_misses_the_recovery_window_keeps_it_closed_until_its_end_is_du
     w.all_durable();
     let mut w = World::start(w.frames);
     w.engine.resume_session(B, 7, 0, &w.m).expect("known");
-    w.take();
+    let nothing = Call::Reopen { opens: vec![], locks: vec![], dirty: vec![], names: vec![] };
+    w.ask(B, None, nothing).expect("declared");
     let lock = w.lock(B, ino).expect_err("the window is open");
     w.m.mono += Duration::from_secs(11);
     let before = w.engine.position();

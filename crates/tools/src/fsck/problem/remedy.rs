@@ -11,6 +11,7 @@ impl Problem {
                     "give its name back to the inode that lacks one there; if that is not certain, remove it"
                 }
                 b'S' => "end the session; what its client has not heard of is refused",
+                b'F' => "remove it: a client of that session counts all that it had not settled as lost",
                 b'L' => "list the directories anew",
                 b'H' => "remove it; what policies hold is not changed",
                 _ => "write it as the other rows say",
