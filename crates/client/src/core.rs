@@ -143,6 +143,7 @@ impl Core {
                 size: 0,
                 mtime: Default::default(),
                 kill_setid: false,
+                hold: Default::default(),
             },
             op => op.clone(),
         }

@@ -151,7 +151,7 @@ mod tests {
     fn write(number: u64) -> Op {
         let extent = Extent { offset: 0, len: 4, block: block(number), block_offset: 0, shared: false };
         let body = Body::Extents(vec![extent]);
-        Op::Write { ino: Ino(9), body, size: 4, mtime: Time(1), kill_setid: false }
+        Op::Write { ino: Ino(9), body, size: 4, mtime: Time(1), kill_setid: false, hold: Default::default() }
     }
 
     fn missing(blocks: &KeptBlocks, boot: u64) -> Vec<u64> {

@@ -49,7 +49,7 @@ pub use extent::{CHUNK_BYTES, Extent};
 pub use fault::{Fault, Need};
 pub use namespace::{Context, Listing, Mapped, Namespace, Planned, RowChange};
 pub use op::{
-    AttrChange, Body, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
+    AttrChange, Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
     SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
 };
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};

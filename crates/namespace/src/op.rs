@@ -19,6 +19,19 @@ pub const FILE_BYTES_MAX: u64 = (1 << 56) - 1;
 /// Most names of one file.
 pub const LINKS_MAX: u32 = 65_000;
 
+/// What the writer of new content knows of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// Nothing: others may have changed it meanwhile.
+    #[default]
+    None,
+    /// All: it has held the file exclusively since it looked at it. If others hold it by now, the write is refused.
+    Exclusive,
+    /// As `Exclusive`, and the bytes from this offset on were appended there, at the end of the file: they go to where its end
+    /// is when the operation is carried out. (Another client's append before them may have been lost in a crash.)
+    Appended(u64),
+}
+
 /// An operation that changes the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -105,6 +118,8 @@ pub enum Op {
         mtime: Time,
         /// Clear set-id bits as a write by one who is not root does.
         kill_setid: bool,
+        /// What the writer knows of the file.
+        hold: Hold,
     },
     /// Shares a range of one file's content with another file (copy_file_range, reflink): no byte is copied.
     /// Both files are in blocks, ranges within the source's size; the same file only without overlap.

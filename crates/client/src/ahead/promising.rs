@@ -135,7 +135,9 @@ impl Promising<'_> {
 
     /// Promises new content of a small file: its attributes then.
     pub(super) fn write(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let Op::Write { ino, body: Body::Inline(bytes), size, mtime, kill_setid } = op else { return None };
+        let Op::Write { ino, body: Body::Inline(bytes), size, mtime, kill_setid, .. } = op else {
+            return None;
+        };
         let inner = &mut *self.core.ahead.0.lock();
         let (parent, before) = self.made_here(inner, known)?;
         if bytes.len() > INLINE_BYTES_MAX {

@@ -58,6 +58,8 @@ pub(super) struct Inner {
     pub(super) unsent: bool,
     /// One of the writes clears set-id bits.
     pub(super) kill_setid: bool,
+    /// All that no operation carries yet was appended (O_APPEND), from here on.
+    pub(super) appended: Option<u64>,
     /// Who wrote last.
     pub(super) cred: Cred,
     pub(super) buffer: DirtyBuffer,
@@ -100,6 +102,7 @@ impl FileState {
                 blocks_only: false,
                 unsent: false,
                 kill_setid: false,
+                appended: None,
                 cred: Cred::ROOT,
                 buffer: DirtyBuffer::new(slot_bytes),
                 pending: ExtentMap::default(),
@@ -207,6 +210,7 @@ impl Inner {
         self.pending = ExtentMap::default();
         self.unsent = false;
         self.kill_setid = false;
+        self.appended = None;
         self.content = Content::Unknown;
         self.size = self.attr.size;
         self.drop_failed_uploads(budget);

@@ -43,7 +43,7 @@ impl Files {
         self.service.call_in(session, cred, call).map_err(refusal_of)
     }
 
-    fn is_linearizable(&self) -> bool {
+    pub(super) fn is_linearizable(&self) -> bool {
         self.options.data == DataMode::Linearizable
     }
 

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{Body, CHUNK_BYTES, Extent, Op};
+use chiton_namespace::{Body, CHUNK_BYTES, Extent, Hold, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_proto::{Answer, Call};
 use chiton_types::{Cred, Ino, Refusal, SessionId, Time};
@@ -49,6 +49,8 @@ struct Stamp {
     losses: u64,
     mtime: Time,
     kill_setid: bool,
+    /// All of it was appended from here on.
+    appended: Option<u64>,
     cred: Cred,
     /// With this session it is told as lost: then it is not sent in the next.
     session: SessionId,
@@ -82,7 +84,11 @@ impl Files {
                     inner.content = Content::Unknown;
                     drop(inner);
                     let (mut inner, _) = self.with_content(file, &cred, 0..1, true)?;
-                    inner.size = inner.size.max(inner.attr.size);
+                    // What was appended is put at the new end, as long as no block of it is made.
+                    if inner.appended.is_none() || !inner.pending.is_empty() {
+                        inner.appended = None;
+                        inner.size = inner.size.max(inner.attr.size);
+                    }
                 }
                 result => return result,
             }
@@ -107,6 +113,9 @@ impl Files {
                 // Given up meanwhile.
                 return Ok(());
             }
+        }
+        if self.is_linearizable() {
+            inner.move_appended(&self.budget);
         }
         let small = inner.size <= self.options.inline_bytes_max as u64;
         if small
@@ -219,7 +228,10 @@ impl Files {
         };
         // Another client may have made the file longer, where nothing prevents that.
         let size = if self.options.data == DataMode::Linearizable { size } else { size.max(size_told) };
-        let mut parts = in_operations(extents).into_iter().peekable();
+        let parts = in_operations(extents);
+        // The second would find another end than the first.
+        let hold = self.hold(stamp.appended.filter(|_| parts.len() == 1));
+        let mut parts = parts.into_iter().peekable();
         while let Some(part) = parts.next() {
             let data_end = part.iter().rev().find(|e| !e.block.is_hole()).map_or(0, Extent::end);
             size_told = if parts.peek().is_none() { size } else { size_told.max(data_end) };
@@ -229,10 +241,15 @@ impl Files {
                 size: size_told,
                 mtime: stamp.mtime,
                 kill_setid: stamp.kill_setid,
+                hold,
             };
             let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
             let mut inner = file.lock();
             self.sent(file.ino, &mut inner, answer)?;
+            if hold != Hold::None && parts.peek().is_none() && inner.attr.size != size_told {
+                inner.was_moved();
+                return Ok(());
+            }
             for e in &part {
                 inner.sending.cut(e.offset..e.end());
                 match &mut inner.content {
@@ -264,6 +281,7 @@ impl Files {
             size,
             mtime: stamp.mtime,
             kill_setid: stamp.kill_setid,
+            hold: self.hold(stamp.appended),
         };
         // Under the lock: whoever gives the lease up waits for it, and then for what was promised.
         if self.owns(&inner)
@@ -283,6 +301,7 @@ impl Files {
         let result = self.sent(file.ino, &mut inner, answer);
         let body = inner.sending_inline.take().unwrap_or_default();
         match result {
+            Ok(()) if self.is_linearizable() && inner.attr.size != size => inner.was_moved(),
             Ok(()) => inner.content = Content::Inline(body),
             Err(_) if inner.losses != stamp.losses => {}
             Err(_) => {
@@ -296,7 +315,22 @@ impl Files {
             }
         }
         inner.in_flight = false;
+        if result == Err(Refusal::NotPermitted) {
+            // Others have the file by now: what was written to it rests on what it was.
+            inner.note_failure(Refusal::Io);
+            self.give_up(file.ino, &mut inner, Refusal::Io, true);
+            return Err(Refusal::Io);
+        }
         result
+    }
+
+    /// What is said of the file with a push.
+    fn hold(&self, appended: Option<u64>) -> Hold {
+        match appended {
+            _ if !self.is_linearizable() => Hold::None,
+            Some(end) => Hold::Appended(end),
+            None => Hold::Exclusive,
+        }
     }
 
     /// Takes over the server's answer to an operation that changed the content.
@@ -341,7 +375,10 @@ impl Inner {
         self.unsent = false;
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
-        Stamp { losses: self.losses, mtime: self.mtime, kill_setid, cred: self.cred.clone(), session }
+        // What is appended from here on goes behind what is sent.
+        let appended = self.appended.replace(self.size);
+        let (mtime, cred) = (self.mtime, self.cred.clone());
+        Stamp { losses: self.losses, mtime, kill_setid, appended, cred, session }
     }
 
     /// What was being sent is dirty again, unless it was given up meanwhile.
@@ -355,12 +392,40 @@ impl Inner {
         }
         self.unsent = true;
         self.kill_setid |= stamp.kill_setid;
+        self.appended = stamp.appended.filter(|_| self.appended.is_some());
+    }
+
+    /// Puts what was appended, and is not sent, where the end of the file is now: what another client had appended before may be
+    /// lost with that client.
+    fn move_appended(&mut self, budget: &super::budget::Budget) {
+        let Some(end) = self.appended.filter(|end| *end != self.attr.size && self.pending.is_empty()) else {
+            return;
+        };
+        let now = self.attr.size;
+        for (at, bytes) in self.buffer.take(budget) {
+            self.buffer.write(at - end + now, &bytes, budget);
+            budget.give_buffer(bytes);
+        }
+        self.size = self.size - end + now;
+        self.appended = Some(now);
+    }
+
+    /// The server has put what was sent elsewhere than it is here.
+    fn was_moved(&mut self) {
+        self.sending = ExtentMap::default();
+        self.content = Content::Unknown;
+        if !self.is_dirty() {
+            self.size = self.attr.size;
+        }
     }
 
     /// A file that gets blocks loses its inline content: what of it is not overwritten becomes dirty.
     fn leave_inline(&mut self, budget: &super::budget::Budget) {
         let Content::Inline(base) = &mut self.content else { return };
         let base = std::mem::take(base);
+        if !base.is_empty() {
+            self.appended = None;
+        }
         let mut hidden = vec![false; base.len()];
         let len = base.len() as u64;
         let hides = self.buffer.over(0..len).map(|(at, bytes)| (at, bytes.len()));

@@ -73,7 +73,13 @@ impl Files {
         let was_clean = !inner.is_dirty();
         let last = data[data.len() - 1];
         let growth = inner.growth_to(end, last);
+        let appended = match append {
+            true if was_clean && !inner.in_flight => Some(offset),
+            true => inner.appended,
+            false => None,
+        };
         self.note_written(&mut inner, caller);
+        inner.appended = appended;
         inner.buffer.write(offset, data, &self.budget);
         inner.size = inner.size.max(end);
         let uploads = self.seal_full(&mut inner, offset, end);
@@ -104,6 +110,7 @@ impl Files {
             inner.dirty_since = self.world.monotonic();
         }
         inner.unsent = true;
+        inner.appended = None;
         inner.kill_setid |= kills_setid(caller, Some(inner.attr.mode));
         inner.cred = caller.cred();
     }

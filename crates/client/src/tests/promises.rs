@@ -217,7 +217,14 @@ fn only_what_is_made_is_opened_when_it_is_sent_again() {
     let mut session = new();
     promise(&mut session, 1, true);
     let body = chiton_namespace::Body::Inline(b"hello".to_vec());
-    let write = Op::Write { ino: Ino(101), body, size: 5, mtime: Time(9), kill_setid: false };
+    let write = Op::Write {
+        ino: Ino(101),
+        body,
+        size: 5,
+        mtime: Time(9),
+        kill_setid: false,
+        hold: Default::default(),
+    };
     let told = Foretold { ino: Ino(101), time: Time(1), open: false };
     session.promise(&Cred::ROOT, write, told, DIR, NOW);
     let request = sent(&mut session);

@@ -232,7 +232,7 @@ impl Namespace {
 }
 
 /// Parts an extent at the borders of chunks.
-fn split_at_chunks(mut e: Extent, out: &mut Vec<Extent>) {
+pub(crate) fn split_at_chunks(mut e: Extent, out: &mut Vec<Extent>) {
     loop {
         let border = (e.offset / CHUNK_BYTES + 1) * CHUNK_BYTES;
         if e.end() <= border {

@@ -91,7 +91,14 @@ impl Namespace {
                     Body::Inline(_) => {}
                     Body::Extents(_) => *size = inode.size.max(*size),
                 }
-                Op::Write { ino: *ino, body: body.clone(), size: *size, mtime: *mtime, kill_setid: false }
+                Op::Write {
+                    ino: *ino,
+                    body: body.clone(),
+                    size: *size,
+                    mtime: *mtime,
+                    kill_setid: false,
+                    hold: Default::default(),
+                }
             }
             Event::Clone { from, from_offset, to, to_offset, len, time } => {
                 now = *time;

@@ -2,13 +2,14 @@
 
 use chiton_types::{Ino, Kind, Position, Refusal, Time};
 
+use crate::apply::split_at_chunks;
 use crate::chunk::share_repeated;
 use crate::event::Event;
 use crate::extent::{CHUNK_BYTES, Extent};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, MAPPED};
 use crate::namespace::{Context, Namespace, Planned};
-use crate::op::{Body, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX};
+use crate::op::{Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX};
 use crate::paging::chunk_of;
 use crate::permission;
 use crate::reverted::{OldContent, Reverted};
@@ -21,13 +22,17 @@ impl Namespace {
     pub(super) fn plan_write(
         &self,
         ino: Ino,
-        body: &Body,
-        size: u64,
+        (body, size, hold): (&Body, u64, Hold),
         mtime: Time,
         kill_setid: bool,
         out: &mut Vec<Event>,
     ) -> Result<Planned, Fault> {
         let inode = self.file(ino)?;
+        let placed = match hold {
+            Hold::Appended(end) if end != inode.size => Some(self.appended(inode, body, size, end)?),
+            _ => None,
+        };
+        let (body, size) = placed.as_ref().map_or((body, size), |(body, size)| (body, *size));
         if size > FILE_BYTES_MAX {
             return Err(Refusal::TooBig.into());
         }
@@ -55,6 +60,38 @@ impl Namespace {
         let mode = self.judge(inode, |inode| Ok(permission::written(inode, kill_setid)))?;
         out.push(Event::Write { ino, body, size, mode, mtime });
         Ok(Planned { subject: Some(ino), gone: None, other: None })
+    }
+
+    /// What was appended at `end`, where the end of the file is now, and the size then. The bytes below belong to a state of the
+    /// file that is no more.
+    fn appended(&self, inode: &Inode, body: &Body, size: u64, end: u64) -> Result<(Body, u64), Fault> {
+        let more = size.checked_sub(end).ok_or(Refusal::Invalid)?;
+        let size =
+            inode.size.checked_add(more).filter(|size| *size <= FILE_BYTES_MAX).ok_or(Refusal::TooBig)?;
+        let body = match body {
+            Body::Inline(bytes) => {
+                let tail = bytes.get(end as usize..).ok_or(Refusal::Invalid)?;
+                if inode.has(MAPPED) || size > INLINE_BYTES_MAX as u64 {
+                    return Err(Refusal::Invalid.into());
+                }
+                let mut content = self.content(inode)?.to_vec();
+                content.resize(inode.size as usize, 0);
+                content.extend_from_slice(tail);
+                Body::Inline(content)
+            }
+            Body::Extents(extents) => {
+                let has_inline = inode.has(INLINE) && inode.extra > 0;
+                if has_inline || extents.iter().any(|e| e.offset < end) {
+                    return Err(Refusal::Invalid.into());
+                }
+                let mut placed = Vec::with_capacity(extents.len());
+                for e in extents {
+                    split_at_chunks(Extent { offset: e.offset - end + inode.size, ..*e }, &mut placed);
+                }
+                Body::Extents(placed)
+            }
+        };
+        Ok((body, size))
     }
 
     pub(super) fn plan_clone(

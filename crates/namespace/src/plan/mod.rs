@@ -44,8 +44,8 @@ impl Namespace {
                 self.plan_rename((*from, from_name), (*to, to_name), *how, ctx, out)
             }
             Op::SetAttr { ino, change } => self.plan_setattr(*ino, change, ctx, out),
-            Op::Write { ino, body, size, mtime, kill_setid } => {
-                self.plan_write(*ino, body, *size, *mtime, *kill_setid, out)
+            Op::Write { ino, body, size, mtime, kill_setid, hold } => {
+                self.plan_write(*ino, (body, *size, *hold), *mtime, *kill_setid, out)
             }
             Op::Clone { from, from_offset, to, to_offset, len } => {
                 self.plan_clone((*from, *from_offset), (*to, *to_offset), *len, ctx, out)

@@ -44,12 +44,26 @@ pub(crate) fn act(peer: &mut Peer, text: &str, next: &mut u64) {
             match verb {
                 "write" => {
                     let body = Body::Inline(third.as_bytes().to_vec());
-                    Op::Write { ino, body, size: third.len() as u64, mtime: now, kill_setid: false }
+                    Op::Write {
+                        ino,
+                        body,
+                        size: third.len() as u64,
+                        mtime: now,
+                        kill_setid: false,
+                        hold: Default::default(),
+                    }
                 }
                 "blocks" => {
                     let block = BlockId { writer: 7, number: *next };
                     let e = Extent { offset: 0, len: 100, block, block_offset: 0, shared: false };
-                    Op::Write { ino, body: Body::Extents(vec![e]), size: 100, mtime: now, kill_setid: false }
+                    Op::Write {
+                        ino,
+                        body: Body::Extents(vec![e]),
+                        size: 100,
+                        mtime: now,
+                        kill_setid: false,
+                        hold: Default::default(),
+                    }
                 }
                 _ => {
                     let mode = u16::from_str_radix(third, 8).expect("an octal number");

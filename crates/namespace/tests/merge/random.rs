@@ -120,6 +120,7 @@ impl Actor {
                     size,
                     mtime,
                     kill_setid: false,
+                    hold: Default::default(),
                 }
             }
             32..35 => {
@@ -129,7 +130,14 @@ impl Actor {
                 let (offset, len) = (u64::from(step.b % 50), 1 + u32::from(step.value % 60));
                 let e = Extent { offset, len, block, block_offset: 0, shared: false };
                 let size = peer.node(ino).attr.size.max(e.end());
-                Op::Write { ino, body: Body::Extents(vec![e]), size, mtime, kill_setid: false }
+                Op::Write {
+                    ino,
+                    body: Body::Extents(vec![e]),
+                    size,
+                    mtime,
+                    kill_setid: false,
+                    hold: Default::default(),
+                }
             }
             35 => {
                 let (from, to) = (pick(&files, step.a)?, pick(&files, step.b)?);

@@ -317,7 +317,17 @@ impl History {
                 };
                 let body = Body::Inline((0..len).map(|n| (n * 7) as u8 ^ room).collect());
                 let size = (len as u64 + u64::from(room % 4)).saturating_sub(u64::from(room == 255));
-                (Op::Write { ino: self.file(ino), body, size, mtime: self.now, kill_setid }, 0)
+                (
+                    Op::Write {
+                        ino: self.file(ino),
+                        body,
+                        size,
+                        mtime: self.now,
+                        kill_setid,
+                        hold: Default::default(),
+                    },
+                    0,
+                )
             }
             Step::WriteExtents { ino, place, pieces, room, kill_setid } => {
                 let ino = self.file(ino);
@@ -330,7 +340,17 @@ impl History {
                     14 => least + 100,
                     _ => least,
                 };
-                (Op::Write { ino, body: Body::Extents(extents), size, mtime: self.now, kill_setid }, 0)
+                (
+                    Op::Write {
+                        ino,
+                        body: Body::Extents(extents),
+                        size,
+                        mtime: self.now,
+                        kill_setid,
+                        hold: Default::default(),
+                    },
+                    0,
+                )
             }
             Step::Clone { from, from_place, to, to_place, len } => {
                 let (from, to) = (self.file(from), self.file(to));

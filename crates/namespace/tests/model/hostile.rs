@@ -37,8 +37,14 @@ fn ranges_past_every_file_map_nothing() {
     let mapped = made(&mut subject, 11, b"");
     let e =
         Extent { offset: 3, len: 4, block: BlockId { writer: 1, number: 1 }, block_offset: 0, shared: false };
-    let write =
-        Op::Write { ino: mapped, body: Body::Extents(vec![e]), size: 7, mtime: Time(1), kill_setid: false };
+    let write = Op::Write {
+        ino: mapped,
+        body: Body::Extents(vec![e]),
+        size: 7,
+        mtime: Time(1),
+        kill_setid: false,
+        hold: Default::default(),
+    };
     run(&mut subject, 0, &write).expect("a write");
     for offset in [CHUNK_BYTES, FILE_BYTES_MAX, 1 << 62, u64::MAX - 1, u64::MAX] {
         for len in [0, 1, CHUNK_BYTES, u64::MAX] {

@@ -85,7 +85,7 @@ impl Model {
                 self.rename((*from, from_name), (*to, to_name), *how, ask)
             }
             Op::SetAttr { ino, change } => self.set_attr(*ino, change, ask),
-            Op::Write { ino, body, size, mtime, kill_setid } => {
+            Op::Write { ino, body, size, mtime, kill_setid, .. } => {
                 self.write(*ino, body, *size, *mtime, *kill_setid)
             }
             Op::Clone { from, from_offset, to, to_offset, len } => {

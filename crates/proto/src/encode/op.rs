@@ -1,7 +1,7 @@
 //! Operations and their outcomes.
 
 use chiton_namespace::event::{put_body, put_extents, take_body, take_extents, take_name};
-use chiton_namespace::{AttrChange, Gone, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
+use chiton_namespace::{AttrChange, Gone, Hold, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Kind, Mode, Position, Time};
 
@@ -45,11 +45,19 @@ pub(super) fn put_op(out: &mut Vec<u8>, op: &Op) {
             out.extend_from_slice(&tag_and_inode(6, *ino));
             put_change(out, change);
         }
-        Op::Write { ino, body, size, mtime, kill_setid } => {
+        Op::Write { ino, body, size, mtime, kill_setid, hold } => {
             out.extend_from_slice(&tag_and_inode(7, *ino));
             out.put_u64(*size);
             out.put_i64(mtime.0);
             out.put_u8(u8::from(*kill_setid));
+            match hold {
+                Hold::None => out.put_u8(0),
+                Hold::Exclusive => out.put_u8(1),
+                Hold::Appended(end) => {
+                    out.put_u8(2);
+                    out.put_u64(*end);
+                }
+            }
             put_body(out, body);
         }
         Op::Clone { from, from_offset, to, to_offset, len } => {
@@ -138,7 +146,13 @@ pub(super) fn take_op(from: &mut Take<'_>) -> Result<Op, Malformed> {
         6 => Op::SetAttr { ino, change: take_change(from)? },
         7 => {
             let (size, mtime, kill_setid) = (from.u64()?, Time(from.i64()?), take_bool(from)?);
-            Op::Write { ino, body: take_body(from)?, size, mtime, kill_setid }
+            let hold = match from.u8()? {
+                0 => Hold::None,
+                1 => Hold::Exclusive,
+                2 => Hold::Appended(from.u64()?),
+                _ => return bad("what a writer knows"),
+            };
+            Op::Write { ino, body: take_body(from)?, size, mtime, kill_setid, hold }
         }
         8 => Op::Clone {
             from: ino,

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use chiton_namespace::{
-    AttrChange, Body, CHUNK_BYTES, Extent, Gone, Make, Op, Outcome, RenameHow, SetTime, XattrHow,
+    AttrChange, Body, CHUNK_BYTES, Extent, Gone, Hold, Make, Op, Outcome, RenameHow, SetTime, XattrHow,
 };
 use chiton_proto::*;
 use chiton_types::{
@@ -158,8 +158,15 @@ fn op() -> impl Strategy<Value = Op> {
             how
         }),
         (ino(), change()).prop_map(|(ino, change)| Op::SetAttr { ino, change }),
-        (ino(), body(), any::<u64>(), time(), any::<bool>()).prop_map(
-            |(ino, body, size, mtime, kill_setid)| Op::Write { ino, body, size, mtime, kill_setid }
+        (ino(), body(), any::<u64>(), time(), (any::<bool>(), hold())).prop_map(
+            |(ino, body, size, mtime, (kill_setid, hold))| Op::Write {
+                ino,
+                body,
+                size,
+                mtime,
+                kill_setid,
+                hold
+            }
         ),
         (ino(), any::<u64>(), ino(), any::<(u64, u64)>()).prop_map(
             |(from, from_offset, to, (to_offset, len))| Op::Clone { from, from_offset, to, to_offset, len }
@@ -213,6 +220,10 @@ fn lock() -> impl Strategy<Value = Lock> {
     (ino(), any::<(bool, u64, u64, u64, u32)>(), kind).prop_map(
         |(ino, (flock, owner, start, end, pid), kind)| Lock { ino, flock, owner, start, end, kind, pid },
     )
+}
+
+fn hold() -> impl Strategy<Value = Hold> {
+    prop_oneof![Just(Hold::None), Just(Hold::Exclusive), any::<u64>().prop_map(Hold::Appended)]
 }
 
 fn call() -> impl Strategy<Value = Call> {

@@ -5,7 +5,7 @@
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
 use chiton_journal::{FrameBuilder, FrameHeader};
-use chiton_namespace::{Body, Context, Event, Make, Op, Outcome, Planned};
+use chiton_namespace::{Body, Context, Event, Hold, Make, Op, Outcome, Planned};
 use chiton_proto::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use smallvec::SmallVec;
@@ -96,6 +96,9 @@ impl Engine {
         if !is_settled {
             self.take_names(asked, m)?;
         }
+        if !is_settled && asked.told.is_none() {
+            self.check_holds(asked)?;
+        }
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
         let now = self.time_of(asked, m);
@@ -179,6 +182,19 @@ impl Engine {
             return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
         }
         Ok(())
+    }
+
+    /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
+    /// does not and they do.
+    fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Stop> {
+        let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = asked.op else {
+            return Ok(());
+        };
+        let holds = self.leases.mode(*ino, asked.slot) == LeaseMode::Exclusive;
+        match holds || asked.slot == Slot::SERVER || !self.leases.others_have(*ino, asked.slot) {
+            true => Ok(()),
+            false => Err(Refusal::NotPermitted.into()),
+        }
     }
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.

@@ -277,6 +277,13 @@ impl Leases {
             .map(|h| h.slot)
     }
 
+    /// Whether others were given a lease on this inode. (One that holds everything was not given this one.)
+    pub(crate) fn others_have(&self, ino: Ino, slot: Slot) -> bool {
+        let is_other =
+            |hold: &Hold| hold.slot != slot && hold.mode > LeaseMode::None && self.live.contains(&hold.slot);
+        self.table.get(&ino).is_some_and(|holds| holds.iter().any(is_other))
+    }
+
     fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
         let holds = self.table.get(&ino);
         let mut universal = self.universal.filter(|u| *u != slot);

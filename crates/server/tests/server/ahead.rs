@@ -50,7 +50,14 @@ fn tell_at(
 
 fn write(ino: Ino, bytes: &[u8]) -> Op {
     let body = Body::Inline(bytes.to_vec());
-    Op::Write { ino, body, size: bytes.len() as u64, mtime: WRITTEN, kill_setid: false }
+    Op::Write {
+        ino,
+        body,
+        size: bytes.len() as u64,
+        mtime: WRITTEN,
+        kill_setid: false,
+        hold: Default::default(),
+    }
 }
 
 fn refusals(results: Result<Results, Failure>) -> Vec<Option<Refusal>> {

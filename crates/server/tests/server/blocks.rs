@@ -18,7 +18,14 @@ fn write(s: &EmbeddedSession, ino: Ino, offset: u64, bytes: &[u8], number: u64) 
     let block = put(s, number, bytes);
     let extent = Extent { offset, len: bytes.len() as u32, block, block_offset: 0, shared: false };
     let size = offset + bytes.len() as u64;
-    s.op(Op::Write { ino, body: Body::Extents(vec![extent]), size, mtime: Time(1), kill_setid: false });
+    s.op(Op::Write {
+        ino,
+        body: Body::Extents(vec![extent]),
+        size,
+        mtime: Time(1),
+        kill_setid: false,
+        hold: Default::default(),
+    });
 }
 
 fn extents(s: &EmbeddedSession, ino: Ino) -> Vec<Extent> {

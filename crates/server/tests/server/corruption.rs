@@ -50,7 +50,14 @@ fn fill(server: &Server) {
     s.objects().put(&block.key(), &encode_block(&[&big_content()])).expect("puts");
     let extent = Extent { offset: 0, len: BIG, block, block_offset: 0, shared: false };
     let body = Body::Extents(vec![extent]);
-    s.op(Op::Write { ino: big, body, size: BIG.into(), mtime: Time(5), kill_setid: false });
+    s.op(Op::Write {
+        ino: big,
+        body,
+        size: BIG.into(),
+        mtime: Time(5),
+        kill_setid: false,
+        hold: Default::default(),
+    });
     s.commit();
 }
 

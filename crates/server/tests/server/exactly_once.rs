@@ -54,9 +54,12 @@ impl Client {
         Client::open(address, None, 0).expect("connects")
     }
 
-    /// Comes back on a new connection.
+    /// Comes back on a new connection, and declares that it holds nothing.
     pub(crate) fn resume(&self, address: &Address, resend_count: u32) -> Client {
-        Client::open(address, Some((self.session, self.secret)), resend_count).expect("resumes")
+        let client = Client::open(address, Some((self.session, self.secret)), resend_count).expect("resumes");
+        let nothing = Call::Reopen { opens: vec![], locks: vec![], dirty: vec![], names: vec![] };
+        client.try_call(nothing).expect("declared");
+        client
     }
 
     pub(crate) fn request(&self, seq: u64, again: Option<Again>, call: Call) -> Request {
@@ -231,7 +234,7 @@ fn what_is_sent_again_took_place_when_its_caller_was_told() {
     let made = c.getattr(ino).expect("there").0;
     let body = Body::Inline(b"later".to_vec());
     let mtime = Time(made.ctime.0 + 30_000_000_000);
-    c.op(Op::Write { ino, body, size: 5, mtime, kill_setid: false });
+    c.op(Op::Write { ino, body, size: 5, mtime, kill_setid: false, hold: Default::default() });
     c.commit();
     let removed = c.numbered(1, None, unlink(Ino::ROOT, "other")).expect("removed");
     assert!(removed.1.time < mtime && removed.1.attr.as_ref().expect("there").ctime >= mtime);

@@ -111,7 +111,14 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
     let write_back = move |recall: Recall| {
         assert_eq!(recall.keep, LeaseMode::Shared, "a reader leaves the writer its cache");
         let body = Body::Inline(b"buffered".to_vec());
-        let op = Op::Write { ino: recall.ino, body, size: 8, mtime: Time(5), kill_setid: false };
+        let op = Op::Write {
+            ino: recall.ino,
+            body,
+            size: 8,
+            mtime: Time(5),
+            kill_setid: false,
+            hold: Default::default(),
+        };
         handler.get().expect("set").op(op);
     };
     let s = server.session_embedded("writer", Box::new(write_back)).expect("a session");
@@ -156,7 +163,7 @@ fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
     };
     let write = |ino, text: &[u8]| {
         let (body, size) = (Body::Inline(text.to_vec()), text.len() as u64);
-        writer.op(Op::Write { ino, body, size, mtime: Time(5), kill_setid: false });
+        writer.op(Op::Write { ino, body, size, mtime: Time(5), kill_setid: false, hold: Default::default() });
     };
     // What is read, and the lease on it.
     let read = |ino| {
@@ -241,7 +248,7 @@ fn only_own_blocks_and_no_operation_of_the_server() {
     let extent = chiton_namespace::Extent { offset: 0, len: 4, block, block_offset: 0, shared: false };
     let body = Body::Extents(vec![extent]);
     assert_eq!(
-        ask(Op::Write { ino, body, size: 4, mtime: Time(1), kill_setid: false }),
+        ask(Op::Write { ino, body, size: 4, mtime: Time(1), kill_setid: false, hold: Default::default() }),
         Refusal::NotPermitted
     );
     assert_eq!(ask(file(Ino(u64::MAX), "x")), Refusal::Stale);

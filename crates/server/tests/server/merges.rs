@@ -549,7 +549,14 @@ fn rows_stay_as_the_decoupled_client_saw_them_whatever_others_do() {
         s.try_call(Call::Batch { ops, stop_on_failure: true }).expect("made");
         let write = |text: &str| {
             let body = Body::Inline(text.as_bytes().to_vec());
-            Op::Write { ino: f, body, size: text.len() as u64, mtime: Time(9), kill_setid: false }
+            Op::Write {
+                ino: f,
+                body,
+                size: text.len() as u64,
+                mtime: Time(9),
+                kill_setid: false,
+                hold: Default::default(),
+            }
         };
         s.op(write("before"));
         let granted = s.decouple(root, 1, ALLOW);

@@ -408,7 +408,14 @@ fn rows_are_those_of_the_store_and_only_of_the_subtree() {
     let f = s.create(job, "f");
     s.op(Op::SetXattr { ino: f, name: b"user.a".into(), value: vec![1], how: XattrHow::Set });
     let body = chiton_namespace::Body::Inline(b"content".to_vec());
-    s.op(Op::Write { ino: f, body, size: 7, mtime: Default::default(), kill_setid: false });
+    s.op(Op::Write {
+        ino: f,
+        body,
+        size: 7,
+        mtime: Default::default(),
+        kill_setid: false,
+        hold: Default::default(),
+    });
     let large = s.mkdir(job, "large");
     let ops: Vec<Op> = (0..6_000).map(|n| file(large, &format!("file {n}"))).collect();
     s.try_call(Call::Batch { ops, stop_on_failure: true }).expect("made");

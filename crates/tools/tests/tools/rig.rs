@@ -214,6 +214,6 @@ impl Hand {
             Extent { offset, len, block, block_offset: 0, shared: false }
         });
         let body = Body::Extents(extents.collect());
-        self.op(Op::Write { ino, body, size, mtime: Time(1), kill_setid: false });
+        self.op(Op::Write { ino, body, size, mtime: Time(1), kill_setid: false, hold: Default::default() });
     }
 }

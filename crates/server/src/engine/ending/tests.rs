@@ -291,7 +291,14 @@ fn an_orphan_that_a_silent_session_has_open_is_freed_only_when_its_end_is_durabl
 #[test]
 fn blocks_of_an_ended_session_are_looked_at_only_past_its_end() {
     let (mut w, ino) = World::two();
-    let op = Op::Write { ino, body: Body::Inline(b"x".to_vec()), size: 1, mtime: Time(5), kill_setid: false };
+    let op = Op::Write {
+        ino,
+        body: Body::Inline(b"x".to_vec()),
+        size: 1,
+        mtime: Time(5),
+        kill_setid: false,
+        hold: Default::default(),
+    };
     let _ = w.ask(A, None, Call::Op { op, open: false });
     let before = w.engine.position();
     w.silence();

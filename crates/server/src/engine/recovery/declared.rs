@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use chiton_namespace::{Body, Make, Op};
-use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, RefuseReason};
+use chiton_namespace::{Body, Hold, Make, Op};
+use chiton_proto::{Again, Answer, Call, Content, Failure, Foretold, LeaseMode, Query, RefuseReason};
 use chiton_types::{Ino, Mode, Name, Position, Refusal, Seq, Time};
 
 use crate::engine::Ticket;
@@ -48,7 +48,10 @@ impl World {
 
 fn write(ino: Ino, bytes: &[u8]) -> Call {
     let (size, body) = (bytes.len() as u64, Body::Inline(bytes.to_vec()));
-    Call::Op { op: Op::Write { ino, body, size, mtime: Time(5), kill_setid: false }, open: false }
+    Call::Op {
+        op: Op::Write { ino, body, size, mtime: Time(5), kill_setid: false, hold: Default::default() },
+        open: false,
+    }
 }
 
 fn answered_at(position: u64) -> Option<Again> {
@@ -193,6 +196,45 @@ fn an_ended_session_is_remembered_with_what_was_carried_out() {
     w.back(B, 0);
     w.declares(B, &[], &[]);
     assert_eq!(asks(&mut w, 7), both);
+}
+
+fn append(ino: Ino, end: u64, all: &[u8]) -> Call {
+    let (size, body) = (all.len() as u64, Body::Inline(all.to_vec()));
+    let hold = Hold::Appended(end);
+    Call::Op { op: Op::Write { ino, body, size, mtime: Time(5), kill_setid: false, hold }, open: false }
+}
+
+/// S16: what was appended goes to the end that the file has when it is pushed; no hole is left of what is lost.
+#[test]
+fn a_push_of_what_was_appended_is_placed_at_the_end_of_the_file() {
+    let (mut w, ino) = World::two();
+    let mut content = |call: Call| {
+        assert!(w.ask(A, None, call).expect("answered").result.is_ok());
+        let map = w.ask(A, None, Call::Query(Query::Map { ino, offset: 0, len: 100 })).expect("answered");
+        match map.result {
+            Ok(Answer::Map { attr, content: Content::Inline(bytes), .. }) => {
+                assert_eq!(attr.size, bytes.len() as u64);
+                bytes
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(content(append(ino, 0, b"one ")), b"one ");
+    assert_eq!(content(append(ino, 4, b"one two ")), b"one two ");
+    // Its client had seen what a client that died had appended, and nobody has now.
+    assert_eq!(content(append(ino, 14, b"one two lost  three")), b"one two three");
+}
+
+#[test]
+fn a_push_by_a_client_that_holds_the_file_no_more_is_refused_if_others_do() {
+    let (mut w, ino) = World::two();
+    let lease = w.wants(B, ino);
+    assert!(w.gives_back(A) > 0);
+    assert!(is_ok(w.answered(lease)));
+    let pushed = w.ask(A, None, append(ino, 0, b"late")).expect("answered");
+    assert_eq!(pushed.result, Err(Failure::Refused(Refusal::NotPermitted)));
+    let pushed = w.ask(B, None, append(ino, 0, b"mine")).expect("answered");
+    assert!(pushed.result.is_ok());
 }
 
 impl World {
