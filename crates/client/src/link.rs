@@ -241,7 +241,7 @@ fn ask_for_end(shared: &Shared, wire: &dyn Wire, next: &mut Session) -> Result<C
 
 /// The answer to a push that was carried out, from a server that knows no more of it.
 fn pushed() -> Answer {
-    let outcome = Outcome { attr: None, gone: None, time: Time(0) };
+    let outcome = Outcome { attr: None, other: None, gone: None, time: Time(0) };
     Answer::Op { position: Position(0), outcome, lease: LeaseMode::None, parent_leased: false }
 }
 

@@ -36,7 +36,14 @@ fn a_question_about_an_open_file_makes_its_writer_push() {
         }
         let size = *next.lock();
         let body = Body::Inline(vec![b'x'; size as usize]);
-        let op = Op::Write { ino: recall.ino, body, size, mtime: Time(5), kill_setid: false };
+        let op = Op::Write {
+            ino: recall.ino,
+            body,
+            size,
+            mtime: Time(5),
+            kill_setid: false,
+            hold: Default::default(),
+        };
         handler.get().expect("set").op(op);
     };
     let s = server.session_embedded("writer", Box::new(write_back)).expect("a session");
