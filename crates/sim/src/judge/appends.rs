@@ -55,10 +55,11 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
                         | Action::Fsync { .. },
                         Answer::Refused(refusal),
                     ) if is_of_the_outside(*refusal) => appends.told_of_loss(*client, at),
-                    (Action::ReadFile { path }, Answer::Bytes(bytes)) if path.starts_with(TAIL) => {
-                        if !stale.iter().any(|(from, to)| begun < *to && *from < at) {
-                            appends.read(path, begun, at, bytes);
-                        }
+                    (Action::ReadFile { path }, Answer::Bytes(bytes))
+                        if path.starts_with(TAIL)
+                            && !stale.iter().any(|(from, to)| begun < *to && *from < at) =>
+                    {
+                        appends.read(path, begun, at, bytes);
                     }
                     _ => {}
                 }
