@@ -116,7 +116,11 @@ impl Job {
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 }
-                Answer::Refused(Refusal::NotConnected) if by_client && is_changing => continue,
+                // It ends the decoupling itself, which takes several messages.
+                Answer::Refused(Refusal::NotConnected) if by_client && is_changing => {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 Answer::Refused(_) if self.is_by_death() => {
                     let mut ledger = self.ledger.lock();
                     ledger.late = !self.is_dead();
