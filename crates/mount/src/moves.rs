@@ -96,7 +96,9 @@ impl Moves {
                     false
                 }
                 Err(refusal) => {
-                    chiton_world::log_line!("chiton: where directory {ino} was moved to cannot be found out: {refusal}");
+                    chiton_world::log_line!(
+                        "chiton: where directory {ino} was moved to cannot be found out: {refusal}"
+                    );
                     false
                 }
             };

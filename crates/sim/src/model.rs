@@ -144,7 +144,10 @@ impl Model {
         match action {
             Change::Make { parent, name, ino, what, mode } => {
                 self.vacant(*parent, name)?;
-                assert!(!self.nodes.contains_key(ino), "inode {ino} is made twice");
+                // A number that is given twice is a fault of what is judged.
+                if self.nodes.contains_key(ino) {
+                    return Err(Refusal::Exists);
+                }
                 self.nodes.insert(*ino, Node::new(what, *mode, now));
                 self.enter(*parent, name, *ino, now);
             }
@@ -153,7 +156,10 @@ impl Model {
                     return Err(Refusal::NotFound);
                 }
                 self.dir(*parent)?;
-                assert!(!self.nodes.contains_key(ino), "inode {ino} is made twice");
+                // A number that is given twice is a fault of what is judged.
+                if self.nodes.contains_key(ino) {
+                    return Err(Refusal::Exists);
+                }
                 self.nodes.insert(*ino, Node::new(&What::File(Vec::new()), *mode, now));
                 self.opens.insert(*ino, 1);
                 // It is made as if in the directory (S97).

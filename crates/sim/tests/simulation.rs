@@ -53,7 +53,7 @@ fn operations_that_are_carried_out_twice_are_noticed() {
 
 #[test]
 fn inode_numbers_that_are_given_twice_are_noticed() {
-    is_noticed(Canary::InodesReused, 18, &["inode numbers"]);
+    is_noticed(Canary::InodesReused, 15, &["inode numbers"]);
 }
 
 #[test]
