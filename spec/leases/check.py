@@ -11,6 +11,27 @@ import model
 HOLDS = ("append", "hole", "stale", "names")
 # Rule left out, scenario that breaks then.
 BREAKS = (
+    ("declare", "append"),
+    ("all_declared", "append"),
+    ("expel_missing", "append"),
+    ("window_bounded", "hole"),
+    ("belief_checked", "append"),
+    ("from_sending", "append"),
+    ("greeting_voids", "append"),
+    ("drop_old_grants", "append"),
+    ("recall_voids_grant", "append"),
+    ("back_after_answer", "append"),
+    ("resends_in_order", "append"),
+    ("resends_first", "append"),
+    ("resends_pass", "append"),
+    ("tombstone", "append"),
+    ("eio_kept", "append"),
+    ("relative", "append"),
+    ("window_longer", "shared-t"),
+    ("session_longer", "silent-t"),
+    ("begin_durable", "twice"),
+    ("window_end_durable", "twice"),
+    ("first_answer", "twice"),
 )
 
 

@@ -1,7 +1,7 @@
 //! A server that is restarted under open files and a `tar` that runs: it goes on, and the tree is right (S26, S28).
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -86,4 +86,43 @@ fn count(dir: &Path) -> u64 {
             if entry.file_type().expect("a type").is_dir() { count(&entry.path()) } else { 1 }
         })
         .sum()
+}
+
+/// S80, S81: what one mount has appended and not pushed is neither overwritten nor hidden, whoever appends after the restart.
+#[test]
+fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut server = serve(&scratch, &[]);
+    let near = Mounted::connected(&scratch, &[]);
+    let far = Mounted::beside(&scratch, "far", &[]);
+    // Small content lies inside its inode, large content in blocks.
+    for (name, base, in_order) in [("small", 10, false), ("large", 20_000, false), ("last", 10, true)] {
+        fs::write(near.path(name), vec![b'.'; base]).expect("a write");
+        let open = |path| File::options().read(true).append(true).open(path).expect("opens");
+        let (mut first, mut second) = (open(near.path(name)), open(far.path(name)));
+        second.write_all(b"before ").expect("an append");
+        first.write_all(b"buffered ").expect("an append");
+        match in_order {
+            false => server.kill(),
+            true => {
+                server.signal(Signal::TERM);
+                assert!(server.ended().success());
+            }
+        }
+        server = serve(&scratch, &[]);
+        second.write_all(b"after ").expect("an append");
+        first.sync_all().expect("an fsync");
+        second.sync_all().expect("an fsync");
+        let content = fs::read_to_string(far.path(name)).expect("a read");
+        assert_eq!(content.trim_start_matches('.'), "before buffered after ", "{name}");
+        drop((first, second));
+        assert_eq!(fs::read_to_string(near.path(name)).expect("a read"), content, "{name}");
+    }
+    far.unmount();
+    near.unmount();
+    server.assert_sane();
 }
