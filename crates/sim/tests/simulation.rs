@@ -57,6 +57,11 @@ fn inode_numbers_that_are_given_twice_are_noticed() {
 }
 
 #[test]
+fn declarations_that_are_lost_are_noticed() {
+    is_noticed(Canary::DeclarationLost, 91, &["appends"]);
+}
+
+#[test]
 fn a_fence_that_is_ignored_is_noticed() {
     is_noticed(Canary::FenceIgnored, 443, &["fencing"]);
 }
