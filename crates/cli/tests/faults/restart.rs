@@ -1,9 +1,9 @@
 //! A server that is restarted under open files and a `tar` that runs: it goes on, and the tree is right (S26, S28).
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -88,6 +88,39 @@ fn count(dir: &Path) -> u64 {
         .sum()
 }
 
+/// A process that appends the words that it is given to a file that it holds open. (A process that started the server while it
+/// holds such a file itself would wait for that server when it closes its copy.)
+struct Appender {
+    shell: Child,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Appender {
+    fn new(path: &Path) -> Appender {
+        let script = r#"exec 3>>"$1"; while read -r word; do printf '%s ' "$word" >&3; echo "$?"; done"#;
+        let mut shell = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        let answers = BufReader::new(shell.stdout.take().expect("piped")).lines();
+        Appender { shell, answers }
+    }
+
+    fn appends(&mut self, word: &str) {
+        writeln!(self.shell.stdin.as_mut().expect("piped"), "{word}").expect("it listens");
+        let answer = self.answers.next().expect("it answers").expect("a line");
+        assert_eq!(answer, "0", "{word}");
+    }
+
+    fn ends(mut self) {
+        drop(self.shell.stdin.take());
+        assert!(self.shell.wait().expect("it ends").success());
+    }
+}
+
 /// S80, S81: what one mount has appended and not pushed is neither overwritten nor hidden, whoever appends after the restart.
 #[test]
 fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
@@ -102,10 +135,9 @@ fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
     // Small content lies inside its inode, large content in blocks.
     for (name, base, in_order) in [("small", 10, false), ("large", 20_000, false), ("last", 10, true)] {
         fs::write(near.path(name), vec![b'.'; base]).expect("a write");
-        let open = |path| File::options().read(true).append(true).open(path).expect("opens");
-        let (mut first, mut second) = (open(near.path(name)), open(far.path(name)));
-        second.write_all(b"before ").expect("an append");
-        first.write_all(b"buffered ").expect("an append");
+        let (mut first, mut second) = (Appender::new(&near.path(name)), Appender::new(&far.path(name)));
+        second.appends("before");
+        first.appends("buffered");
         match in_order {
             false => server.kill(),
             true => {
@@ -114,12 +146,14 @@ fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
             }
         }
         server = serve(&scratch, &[]);
-        second.write_all(b"after ").expect("an append");
-        first.sync_all().expect("an fsync");
-        second.sync_all().expect("an fsync");
+        second.appends("after");
+        for mount in [&near, &far] {
+            File::open(mount.path(name)).expect("opens").sync_all().expect("an fsync");
+        }
         let content = fs::read_to_string(far.path(name)).expect("a read");
         assert_eq!(content.trim_start_matches('.'), "before buffered after ", "{name}");
-        drop((first, second));
+        first.ends();
+        second.ends();
         assert_eq!(fs::read_to_string(near.path(name)).expect("a read"), content, "{name}");
     }
     far.unmount();
