@@ -41,6 +41,7 @@ mod in_the_way;
 mod remote;
 
 mod contradict;
+mod copied;
 mod diff;
 mod filter;
 mod merge;

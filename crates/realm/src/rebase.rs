@@ -13,10 +13,10 @@
 use std::collections::BTreeSet;
 
 use chiton_client::Client;
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
-use chiton_types::{Attr, Ino, Kind, Name, Refusal};
+use chiton_types::{Ino, Name, Refusal};
 
 use crate::branches::text;
+use crate::copied::Copying;
 use crate::error::RealmError;
 use crate::quoted::quoted;
 use crate::realm::Realm;
@@ -106,89 +106,24 @@ impl Again<'_> {
                 let from = change.from_bytes.clone().or(change.from.clone().map(String::into_bytes));
                 self.new.rename_path(rooted(&from.unwrap_or_default()), &at)?;
                 // It may have been changed as well, which its row tells once.
-                self.copy(&at, false)
+                self.copy(&at)
             }
             ChangeKind::Removed => match self.new.remove(&at) {
                 Err(Refusal::NotFound) => Ok(()),
                 removed => removed,
             },
-            ChangeKind::Created | ChangeKind::Linked | ChangeKind::Written => self.copy(&at, true),
-            ChangeKind::Attributes => self.attributes(&at, &self.old.lstat(&at)?),
+            ChangeKind::Created | ChangeKind::Linked | ChangeKind::Written => self.copy(&at),
+            ChangeKind::Attributes => {
+                self.copying().attributes(&self.old.lstat(&at)?, self.new.lstat(&at)?.ino)
+            }
         }
     }
-
     /// Makes of what is at a path what it is in the old branch.
-    fn copy(&self, at: &[u8], may_make: bool) -> Result<(), Refusal> {
-        let attr = self.old.lstat(at)?;
-        let there = match self.new.lstat(at) {
-            Ok(there) => Some(there),
-            Err(Refusal::NotFound) if may_make => None,
-            Err(refusal) => return Err(refusal),
-        };
-        let caller = self.new.caller();
-        if there.as_ref().is_some_and(|there| there.kind != attr.kind) {
-            self.new.remove(at)?;
-        }
-        let there = there.filter(|there| there.kind == attr.kind);
-        match (attr.kind, &there) {
-            (Kind::File, Some(_)) => self.new.write_file(at, &self.old.read_file(at)?)?,
-            (Kind::File, None) => {
-                self.new.create_file(at, &self.old.read_file(at)?)?;
-            }
-            (Kind::Dir, Some(_)) => {}
-            (Kind::Dir, None) => {
-                let (parent, name) = self.parent(at)?;
-                self.new.mkdir(&caller, parent, name, attr.mode)?;
-            }
-            (Kind::Symlink, _) => {
-                if there.is_some() {
-                    self.new.remove(at)?;
-                }
-                let (parent, name) = self.parent(at)?;
-                self.new.symlink(&caller, parent, name, &self.old.readlink(attr.ino)?)?;
-                return Ok(());
-            }
-            (_, Some(_)) => {}
-            (kind, None) => {
-                let (parent, name) = self.parent(at)?;
-                self.new.mknod(&caller, parent, name, kind, attr.mode, attr.rdev)?;
-            }
-        }
-        self.attributes(at, &attr)
+    fn copy(&self, at: &[u8]) -> Result<(), Refusal> {
+        self.copying().copy(at, &self.old.lstat(at)?)
     }
 
-    fn attributes(&self, at: &[u8], attr: &Attr) -> Result<(), Refusal> {
-        let ino = self.new.lstat(at)?.ino;
-        let caller = self.new.caller();
-        let names = |client: &Client, ino| -> Result<Vec<Vec<u8>>, Refusal> {
-            let list = client.listxattr(&client.caller(), ino)?;
-            Ok(list.split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
-        };
-        let (have, want) = (names(self.new, ino)?, names(self.old, attr.ino)?);
-        for name in have.iter().filter(|name| !want.contains(name)) {
-            self.new.removexattr(&caller, ino, name)?;
-        }
-        for name in &want {
-            let value = self.old.getxattr(&self.old.caller(), attr.ino, name)?;
-            self.new.setxattr(&caller, ino, name, &value, XattrHow::Set)?;
-        }
-        if attr.kind == Kind::Symlink {
-            return Ok(());
-        }
-        let change = AttrChange {
-            mode: Some(attr.mode),
-            uid: Some(attr.uid),
-            gid: Some(attr.gid),
-            mtime: Some(SetTime::At(attr.mtime)),
-            ..AttrChange::default()
-        };
-        self.new.setattr(&caller, ino, change, None).map(drop)
-    }
-
-    /// The directory of a path, and the name in it.
-    fn parent<'p>(&self, at: &'p [u8]) -> Result<(Ino, &'p [u8]), Refusal> {
-        let cut = at.iter().rposition(|b| *b == b'/').ok_or(Refusal::Invalid)?;
-        let dir = if cut == 0 { &b"/"[..] } else { &at[..cut] };
-        Ok((self.new.stat(dir)?.ino, &at[cut + 1..]))
+    fn copying(&self) -> Copying<'_> {
+        Copying { from: self.old, to: self.new }
     }
 }

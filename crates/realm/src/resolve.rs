@@ -17,10 +17,10 @@ use std::fs;
 use std::path::Path;
 
 use chiton_client::Client;
-use chiton_namespace::{AttrChange, SetTime};
 use chiton_types::{Attr, Kind, Refusal};
 use serde::{Deserialize, Serialize};
 
+use crate::copied::Copying;
 use crate::error::RealmError;
 use crate::quoted::{if_no_text, quoted};
 use crate::realm::Realm;
@@ -228,32 +228,16 @@ fn fingerprint(theirs: Option<&Attr>) -> String {
 /// Makes of ours what theirs is.
 fn take_theirs(theirs: &Client, attr: Option<&Attr>, ours: &Client, path: &[u8]) -> Result<(), Refusal> {
     let at = rooted(path);
-    let here = match ours.lstat(&at) {
-        Ok(here) => Some(here),
-        Err(Refusal::NotFound) => None,
-        Err(refusal) => return Err(refusal),
+    let Some(attr) = attr else {
+        return match ours.remove(&at) {
+            Err(Refusal::NotFound) => Ok(()),
+            removed => removed,
+        };
     };
-    let Some(attr) = attr else { return if here.is_some() { ours.remove(&at) } else { Ok(()) } };
-    match (attr.kind, here.map(|here| here.kind)) {
-        // Both have it; what differs is attributes.
-        (Kind::Dir, Some(Kind::Dir)) => {}
-        (Kind::Dir, _) => return Err(Refusal::IsDir),
-        (Kind::File, Some(Kind::File)) => ours.write_file(&at, &theirs.read_file(&at)?)?,
-        (Kind::File, other) => {
-            let content = theirs.read_file(&at)?;
-            if other.is_some() {
-                ours.remove(&at)?;
-            }
-            ours.create_file(&at, &content)?;
-        }
-        _ => return Err(Refusal::Unsupported),
+    // Its entries are conflicts of their own, or none.
+    let is_dir = || ours.lstat(&at).map(|here| here.kind == Kind::Dir);
+    if attr.kind == Kind::Dir && is_dir() != Ok(true) {
+        return Err(Refusal::IsDir);
     }
-    let change = AttrChange {
-        mode: Some(attr.mode),
-        uid: Some(attr.uid),
-        gid: Some(attr.gid),
-        mtime: Some(SetTime::At(attr.mtime)),
-        ..AttrChange::default()
-    };
-    ours.set_attr_path(&at, change).map(drop)
+    Copying { from: theirs, to: ours }.copy(&at, attr)
 }

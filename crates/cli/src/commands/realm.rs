@@ -3,6 +3,7 @@
 
 mod at_mount;
 mod list;
+mod merged;
 mod recover;
 mod resolve;
 mod run;
@@ -16,8 +17,9 @@ use clap::Args;
 pub(crate) use self::at_mount::{Done, Place};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::{decoupled, held};
+pub(crate) use self::merged::Merged;
 pub(crate) use self::recover::{recover, state_dir};
-pub(crate) use self::resolve::{Resolve, Side, conflicts, resolve, write_merged};
+pub(crate) use self::resolve::{Resolve, Side, conflicts, resolve};
 pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, when_answering};
 
 /// Options of `chiton decouple`.
@@ -96,7 +98,7 @@ pub(crate) struct Discard {
 /// Options of `chiton recouple`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: everybody may use the directory at once, that client's mount answers EIO below it, and the changes that it has not merged wait as a branch (chiton branch list; chiton recover --as-branch NAME on its machine). With --discard they are dropped for good.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows"
+    after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: everybody may use the directory at once, that client's mount answers EIO below it, and the changes that it has not merged wait as a branch (chiton branch list; chiton recover --as-branch NAME on its machine). With --discard they are dropped for good. The command shows how old the decoupling is and how many events are not merged, and asks; where standard input is no terminal it ends nothing unless --yes is given.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows\n  chiton recouple /mnt/chiton/job --force --yes   from a script"
 )]
 pub(crate) struct Recouple {
     /// Anything in a decoupled subtree of a mount; with --id: a mount point, a data directory or a server's address.
@@ -113,7 +115,7 @@ pub(crate) struct Recouple {
     /// Do it although files are open for writing, or another client has it.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Do not ask before what another client has is ended. (Where standard input is no terminal nobody is asked.)
+    /// End the decoupling of another client without asking. (Required where standard input is no terminal.)
     #[arg(long, short)]
     pub(crate) yes: bool,
     /// Print JSON.

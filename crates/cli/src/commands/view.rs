@@ -54,7 +54,7 @@ pub(crate) struct View {
     #[arg(long)]
     accept_truncated: bool,
     /// Write the tree into this directory of this machine, which is empty or not there: names, content, modes, owners,
-    /// times, links.
+    /// times, links, extended attributes.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
     /// Print JSON.

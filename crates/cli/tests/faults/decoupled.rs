@@ -24,9 +24,9 @@ fn a_tree_unpacked_in_a_batchfs_subtree_is_there_for_others_when_it_is_merged() 
         assert!(status.success(), "tar {args:?}: {status}");
     };
     let archive = two.scratch.path("archive.tar");
-    tar(&["-C", text(&source), "--format=posix", "-cf", text(&archive), "."]);
+    tar(&["-C", text(&source), "--format=posix", "--xattrs", "--acls", "-cf", text(&archive), "."]);
     assert!(two.decouplings().is_empty());
-    tar(&["-C", text(&near), "-xf", text(&archive)]);
+    tar(&["-C", text(&near), "--xattrs", "--acls", "-xf", text(&archive)]);
     rustix::fs::setxattr(near.join("dir/file4"), "user.colour", b"red", rustix::fs::XattrFlags::empty())
         .expect("an attribute");
     rustix::fs::setxattr(source.join("dir/file4"), "user.colour", b"red", rustix::fs::XattrFlags::empty())

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::rig::{is_root, until};
+use crate::seen::{assert_same, list, look, plant, set_xattr, xattrs};
 use crate::two::{Two, done, errno, libc_busy, mount_branch, refused, run, text};
 
 fn eio() -> Option<i32> {
@@ -20,13 +21,17 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
     let file = fs::File::create(near.join("a")).expect("made");
+    // Owners, modes, times, extended attributes and all.
+    plant(&near);
+    if is_root() {
+        chown(near.join("dir/file0"), Some(1_234), Some(4_321)).expect("given away");
+    }
     file.sync_all().expect("durable");
-    let ended = run(&["recouple", "--force", text(&far)]);
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(
-        ended.status.success() && said.contains("has had it for") && said.contains("not merged"),
-        "{said}"
-    );
+    fs::File::open(&near).and_then(|dir| dir.sync_all()).expect("durable");
+    // What is made meanwhile may be there, too.
+    let seen = |root: &Path| ["dir", "empty"].map(|dir| look(&root.join(dir)));
+    let expected = seen(&near);
+    done(&["recouple", "--force", "--yes", text(&far)]);
     // Everybody's at once.
     assert_eq!(fs::read_dir(&far).expect("given back").count(), 0);
     until("the mount hears of it", || fs::write(near.join("b"), "2").is_err());
@@ -46,21 +51,34 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     recover(&["--as-branch", "rescued"]);
     let view = two.scratch.path("view");
     done(&["view", text(&far), "--journal", "rescued", "--to", text(&view)]);
+    expected.iter().zip(&seen(&view)).for_each(|(expect, found)| assert_same(expect, found));
     assert!(view.join("a").exists());
     // What was refused is everybody's again, also here.
     until("the mount goes on without it", || fs::metadata(&near).is_ok());
     done(&["branch", "merge", text(&far), "rescued"]);
-    assert!(far.join("a").exists() && near.join("a").exists());
+    expected.iter().zip(&seen(&far)).for_each(|(expect, found)| assert_same(expect, found));
+    assert!(near.join("a").exists());
 }
 
-/// What is dropped is not dropped by a slip.
+/// Nobody ends what another client has by a slip, or by a script that does not say so.
 #[test]
-fn dropping_what_another_client_has_needs_a_yes() {
+fn ending_what_another_client_has_needs_a_yes() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
-    fs::write(near.join("a"), "1").expect("a write");
-    refused(&["recouple", "--force", "--discard", text(&far)], 1, "--yes");
+    let file = fs::File::create(near.join("a")).expect("made");
+    file.sync_all().expect("durable");
+    let id = two.decouplings()[0]["realm"].to_string();
+    for words in [&["--discard"][..], &[]] {
+        for at in [&[text(&far)][..], &["--id", &id, text(&two.far.dir)]] {
+            let words = [&["recouple", "--force"], words, at].concat();
+            for said in ["has had it for", "durable events are not merged", "add --yes"] {
+                refused(&words, 1, said);
+            }
+        }
+    }
     assert_eq!(two.decouplings().len(), 1);
+    file.sync_all().expect("it is the client's still");
+    drop(file);
     done(&["recouple", "--force", "--discard", "--yes", text(&far)]);
     assert!(two.decouplings().is_empty());
 }
@@ -160,6 +178,89 @@ fn a_person_resolves_conflicts_and_merges_again() {
     assert!(branch(&["resolve", text(&near), "one", "a", "--ours"]).status.success());
     assert!(branch(&["merge", text(&near), "one"]).status.success());
     assert_eq!(fs::read(near.join("a")).expect("merged"), b"branch");
+}
+
+/// Whatever is resolved to comes with all that it is, over a mount whose kernel has seen what was there.
+#[test]
+fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let Some(two) = Two::new() else { return };
+    let (near, far) = (two.near.path("job"), two.far.path("job"));
+    fs::create_dir(&near).expect("a directory");
+    let names = ["theirs", "to_link", "in_place", "anew", "link"];
+    for name in names {
+        fs::write(near.join(name), "before").expect("a write");
+    }
+    fs::set_permissions(near.join("in_place"), PermissionsExt::from_mode(0o751)).expect("a mode");
+    let policy = two.scratch.path("abort.yml");
+    fs::write(&policy, "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n")
+        .expect("a policy");
+    done(&["decouple", text(&near), "--policy", text(&policy)]);
+    for name in names {
+        fs::write(near.join(name), "ours").expect("a write");
+        fs::write(far.join(name), "theirs").expect("a write");
+    }
+    fs::remove_file(near.join("anew")).expect("removed");
+    set_xattr(&far.join("theirs"), "user.of", b"theirs");
+    set_xattr(&far.join("theirs"), "system.posix_acl_access", &list());
+    fs::remove_file(far.join("to_link")).expect("removed");
+    symlink("theirs", far.join("to_link")).expect("a link");
+    refused(&["merge", text(&near)], 5, "conflict");
+
+    for name in ["theirs", "to_link"] {
+        done(&["resolve", text(&near.join(name)), "--theirs"]);
+    }
+    // Of a file that is there the content is replaced; else the file comes with all that it is.
+    let merged = two.scratch.path("merged");
+    fs::write(&merged, "merged").expect("a file");
+    fs::set_permissions(&merged, PermissionsExt::from_mode(0o640)).expect("a mode");
+    set_xattr(&merged, "user.of", b"merged");
+    for name in ["in_place", "anew"] {
+        done(&["resolve", text(&near.join(name)), "--merged", text(&merged)]);
+    }
+    let link = two.scratch.path("link");
+    symlink("in_place", &link).expect("a link");
+    done(&["resolve", text(&near.join("link")), "--merged", text(&link)]);
+    let is_as_resolved = |dir: &Path| {
+        let mode = |name: &str| fs::symlink_metadata(dir.join(name)).expect("there").mode() & 0o7777;
+        assert_eq!(fs::read(dir.join("theirs")).expect("read"), b"theirs");
+        assert_eq!(mode("theirs"), 0o760);
+        let of = |name: &str| xattrs(&dir.join(name));
+        assert_eq!(of("theirs")["user.of"], b"theirs");
+        assert_eq!(of("theirs")["system.posix_acl_access"], list());
+        assert_eq!(fs::read_link(dir.join("to_link")).expect("a link"), Path::new("theirs"));
+        for (name, expect) in [("in_place", 0o751), ("anew", 0o640)] {
+            assert_eq!((fs::read(dir.join(name)).expect("read"), mode(name)), (b"merged".to_vec(), expect));
+        }
+        assert!(of("in_place").is_empty());
+        assert_eq!(of("anew")["user.of"], b"merged");
+        let times =
+            [&dir.join("anew"), &merged].map(|path| fs::metadata(path).expect("there").modified().ok());
+        assert_eq!(times[0], times[1]);
+        assert_eq!(fs::read_link(dir.join("link")).expect("a link"), Path::new("in_place"));
+    };
+    is_as_resolved(&near);
+    done(&["merge", text(&near)]);
+    is_as_resolved(&far);
+
+    // In a branch that nobody has mounted.
+    let state = text(&two.scratch.path("state")).to_owned();
+    let branch = |words: &[&str]| done(&[&["branch", words[0], "--state-dir", &state], &words[1..]].concat());
+    branch(&["create", text(&near), "one", "--policy", text(&policy)]);
+    let at = mount_branch(&two.scratch, &near, "one");
+    for name in ["in_place", "anew", "link"] {
+        fs::remove_file(at.dir.join(name)).expect("removed");
+        fs::remove_file(near.join(name)).expect("removed");
+        fs::write(near.join(name), "tree").expect("a write");
+    }
+    fs::write(at.dir.join("in_place"), "branch").expect("a write");
+    fs::set_permissions(at.dir.join("in_place"), PermissionsExt::from_mode(0o751)).expect("a mode");
+    at.unmount();
+    for (name, file) in [("in_place", &merged), ("anew", &merged), ("link", &link)] {
+        branch(&["resolve", text(&near), "one", name, "--merged", text(file)]);
+    }
+    branch(&["merge", text(&near), "one"]);
+    is_as_resolved(&near);
 }
 
 /// `chiton run`: what is done about conflicts, and about failure.

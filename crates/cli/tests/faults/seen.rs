@@ -63,10 +63,34 @@ pub(crate) fn look(root: &Path) -> BTreeMap<PathBuf, Seen> {
     seen
 }
 
+/// Whether an extended attribute is of those that programs set.
+fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+}
+
+/// An access control list: its owner may do all, user 1234 may read and write, the group may read, the mask is rw, others nothing.
+pub(crate) fn list() -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries =
+        [(0x01u16, 7u16, NOBODY), (0x02, 6, 1_234), (0x04, 4, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)];
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(rights.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) {
+    rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty())
+        .unwrap_or_else(|e| panic!("{name} of {}: {e}", path.display()));
+}
+
 pub(crate) fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut names = vec![0u8; 4096];
     let len = rustix::fs::listxattr(path, &mut names[..]).expect("names");
-    let names = names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user."));
+    let names = names[..len].split(|byte| *byte == 0).filter(|name| is_ours(name));
     names
         .map(|name| {
             let name = String::from_utf8(name.to_vec()).expect("text");
@@ -105,6 +129,10 @@ pub(crate) fn plant(root: &Path) {
     symlink("nowhere", root.join("dangling")).expect("a link");
     fs::set_permissions(root.join("dir/file3"), fs::Permissions::from_mode(0o4751)).expect("a mode");
     fs::set_permissions(root.join("empty"), fs::Permissions::from_mode(0o1777)).expect("a mode");
+    set_xattr(&root.join("dir/file0"), "user.of", b"file0");
+    set_xattr(&root.join("dir/deep"), "user.of", b"deep");
+    set_xattr(&root.join("dir/file4"), "system.posix_acl_access", &list());
+    set_xattr(&root.join("empty"), "system.posix_acl_default", &list());
     File::open(root.join("dir/file1"))
         .and_then(|file| {
             let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_234_567_890, 123_456_789);

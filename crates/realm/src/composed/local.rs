@@ -1,8 +1,9 @@
-//! The tree in an ordinary directory of this machine: names, content, modes, owners, times, links.
+//! The tree in an ordinary directory of this machine: names, content, modes, owners, times, links, extended attributes.
 //!
 //! Invariants:
 //! - It is made where nothing is: an existing directory must be empty. Others cannot enter it before it is whole.
-//! - What an unprivileged user cannot set (owners, device nodes) is left out, and counted.
+//! - What an unprivileged user, or the local file system, cannot set (owners, device nodes, extended attributes) is left out,
+//!   and counted.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -13,12 +14,14 @@ use std::path::{Path, PathBuf};
 
 use chiton_client::OpenFlags;
 use chiton_client::data::Whence;
+use chiton_namespace::permission::ACL_ACCESS;
 use chiton_types::{Attr, Ino, Kind, Refusal, Time};
 use hashbrown::HashMap;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use serde::Serialize;
 
 use super::{Composed, Node, Step};
+use crate::copied::xattr_names;
 use crate::error::RealmError;
 use crate::quoted::quoted;
 
@@ -28,6 +31,8 @@ const CALL_BYTES: usize = 1 << 20;
 const UNFINISHED: u32 = 0o700;
 /// The bits set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
+/// What the group may.
+const GROUP: u32 = 0o070;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,7 +41,7 @@ pub struct Written {
     pub inodes: u64,
     /// Bytes of content, holes not counted.
     pub bytes: u64,
-    /// Things that this user cannot set: owners, device nodes.
+    /// Things that this user, or the file system there, cannot set: owners, device nodes, extended attributes.
     pub left_out: u64,
 }
 
@@ -192,7 +197,8 @@ impl Writing<'_> {
         copied
     }
 
-    /// Owner, mode and times, in this order: a change of the owner takes bits of the mode.
+    /// Owner, extended attributes, mode and times, in this order: a change of the owner takes bits of the mode, and an access
+    /// control list changes them.
     fn finish(&mut self, at: &Path, attr: &Attr) -> io::Result<()> {
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
@@ -205,11 +211,36 @@ impl Writing<'_> {
             }
             owned => owned?,
         }
+        if !self.xattrs(at, attr.ino)? {
+            // Where there is a list the mode shows its mask, which is not what the group may.
+            mode &= !GROUP;
+        }
         if attr.kind != Kind::Symlink {
             fs::set_permissions(at, fs::Permissions::from_mode(mode))?;
         }
         let times = Timestamps { last_access: timespec(attr.atime), last_modification: timespec(attr.mtime) };
         Ok(rustix::fs::utimensat(CWD, at, &times, nofollow)?)
+    }
+
+    /// Sets the extended attributes; whether the access control list is among them, if there is one.
+    fn xattrs(&mut self, at: &Path, ino: Ino) -> io::Result<bool> {
+        use rustix::io::Errno;
+        let client = &self.composed.client;
+        let mut is_listed = true;
+        let unread =
+            |refusal: Refusal| io::Error::other(format!("its extended attributes cannot be read: {refusal}"));
+        for name in xattr_names(client, ino).map_err(unread)? {
+            let value = client.getxattr(&client.caller(), ino, &name).map_err(unread)?;
+            match rustix::fs::lsetxattr(at, &name[..], &value, XattrFlags::empty()) {
+                // Not every file system has them, nor room for all; some are root's.
+                Err(Errno::NOTSUP | Errno::NOSPC | Errno::TOOBIG | Errno::PERM | Errno::ACCESS) => {
+                    self.done.left_out += 1;
+                    is_listed &= name != ACL_ACCESS;
+                }
+                set => set?,
+            }
+        }
+        Ok(is_listed)
     }
 }
 

@@ -15,5 +15,6 @@ mod files;
 mod granting;
 mod histories;
 mod lives;
+mod resolved;
 mod subtrees;
 mod syncs;

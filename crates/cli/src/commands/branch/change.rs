@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::tree::{Tree, failure, name};
 use super::{Create, Delete, Diff, Merge, Resolve, Where};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Done, Place, write_merged};
+use crate::commands::realm::{Done, Merged, Place};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
@@ -59,23 +59,19 @@ pub(super) fn resolve(args: &Resolve) -> Outcome {
     let mut tree = Tree::find(&args.at, "chiton branch resolve", None)?;
     let name = name(&args.name)?;
     let branch = tree.branch(&args.at, &name)?;
-    let merged = args.side.merged.as_deref();
+    let merged = args.side.merged.as_deref().map(Merged::read).transpose()?;
     let done = match user(&branch) {
         Some(user) => {
-            if let Some(file) = merged {
-                write_merged(file, &user.mountpoint.join(within))?;
+            if let Some(merged) = merged {
+                merged.put(&user.mountpoint.join(within))?;
             }
             let request = ControlRequest::Resolve { ino: tree.root.0, rest: path, theirs: args.side.theirs };
             ask(&tree, user, &request)?
         }
         None => {
-            let content = merged.map(std::fs::read).transpose();
-            let content =
-                content.map_err(|e| Failure::failed(format!("cannot read the merged file: {e}")))?;
             let realm = tree.realms.open_branch(tree.root, &name).map_err(failure)?;
-            if let Some(content) = content {
-                let at = [b"/", &path[..]].concat();
-                let written = realm.client().write_file(at, &content);
+            if let Some(merged) = merged {
+                let written = merged.put_in(realm.client(), &[b"/", &path[..]].concat());
                 written.map_err(|e| Failure::failed(format!("cannot write {}: {e}", within.display())))?;
             }
             let choice = if args.side.theirs { Choice::Theirs } else { Choice::Ours };

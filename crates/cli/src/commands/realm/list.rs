@@ -258,7 +258,7 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
     }))
 }
 
-/// Says what is about to be ended, and asks whether it is meant.
+/// Describes the decoupling that is about to be ended, and asks whether to end it.
 fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Outcome<bool> {
     if args.yes {
         return Ok(true);
@@ -269,30 +269,43 @@ fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Ou
         }
         _ => None,
     };
-    let unmerged = unmerged.map_or("it is not known here how many".to_owned(), |count| count.to_string());
     let age = RealWorld.now().0.saturating_sub(info.since.0).max(0) / 1_000_000_000;
-    chiton_world::log_line!(
-        "decoupling {} of {}: {} has had it for {} ({}); {unmerged} durable events are not merged, and {}",
-        info.claim.realm,
-        path(info),
-        info.owner,
-        in_words(age),
-        if info.is_attached { "connected" } else { "gone" },
-        if drops { "will be dropped" } else { "will wait as a branch" },
-    );
+    let at_stake = at_stake(info, age, unmerged, drops);
     if !std::io::stdin().is_terminal() {
-        return match drops {
-            // Of this nothing could be brought back.
-            true => Err(Failure::failed("nobody can be asked: standard input is no terminal; say --yes")),
-            false => Ok(true),
-        };
+        return Err(Failure::failed(format!(
+            "{at_stake}; nothing was ended, because standard input is no terminal, so nobody can confirm: add --yes to end it"
+        )));
     }
+    chiton_world::log_line!("{at_stake}");
     let mut asking = std::io::stderr();
     let asked = asking.write_all(b"end it? [y/N] ").and_then(|()| asking.flush());
     asked.map_err(|e| Failure::failed(format!("nobody can be asked: {e}; say --yes")))?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(|e| Failure::failed(format!("no answer: {e}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Whose decoupling it is, for how long, and what becomes of the changes that are not merged. `unmerged`: how many events,
+/// where the journal is on this machine.
+fn at_stake(info: &RealmInfo, age_seconds: i64, unmerged: Option<u64>, drops: bool) -> String {
+    let unmerged = unmerged.map_or_else(
+        || {
+            format!(
+                "how many durable events are not merged is known only where the journal is ({})",
+                info.journal_at
+            )
+        },
+        |count| format!("{count} durable events are not merged"),
+    );
+    format!(
+        "decoupling {} of {}: {} has had it for {} ({}); {unmerged}, and they would {}",
+        info.claim.realm,
+        path(info),
+        info.owner,
+        in_words(age_seconds),
+        if info.is_attached { "connected" } else { "gone" },
+        if drops { "be dropped" } else { "wait as a branch" },
+    )
 }
 
 /// A time in the two largest units that it has.

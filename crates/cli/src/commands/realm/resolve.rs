@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::Within;
 use super::at_mount::Place;
+use super::merged::Merged;
 use crate::failure::{Class, Failure, Outcome};
 
 /// What is to hold.
@@ -16,10 +17,10 @@ pub(crate) struct Side {
     /// What is here, as it is now.
     #[arg(long)]
     pub(crate) ours: bool,
-    /// What others made of it: it is copied here.
+    /// What others made of it: it is copied here, with owner, mode, times and extended attributes.
     #[arg(long)]
     pub(crate) theirs: bool,
-    /// The content of this file: it is written here.
+    /// The content of this file: it is written here. A symbolic link is copied as one.
     #[arg(long, value_name = "FILE")]
     pub(crate) merged: Option<PathBuf>,
 }
@@ -27,7 +28,7 @@ pub(crate) struct Side {
 /// Options of `chiton resolve`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A merge with on_conflict: abort stops as long as both sides did something to one path. Resolve each, then merge again. A resolution holds for what others had done by then: if they change the path again, it is a conflict again. With --theirs and --merged what is written here is what the merge carries over; name, content, mode, owner and modification time are copied, extended attributes are not.\n\nExamples:\n  chiton merge /mnt/chiton/job --on-conflict abort      exit code 5: there are conflicts\n  chiton conflicts /mnt/chiton/job\n  chiton resolve /mnt/chiton/job/a --theirs\n  chiton resolve /mnt/chiton/job/b --merged /tmp/b.merged\n  chiton merge /mnt/chiton/job --on-conflict abort"
+    after_help = "A merge with on_conflict: abort stops as long as both sides did something to one path. Resolve each, then merge again. A resolution holds for what others had done by then: if they change the path again, it is a conflict again. --ours changes nothing here. --theirs makes of the path here what it is for others: type, content, target of a symbolic link, owner, mode, times and extended attributes, access control lists among them; of a directory that is not here nothing is copied (resolve what is in it). --merged writes the content of FILE over the file that is here, which keeps its attributes; where no regular file is here, or FILE is a symbolic link, FILE is copied with its attributes. The merge then carries over what is here.\n\nExamples:\n  chiton merge /mnt/chiton/job --on-conflict abort      exit code 5: there are conflicts\n  chiton conflicts /mnt/chiton/job\n  chiton resolve /mnt/chiton/job/a --theirs\n  chiton resolve /mnt/chiton/job/b --merged /tmp/b.merged\n  chiton merge /mnt/chiton/job --on-conflict abort"
 )]
 pub(crate) struct Resolve {
     /// The path, in a subtree that its mount has decoupled, or in the mount of a branch.
@@ -48,7 +49,7 @@ pub(crate) fn resolve(args: &Resolve) -> Outcome {
     let path = std::path::absolute(&args.path)
         .map_err(|e| Failure::failed(format!("{}: {e}", args.path.display())))?;
     if let Some(file) = &args.side.merged {
-        write_merged(file, &path)?;
+        Merged::read(file)?.put(&path)?;
     }
     // What ours removed is not there: a directory above it is.
     let mut failure = None;
@@ -65,12 +66,4 @@ pub(crate) fn resolve(args: &Resolve) -> Outcome {
         }
     }
     Err(failure.unwrap_or_else(|| Failure::absent(format!("{} is in no mount", path.display()))))
-}
-
-/// Makes a file what both sides are to have. What is there keeps its inode, and with it its attributes.
-pub(crate) fn write_merged(file: &Path, path: &Path) -> Outcome {
-    let content =
-        std::fs::read(file).map_err(|e| Failure::failed(format!("cannot read {}: {e}", file.display())))?;
-    std::fs::write(path, content)
-        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
 }

@@ -161,7 +161,9 @@ fn sentence(written: &Written, to: &str) -> String {
     let Written { inodes, bytes, left_out } = written;
     let left_out = match left_out {
         0 => String::new(),
-        n => format!("; {n} owners or device nodes are left out, which only root can set"),
+        n => format!(
+            "; {n} owners, device nodes or extended attributes are left out, which this user or the file system there cannot set"
+        ),
     };
     format!("{inodes} inodes, {bytes} bytes of content written to {to}{left_out}")
 }

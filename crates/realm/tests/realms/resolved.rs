@@ -1,0 +1,158 @@
+//! Conflicts that somebody resolves to what others have: all that it is comes here, and over the merge.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chiton_client::{Client, OpenFlags};
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
+use chiton_namespace::{AttrChange, SetTime, XattrHow};
+use chiton_realm::Choice;
+use chiton_types::{Attr, Kind, Mode, Refusal, Time};
+
+use crate::site::{Site, merge};
+
+/// All that one path is: what is compared of its row, its content or target, its extended attributes.
+type Whole = ((Kind, Mode, u32, u32, u64, Time, Time, u32), Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>);
+
+fn whole(client: &Client, path: &str) -> Whole {
+    let attr = client.lstat(path).unwrap_or_else(|refusal| panic!("{path}: {refusal}"));
+    let content = match attr.kind {
+        Kind::File => client.read_file(path).expect("read"),
+        Kind::Symlink => client.readlink(attr.ino).expect("a target"),
+        _ => Vec::new(),
+    };
+    let caller = client.caller();
+    let names = client.listxattr(&caller, attr.ino).expect("names");
+    let names = names.split(|b| *b == 0).filter(|name| !name.is_empty());
+    let value = |name: &[u8]| client.getxattr(&caller, attr.ino, name).expect("a value");
+    let xattrs = names.map(|name| (name.to_vec(), value(name))).collect();
+    let Attr { kind, mode, uid, gid, size, atime, mtime, rdev, .. } = attr;
+    let size = if kind == Kind::Dir { 0 } else { size };
+    ((kind, mode, uid, gid, size, atime, mtime, rdev), content, xattrs)
+}
+
+/// An access control list that gives a user more than the group has.
+fn list() -> Vec<u8> {
+    let entry = |tag, rights| AclEntry { tag, rights };
+    let user = AclTag::User(1_234);
+    let entries =
+        [(AclTag::Owner, 7), (user, 6), (AclTag::OwningGroup, 4), (AclTag::Mask, 6), (AclTag::Other, 0)];
+    Acl::new(entries.map(|(tag, rights)| entry(tag, rights)).to_vec()).expect("a list").encode()
+}
+
+fn dress(client: &Client, path: &str, xattrs: &[(&[u8], &[u8])], mode: Option<u16>) {
+    let (ino, caller) = (client.lstat(path).expect("there").ino, client.caller());
+    for (name, value) in xattrs {
+        client.setxattr(&caller, ino, name, value, XattrHow::Set).expect("set");
+    }
+    // Only root gives files away.
+    let owner = if caller.uid == 0 { 1_234 } else { caller.uid };
+    let change = AttrChange {
+        uid: Some(owner),
+        mode: mode.map(Mode),
+        atime: Some(SetTime::At(Time(1_111_000_000_123))),
+        mtime: Some(SetTime::At(Time(2_222_000_000_456))),
+        ..AttrChange::default()
+    };
+    client.setattr(&caller, ino, change, None).expect("set");
+}
+
+fn link(client: &Client, dir: &str, name: &str, target: &str) {
+    let parent = client.stat(dir).expect("there").ino;
+    client.symlink(&client.caller(), parent, name.as_bytes(), target.as_bytes()).expect("made");
+}
+
+#[test]
+fn theirs_is_copied_here_with_all_that_it_is() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.embedded());
+    ours.mkdir("/job");
+    for file in ["plain", "sparse", "to_link", "stripped", "gone", "fifo"] {
+        ours.client.create_file(format!("/job/{file}"), b"before").expect("made");
+    }
+    dress(&ours.client, "/job/stripped", &[(b"user.k", b"base"), (ACL_ACCESS, &list())], None);
+    ours.mkdir("/job/dir");
+    link(&ours.client, "/job", "link", "base");
+    link(&ours.client, "/job", "to_file", "base");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+    let realm = ours.decouple(root, policy).expect("decoupled");
+
+    let here = realm.client();
+    for file in ["plain", "sparse", "to_link", "stripped", "gone", "fifo"] {
+        here.write_file(format!("/{file}"), b"by us").expect("written");
+    }
+    dress(here, "/plain", &[(b"user.ours", b"ours"), (b"user.k", b"ours")], Some(0o600));
+    dress(here, "/dir", &[(b"user.k", b"ours")], Some(0o711));
+    for name in ["link", "to_file"] {
+        here.remove(format!("/{name}")).expect("removed");
+        link(here, "/", name, "ours");
+    }
+    link(here, "/", "new", "ours");
+
+    let there = others.client.rooted(root);
+    there.write_file("/plain", &[7; 30_000]).expect("written");
+    dress(&there, "/plain", &[(b"user.k", b"theirs"), (ACL_ACCESS, &list())], Some(0o6760));
+    there.write_file("/stripped", b"by them").expect("written");
+    let stripped = there.stat("/stripped").expect("there").ino;
+    for name in [&b"user.k"[..], ACL_ACCESS] {
+        there.removexattr(&there.caller(), stripped, name).expect("removed");
+    }
+    dress(&there, "/stripped", &[], Some(0o640));
+    let fh = there.open_path("/sparse", OpenFlags::READ_WRITE).expect("opened");
+    there.write(&there.caller(), fh, 5_000_000, b"behind a hole").expect("written");
+    there.release(fh).expect("closed");
+    there
+        .set_attr_path("/sparse", AttrChange { size: Some(9_000_000), ..AttrChange::default() })
+        .expect("grown");
+    dress(&there, "/sparse", &[], None);
+    dress(&there, "/dir", &[(b"user.k", b"theirs"), (ACL_DEFAULT, &list())], Some(0o2755));
+    for name in ["link", "to_file", "to_link", "gone", "fifo"] {
+        there.remove(format!("/{name}")).expect("removed");
+    }
+    link(&there, "/", "link", "theirs");
+    dress(&there, "/link", &[], None);
+    there.create_file("/to_file", b"a file of theirs").expect("made");
+    dress(&there, "/to_file", &[(b"user.k", b"theirs")], Some(0o555));
+    link(&there, "/", "to_link", "theirs");
+    dress(&there, "/to_link", &[], None);
+    link(&there, "/", "new", "theirs");
+    dress(&there, "/new", &[], None);
+    let mode = Mode(0o604);
+    there.mknod(&there.caller(), root, b"fifo", Kind::Fifo, mode, 0).expect("made");
+    dress(&there, "/fifo", &[], None);
+
+    let paths = ["/plain", "/sparse", "/stripped", "/dir", "/link", "/to_file", "/to_link", "/new", "/fifo"];
+    let theirs = paths.map(|path| whole(&there, path));
+    assert!(realm.merge(&|_| {}).expect("compared").stopped);
+    // What was removed and made again stands there twice.
+    let contested: BTreeSet<String> =
+        realm.conflicts().expect("told").into_iter().map(|conflict| conflict.path).collect();
+    for path in &contested {
+        let resolved = realm.resolve_conflict(path.as_bytes(), Choice::Theirs);
+        resolved.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    for (path, theirs) in paths.iter().zip(&theirs) {
+        assert!(
+            whole(here, path) == *theirs,
+            "{path} here: {:?}, theirs {:?}",
+            whole(here, path).0,
+            theirs.0
+        );
+    }
+    assert_eq!(here.lstat("/gone"), Err(Refusal::NotFound));
+    let allocated = |client: &Client| client.lstat("/sparse").expect("there").allocated;
+    assert!(allocated(here) <= allocated(&there), "the hole is filled: {} bytes", allocated(here));
+    merge(&realm);
+    for (path, theirs) in paths.iter().zip(&theirs) {
+        let merged = whole(&there, path);
+        assert!(
+            merged == *theirs,
+            "{path} merged: {:?} {:?}, theirs {:?} {:?}",
+            merged.0,
+            merged.2,
+            theirs.0,
+            theirs.2
+        );
+    }
+    assert_eq!(there.lstat("/gone"), Err(Refusal::NotFound));
+}
