@@ -34,6 +34,8 @@ pub(crate) struct Row {
     /// Where it was before it moved.
     pub(crate) from: Option<Place>,
     pub(crate) theirs: Option<SideVersion>,
+    /// Others removed it, too.
+    pub(crate) both_removed: bool,
 }
 
 impl Row {
@@ -114,7 +116,7 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
             && inode == Foreign::Removed
             && !said.contains(&Foreign::Changed)
         {
-            row.theirs = None;
+            (row.theirs, row.both_removed) = (None, true);
             continue;
         }
         said.push(inode);

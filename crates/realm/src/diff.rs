@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use chiton_namespace::{Event, Over};
 use chiton_server::Server;
 use chiton_types::{Ino, Kind, Name};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::calls::ClaimCalls;
 use crate::contradict::{Row, ask_all};
 use crate::error::RealmError;
-use crate::report::{Change, ChangeKind, Diff};
+use crate::gone::{Gone, Traces};
+use crate::report::{Change, ChangeKind, Diff, SideVersion};
 
 pub(crate) type Place = (Ino, Name);
 
@@ -111,19 +112,21 @@ impl Lives {
         self.of(ino).lose(place);
     }
 
-    /// The changes, with what others did to the same, if they are let in (`others_act`).
+    /// The changes, with what others did to the same, if they are let in (`others_act`). `sent` shows the events that a merge
+    /// sends.
     pub(crate) fn diff(
         &self,
         server: &Server,
         calls: &ClaimCalls,
         root: Ino,
-        events: u64,
+        (events, sent): (u64, &Sent<'_>),
         others_act: bool,
-    ) -> Result<Diff, RealmError> {
+    ) -> Result<Compared, RealmError> {
         let mut paths = Paths { server, last_place: &self.last_place, known: HashMap::new() };
         let mut rows: Vec<Row> = Vec::new();
         for (ino, life) in &self.by_ino {
-            for (kind, place, from) in life.changes() {
+            let is_gone = !life.removed.is_empty() && life.added.is_empty() && !server.has_name(*ino);
+            for (kind, place, from) in life.changes(is_gone) {
                 let path = match &place {
                     Some(place) => paths.of_place(place),
                     None => paths.of_inode(*ino),
@@ -131,25 +134,59 @@ impl Lives {
                 let was = from.as_ref().map(|place| paths.of_place(place));
                 let change = Change::new(&path, kind, was.as_deref());
                 let (made, is_dir) = (life.made, life.is_dir);
-                rows.push(Row { change, path, ino: *ino, made, is_dir, place, from, theirs: None });
+                let (theirs, both_removed) = (None, false);
+                rows.push(Row { change, path, ino: *ino, made, is_dir, place, from, theirs, both_removed });
             }
         }
         rows.sort_by(|a, b| a.change.cmp(&b.change));
         if others_act {
             ask_all(calls, root, &mut rows)?;
         }
+        let gone = self.gone(server, &rows, sent)?;
+        for row in rows.iter_mut().filter(|row| gone.contested.contains(&row.ino)) {
+            row.theirs = Some(SideVersion::Removed);
+        }
         let mut diff = Diff { events, ..Diff::default() };
         for row in rows {
             diff.changes.push(row.change.clone());
             diff.conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
-        Ok(diff)
+        Ok(Compared { diff, gone: gone.agreed })
     }
+
+    /// What became of what both sides removed.
+    fn gone(&self, server: &Server, rows: &[Row], sent: &Sent<'_>) -> Result<Gone, RealmError> {
+        let rows = rows.iter().filter(|row| row.both_removed && !server.has_name(row.ino));
+        let mut removed: HashSet<Ino> = rows.map(|row| row.ino).collect();
+        if removed.is_empty() {
+            return Ok(Gone::default());
+        }
+        // What is open lives on with what was done to it.
+        let open: HashSet<Ino> = server.open_orphans().into_iter().collect();
+        removed.retain(|ino| !open.contains(ino));
+        let is_fleeting = |ino: Ino| {
+            let life = self.by_ino.get(&ino).filter(|life| life.made && !life.is_dir);
+            life.is_some_and(|life| life.added.is_empty()) && !open.contains(&ino)
+        };
+        let mut traces = Traces::of(&removed, &is_fleeting);
+        sent(&mut |event| traces.note(event))?;
+        Ok(traces.told())
+    }
+}
+
+/// Shows the events that a merge sends to whoever it is given.
+pub(crate) type Sent<'a> = dyn Fn(&mut dyn FnMut(&Event)) -> Result<(), RealmError> + 'a;
+
+/// What a merge would do.
+pub(crate) struct Compared {
+    pub(crate) diff: Diff,
+    /// What both sides removed, and ours did something to before, of which nothing is left.
+    pub(crate) gone: Vec<Ino>,
 }
 
 impl Life {
     /// What was done, where if that is a name, and where it was before.
-    fn changes(&self) -> Vec<(ChangeKind, Option<Place>, Option<Place>)> {
+    fn changes(&self, is_gone: bool) -> Vec<(ChangeKind, Option<Place>, Option<Place>)> {
         let mut changes = Vec::new();
         let (mut added, mut removed) = (self.added.iter().cloned(), self.removed.iter().cloned());
         if let Some(place) = added.next() {
@@ -161,7 +198,6 @@ impl Life {
         }
         changes.extend(added.map(|place| (ChangeKind::Linked, Some(place), None)));
         changes.extend(removed.map(|place| (ChangeKind::Removed, Some(place), None)));
-        let is_gone = !self.removed.is_empty() && self.added.is_empty();
         if !self.made && !is_gone {
             if self.written {
                 changes.push((ChangeKind::Written, None, None));

@@ -44,6 +44,7 @@ mod contradict;
 mod copied;
 mod diff;
 mod filter;
+mod gone;
 mod merge;
 mod passing;
 mod rebase;

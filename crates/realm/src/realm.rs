@@ -8,7 +8,7 @@ use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::{Frame, MemoryPlace, Place, PlaceError, Shape, replay};
 use chiton_namespace::{Event, merge};
 use chiton_policy::{Durability, Interfere, OnConflict, Policy, PolicyFile};
-use chiton_proto::{Claim, Granted, MergeState};
+use chiton_proto::{Claim, Granted, MergeState, Settled};
 use chiton_server::{RealmStart, Server, ServerOptions, StartError};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, Refusal, SessionId};
 use chiton_world::sync::{Mutex, RwLock, RwLockReadGuard};
@@ -16,7 +16,7 @@ use chiton_world::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::agree::{Agreed, Sides};
 use crate::base::{ReadBase, ServerBase};
 use crate::calls::{Calls, ClaimCalls, no_groups, root as as_root};
-use crate::diff::Lives;
+use crate::diff::{Compared, Lives};
 use crate::durable_mark::{DurableMark, end_of};
 use crate::error::RealmError;
 use crate::home::{Home, User};
@@ -27,7 +27,7 @@ use crate::report::{Diff, MergeProgress, MergeReport, RealmStatus};
 use crate::resolve::{Resolved, Standing};
 use crate::stages::{Stage, Stages};
 use crate::turn::Turn;
-use crate::windows::read_events;
+use crate::windows::{read_events, read_sent};
 
 /// Block numbers of one generation of a decoupling's clients: 2^40.
 const GENERATION_SHIFT: u32 = 40;
@@ -648,18 +648,20 @@ impl Realm {
         if !self.others_act() || !looks {
             return Ok(None);
         }
-        let mut diff = self.compared(state)?;
-        if diff.conflicts.is_empty() {
-            return Ok(None);
+        let Compared { mut diff, gone } = self.compared(state)?;
+        let mut agreed = Vec::new();
+        if !diff.conflicts.is_empty() {
+            agreed = self.agreed(&diff, alone && on_conflict == OnConflict::Merge)?;
+            diff.leave_out(&agreed);
         }
-        let agreed = self.agreed(&diff, alone && on_conflict == OnConflict::Merge)?;
-        diff.leave_out(&agreed);
         if on_conflict == OnConflict::Abort {
             let report = MergeReport::of_conflicts(&diff);
             if report.stopped {
                 return Ok(Some(report));
             }
         }
+        let gone = gone.into_iter().map(|ino| (ino, Settled::REMOVED, Settled::Same));
+        self.calls.settle(gone.collect())?;
         if !agreed.is_empty() {
             self.with_sides(&|sides| sides.settle(&agreed))?;
         }
@@ -782,7 +784,7 @@ impl Realm {
     pub fn diff(&self) -> Result<Diff, RealmError> {
         self.check_open()?;
         let state = self.merging.lock();
-        let mut diff = self.compared(&state)?;
+        let mut diff = self.compared(&state)?.diff;
         if !diff.conflicts.is_empty() {
             let agreed = self.agreed(&diff, false)?;
             diff.leave_out(&agreed);
@@ -791,7 +793,7 @@ impl Realm {
     }
 
     /// What was changed here, and what others changed too.
-    fn compared(&self, state: &MergeState) -> Result<Diff, RealmError> {
+    fn compared(&self, state: &MergeState) -> Result<Compared, RealmError> {
         self.client.sync().map_err(|refusal| {
             RealmError::refused("what was written here cannot be made durable", refusal)
         })?;
@@ -800,7 +802,10 @@ impl Realm {
         let mut lives = Lives::default();
         let place = self.server.journal_place();
         read_events(&*place, state.merged, cut, &mut |event| lives.note(event))?;
-        lives.diff(&self.server, &self.calls, self.root(), cut.0 - state.merged.0, self.others_act())
+        let first = state.window.map(|(upto, _)| upto);
+        let sent = |visit: &mut dyn FnMut(&Event)| read_sent(&*place, state.merged, first, cut, visit);
+        let events = cut.0 - state.merged.0;
+        lives.diff(&self.server, &self.calls, self.root(), (events, &sent), self.others_act())
     }
 
     fn lost_error(&self) -> RealmError {

@@ -164,6 +164,23 @@ impl Handoff {
     }
 }
 
+/// Gives each event that a merge sends of what is between two positions to `visit`. `first`: as for [`Windows::read`].
+pub(crate) fn read_sent(
+    place: &dyn Place,
+    after: Position,
+    first: Option<Position>,
+    cut: Position,
+    visit: &mut dyn FnMut(&Event),
+) -> Result<(), RealmError> {
+    read_windows(place, after, first, cut, &mut |window| {
+        let mut from = Take::new(&window.bytes);
+        while !from.is_empty() {
+            visit(&Event::decode(&mut from).expect("it was encoded here"));
+        }
+        true
+    })
+}
+
 /// Gives each event between two positions to `visit`, as the journal has it.
 pub(crate) fn read_events(
     place: &dyn Place,

@@ -35,7 +35,7 @@ impl Namespace {
             Err(fault) => return Err(fault),
         };
         if inode.nlink == 0 {
-            let removed = map.taken.has_any(ino);
+            let removed = map.taken.has_any(ino) && !map.is_agreed_gone(ino);
             return Ok(if removed { Located::Removed(inode) } else { Located::Gone });
         }
         let is_dir = inode.kind == Kind::Dir;

@@ -357,9 +357,15 @@ impl MergeMap {
         self.standing.remove(&ino);
     }
 
-    /// Ours looked at a file of others when its last change was at `position`, and has in its own what came of it.
+    /// Ours looked at a file of others when its last change was at `position`, and has in its own what came of it. Of what both
+    /// removed the position is [`Settled::REMOVED`].
     pub fn settle(&mut self, theirs: Ino, position: Position, how: Settled) {
         self.settled.insert(theirs, (position, how));
+    }
+
+    /// Whether both sides removed it, and nothing of what ours did to it before is to be seen anywhere.
+    pub(super) fn is_agreed_gone(&self, ino: Ino) -> bool {
+        self.settled.get(&ino) == Some(&(Settled::REMOVED, Settled::Same))
     }
 
     /// What came of a file of others, if it is as ours saw it.

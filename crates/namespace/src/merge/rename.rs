@@ -36,6 +36,10 @@ impl Namespace {
         if *ino == map.root {
             return Ok(MergeStep::Skip(Skipped::Invalid("the root of the subtree moves")));
         }
+        if let Some(unlink) = unlink_instead(*from, from_name, *to, to_name, *ino, over, time, map) {
+            *event = unlink;
+            return self.merge_unlink(event, map, ctx, report);
+        }
         let to_dir = found!(self.merge_dir(*to, map, time, ctx.is_open, report));
         let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time, map, ctx, report));
         let inode = source.inode;
@@ -212,6 +216,31 @@ impl Namespace {
             Resolution::Aborted => MergeStep::Stop,
             _ => MergeStep::Skip(Skipped::Theirs),
         })
+    }
+}
+
+/// What is left of a move where both sides removed the directory or the file: a name that goes. What ours moves into such a directory
+/// it removes later; what it replaces by such a file is gone.
+#[expect(clippy::too_many_arguments)]
+fn unlink_instead(
+    from: Ino,
+    from_name: &Name,
+    to: Ino,
+    to_name: &Name,
+    ino: Ino,
+    over: &Over,
+    time: Time,
+    map: &MergeMap,
+) -> Option<Event> {
+    let unlink = |parent: Ino, name: &Name, ino: Ino, orphan: bool| {
+        Some(Event::Unlink { parent, name: name.clone(), ino, orphan, time })
+    };
+    match over {
+        _ if map.is_agreed_gone(to) => unlink(from, from_name, ino, false),
+        Over::Replaced { ino: victim, orphan } if map.is_agreed_gone(ino) => {
+            unlink(to, to_name, *victim, *orphan)
+        }
+        _ => None,
     }
 }
 

@@ -3,8 +3,12 @@
 //! ```text
 //!   client: reads base, ours, theirs ─▶ writes what comes of it as its own ─▶ durable ─▶ Settle(theirs, its position)
 //!   merge:  theirs is as it was then ─▶ ours prevails, nothing is lost │ it changed since ─▶ a conflict like any other
+//!
+//!   client: both removed it, what ours did to it before is nowhere ─▶ Settle(inode, REMOVED, Same)
+//!   merge:  what ours did to it is passed over
 //! ```
 
+use chiton_types::Position;
 use chiton_types::codec::Malformed;
 
 /// See the module.
@@ -18,6 +22,9 @@ pub enum Settled {
 }
 
 impl Settled {
+    /// In place of the position of its last change: both sides removed it.
+    pub const REMOVED: Position = Position(0);
+
     /// Inverse of `settled as u8`.
     ///
     /// # Errors

@@ -367,3 +367,53 @@ fn a_file_that_was_unlinked_while_open_is_there_after_the_merge() {
     }
     assert_eq!(global.list("/job").expect("a directory").len(), 0);
 }
+
+/// S105: what ours did to something before it removed it contradicts no removal by others, if nothing is left of it.
+#[test]
+fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
+    let base = |client: &Client| {
+        for file in ["edited", "moved", "over", "into", "linked", "kept"] {
+            client.create_file(format!("/t/{file}"), &of(1)).expect("made");
+        }
+        for dir in ["dir", "through"] {
+            client.mkdir_all(format!("/t/{dir}")).expect("made");
+        }
+    };
+    let remove = |client: &Client, paths: &[&str]| {
+        paths.iter().for_each(|path| client.remove(path).unwrap_or_else(|e| panic!("{path}: {e}")));
+    };
+    for on_conflict in [OnConflict::Abort, OnConflict::KeepBoth, OnConflict::Overwrite] {
+        let two = two(base);
+        let (one, theirs) = (two.one.client(), two.two.client());
+        write_at(one, "/edited", 5, b"ours");
+        dress(one, "/edited", 0o600, "ours", 9);
+        one.rename_path("/moved", "/over").expect("moved");
+        dress(one, "/dir", 0o700, "ours", 9);
+        one.rename_path("/into", "/dir/into").expect("moved");
+        one.create_file("/dir/new", b"new").expect("made");
+        let (root, caller) = (one.root(), one.caller());
+        let file = one.stat("/linked").expect("there").ino;
+        one.link(&caller, file, root, b"further").expect("linked");
+        remove(one, &["/edited", "/over", "/dir/into", "/dir/new", "/dir", "/linked", "/further"]);
+        write_at(theirs, "/edited", 9, b"theirs");
+        remove(theirs, &["/edited", "/moved", "/into", "/dir", "/linked"]);
+        two.two.merge(&|_| {}).expect("merged");
+        let report = two.one.merge_with(Some(on_conflict), &|_| {}).expect("merged");
+        assert!(!report.stopped && report.conflict_count == 0, "{on_conflict:?}: {report}");
+        // So is what ours replaced on the way.
+        assert_eq!(two.names(), ["kept", "through"], "{on_conflict:?}");
+    }
+    // What came through a directory that others removed contradicts that, and nothing is merged before it is said.
+    let two = two(base);
+    let one = two.one.client();
+    write_at(one, "/kept", 5, b"ours");
+    one.create_file("/through/new", b"new").expect("made");
+    one.rename_path("/through/new", "/new").expect("moved");
+    remove(one, &["/through"]);
+    remove(two.two.client(), &["/through"]);
+    two.two.merge(&|_| {}).expect("merged");
+    assert!(two.one.conflicts().expect("told").iter().any(|one| one.path == "through"));
+    let report = two.one.merge_with(Some(OnConflict::Abort), &|_| {}).expect("compared");
+    assert!(report.stopped && report.sent == 0, "{report}");
+    assert_eq!(two.read("/t/kept"), Ok(of(1)));
+}

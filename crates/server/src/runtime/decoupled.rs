@@ -339,14 +339,24 @@ impl Server {
 
     /// Where an inode is, from the root: a name that it has. `None` if it is gone, or cannot be read.
     pub fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
+        self.looked_up(|ns| path_of(ns, ino))
+    }
+
+    /// Whether an inode has a name. One that cannot be read has none.
+    pub fn has_name(&self, ino: Ino) -> bool {
+        self.looked_up(|ns| ns.attr(ino)).is_some_and(|attr| attr.nlink > 0)
+    }
+
+    /// What rows say, which are fetched if they are missing. `None` if there are none.
+    fn looked_up<T>(&self, question: impl Fn(&Namespace) -> Result<T, Fault>) -> Option<T> {
         loop {
             let (found, generation) = {
                 let mut engine = self.shared.engine.lock();
                 let ns = engine.namespace();
-                (path_of(ns, ino), ns.generation())
+                (question(ns), ns.generation())
             };
             match found {
-                Ok(path) => return Some(path),
+                Ok(found) => return Some(found),
                 Err(Fault::Missing(needs)) => self.shared.supply(&needs, generation).ok()?,
                 Err(_) => return None,
             }

@@ -1,0 +1,194 @@
+//! What both sides removed, where ours did something to it before.
+//!
+//! A merge carries out what was done, step by step: it would meet the removal by others at a step that ours has made void itself.
+//!
+//! ```text
+//!   ours:  write f · rename d/x to d/y · unlink f · unlink d/y · rmdir d        others:  unlink f · unlink d/x · rmdir d
+//!          ──▶ f, x and d are agreed on: the server passes over what ours did to them       (Settled::REMOVED)
+//!   ours:  make d/n · rename d/n to n · rmdir d                                 others:  rmdir d
+//!          ──▶ n came through d: d must be there for a moment, so this is a conflict
+//! ```
+//!
+//! Invariant: what is agreed on leaves no trace. Nothing that stays was in such a directory, and nothing shares the content of such a
+//! file.
+
+use chiton_namespace::{Event, Over};
+use chiton_types::Ino;
+use hashbrown::HashSet;
+
+/// What the events that a merge sends do to some inodes that both sides removed.
+pub(crate) struct Traces<'a> {
+    removed: &'a HashSet<Ino>,
+    /// Files that were made and removed in the journal.
+    fleeting: &'a dyn Fn(Ino) -> bool,
+    /// Something was done to these before.
+    acted: HashSet<Ino>,
+    /// What has a part of their content.
+    shared: HashSet<Ino>,
+    /// What was put where.
+    put: Vec<(Ino, Ino)>,
+}
+
+/// Of inodes that both sides removed, those to which ours did something before.
+#[derive(Default)]
+pub(crate) struct Gone {
+    /// A merge passes over that.
+    pub(crate) agreed: Vec<Ino>,
+    /// It left traces, so that the removal by others contradicts it.
+    pub(crate) contested: HashSet<Ino>,
+}
+
+impl<'a> Traces<'a> {
+    pub(crate) fn of(removed: &'a HashSet<Ino>, fleeting: &'a dyn Fn(Ino) -> bool) -> Traces<'a> {
+        let (acted, shared) = (HashSet::new(), HashSet::new());
+        Traces { removed, fleeting, acted, shared, put: Vec::new() }
+    }
+
+    /// One event more.
+    pub(crate) fn note(&mut self, event: &Event) {
+        match event {
+            Event::Make { parent, ino, .. } => self.puts(*parent, *ino),
+            Event::Link { parent, ino, .. } | Event::Restore { parent, ino, .. } => {
+                self.acts(*ino);
+                self.puts(*parent, *ino);
+            }
+            Event::Rename { from, to, ino, over, .. } => {
+                self.acts(*ino);
+                self.puts(*to, *ino);
+                if let Over::Exchanged { ino: other } = over {
+                    self.acts(*other);
+                    self.puts(*from, *other);
+                }
+            }
+            Event::SetAttr { ino, .. }
+            | Event::Write { ino, .. }
+            | Event::Revert { ino, .. }
+            | Event::Xattr { ino, .. } => self.acts(*ino),
+            Event::Clone { from, to, .. } => {
+                self.acts(*to);
+                if from != to {
+                    self.shared.insert(*from);
+                }
+            }
+            Event::Unlink { .. }
+            | Event::Touch { .. }
+            | Event::Remap { .. }
+            | Event::Reclaim { .. }
+            | Event::Swept { .. }
+            | Event::Reserve { .. }
+            | Event::SessionOpened { .. }
+            | Event::SessionClosed { .. }
+            | Event::Policy(_)
+            | Event::Decoupled(_)
+            | Event::Attached(_)
+            | Event::Granted { .. }
+            | Event::Merged(_)
+            | Event::DecouplingEnded { .. }
+            | Event::Noop => {}
+        }
+    }
+
+    fn acts(&mut self, ino: Ino) {
+        if self.removed.contains(&ino) {
+            self.acted.insert(ino);
+        }
+    }
+
+    fn puts(&mut self, dir: Ino, ino: Ino) {
+        if self.removed.contains(&dir) {
+            self.acted.insert(dir);
+            self.put.push((dir, ino));
+        }
+    }
+
+    /// After the last event.
+    pub(crate) fn told(self) -> Gone {
+        let mut traceless: HashSet<Ino> = self.removed.difference(&self.shared).copied().collect();
+        loop {
+            let before = traceless.len();
+            for (dir, ino) in &self.put {
+                let is_fleeting = (self.fleeting)(*ino) && !self.shared.contains(ino);
+                if !is_fleeting && !traceless.contains(ino) {
+                    traceless.remove(dir);
+                }
+            }
+            if traceless.len() == before {
+                break;
+            }
+        }
+        let (mut agreed, contested): (Vec<Ino>, Vec<Ino>) =
+            self.acted.into_iter().partition(|ino| traceless.contains(ino));
+        agreed.sort_unstable();
+        Gone { agreed, contested: contested.into_iter().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::{Kind, Mode, Name, Time};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::try_from(text).expect("a name")
+    }
+
+    fn make(parent: u64, ino: u64) -> Event {
+        Event::Make {
+            parent: Ino(parent),
+            name: name("n"),
+            ino: Ino(ino),
+            kind: Kind::File,
+            mode: Mode(0o644),
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            time: Time(1),
+            content: Vec::new(),
+        }
+    }
+
+    fn rename(from: u64, to: u64, ino: u64, over: Over) -> Event {
+        let (from_name, to_name) = (name("n"), name("m"));
+        Event::Rename { from: Ino(from), from_name, to: Ino(to), to_name, ino: Ino(ino), over, time: Time(2) }
+    }
+
+    fn touch(ino: u64) -> Event {
+        Event::Xattr { ino: Ino(ino), name: b"user.k".to_vec(), value: None, ctime: Time(2) }
+    }
+
+    fn share(from: u64, to: u64) -> Event {
+        let (from, to) = (Ino(from), Ino(to));
+        Event::Clone { from, from_offset: 0, to, to_offset: 0, len: 4_096, time: Time(3) }
+    }
+
+    /// 10 is a directory, 11 and 12 are files that both removed; 90 and above were made and removed.
+    #[test]
+    fn what_leaves_no_trace_is_agreed_on() {
+        let over = || Over::Replaced { ino: Ino(7), orphan: false };
+        for (events, agreed, contested) in [
+            (vec![], &[][..], &[][..]),
+            (vec![touch(11), touch(5)], &[11], &[]),
+            (vec![rename(1, 1, 11, over())], &[11], &[]),
+            // What is in the directory goes with it, or came through it.
+            (vec![make(10, 90), rename(1, 10, 12, Over::Nothing)], &[10, 12], &[]),
+            (vec![make(10, 50)], &[], &[10]),
+            (vec![rename(1, 10, 12, Over::Nothing), share(12, 5)], &[], &[10, 12]),
+            (vec![make(10, 90), share(90, 5)], &[], &[10]),
+            // An exchange puts both.
+            (vec![rename(10, 1, 12, Over::Exchanged { ino: Ino(5) })], &[12], &[10]),
+            // A content is shared within the file, and before.
+            (vec![touch(11), share(11, 11)], &[11], &[]),
+            (vec![touch(11), share(11, 90)], &[], &[11]),
+        ] {
+            let removed: HashSet<Ino> = [10, 11, 12].map(Ino).into_iter().collect();
+            let fleeting = |ino: Ino| ino.0 >= 90;
+            let mut traces = Traces::of(&removed, &fleeting);
+            events.iter().for_each(|event| traces.note(event));
+            let told = traces.told();
+            assert_eq!(told.agreed, agreed.iter().copied().map(Ino).collect::<Vec<_>>(), "{events:?}");
+            let expect: HashSet<Ino> = contested.iter().copied().map(Ino).collect();
+            assert_eq!(told.contested, expect, "{events:?}");
+        }
+    }
+}
