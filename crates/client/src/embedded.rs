@@ -127,4 +127,8 @@ impl Service for Embedded {
     fn is_embedded(&self) -> bool {
         true
     }
+
+    fn is_shared(&self) -> bool {
+        self.session.is_shared()
+    }
 }

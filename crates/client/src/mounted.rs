@@ -12,6 +12,11 @@ impl Client {
         self.service.is_embedded()
     }
 
+    /// False if nobody else uses the file system now: the server is in this process, and has no other session.
+    pub fn is_shared(&self) -> bool {
+        self.service.is_shared()
+    }
+
     /// opendir(3): asks for the right to list. The directory stays while it is open, also if it is removed.
     ///
     /// # Errors

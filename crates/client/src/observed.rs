@@ -186,6 +186,10 @@ impl Service for Observed {
         self.inner.is_embedded()
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     fn abandon(&self) {
         self.inner.abandon();
     }

@@ -284,6 +284,10 @@ impl Service for Refusing {
         self.inner().is_embedded()
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner().is_shared()
+    }
+
     fn abandon(&self) {
         self.inner().abandon();
     }

@@ -174,6 +174,11 @@ pub trait Service: Send + Sync {
     /// True if the server is in this process: asking it costs less than a cache.
     fn is_embedded(&self) -> bool;
 
+    /// False if nobody else uses the file system now, as far as is known.
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     /// Ends as a crash would: nothing more is sent, who waits is told that there is no connection.
     fn abandon(&self) {}
 }

@@ -21,8 +21,8 @@ pub struct MountOptions {
     pub devices: bool,
     /// Let no program be run from this mount.
     pub no_exec: bool,
-    /// Others than this mount use the same server at the same time. `None`: if the server is not in this process.
-    /// Files that are open for writing then bypass the kernel's page cache (see `docs/semantics.md`).
+    /// Others than this mount use the same server at the same time. `None`: while the server is not in this process, or has other
+    /// sessions. Files that are opened for writing then bypass the kernel's page cache (see `docs/semantics.md`).
     pub shared: Option<bool>,
     /// What is mounted inside stays there, whatever others change: the kernel keeps no names and asks for each anew, which
     /// is slower. Also asked for while it is mounted ([`crate::ControlRequest::KeepMounts`]).

@@ -57,7 +57,8 @@ pub(crate) struct Shell {
     router: Arc<Router>,
     kernel: Arc<Kernel>,
     locks: Arc<LockWaits>,
-    is_shared: bool,
+    /// See [`crate::MountOptions::shared`].
+    shared: Option<bool>,
     unmount_timeout: Duration,
     /// Where the control socket is.
     control: Option<Vec<u8>>,
@@ -75,9 +76,14 @@ impl Shell {
         if number == INodeNo::ROOT { self.kernel.root() } else { Ino(number.0) }
     }
 
+    /// Whether others may change what this mount shows, now.
+    fn is_shared(&self) -> bool {
+        self.shared.unwrap_or_else(|| self.router.global().is_shared())
+    }
+
     /// Names may be kept only as long as they can be taken back at once.
     fn bounded(&self, ttl: Duration) -> Telling<'_> {
-        self.kernel.tell_name(ttl, self.is_shared)
+        self.kernel.tell_name(ttl, self.is_shared())
     }
 
     /// Attributes as the kernel is told them.
@@ -88,7 +94,7 @@ impl Shell {
 
     /// The kernel is told these attributes, and may keep them for so long.
     fn told(&self, attr: &Attr, attr_ttl: Duration) {
-        if self.is_shared && attr_ttl.is_zero() && attr.kind == Kind::File {
+        if self.is_shared() && attr_ttl.is_zero() && attr.kind == Kind::File {
             self.kernel.note_unsure(attr.ino, attr.size);
         }
     }

@@ -42,7 +42,7 @@ impl Shell {
     ) -> FopenFlags {
         // A buffered write waits for its lease with pages locked, which a recall has to invalidate: two mounts that
         // both want to write what both have read would wait for each other. In a realm nobody else is.
-        if flags.direct || (self.is_shared && flags.write && !route.is_realm()) {
+        if flags.direct || (self.is_shared() && flags.write && !route.is_realm()) {
             return FopenFlags::FOPEN_DIRECT_IO;
         }
         // Somebody else writes it, and its policy does not have him asked (S2a): a page that was read up to the end of then would
@@ -55,13 +55,13 @@ impl Shell {
 
     /// Whether the kernel is told when what it reads of a file is no longer true.
     fn may_keep(&self, route: &Route<'_>, ino: Ino) -> bool {
-        !self.is_shared || route.is_realm() || route.has_content(ino)
+        !self.is_shared() || route.is_realm() || route.has_content(ino)
     }
 
     /// Whether what the kernel has of a file's content is true: the lease on it was there before this open.
     fn had_content(&self, route: &Route<'_>, ino: Ino) -> bool {
         match route {
-            Route::Global(client) => !self.is_shared || client.has_content(ino),
+            Route::Global(client) => !self.is_shared() || client.has_content(ino),
             Route::Realm(slot) => slot.had_content(ino),
         }
     }

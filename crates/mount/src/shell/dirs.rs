@@ -66,7 +66,7 @@ impl Shell {
                     }
                     // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a
                     // name that was taken back in between would be believed.
-                    let is_shared = self.is_shared && !route.is_realm();
+                    let is_shared = self.is_shared() && !route.is_realm();
                     if is_shared {
                         (ttl, attr_ttl) = (Duration::ZERO, Duration::ZERO);
                     }

@@ -34,13 +34,12 @@ impl Shell {
         options: &MountOptions,
     ) -> Shell {
         let client = router.global();
-        let is_shared = options.shared.unwrap_or(!client.is_embedded());
         client.set_interrupted(Box::new(guard::caller_is_signalled));
         Shell {
             locks: LockWaits::new(router.clone()),
             router,
             kernel,
-            is_shared,
+            shared: options.shared,
             unmount_timeout: options.unmount_timeout,
             control,
             farewell,
@@ -63,8 +62,9 @@ impl Shell {
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
-        // Who shares files believes cached pages as long as the attributes under a lease; who is alone, always.
-        let invalidation = if self.is_shared {
+        // Who shares files believes cached pages as long as the attributes under a lease; who is alone, or begins alone, until
+        // told otherwise.
+        let invalidation = if self.is_shared() {
             InitFlags::FUSE_AUTO_INVAL_DATA
         } else {
             InitFlags::FUSE_EXPLICIT_INVAL_DATA

@@ -143,7 +143,7 @@ impl Shell {
         as_maker(req, umask, |caller| {
             self.router.on(caller, [parent], |route| {
                 let (entry, number) = route.create(caller, parent, name, mode, flags)?;
-                let was_kept = !self.is_shared || route.is_realm();
+                let was_kept = !self.is_shared() || route.is_realm();
                 let how = self.open_answer(route, entry.attr.ino, flags, was_kept);
                 let fh = route.opened(number, entry.attr.ino, flags);
                 Ok((entry, fh, how))
@@ -182,7 +182,7 @@ impl Shell {
                 let (entry, number) = route.create_unnamed(caller, parent, mode, flags)?;
                 let ino = entry.attr.ino;
                 self.unnamed.made(ino);
-                let how = self.open_answer(route, ino, flags, !self.is_shared || route.is_realm());
+                let how = self.open_answer(route, ino, flags, !self.is_shared() || route.is_realm());
                 Ok((entry, route.opened(number, ino, flags), how))
             })
         })

@@ -25,19 +25,43 @@ pub(crate) struct TwoMounts {
 }
 
 impl TwoMounts {
+    /// Both by a connection.
     pub(crate) fn new() -> TwoMounts {
+        let (served, address) = TwoMounts::serve();
+        let (mount_a, a) = mount(&served, connected(&address), "a");
+        let (mount_b, b) = mount(&served, connected(&address), "b");
+        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+    }
+
+    /// The server is in the process of `a`, which was alone at first.
+    pub(crate) fn beside_the_server() -> TwoMounts {
+        let (served, address) = TwoMounts::serve();
+        let (mount_a, a) = mount(&served, served.embedded(), "a");
+        let (mount_b, b) = mount(&served, connected(&address), "b");
+        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+    }
+
+    /// Both kinds, one after the other.
+    pub(crate) fn all() -> impl Iterator<Item = TwoMounts> {
+        [TwoMounts::new as fn() -> TwoMounts, TwoMounts::beside_the_server].into_iter().map(|make| make())
+    }
+
+    fn serve() -> (Served, Address) {
         let served = Served::new();
         let address = Address::Unix(served.scratch.path().join("socket"));
         served.server.serve(std::slice::from_ref(&address)).expect("a socket");
-        let mount = |name: &str| {
-            let client = Client::connect(&address, ClientOptions::default()).expect("a connection");
-            let dir = served.mountpoint(name);
-            let mount = Mount::start(Arc::new(client), &dir, MountOptions::default()).expect("a mount");
-            (mount, Mounted { dir })
-        };
-        let ((mount_a, a), (mount_b, b)) = (mount("a"), mount("b"));
-        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+        (served, address)
     }
+}
+
+fn connected(address: &Address) -> Arc<Client> {
+    Arc::new(Client::connect(address, ClientOptions::default()).expect("a connection"))
+}
+
+fn mount(served: &Served, client: Arc<Client>, name: &str) -> (Mount, Mounted) {
+    let dir = served.mountpoint(name);
+    let mount = Mount::start(client, &dir, MountOptions::default()).expect("a mount");
+    (mount, Mounted { dir })
 }
 
 impl Drop for TwoMounts {
@@ -49,57 +73,61 @@ impl Drop for TwoMounts {
 /// S1, S4: names, present and absent, and attributes are never stale.
 #[test]
 fn names_and_attributes_are_never_stale() {
-    let two = TwoMounts::new();
-    let (mut near, mut far) = (&two.a, &two.b);
-    near.mkdir(ROOT, "/d", 0o755).expect("mkdir");
-    for round in 0..30 {
-        let (f, g) = (format!("/d/f{round}"), format!("/d/g{round}"));
-        assert_eq!(far.stat(ROOT, &f), Err(libc::ENOENT));
-        near.put(ROOT, &f, b"x").expect("put");
-        let ino = far.stat(ROOT, &f).expect("made elsewhere").ino;
-        near.chmod(ROOT, &f, 0o600).expect("chmod");
-        assert_eq!(far.stat(ROOT, &f).expect("stat").mode & 0o777, 0o600);
-        near.rename(ROOT, &f, &g, 0).expect("rename");
-        assert_eq!(far.stat(ROOT, &f), Err(libc::ENOENT));
-        assert_eq!(far.stat(ROOT, &g).expect("renamed elsewhere").ino, ino);
-        assert!(far.names("/d").contains(&format!("g{round}")));
-        if round % 3 == 0 {
-            near.unlink(ROOT, &g).expect("unlink");
-            assert_eq!(far.stat(ROOT, &g), Err(libc::ENOENT));
+    for two in TwoMounts::all() {
+        let (mut near, mut far) = (&two.a, &two.b);
+        near.mkdir(ROOT, "/d", 0o755).expect("mkdir");
+        for round in 0..30 {
+            let (f, g) = (format!("/d/f{round}"), format!("/d/g{round}"));
+            assert_eq!(far.stat(ROOT, &f), Err(libc::ENOENT));
+            near.put(ROOT, &f, b"x").expect("put");
+            let ino = far.stat(ROOT, &f).expect("made elsewhere").ino;
+            near.chmod(ROOT, &f, 0o600).expect("chmod");
+            assert_eq!(far.stat(ROOT, &f).expect("stat").mode & 0o777, 0o600);
+            near.rename(ROOT, &f, &g, 0).expect("rename");
+            assert_eq!(far.stat(ROOT, &f), Err(libc::ENOENT));
+            assert_eq!(far.stat(ROOT, &g).expect("renamed elsewhere").ino, ino);
+            assert!(far.names("/d").contains(&format!("g{round}")));
+            if round % 3 == 0 {
+                near.unlink(ROOT, &g).expect("unlink");
+                assert_eq!(far.stat(ROOT, &g), Err(libc::ENOENT));
+            }
+            std::mem::swap(&mut near, &mut far);
         }
-        std::mem::swap(&mut near, &mut far);
     }
 }
 
 /// S30: narrowing on one mount is in force on the other.
 #[test]
 fn narrowing_reaches_the_other_mount() {
-    let two = TwoMounts::new();
-    two.a.mkdir(ROOT, "/d", 0o755).expect("mkdir");
-    two.a.put(ROOT, "/d/f", b"x").expect("put");
-    for _ in 0..10 {
-        two.b.stat(BOB, "/d/f").expect("open to all");
-        two.a.chmod(ROOT, "/d", 0o700).expect("chmod");
-        assert_eq!(two.b.stat(BOB, "/d/f"), Err(libc::EACCES));
-        two.a.chmod(ROOT, "/d", 0o755).expect("chmod");
+    for two in TwoMounts::all() {
+        two.a.mkdir(ROOT, "/d", 0o755).expect("mkdir");
+        two.a.put(ROOT, "/d/f", b"x").expect("put");
+        for _ in 0..10 {
+            two.b.stat(BOB, "/d/f").expect("open to all");
+            two.a.chmod(ROOT, "/d", 0o700).expect("chmod");
+            assert_eq!(two.b.stat(BOB, "/d/f"), Err(libc::EACCES));
+            two.a.chmod(ROOT, "/d", 0o755).expect("chmod");
+        }
     }
 }
 
 /// S2: content is never stale, through descriptors that stay open.
 #[test]
 fn content_is_never_stale() {
-    let two = TwoMounts::new();
-    two.a.put(ROOT, "/f", &[0; 30_000]).expect("put");
-    let open = |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
-    let writers = [open(&two.a), open(&two.b)];
-    let readers = [&two.a, &two.b].map(|fs| File::open(fs.dir.join("f")).expect("open"));
-    for round in 1..60u8 {
-        let writer = &writers[usize::from(round % 2)];
-        writer.write_all_at(&[round; 20_000], u64::from(round) * 100).expect("write");
-        for reader in &readers {
-            let mut got = [0; 20_000];
-            reader.read_exact_at(&mut got, u64::from(round) * 100).expect("read");
-            assert!(got == [round; 20_000], "round {round}");
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/f", &[0; 30_000]).expect("put");
+        let open =
+            |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+        let writers = [open(&two.a), open(&two.b)];
+        let readers = [&two.a, &two.b].map(|fs| File::open(fs.dir.join("f")).expect("open"));
+        for round in 1..60u8 {
+            let writer = &writers[usize::from(round % 2)];
+            writer.write_all_at(&[round; 20_000], u64::from(round) * 100).expect("write");
+            for reader in &readers {
+                let mut got = [0; 20_000];
+                reader.read_exact_at(&mut got, u64::from(round) * 100).expect("read");
+                assert!(got == [round; 20_000], "round {round}");
+            }
         }
     }
 }
@@ -107,46 +135,48 @@ fn content_is_never_stale() {
 /// S2: two mounts that both have read a file and both write it do not wait for each other.
 #[test]
 fn readers_that_become_writers_take_turns() {
-    let two = TwoMounts::new();
-    two.a.put(ROOT, "/f", &[0; 200_000]).expect("put");
-    std::thread::scope(|scope| {
-        for (fs, half) in [(&two.a, 0u64), (&two.b, 100_000)] {
-            scope.spawn(move || {
-                let file = File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
-                let reader = File::open(fs.dir.join("f")).expect("open");
-                for round in 1..40u8 {
-                    let mut seen = [0; 1000];
-                    reader.read_exact_at(&mut seen, half).expect("read");
-                    assert!(seen.iter().all(|&b| b == round - 1), "round {round}");
-                    file.write_all_at(&[round; 1000], half).expect("write");
-                }
-            });
-        }
-    });
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/f", &[0; 200_000]).expect("put");
+        std::thread::scope(|scope| {
+            for (fs, half) in [(&two.a, 0u64), (&two.b, 100_000)] {
+                scope.spawn(move || {
+                    let file = File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+                    let reader = File::open(fs.dir.join("f")).expect("open");
+                    for round in 1..40u8 {
+                        let mut seen = [0; 1000];
+                        reader.read_exact_at(&mut seen, half).expect("read");
+                        assert!(seen.iter().all(|&b| b == round - 1), "round {round}");
+                        file.write_all_at(&[round; 1000], half).expect("write");
+                    }
+                });
+            }
+        });
+    }
 }
 
 /// S16: appends of both mounts follow one another.
 #[test]
 fn appends_of_both_mounts_lose_nothing() {
     const LINES: usize = 150;
-    let two = TwoMounts::new();
-    two.a.put(ROOT, "/log", b"").expect("put");
-    std::thread::scope(|scope| {
-        for (fs, who) in [(&two.a, 'a'), (&two.b, 'b')] {
-            scope.spawn(move || {
-                let mut file = File::options().append(true).open(fs.dir.join("log")).expect("open");
-                for line in 0..LINES {
-                    file.write_all(format!("{who}{line}\n").as_bytes()).expect("append");
-                }
-            });
-        }
-    });
-    for fs in [&two.a, &two.b] {
-        let text = String::from_utf8(fs.get(ROOT, "/log").expect("get")).expect("text");
-        for who in ['a', 'b'] {
-            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(who)).collect();
-            let expect: Vec<String> = (0..LINES).map(|line| format!("{who}{line}")).collect();
-            assert_eq!(lines, expect);
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/log", b"").expect("put");
+        std::thread::scope(|scope| {
+            for (fs, who) in [(&two.a, 'a'), (&two.b, 'b')] {
+                scope.spawn(move || {
+                    let mut file = File::options().append(true).open(fs.dir.join("log")).expect("open");
+                    for line in 0..LINES {
+                        file.write_all(format!("{who}{line}\n").as_bytes()).expect("append");
+                    }
+                });
+            }
+        });
+        for fs in [&two.a, &two.b] {
+            let text = String::from_utf8(fs.get(ROOT, "/log").expect("get")).expect("text");
+            for who in ['a', 'b'] {
+                let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(who)).collect();
+                let expect: Vec<String> = (0..LINES).map(|line| format!("{who}{line}")).collect();
+                assert_eq!(lines, expect);
+            }
         }
     }
 }
@@ -154,85 +184,91 @@ fn appends_of_both_mounts_lose_nothing() {
 /// S14: O_EXCL over two mounts.
 #[test]
 fn exclusive_creation_has_one_winner() {
-    let two = TwoMounts::new();
-    for round in 0..30 {
-        let path = format!("/lock{round}");
-        let won: Vec<bool> = std::thread::scope(|scope| {
-            [&two.a, &two.b]
-                .map(|fs| {
-                    let path = &path;
-                    scope.spawn(move || match fs.open(ROOT, path, libc::O_CREAT | libc::O_EXCL, 0o600) {
-                        Ok(fd) => fs.close(fd).is_ok(),
-                        Err(errno) => {
-                            assert_eq!(errno, libc::EEXIST);
-                            false
-                        }
+    for two in TwoMounts::all() {
+        for round in 0..30 {
+            let path = format!("/lock{round}");
+            let won: Vec<bool> = std::thread::scope(|scope| {
+                [&two.a, &two.b]
+                    .map(|fs| {
+                        let path = &path;
+                        scope.spawn(move || match fs.open(ROOT, path, libc::O_CREAT | libc::O_EXCL, 0o600) {
+                            Ok(fd) => fs.close(fd).is_ok(),
+                            Err(errno) => {
+                                assert_eq!(errno, libc::EEXIST);
+                                false
+                            }
+                        })
                     })
-                })
-                .map(|thread| thread.join().expect("no panic"))
-                .to_vec()
-        });
-        assert_eq!(won.iter().filter(|&&won| won).count(), 1, "round {round}");
+                    .map(|thread| thread.join().expect("no panic"))
+                    .to_vec()
+            });
+            assert_eq!(won.iter().filter(|&&won| won).count(), 1, "round {round}");
+        }
     }
 }
 
 /// S4: two mounts that both make and look up names in one directory do not wait for each other.
 #[test]
 fn makers_in_one_directory_take_turns() {
-    let two = TwoMounts::new();
-    two.a.mkdir(ROOT, "/d", 0o755).expect("mkdir");
-    std::thread::scope(|scope| {
-        for (fs, who) in [(&two.a, "a"), (&two.b, "b"), (&two.a, "c"), (&two.b, "d")] {
-            scope.spawn(move || {
-                for i in 0..60 {
-                    let (made, moved) = (format!("/d/{who}{i}"), format!("/d/{who}{i}.moved"));
-                    assert_eq!(fs.stat(ROOT, &made), Err(libc::ENOENT));
-                    fs.put(ROOT, &made, b"").expect("put");
-                    fs.rename(ROOT, &made, &moved, 0).expect("rename");
-                    fs.stat(ROOT, &moved).expect("renamed");
-                    if i % 2 == 0 {
-                        fs.unlink(ROOT, &moved).expect("unlink");
+    for two in TwoMounts::all() {
+        two.a.mkdir(ROOT, "/d", 0o755).expect("mkdir");
+        std::thread::scope(|scope| {
+            for (fs, who) in [(&two.a, "a"), (&two.b, "b"), (&two.a, "c"), (&two.b, "d")] {
+                scope.spawn(move || {
+                    for i in 0..60 {
+                        let (made, moved) = (format!("/d/{who}{i}"), format!("/d/{who}{i}.moved"));
+                        assert_eq!(fs.stat(ROOT, &made), Err(libc::ENOENT));
+                        fs.put(ROOT, &made, b"").expect("put");
+                        fs.rename(ROOT, &made, &moved, 0).expect("rename");
+                        fs.stat(ROOT, &moved).expect("renamed");
+                        if i % 2 == 0 {
+                            fs.unlink(ROOT, &moved).expect("unlink");
+                        }
                     }
-                }
-            });
-        }
-    });
-    assert_eq!(two.a.names("/d").len(), 120);
-    assert_eq!(two.a.names("/d"), two.b.names("/d"));
+                });
+            }
+        });
+        assert_eq!(two.a.names("/d").len(), 120);
+        assert_eq!(two.a.names("/d"), two.b.names("/d"));
+    }
 }
 
 /// S45: locks hold over both mounts.
 #[test]
 fn locks_hold_over_both_mounts() {
-    let two = TwoMounts::new();
-    two.a.put(ROOT, "/f", b"").expect("put");
-    let open = |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
-    let (a, b) = (open(&two.a), open(&two.b));
-    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_EX), 0);
-    assert_eq!(flock(b.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB), libc::EAGAIN);
-    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_UN), 0);
-    assert_eq!(flock(b.as_raw_fd(), libc::LOCK_SH), 0);
-    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_SH), 0);
-    drop(b);
-    assert_eq!(flock(a.as_raw_fd(), libc::LOCK_EX), 0);
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/f", b"").expect("put");
+        let open =
+            |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+        let (a, b) = (open(&two.a), open(&two.b));
+        assert_eq!(flock(a.as_raw_fd(), libc::LOCK_EX), 0);
+        assert_eq!(flock(b.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB), libc::EAGAIN);
+        assert_eq!(flock(a.as_raw_fd(), libc::LOCK_UN), 0);
+        assert_eq!(flock(b.as_raw_fd(), libc::LOCK_SH), 0);
+        assert_eq!(flock(a.as_raw_fd(), libc::LOCK_SH), 0);
+        drop(b);
+        assert_eq!(flock(a.as_raw_fd(), libc::LOCK_EX), 0);
+    }
 }
 
 /// S42: what was stored into a mapping and synced is seen by the other mount, and the other way round.
 #[test]
 fn mappings_are_seen_after_msync() {
-    let two = TwoMounts::new();
-    two.a.put(ROOT, "/f", &[0; 8192]).expect("put");
-    let open = |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
-    let (a, b) = (open(&two.a), open(&two.b));
-    let mapping = Mapping::of(&a, 8192);
-    for round in 1..10u8 {
-        mapping.store(100, &[round; 50]);
-        mapping.sync();
-        let mut got = [0; 50];
-        b.read_exact_at(&mut got, 100).expect("read");
-        assert_eq!(got, [round; 50]);
-        b.write_all_at(&[round + 100; 50], 5000).expect("write");
-        assert_eq!(mapping.load(5000, 50), [round + 100; 50]);
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/f", &[0; 8192]).expect("put");
+        let open =
+            |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+        let (a, b) = (open(&two.a), open(&two.b));
+        let mapping = Mapping::of(&a, 8192);
+        for round in 1..10u8 {
+            mapping.store(100, &[round; 50]);
+            mapping.sync();
+            let mut got = [0; 50];
+            b.read_exact_at(&mut got, 100).expect("read");
+            assert_eq!(got, [round; 50]);
+            b.write_all_at(&[round + 100; 50], 5000).expect("write");
+            assert_eq!(mapping.load(5000, 50), [round + 100; 50]);
+        }
     }
 }
 
@@ -259,29 +295,30 @@ impl Drop for PagesLimit {
 /// Several processes' worth of appenders on two mounts, each with a buffer that begins within a page.
 fn append_whole_records(len: usize) {
     const RECORDS: usize = 5;
-    let two = TwoMounts::new();
-    two.a.put(ROOT, "/log", b"").expect("put");
-    std::thread::scope(|scope| {
-        for (id, fs) in [&two.a, &two.b, &two.a, &two.b].into_iter().enumerate() {
-            scope.spawn(move || {
-                let file = File::options().append(true).open(fs.dir.join("log")).expect("open");
-                let mut room = vec![b'a' + id as u8; len + 2 * 4096];
-                let start = room.as_ptr().align_offset(4096) + 1 + 997 * id;
-                let record = &mut room[start..start + len];
-                for _ in 0..RECORDS {
-                    assert_eq!((&file).write(record).expect("append"), len);
-                }
-            });
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/log", b"").expect("put");
+        std::thread::scope(|scope| {
+            for (id, fs) in [&two.a, &two.b, &two.a, &two.b].into_iter().enumerate() {
+                scope.spawn(move || {
+                    let file = File::options().append(true).open(fs.dir.join("log")).expect("open");
+                    let mut room = vec![b'a' + id as u8; len + 2 * 4096];
+                    let start = room.as_ptr().align_offset(4096) + 1 + 997 * id;
+                    let record = &mut room[start..start + len];
+                    for _ in 0..RECORDS {
+                        assert_eq!((&file).write(record).expect("append"), len);
+                    }
+                });
+            }
+        });
+        let log = std::fs::read(two.b.dir.join("log")).expect("read");
+        assert_eq!(log.len(), 4 * RECORDS * len);
+        let mut counts = [0; 4];
+        for record in log.chunks(len) {
+            assert!(record.iter().all(|&byte| byte == record[0]), "a record of {len} bytes is torn");
+            counts[usize::from(record[0] - b'a')] += 1;
         }
-    });
-    let log = std::fs::read(two.b.dir.join("log")).expect("read");
-    assert_eq!(log.len(), 4 * RECORDS * len);
-    let mut counts = [0; 4];
-    for record in log.chunks(len) {
-        assert!(record.iter().all(|&byte| byte == record[0]), "a record of {len} bytes is torn");
-        counts[usize::from(record[0] - b'a')] += 1;
+        assert_eq!(counts, [RECORDS; 4]);
     }
-    assert_eq!(counts, [RECORDS; 4]);
 }
 
 /// S15, S16: an append of up to 1 MiB less a page arrives whole from any buffer, and one of 1 MiB where the kernel lets a request have
@@ -297,41 +334,42 @@ fn large_appends_from_unaligned_buffers_arrive_whole() {
 /// S96: `..` of a working directory that another mount moved is where it was moved to.
 #[test]
 fn the_parent_of_a_working_directory_follows_a_move_elsewhere() {
-    let two = TwoMounts::new();
-    for dir in ["/from", "/from/work", "/to"] {
-        two.a.mkdir(ROOT, dir, 0o755).expect("mkdir");
-    }
-    let to = two.b.stat(ROOT, "/to").expect("stat").ino;
-    // A shell in the directory says where it is, when it is asked to.
-    let mut shell = std::process::Command::new("sh")
-        .current_dir(two.b.dir.join("from/work"))
-        .args(["-c", "while read -r _; do stat -c %i ..; readlink /proc/self/cwd; done"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("a shell");
-    let (mut ask, mut said) =
-        (shell.stdin.take().expect("piped"), BufReader::new(shell.stdout.take().expect("piped")).lines());
-    let mut look = || {
-        writeln!(ask).expect("asked");
-        let mut line = || said.next().expect("a line").expect("text");
-        (line(), line())
-    };
-    let from = two.b.stat(ROOT, "/from").expect("stat").ino;
-    assert_eq!(look().0, from.to_string());
-    let moves = [("/from/work", "/to/moved", to), ("/to/moved", "/from/back", from)];
-    for (old, new, parent) in moves {
-        two.a.rename(ROOT, old, new, 0).expect("rename");
-        // Soon: nobody waits for it.
-        let place = two.b.dir.join(&new[1..]);
-        let expect = (parent.to_string(), place.to_str().expect("text").to_owned());
-        let mut tries = 0;
-        while look() != expect {
-            tries += 1;
-            assert!(tries < 500, "{:?} should be {expect:?}", look());
-            std::thread::sleep(std::time::Duration::from_millis(20));
+    for two in TwoMounts::all() {
+        for dir in ["/from", "/from/work", "/to"] {
+            two.a.mkdir(ROOT, dir, 0o755).expect("mkdir");
         }
+        let to = two.b.stat(ROOT, "/to").expect("stat").ino;
+        // A shell in the directory says where it is, when it is asked to.
+        let mut shell = std::process::Command::new("sh")
+            .current_dir(two.b.dir.join("from/work"))
+            .args(["-c", "while read -r _; do stat -c %i ..; readlink /proc/self/cwd; done"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let (mut ask, mut said) =
+            (shell.stdin.take().expect("piped"), BufReader::new(shell.stdout.take().expect("piped")).lines());
+        let mut look = || {
+            writeln!(ask).expect("asked");
+            let mut line = || said.next().expect("a line").expect("text");
+            (line(), line())
+        };
+        let from = two.b.stat(ROOT, "/from").expect("stat").ino;
+        assert_eq!(look().0, from.to_string());
+        let moves = [("/from/work", "/to/moved", to), ("/to/moved", "/from/back", from)];
+        for (old, new, parent) in moves {
+            two.a.rename(ROOT, old, new, 0).expect("rename");
+            // Soon: nobody waits for it.
+            let place = two.b.dir.join(&new[1..]);
+            let expect = (parent.to_string(), place.to_str().expect("text").to_owned());
+            let mut tries = 0;
+            while look() != expect {
+                tries += 1;
+                assert!(tries < 500, "{:?} should be {expect:?}", look());
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
+        drop(ask);
+        shell.wait().expect("it ends");
     }
-    drop(ask);
-    shell.wait().expect("it ends");
 }

@@ -24,6 +24,8 @@
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chiton_proto::{LeaseMode, Recall};
@@ -76,6 +78,8 @@ pub(crate) struct Leases {
     /// Who may change a directory's names before it says so, beside what is in the table.
     names: BTreeMap<Ino, Named>,
     live: BTreeSet<Slot>,
+    /// Whether there is more than one: the clients in this process look at it.
+    is_shared: Arc<AtomicBool>,
     universal: Option<Slot>,
     recalls: BTreeMap<u64, Out>,
     out_by_ino: HashMap<Ino, SmallVec<[u64; 2]>>,
@@ -105,6 +109,7 @@ impl Leases {
             order: VecDeque::new(),
             names: BTreeMap::new(),
             live: BTreeSet::new(),
+            is_shared: Arc::default(),
             universal: None,
             recalls: BTreeMap::new(),
             out_by_ino: HashMap::new(),
@@ -124,14 +129,24 @@ impl Leases {
         if self.live.is_empty() && !self.is_decoupled {
             self.universal = Some(slot);
         }
+        self.come(slot);
+    }
+
+    fn come(&mut self, slot: Slot) {
         self.live.insert(slot);
+        self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
+    }
+
+    /// Whether sessions share the file system, now and later.
+    pub(crate) fn is_shared(&self) -> Arc<AtomicBool> {
+        self.is_shared.clone()
     }
 
     /// As [`Leases::join`], while sessions come back after a restart: whoever is the first does not hold everything,
     /// or what the others send again would have to wait for it, out of its order.
     pub(crate) fn rejoin(&mut self, slot: Slot) {
         self.is_gathering = true;
-        self.live.insert(slot);
+        self.come(slot);
     }
 
     /// A session of before a restart has content in these files that it has not pushed, and has changed names in these
@@ -166,6 +181,7 @@ impl Leases {
         if !self.live.remove(&slot) {
             return Vec::new();
         }
+        self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
         if self.universal == Some(slot) {
             self.universal = None;
             self.is_handed_over = false;

@@ -5,6 +5,8 @@
 //!   said so, else when the end is durable ([`super::ending`]).
 //! - Orphans are freed only after the recovery window: until then somebody may declare them open.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use chiton_namespace::Event;
@@ -23,6 +25,11 @@ pub(crate) struct Opened {
 }
 
 impl Engine {
+    /// Whether sessions share the file system, now and later.
+    pub(crate) fn is_shared(&self) -> Arc<AtomicBool> {
+        self.leases.is_shared()
+    }
+
     /// Begins a session under an id that was never used. A volatile one leaves no trace in the journal.
     pub(crate) fn open_session(
         &mut self,

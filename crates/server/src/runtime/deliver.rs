@@ -34,32 +34,48 @@ impl Parking {
 /// Recalls for a session in this process, until closed.
 #[derive(Default)]
 pub(crate) struct RecallQueue {
-    state: Mutex<(VecDeque<Recall>, bool)>,
+    state: Mutex<Queued>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queued {
+    recalls: VecDeque<Recall>,
+    /// Threads that wait for a recall.
+    idle: usize,
+    closed: bool,
 }
 
 impl RecallQueue {
     fn push(&self, recall: Recall) {
-        self.state.lock().0.push_back(recall);
+        self.state.lock().recalls.push_back(recall);
         self.changed.notify_one();
     }
 
     pub(crate) fn close(&self) {
-        self.state.lock().1 = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
+    }
+
+    /// Whether more threads wait for recalls than there are recalls.
+    pub(crate) fn has_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.idle > state.recalls.len()
     }
 
     /// The next recall; `None` once closed.
     pub(crate) fn next(&self) -> Option<Recall> {
         let mut state = self.state.lock();
         loop {
-            if state.1 {
+            if state.closed {
                 return None;
             }
-            if let Some(recall) = state.0.pop_front() {
+            if let Some(recall) = state.recalls.pop_front() {
                 return Some(recall);
             }
+            state.idle += 1;
             self.changed.wait(&mut state);
+            state.idle -= 1;
         }
     }
 }

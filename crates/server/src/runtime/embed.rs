@@ -2,27 +2,63 @@
 //!
 //! Invariants:
 //! - It is volatile: it dies with the server, so its operations are not numbered and never sent again.
-//! - Recalls are handled on a thread of its own, so that a thread which waits for another session is not needed to
-//!   give up what it holds itself.
+//! - Each recall is handled on a thread of its own: no thread which waits for another session is needed to give up what
+//!   this one holds, nor does a recall that waits (for the kernel, for the answer to a call) hold up another.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chiton_objects::Objects;
 use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Seq, SessionId};
+use chiton_world::sync::Mutex;
 use chiton_world::thread::{self, JoinHandle};
 
 use crate::engine::Creates;
 use crate::runtime::deliver::RecallQueue;
 use crate::runtime::shared::Shared;
 
+/// Most threads that handle recalls of one session. Beyond, recalls wait.
+const THREADS_MAX: usize = 64;
+
 /// See the module. Dropping it ends the session.
 pub struct EmbeddedSession {
     shared: Arc<Shared>,
     session: SessionId,
+    recalls: Arc<Recalls>,
+    is_shared: Arc<AtomicBool>,
+}
+
+/// The threads that handle recalls: one more than there ever were recalls at a time.
+struct Recalls {
+    shared: Arc<Shared>,
+    session: SessionId,
     queue: Arc<RecallQueue>,
-    thread: Option<JoinHandle>,
+    handle: Box<dyn Fn(Recall) + Send + Sync>,
+    threads: Mutex<Vec<JoinHandle>>,
+}
+
+impl Recalls {
+    fn start_thread(self: &Arc<Self>) -> std::io::Result<()> {
+        let recalls = self.clone();
+        let mut threads = self.threads.lock();
+        if threads.len() < THREADS_MAX {
+            threads.push(thread::spawn("chiton-recall", move || recalls.serve())?);
+        }
+        Ok(())
+    }
+
+    fn serve(self: &Arc<Self>) {
+        while let Some(recall) = self.queue.next() {
+            if !self.queue.has_idle() {
+                // Without another thread recalls wait for this one.
+                let _ = self.start_thread();
+            }
+            (self.handle)(recall);
+            self.shared.with_engine(|engine, m| engine.recall_done(self.session, recall.id, m));
+        }
+    }
 }
 
 impl EmbeddedSession {
@@ -37,20 +73,28 @@ impl EmbeddedSession {
         let session = shared.new_session_id()?;
         let queue = Arc::new(RecallQueue::default());
         shared.channels.add_embedded(session, queue.clone());
-        let opened = shared.with_engine(|engine, m| engine.open_session(session, 0, identity, true, m));
+        let (opened, is_shared) = shared.with_engine(|engine, m| {
+            (engine.open_session(session, 0, identity, true, m), engine.is_shared())
+        });
         if opened.is_err() {
             shared.channels.drop_session(session);
             return Err("the server has too many sessions".to_owned());
         }
-        let (thread_queue, thread_shared) = (queue.clone(), shared.clone());
-        let body = move || {
-            while let Some(recall) = thread_queue.next() {
-                on_recall(recall);
-                thread_shared.with_engine(|engine, m| engine.recall_done(session, recall.id, m));
-            }
-        };
-        let thread = thread::spawn("chiton-recall", body).map_err(|e| e.to_string())?;
-        Ok(EmbeddedSession { shared, session, queue, thread: Some(thread) })
+        let recalls = Arc::new(Recalls {
+            shared: shared.clone(),
+            session,
+            queue,
+            handle: on_recall,
+            threads: Mutex::default(),
+        });
+        recalls.start_thread().map_err(|e| e.to_string())?;
+        Ok(EmbeddedSession { shared, session, recalls, is_shared })
+    }
+
+    /// Whether there are other sessions, now.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed)
     }
 
     /// The session's id: the writer of its blocks.
@@ -128,12 +172,14 @@ impl Drop for EmbeddedSession {
         if !self.shared.is_stopping() {
             self.shared.with_engine(|engine, m| engine.end_session(self.session, m));
         }
-        self.queue.close();
-        if let Some(thread) = self.thread.take()
-            && !thread.is_current()
-        {
-            // A handler that panicked has said so.
-            let _ = thread.join();
+        self.recalls.queue.close();
+        // One that a recall made meanwhile finds the queue closed.
+        let threads = std::mem::take(&mut *self.recalls.threads.lock());
+        for thread in threads {
+            if !thread.is_current() {
+                // A handler that panicked has said so.
+                let _ = thread.join();
+            }
         }
     }
 }
