@@ -1,6 +1,7 @@
 //! What recalls, answers and callers share: the cache, what the kernel was told, and who is told when it ends.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::cache::{Cache, Since, narrows};
 use crate::data::Files;
 use crate::handler::Handler;
 use crate::observed::AllUnheard;
+use crate::pages;
 use crate::told::Told;
 use crate::{Recalls, Service};
 
@@ -33,6 +35,8 @@ pub trait Invalidator: Send + Sync {
     fn inval_entry(&self, parent: Ino, name: &Name);
     /// Forget attributes, and cached content of a file.
     fn inval_inode(&self, ino: Ino);
+    /// Forget cached content of a file in this range of bytes.
+    fn inval_range(&self, ino: Ino, range: Range<u64>);
     /// A file is longer now. What the kernel takes for its end without asking is to be that, at least.
     fn grown(&self, ino: Ino, grown: Grown);
     /// Forget all names of a directory: more were told than are remembered.
@@ -206,6 +210,15 @@ impl Core {
         while !*is_done && !done.1.wait_for(&mut is_done, INVALIDATION_WAIT).timed_out() {}
     }
 
+    /// Takes attributes and pages back from the kernel.
+    fn forget_pages(&self, invalidator: &Arc<dyn Invalidator>, ino: Ino) {
+        match self.files().filter(|_| self.embedded) {
+            Some(files) => pages::forget(invalidator, &files, ino),
+            // It was never alone, so no write of it holds pages.
+            None => invalidator.inval_inode(ino),
+        }
+    }
+
     fn invalidate_later(&self, dirs: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned() else { return };
         let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.told.take(dir))).collect();
@@ -322,7 +335,7 @@ impl Handler for Core {
         if let Some(files) = self.files() {
             if let Some(invalidator) = self.invalidator.get().filter(|_| files.size(ino).is_some()) {
                 // What was stored into mappings is written back here before it is pushed from here.
-                invalidator.inval_inode(ino);
+                self.forget_pages(invalidator, ino);
             }
             files.recall(ino, keep);
         }
@@ -331,7 +344,7 @@ impl Handler for Core {
                 invalidator.inval_dir(ino);
             }
             invalidate(&**invalidator, ino, self.told.take(ino));
-            invalidator.inval_inode(ino);
+            self.forget_pages(invalidator, ino);
         }
     }
 

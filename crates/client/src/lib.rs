@@ -64,6 +64,7 @@ mod client;
 mod mounted;
 mod names;
 mod open;
+mod pages;
 
 mod batch;
 mod path;

@@ -1,5 +1,6 @@
 //! The client's word to the kernel that a lease ends.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_client::Invalidator;
@@ -29,6 +30,10 @@ impl Invalidator for KernelInvalidator {
         self.kernel.note_unsure(ino, 0);
         self.kernel.inval_inode(ino);
         self.kernel.moves.recalled(ino);
+    }
+
+    fn inval_range(&self, ino: Ino, range: Range<u64>) {
+        self.kernel.inval_range(ino, range);
     }
 
     fn grown(&self, ino: Ino, grown: Grown) {

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
@@ -117,6 +118,14 @@ impl Kernel {
     /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
     pub(crate) fn inval_inode(&self, ino: Ino) {
         self.tell("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
+    }
+
+    /// The pages of `ino` in this range of bytes do not hold any more.
+    pub(crate) fn inval_range(&self, ino: Ino, range: Range<u64>) {
+        let start = i64::try_from(range.start).unwrap_or(i64::MAX);
+        // 0 is: to the end.
+        let len = i64::try_from(range.end - range.start).unwrap_or(0);
+        self.tell("pages", |notifier| notifier.inval_inode(self.number(ino), start, len));
     }
 
     /// A file that is open here grew elsewhere: its end in the kernel's memory is at least there, for those who map, splice or copy

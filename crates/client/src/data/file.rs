@@ -13,6 +13,7 @@
 //!   way while one of them grew is not remembered (and after a change not even used).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,18 @@ pub(super) struct FileState {
     pub(super) ino: Ino,
     inner: Mutex<Inner>,
     changed: Condvar,
+    writes: Mutex<Writes>,
+}
+
+/// Names a write that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WriteNumber(u64);
+
+/// Writes that are not answered, with their ranges of bytes.
+#[derive(Default)]
+struct Writes {
+    under_way: Vec<(WriteNumber, Range<u64>)>,
+    count: u64,
 }
 
 /// What the lock guards.
@@ -90,6 +103,7 @@ impl FileState {
         FileState {
             ino: attr.ino,
             changed: Condvar::new(),
+            writes: Mutex::default(),
             inner: Mutex::new(Inner {
                 lease: LeaseMode::None,
                 is_watched: false,
@@ -142,6 +156,20 @@ impl FileState {
         self.changed.notify_all();
     }
 
+    /// A write to this range begins; it is over when what is returned is dropped.
+    pub(super) fn begin_write(&self, range: Range<u64>) -> WriteUnderWay<'_> {
+        let mut writes = self.writes.lock();
+        writes.count += 1;
+        let number = WriteNumber(writes.count);
+        writes.under_way.push((number, range));
+        WriteUnderWay(self, number)
+    }
+
+    /// Writes that are not answered.
+    pub(super) fn writes_under_way(&self) -> Vec<(WriteNumber, Range<u64>)> {
+        self.writes.lock().under_way.clone()
+    }
+
     /// Waits until nobody is busy with the file, then is.
     pub(super) fn become_busy(&self) -> Busy<'_> {
         let mut inner = self.lock();
@@ -150,6 +178,15 @@ impl FileState {
         }
         inner.busy = true;
         Busy(self)
+    }
+}
+
+/// See [`FileState::begin_write`].
+pub(super) struct WriteUnderWay<'a>(&'a FileState, WriteNumber);
+
+impl Drop for WriteUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.writes.lock().under_way.retain(|(number, _)| *number != self.1);
     }
 }
 

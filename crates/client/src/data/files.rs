@@ -6,6 +6,7 @@
 //! - `recall` returns only when nothing is left here that it asked back; it never waits for a lease.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -21,7 +22,7 @@ use super::block_io::BlockIo;
 use super::budget::Budget;
 use super::cache::ReadCache;
 use super::content::Content;
-use super::file::{FileState, Inner};
+use super::file::{FileState, Inner, WriteNumber};
 use super::loss::Losses;
 use super::options::{DataMode, FilesOptions};
 use super::pool::Pool;
@@ -280,6 +281,16 @@ impl Files {
         let file = self.find(ino)?;
         let inner = file.lock();
         (inner.is_dirty() || inner.busy || inner.lease > LeaseMode::None).then_some(inner.size)
+    }
+
+    /// Whether a handle here is one of this file.
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
+        self.find(ino).is_some_and(|file| file.lock().handles > 0)
+    }
+
+    /// Writes to a file that are not answered, with the ranges of bytes that their callers named.
+    pub(crate) fn writes_under_way(&self, ino: Ino) -> Vec<(WriteNumber, Range<u64>)> {
+        self.find(ino).map(|file| file.writes_under_way()).unwrap_or_default()
     }
 
     /// Files that something is known of here.

@@ -42,6 +42,7 @@ mod upload;
 mod write;
 
 pub use block_io::{BlockError, BlockIo, DirectBlocks, ServerBlocks};
+pub(crate) use file::WriteNumber;
 pub use files::Files;
 pub use loss::TellLoss;
 pub use near_blocks::NearBlocks;

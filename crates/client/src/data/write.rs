@@ -64,6 +64,8 @@ impl Files {
         }
         let file = &open.file;
         self.budget.gate()?;
+        // Where the caller takes it to be.
+        let _under_way = file.begin_write(offset..offset.saturating_add(data.len() as u64));
         let mut inner = self.leased(file, &open.cred, LeaseMode::Exclusive, during_recall)?;
         let offset = if append { inner.size } else { offset };
         let end = offset

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_client::{Client, ClientOptions};
 use chiton_mount::{Mount, MountOptions};
@@ -44,6 +45,15 @@ impl TwoMounts {
     /// Both kinds, one after the other.
     pub(crate) fn all() -> impl Iterator<Item = TwoMounts> {
         [TwoMounts::new as fn() -> TwoMounts, TwoMounts::beside_the_server].into_iter().map(|make| make())
+    }
+
+    /// As [`TwoMounts::beside_the_server`], with what is opened by `open` while `a` is alone.
+    fn after_alone<T>(open: impl FnOnce(&Mounted) -> T) -> (TwoMounts, T) {
+        let (served, address) = TwoMounts::serve();
+        let (mount_a, a) = mount(&served, served.embedded(), "a");
+        let opened = open(&a);
+        let (mount_b, b) = mount(&served, connected(&address), "b");
+        (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }, opened)
     }
 
     fn serve() -> (Served, Address) {
@@ -152,6 +162,73 @@ fn readers_that_become_writers_take_turns() {
             }
         });
     }
+}
+
+/// S2: nor if one of them was alone when it opened the file, and its kernel keeps pages of its writes.
+#[test]
+fn what_was_opened_alone_is_written_in_turns() {
+    const SLOT: u64 = 100;
+    let open = |fs: &Mounted| {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).open(fs.dir.join("f")).expect("open")
+    };
+    let (two, early) = TwoMounts::after_alone(|a| {
+        let files = [open(a), open(a)];
+        files[0].write_all_at(&[0; 100_000], 0).expect("write");
+        files
+    });
+    let writers: Vec<File> = early.into_iter().chain([open(&two.b), open(&two.b)]).collect();
+    std::thread::scope(|scope| {
+        for (n, file) in (0..).zip(&writers) {
+            scope.spawn(move || {
+                for round in 1..100u8 {
+                    let at = n * SLOT;
+                    file.write_all_at(&[round; SLOT as usize], at).expect("write");
+                    let mut seen = [0; SLOT as usize];
+                    file.read_exact_at(&mut seen, at).expect("read");
+                    assert_eq!(seen, [round; SLOT as usize]);
+                    // A page that others write.
+                    file.read_exact_at(&mut seen, 90_000).expect("read");
+                }
+            });
+        }
+    });
+    for fs in [&two.a, &two.b] {
+        let bytes = fs.get(ROOT, "/f").expect("get");
+        assert!(bytes[..4 * SLOT as usize].iter().all(|&byte| byte == 99));
+        assert!(bytes[4 * SLOT as usize..].iter().all(|&byte| byte == 0));
+    }
+}
+
+/// S2, S90: nor does a writer that was alone when it opened the file wait for those who follow what it writes.
+#[test]
+fn what_was_opened_alone_is_followed() {
+    let (two, log) = TwoMounts::after_alone(|a| {
+        File::options().write(true).create(true).truncate(true).open(a.dir.join("log")).expect("open")
+    });
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let file = File::open(two.b.dir.join("log")).expect("open");
+                let (mut at, mut bytes) = (0, vec![0; 100_000]);
+                loop {
+                    let was_over = is_over.load(Ordering::SeqCst);
+                    let n = file.read_at(&mut bytes, at).expect("read");
+                    assert!(bytes[..n].iter().all(|&byte| byte == b'x'), "at {at}");
+                    at += n as u64;
+                    if n == 0 && was_over {
+                        break;
+                    }
+                }
+                assert_eq!(at, 1000 * 1000);
+            });
+        }
+        for _ in 0..1000 {
+            (&log).write_all(&[b'x'; 1000]).expect("write");
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
 }
 
 /// S16: appends of both mounts follow one another.
