@@ -330,6 +330,7 @@ impl Handler for Core {
             }
             return self.void(None);
         }
+        let _yielding = self.files().and_then(|files| files.begin_yield(ino));
         let may_be_dir = self.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
         self.cache.recalled(ino);
         if let Some(files) = self.files() {

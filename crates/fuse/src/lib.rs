@@ -28,6 +28,7 @@ mod notifier;
 
 mod abi;
 mod body;
+mod crew;
 mod device;
 mod dispatch;
 mod fields;

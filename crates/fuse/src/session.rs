@@ -1,7 +1,7 @@
 //! A mount from its first request to its last.
 //!
 //! ```text
-//!   start: INIT ─▶ Filesystem::init ─▶ reply      run: threads, each with a clone of the device ─▶ Filesystem::destroy
+//!   start: INIT ─▶ Filesystem::init ─▶ reply      run: threads (Crew), each with a clone of the device ─▶ Filesystem::destroy
 //! ```
 
 use std::io;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::abi::{self, opcode};
 use crate::attr::Errno;
 use crate::body::Body;
+use crate::crew::Crew;
 use crate::device::{Device, Got};
 use crate::dispatch::{Header, dispatch};
 use crate::fields::Fields;
@@ -62,16 +63,32 @@ impl<F: Filesystem> Session<F> {
     pub fn run(self) -> io::Result<()> {
         let Session { filesystem, devices, notifier, request_bytes_max } = self;
         drop(notifier);
+        let crew = Crew::new(devices.len());
+        let original = devices[0].clone();
         let served = std::thread::scope(|scope| {
-            let filesystem = &filesystem;
+            let (filesystem, crew) = (&filesystem, &crew);
             let threads: Vec<_> = devices
                 .into_iter()
                 .enumerate()
                 .map(|(n, device)| {
-                    let serve = move || serve(filesystem, &device, request_bytes_max);
+                    let serve = move || serve(filesystem, &device, request_bytes_max, crew, false);
                     std::thread::Builder::new().name(format!("chiton-fuse-{n}")).spawn_scoped(scope, serve)
                 })
                 .collect();
+            let enlist = move || {
+                let Ok(device) = original.clone_device().map(Arc::new) else { return false };
+                let serve = move || {
+                    // The first ones say why they could not go on.
+                    let _ = serve(filesystem, &device, request_bytes_max, crew, true);
+                };
+                std::thread::Builder::new()
+                    .name("chiton-fuse-x".to_owned())
+                    .spawn_scoped(scope, serve)
+                    .is_ok()
+            };
+            let watch = move || crew.watch(enlist);
+            let watcher =
+                std::thread::Builder::new().name("chiton-fuse-crew".to_owned()).spawn_scoped(scope, watch);
             // All of them are waited for, also behind one that failed.
             let mut served = Ok(());
             for thread in threads {
@@ -82,7 +99,8 @@ impl<F: Filesystem> Session<F> {
                 };
                 served = served.and(end);
             }
-            served
+            crew.end();
+            served.and(watcher.map(drop))
         });
         filesystem.destroy();
         served
@@ -117,7 +135,14 @@ fn greet<F: Filesystem>(filesystem: &mut F, device: &Device) -> io::Result<Kerne
     Ok(config)
 }
 
-fn serve<F: Filesystem>(filesystem: &F, device: &Arc<Device>, bytes_max: usize) -> io::Result<()> {
+/// Serves until the mount is gone; an extra thread until it is not needed any more.
+fn serve<F: Filesystem>(
+    filesystem: &F,
+    device: &Arc<Device>,
+    bytes_max: usize,
+    crew: &Crew,
+    is_extra: bool,
+) -> io::Result<()> {
     let mut buffer = vec![0; bytes_max];
     loop {
         let len = match device.read(&mut buffer)? {
@@ -131,7 +156,12 @@ fn serve<F: Filesystem>(filesystem: &F, device: &Arc<Device>, bytes_max: usize) 
                 abi::IN_HEADER_BYTES
             )));
         };
+        crew.busy();
         serve_one(filesystem, device, &header, fields);
+        crew.free();
+        if is_extra && crew.leaves() {
+            return Ok(());
+        }
     }
 }
 

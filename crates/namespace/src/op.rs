@@ -27,6 +27,9 @@ pub enum Hold {
     None,
     /// All: it has held the file exclusively since it looked at it. If others hold it by now, the write is refused.
     Exclusive,
+    /// It holds the file shared, and has these bytes from a mapping. Others that hold it shared give it up first, but are not
+    /// waited for while the writer itself is asked to: each may wait for the other's write.
+    Shared,
     /// As `Exclusive`, and the bytes from this offset on were appended there, at the end of the file: they go to where its end
     /// is when the operation is carried out. (Another client's append before them may have been lost in a crash.)
     Appended(u64),

@@ -73,6 +73,8 @@ pub(super) struct Inner {
     pub(super) kill_setid: bool,
     /// All that no operation carries yet was appended (O_APPEND), from here on.
     pub(super) appended: Option<u64>,
+    /// Some of it was written back from mappings under a shared lease.
+    pub(super) mapped: bool,
     /// Who wrote last.
     pub(super) cred: Cred,
     pub(super) buffer: DirtyBuffer,
@@ -86,6 +88,8 @@ pub(super) struct Inner {
     pub(super) busy: bool,
     pub(super) acquiring: bool,
     pub(super) recalling: bool,
+    /// Recalls that are not acknowledged: the server counts this client as a holder.
+    pub(super) yielding: u32,
     /// Clones into the file that are under way: what is known of its content may be old already.
     pub(super) cloning: u32,
     pub(super) recalls: u64,
@@ -117,6 +121,7 @@ impl FileState {
                 unsent: false,
                 kill_setid: false,
                 appended: None,
+                mapped: false,
                 cred: Cred::ROOT,
                 buffer: DirtyBuffer::new(slot_bytes),
                 pending: ExtentMap::default(),
@@ -127,6 +132,7 @@ impl FileState {
                 busy: false,
                 acquiring: false,
                 recalling: false,
+                yielding: 0,
                 cloning: 0,
                 recalls: 0,
                 changes: 0,
@@ -248,6 +254,7 @@ impl Inner {
         self.unsent = false;
         self.kill_setid = false;
         self.appended = None;
+        self.mapped = false;
         self.content = Content::Unknown;
         self.size = self.attr.size;
         self.drop_failed_uploads(budget);

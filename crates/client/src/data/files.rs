@@ -41,6 +41,15 @@ pub(super) struct OpenFile {
     pub(super) ahead: Mutex<ReadAhead>,
 }
 
+/// See [`Files::begin_yield`].
+pub(crate) struct Yielding(Arc<FileState>);
+
+impl Drop for Yielding {
+    fn drop(&mut self) {
+        self.0.lock().yielding -= 1;
+    }
+}
+
 /// File data of one client.
 pub struct Files {
     pub(super) service: Arc<dyn Service>,
@@ -286,6 +295,13 @@ impl Files {
     /// Whether a handle here is one of this file.
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
         self.find(ino).is_some_and(|file| file.lock().handles > 0)
+    }
+
+    /// A recall of a file has begun; it is about to be acknowledged when what is returned is dropped.
+    pub(crate) fn begin_yield(&self, ino: Ino) -> Option<Yielding> {
+        let file = self.find(ino)?;
+        file.lock().yielding += 1;
+        Some(Yielding(file))
     }
 
     /// Writes to a file that are not answered, with the ranges of bytes that their callers named.

@@ -51,6 +51,8 @@ struct Stamp {
     kill_setid: bool,
     /// All of it was appended from here on.
     appended: Option<u64>,
+    /// Some of it was written back from mappings under a shared lease.
+    mapped: bool,
     cred: Cred,
     /// With this session it is told as lost: then it is not sent in the next.
     session: SessionId,
@@ -230,7 +232,7 @@ impl Files {
         let size = if self.options.data == DataMode::Linearizable { size } else { size.max(size_told) };
         let parts = in_operations(extents);
         // The second would find another end than the first.
-        let hold = self.hold(stamp.appended.filter(|_| parts.len() == 1));
+        let hold = self.hold(stamp.appended.filter(|_| parts.len() == 1), stamp.mapped);
         let mut parts = parts.into_iter().peekable();
         while let Some(part) = parts.next() {
             let data_end = part.iter().rev().find(|e| !e.block.is_hole()).map_or(0, Extent::end);
@@ -281,7 +283,7 @@ impl Files {
             size,
             mtime: stamp.mtime,
             kill_setid: stamp.kill_setid,
-            hold: self.hold(stamp.appended),
+            hold: self.hold(stamp.appended, stamp.mapped),
         };
         // Under the lock: whoever gives the lease up waits for it, and then for what was promised.
         if self.owns(&inner)
@@ -325,9 +327,10 @@ impl Files {
     }
 
     /// What is said of the file with a push.
-    fn hold(&self, appended: Option<u64>) -> Hold {
+    fn hold(&self, appended: Option<u64>, mapped: bool) -> Hold {
         match appended {
             _ if !self.is_linearizable() => Hold::None,
+            _ if mapped => Hold::Shared,
             Some(end) => Hold::Appended(end),
             None => Hold::Exclusive,
         }
@@ -378,7 +381,8 @@ impl Inner {
         // What is appended from here on goes behind what is sent.
         let appended = self.appended.replace(self.size);
         let (mtime, cred) = (self.mtime, self.cred.clone());
-        Stamp { losses: self.losses, mtime, kill_setid, appended, cred, session }
+        let mapped = std::mem::take(&mut self.mapped);
+        Stamp { losses: self.losses, mtime, kill_setid, appended, mapped, cred, session }
     }
 
     /// What was being sent is dirty again, unless it was given up meanwhile.
@@ -393,6 +397,7 @@ impl Inner {
         self.unsent = true;
         self.kill_setid |= stamp.kill_setid;
         self.appended = stamp.appended.filter(|_| self.appended.is_some());
+        self.mapped |= stamp.mapped;
     }
 
     /// Puts what was appended, and is not sent, where the end of the file is now: what another client had appended before may be

@@ -5,11 +5,14 @@
 //! - A write that makes a file longer which others have open is answered when they know the new size.
 //! - An append takes its place under the exclusive lease, so appends of all clients follow one another.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_namespace::{Extent, FILE_BYTES_MAX};
 use chiton_proto::{Call, Grown, LeaseMode};
 use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal};
+
+use chiton_world::sync::MutexGuard;
 
 use super::block_io::BlockIo;
 use super::budget::Budget;
@@ -40,14 +43,57 @@ impl Files {
     }
 
     /// Takes what the kernel writes back from its own page cache, through any handle of the file. Goes on while a
-    /// recall of the file is under way: the recall waits for it.
+    /// recall of the file is under way: the recall waits for it. Under a shared lease it is with the server when this returns: an
+    /// exclusive one might be given only to whoever waits for that recall.
     ///
     /// # Errors
     /// As [`Files::write`].
     pub fn write_back(&self, caller: &Caller<'_>, fh: u64, offset: u64, data: &[u8]) -> Result<u32, Refusal> {
         let open = self.handle(fh)?;
-        self.write_open(caller, &open, false, offset, data, true)?;
+        let file = &open.file;
+        let inner = file.lock();
+        if !self.is_linearizable() || !self.shares(&inner) {
+            drop(inner);
+            self.write_open(caller, &open, false, offset, data, true)?;
+            return Ok(data.len() as u32);
+        }
+        drop(inner);
+        self.budget.gate()?;
+        let mut inner = file.lock();
+        let end = offset.saturating_add(data.len() as u64);
+        let was_clean = !inner.is_dirty();
+        self.note_written(&mut inner, caller);
+        inner.mapped = true;
+        self.take_in(file, inner, offset..end, data, was_clean);
+        self.push(file, Scope::All)?;
         Ok(data.len() as u32)
+    }
+
+    /// Whether the server counts this client among those that hold the file shared.
+    fn shares(&self, inner: &Inner) -> bool {
+        let is_shared = inner.lease == LeaseMode::Shared || inner.yielding > 0;
+        is_shared && inner.lease < LeaseMode::Exclusive && self.world.monotonic() < self.service.valid_until()
+    }
+
+    /// Keeps what was written to this range, and sends blocks off that it fills.
+    fn take_in(
+        &self,
+        file: &Arc<FileState>,
+        mut inner: MutexGuard<'_, Inner>,
+        range: Range<u64>,
+        data: &[u8],
+        was_clean: bool,
+    ) {
+        inner.buffer.write(range.start, data, &self.budget);
+        inner.size = inner.size.max(range.end);
+        let uploads = self.seal_full(&mut inner, range.start, range.end);
+        drop(inner);
+        for upload in uploads {
+            self.submit(file, upload);
+        }
+        if was_clean {
+            self.note_dirty(file);
+        }
     }
 
     pub(super) fn write_open(
@@ -82,16 +128,7 @@ impl Files {
         };
         self.note_written(&mut inner, caller);
         inner.appended = appended;
-        inner.buffer.write(offset, data, &self.budget);
-        inner.size = inner.size.max(end);
-        let uploads = self.seal_full(&mut inner, offset, end);
-        drop(inner);
-        for upload in uploads {
-            self.submit(file, upload);
-        }
-        if was_clean {
-            self.note_dirty(file);
-        }
+        self.take_in(file, inner, offset..end, data, was_clean);
         self.report_growth(file.ino, &open.cred, growth);
         Ok(())
     }

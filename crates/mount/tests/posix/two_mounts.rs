@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use chiton_client::{Client, ClientOptions};
 use chiton_mount::{Mount, MountOptions};
@@ -69,8 +69,12 @@ fn connected(address: &Address) -> Arc<Client> {
 }
 
 fn mount(served: &Served, client: Arc<Client>, name: &str) -> (Mount, Mounted) {
+    mount_with(served, client, name, MountOptions::default())
+}
+
+fn mount_with(served: &Served, client: Arc<Client>, name: &str, options: MountOptions) -> (Mount, Mounted) {
     let dir = served.mountpoint(name);
-    let mount = Mount::start(client, &dir, MountOptions::default()).expect("a mount");
+    let mount = Mount::start(client, &dir, options).expect("a mount");
     (mount, Mounted { dir })
 }
 
@@ -228,6 +232,72 @@ fn what_was_opened_alone_is_followed() {
             (&log).write_all(&[b'x'; 1000]).expect("write");
         }
         is_over.store(true, Ordering::SeqCst);
+    });
+}
+
+/// S42: what was stored into mappings and not synced reaches who writes the file elsewhere, and does not hang him.
+#[test]
+fn mappings_that_are_not_synced_are_written_back_for_others() {
+    for two in TwoMounts::all() {
+        two.a.put(ROOT, "/f", &[0; 20_000]).expect("put");
+        let open =
+            |fs: &Mounted| File::options().read(true).write(true).open(fs.dir.join("f")).expect("open");
+        let files = [open(&two.a), open(&two.b)];
+        let mappings = [Mapping::of(&files[0], 20_000), Mapping::of(&files[1], 20_000)];
+        for round in 1..20u8 {
+            // One mount, or both, each in a page of its own.
+            mappings[0].store(100, &[round; 50]);
+            if round % 2 == 0 {
+                mappings[1].store(10_000, &[round; 50]);
+            }
+            let writer = &files[usize::from(round % 3 == 0)];
+            writer.write_all_at(&[round; 50], 15_000).expect("write");
+            for file in &files {
+                let mut seen = [0; 50];
+                file.read_exact_at(&mut seen, 15_000).expect("read");
+                assert_eq!(seen, [round; 50]);
+            }
+        }
+        mappings.iter().for_each(Mapping::sync);
+        for fs in [&two.a, &two.b] {
+            let bytes = fs.get(ROOT, "/f").expect("get");
+            assert_eq!(bytes[100..150], [19; 50]);
+            assert_eq!(bytes[10_000..10_050], [18; 50]);
+            assert_eq!(bytes[15_000..15_050], [19; 50]);
+        }
+    }
+}
+
+/// S42: each mount has one thread, which waits for what the other one's kernel has to write back first.
+#[test]
+fn mounts_whose_threads_all_wait_write_back_for_each_other() {
+    let (served, address) = TwoMounts::serve();
+    let one_thread = || MountOptions { threads: Some(1), ..MountOptions::default() };
+    let (mount_a, a) = mount_with(&served, connected(&address), "a", one_thread());
+    let (mount_b, b) = mount_with(&served, connected(&address), "b", one_thread());
+    let two = TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served };
+    two.a.put(ROOT, "/f", &[0; 8192]).expect("put");
+    two.a.put(ROOT, "/g", &[0; 8192]).expect("put");
+    let meet = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (fs, mine, other) in [(&two.a, "f", "g"), (&two.b, "g", "f")] {
+            let meet = &meet;
+            scope.spawn(move || {
+                let open =
+                    |name| File::options().read(true).write(true).open(fs.dir.join(name)).expect("open");
+                let (mine, other) = (open(mine), open(other));
+                let mapping = Mapping::of(&mine, 8192);
+                for round in 1..10u8 {
+                    mapping.store(100, &[round; 50]);
+                    meet.wait();
+                    other.write_all_at(&[round; 50], 5000).expect("write");
+                    let mut seen = [0; 50];
+                    other.read_exact_at(&mut seen, 100).expect("read");
+                    assert_eq!(seen, [round; 50]);
+                    meet.wait();
+                }
+            });
+        }
     });
 }
 

@@ -53,6 +53,7 @@ pub(super) fn put_op(out: &mut Vec<u8>, op: &Op) {
             match hold {
                 Hold::None => out.put_u8(0),
                 Hold::Exclusive => out.put_u8(1),
+                Hold::Shared => out.put_u8(3),
                 Hold::Appended(end) => {
                     out.put_u8(2);
                     out.put_u64(*end);
@@ -149,6 +150,7 @@ pub(super) fn take_op(from: &mut Take<'_>) -> Result<Op, Malformed> {
             let hold = match from.u8()? {
                 0 => Hold::None,
                 1 => Hold::Exclusive,
+                3 => Hold::Shared,
                 2 => Hold::Appended(from.u64()?),
                 _ => return bad("what a writer knows"),
             };

@@ -223,7 +223,12 @@ fn lock() -> impl Strategy<Value = Lock> {
 }
 
 fn hold() -> impl Strategy<Value = Hold> {
-    prop_oneof![Just(Hold::None), Just(Hold::Exclusive), any::<u64>().prop_map(Hold::Appended)]
+    prop_oneof![
+        Just(Hold::None),
+        Just(Hold::Exclusive),
+        Just(Hold::Shared),
+        any::<u64>().prop_map(Hold::Appended)
+    ]
 }
 
 fn call() -> impl Strategy<Value = Call> {

@@ -129,7 +129,7 @@ impl Engine {
         }
         let is_volatile = self.is_volatile_change(asked.op)?;
         if !is_settled && !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
-            self.make_way(asked.slot, m)?;
+            self.make_way(asked, m)?;
         }
         if !self.events.is_empty() {
             let shard = shard_of(&self.events[0]);
@@ -302,13 +302,19 @@ impl Engine {
     }
 
     /// Recalls the leases of others on what the planned events touch; waits if there are any.
-    fn make_way(&mut self, slot: Slot, m: &Moment) -> Result<(), Stop> {
+    fn make_way(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
+        let slot = asked.slot;
+        let is_mapped = matches!(asked.op, Op::Write { hold: Hold::Shared, .. });
         let mut touched = std::mem::take(&mut self.touched);
         touched.clear();
         Namespace::touched(&self.events, &mut touched);
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for &ino in &touched {
-            if !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono) {
+            let is_busy = !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono);
+            // It gives its lease up when this is carried out, and the others may do so after it.
+            let goes_first =
+                is_mapped && self.leases.is_recalled(ino, slot) && !self.leases.is_written(ino, slot);
+            if is_busy && !goes_first {
                 busy.push(ino);
             }
         }

@@ -285,6 +285,11 @@ impl Leases {
         strongest
     }
 
+    /// Whether another session may have changed an inode and not said so.
+    pub(crate) fn is_written(&self, ino: Ino, slot: Slot) -> bool {
+        self.strongest_of_others(ino, slot) == LeaseMode::Exclusive
+    }
+
     /// Who else was given an exclusive lease on this inode. (One that holds everything was not given this one.)
     pub(crate) fn other_writer(&self, ino: Ino, slot: Slot) -> Option<Slot> {
         let mut others = self.table.get(&ino)?.iter().filter(|hold| hold.slot != slot);

@@ -1,0 +1,164 @@
+//! The threads of a session: some always, more while all of them wait.
+//!
+//! ```text
+//!   all busy ──▶ watcher ──a tick without a request taken──▶ one thread more … which leaves when the first ones are free again
+//! ```
+//!
+//! A request may wait for something that needs another request to be answered first: the kernel writes a mapped page back before
+//! another client is given the file for which the first one waits. With a fixed number of threads such circles close.
+//!
+//! Invariants:
+//! - A thread that waits for a request is `idle`.
+//! - Threads beyond the first are there only while requests wait.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// So long may all threads be busy with the same requests before there is one more.
+const TICK: Duration = Duration::from_millis(20);
+/// Ticks with a free thread after which the watcher sleeps until all are busy again.
+const CALM_TICKS: u32 = 5;
+/// Most threads of a session, the first ones included.
+const THREADS_MAX: usize = 64;
+
+/// How the threads stand. See the module.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    /// Threads that are always there.
+    base: usize,
+    threads: AtomicUsize,
+    idle: AtomicUsize,
+    /// Requests taken so far.
+    taken: AtomicU64,
+    /// The watcher is to be woken when all are busy.
+    is_watched_for: AtomicBool,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all_busy: bool,
+    over: bool,
+}
+
+impl Crew {
+    /// Of `base` threads, which are about to be started.
+    pub(crate) fn new(base: usize) -> Crew {
+        Crew {
+            base,
+            threads: AtomicUsize::new(base),
+            idle: AtomicUsize::new(base),
+            taken: AtomicU64::new(0),
+            is_watched_for: AtomicBool::new(true),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// A thread has a request.
+    pub(crate) fn busy(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        if self.idle.fetch_sub(1, Ordering::Relaxed) == 1
+            && self.is_watched_for.swap(false, Ordering::Relaxed)
+        {
+            self.state.lock().all_busy = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// It waits for the next one.
+    pub(crate) fn free(&self) {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An extra thread has done its request, and is free. True: it is one too many, and not counted any more.
+    pub(crate) fn leaves(&self) -> bool {
+        let is_more = |idle: usize| (idle > self.base).then(|| idle - 1);
+        let leaves = self.idle.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_more).is_ok();
+        if leaves {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+        }
+        leaves
+    }
+
+    /// The mount is gone: the watcher ends.
+    pub(crate) fn end(&self) {
+        self.state.lock().over = true;
+        self.wake.notify_one();
+    }
+
+    /// Calls `enlist`, which starts a thread, whenever all have been busy for a while with the same requests. `false`: it could
+    /// not. Until [`Crew::end`].
+    pub(crate) fn watch(&self, mut enlist: impl FnMut() -> bool) {
+        loop {
+            {
+                let mut state = self.state.lock();
+                while !state.all_busy && !state.over {
+                    self.wake.wait(&mut state);
+                }
+                state.all_busy = false;
+            }
+            let (mut calm, mut taken) = (0, self.taken.load(Ordering::Relaxed));
+            while calm < CALM_TICKS {
+                {
+                    let mut state = self.state.lock();
+                    let wakes_at = std::time::Instant::now() + TICK;
+                    while !state.over && !self.wake.wait_until(&mut state, wakes_at).timed_out() {}
+                    if state.over {
+                        return;
+                    }
+                }
+                let taken_before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
+                let all_busy = self.idle.load(Ordering::Relaxed) == 0;
+                calm = if all_busy { 0 } else { calm + 1 };
+                if all_busy && taken == taken_before && self.threads.load(Ordering::Relaxed) < THREADS_MAX {
+                    self.idle.fetch_add(1, Ordering::Relaxed);
+                    self.threads.fetch_add(1, Ordering::Relaxed);
+                    if !enlist() {
+                        self.idle.fetch_sub(1, Ordering::Relaxed);
+                        self.threads.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            self.is_watched_for.store(true, Ordering::Relaxed);
+            // All may have become busy in between.
+            if self.idle.load(Ordering::Relaxed) == 0 && self.is_watched_for.swap(false, Ordering::Relaxed) {
+                self.state.lock().all_busy = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_more_comes_while_all_wait_and_leaves_when_they_are_free() {
+        let crew = Crew::new(2);
+        let (enlisted, comes) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| crew.watch(|| enlisted.send(()).is_ok()));
+            crew.busy();
+            crew.busy();
+            comes.recv().expect("all are busy");
+            // The new one takes a request and waits, too.
+            crew.busy();
+            comes.recv().expect("all are busy again");
+            assert_eq!(crew.threads.load(Ordering::Relaxed), 4);
+            crew.free();
+            crew.free();
+            assert!(crew.leaves() && !crew.leaves(), "two stay");
+            crew.free();
+            assert!(crew.leaves());
+            assert_eq!(crew.threads.load(Ordering::Relaxed), 2);
+            crew.end();
+        });
+        assert!(comes.try_recv().is_err());
+    }
+}
