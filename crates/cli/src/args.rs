@@ -198,7 +198,7 @@ pub(crate) struct Mount {
     /// How consistent file content is between mounts.
     #[arg(long, value_enum, default_value_t = Data::Linearizable)]
     pub(crate) content: Data,
-    /// Threads that take requests from the kernel.
+    /// Threads that take requests from the kernel; more come while all of these wait.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
     /// Fail operations when the server has not answered for so many seconds (default: wait for ever).

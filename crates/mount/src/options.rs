@@ -10,7 +10,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users other than the mounting one may come in. `None`: if root mounts.
     pub allow_other: Option<bool>,
-    /// Threads that take requests from the kernel, at least 1. `None`: 2 if the server is in this process (more
+    /// Threads that take requests from the kernel, at least 1; more come while all of these wait. `None`: 2 if the server is in this process (more
     /// only fight over its lock), else 8 (each may have to wait for an answer).
     pub threads: Option<usize>,
     /// Mount over a directory that has entries, which are hidden meanwhile.
