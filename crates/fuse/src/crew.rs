@@ -105,8 +105,9 @@ impl Crew {
             while calm < CALM_TICKS {
                 {
                     let mut state = self.state.lock();
-                    let wakes_at = std::time::Instant::now() + TICK;
-                    while !state.over && !self.wake.wait_until(&mut state, wakes_at).timed_out() {}
+                    if !state.over {
+                        self.wake.wait_for(&mut state, TICK);
+                    }
                     if state.over {
                         return;
                     }
