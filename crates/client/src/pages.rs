@@ -112,10 +112,9 @@ mod tests {
     fn what_writes_hold_is_left_out() {
         const M: u64 = 1 << 20;
         let gaps_of = |ranges: &[Range<u64>]| gaps(ranges.iter().cloned());
-        assert_eq!(gaps_of(&[10..20]), [2 * M..u64::MAX]);
         assert_eq!(gaps_of(&[8 * M..9 * M, 3 * M..5 * M]), [0..2 * M, 6 * M..8 * M, 10 * M..u64::MAX]);
         assert_eq!(gaps_of(&[2 * M..4 * M, 4 * M..4 * M + 1]), [0..2 * M, 6 * M..u64::MAX]);
         let last = u64::MAX / (2 * M) * (2 * M);
-        assert_eq!(gaps_of(&[u64::MAX - 5..u64::MAX]), [0..last, u64::MAX..u64::MAX]);
+        assert_eq!(gaps_of(&[0..10, u64::MAX - 5..u64::MAX]), [2 * M..last, u64::MAX..u64::MAX]);
     }
 }
