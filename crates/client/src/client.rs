@@ -197,6 +197,12 @@ impl Client {
         }
     }
 
+    /// The same client (session, caches, open files) for path calls of another user, with this group and these supplementary
+    /// groups.
+    pub fn acting_as(&self, uid: u32, gid: u32, groups: &[u32]) -> Client {
+        Client { user: (uid, gid, groups.into()), ..self.rooted(self.root) }
+    }
+
     /// Ends as a crash would: nothing more reaches the server. For tests and simulation.
     pub fn abandon(&self) {
         self.service.abandon();

@@ -30,11 +30,15 @@ pub enum Canary {
     /// What clients declare at their greeting does not arrive: files with content that is not pushed, and directories with
     /// operations that are not answered.
     DeclarationLost,
+    /// Whoever calls is taken for root.
+    CallersAreRoot,
+    /// Servers do not hear to which groups a caller belongs, and judge by the caller's own group.
+    GroupsForgotten,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Canary; 13] = [
+    pub const ALL: [Canary; 15] = [
         Canary::FsyncSkipped,
         Canary::WindowForgets,
         Canary::LeaseNotRecalled,
@@ -48,5 +52,7 @@ impl Canary {
         Canary::PromiseLost,
         Canary::PromiseLate,
         Canary::DeclarationLost,
+        Canary::CallersAreRoot,
+        Canary::GroupsForgotten,
     ];
 }

@@ -15,7 +15,9 @@ use std::time::Duration;
 use chiton_proto::LeaseMode;
 use chiton_types::{Ino, Refusal, SessionId, Time};
 
+use crate::model::List;
 use crate::tree::Tree;
+use crate::users::User;
 
 /// A client of the run. A client that crashed and came back keeps its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +42,8 @@ pub enum Action {
     Mkdir {
         /// Of the directory.
         path: String,
+        /// The permissions that are asked for.
+        mode: u16,
     },
     /// A new regular file with this content, in one operation; refused if the name is taken.
     Create {
@@ -108,6 +112,24 @@ pub enum Action {
         path: String,
         /// The low 12 bits.
         mode: u16,
+    },
+    /// Sets owner and group.
+    Chown {
+        /// Of the inode.
+        path: String,
+        /// The owner.
+        uid: Option<u32>,
+        /// The group.
+        gid: Option<u32>,
+    },
+    /// Sets an access control list, or removes it.
+    SetList {
+        /// Of the inode.
+        path: String,
+        /// The default list of a directory, not the access list.
+        default: bool,
+        /// The list.
+        list: Option<List>,
     },
     /// Sets atime and mtime.
     SetTimes {
@@ -247,13 +269,15 @@ impl Action {
     /// The paths that it names, both of those with two.
     pub fn paths_mut(&mut self) -> Vec<&mut String> {
         match self {
-            Action::Mkdir { path }
+            Action::Mkdir { path, .. }
             | Action::Create { path, .. }
             | Action::Symlink { path, .. }
             | Action::Unlink { path }
             | Action::Rmdir { path }
             | Action::SetXattr { path, .. }
             | Action::Chmod { path, .. }
+            | Action::Chown { path, .. }
+            | Action::SetList { path, .. }
             | Action::SetTimes { path, .. }
             | Action::Truncate { path, .. }
             | Action::Open { path, .. }
@@ -284,6 +308,10 @@ pub struct Seen {
     pub kind: chiton_types::Kind,
     /// Permission bits.
     pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
     /// Names.
     pub nlink: u32,
     /// Bytes (directories: as `stat` says).
@@ -323,6 +351,8 @@ pub enum Happened {
         client: ClientId,
         /// Which.
         call: CallId,
+        /// As which user.
+        user: User,
         /// What.
         action: Action,
     },

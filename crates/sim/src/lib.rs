@@ -31,6 +31,7 @@ pub mod shrink;
 pub mod history;
 pub mod model;
 pub mod tree;
+pub mod users;
 
 pub mod checkers;
 

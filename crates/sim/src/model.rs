@@ -7,6 +7,7 @@
 //! - A refused change changes nothing.
 
 mod change;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use chiton_types::{Ino, Kind, Name, Refusal, Time};
 use crate::tree::{self, Tree};
 
 pub use change::{Change, TIME_UNKNOWN, What, is_unknown, unknown};
+pub use rights::{Birth, List, READ, SEARCH, WRITE};
 
 /// Largest file of a simulated world, in bytes.
 pub const CONTENT_BYTES_MAX: u64 = 256 << 20;
@@ -33,6 +35,14 @@ pub struct Node {
     pub kind: Kind,
     /// Permissions.
     pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Access list, unless the mode says it all.
+    pub access: Option<List>,
+    /// Default list, of a directory.
+    pub default: Option<List>,
     /// Last access.
     pub atime: Time,
     /// Last change of content.
@@ -41,7 +51,7 @@ pub struct Node {
     pub ctime: Time,
     /// Of a file, all its bytes; of a symbolic link, its target.
     pub content: Arc<Vec<u8>>,
-    /// Extended attributes.
+    /// Extended attributes, without lists.
     pub xattrs: BTreeMap<String, Vec<u8>>,
     /// Of a directory, what is in it.
     pub entries: BTreeMap<Name, Ino>,
@@ -57,7 +67,12 @@ pub struct Model {
 impl Model {
     /// A root directory, made at `now`.
     pub fn new(now: Time) -> Model {
-        let root = Node::new(&What::Dir, 0o755, now);
+        Model::rooted(0o755, now)
+    }
+
+    /// The same, with the root directory's mode.
+    pub fn rooted(mode: u16, now: Time) -> Model {
+        let root = Node::new(&What::Dir, Birth::of_root(mode), now);
         Model { nodes: BTreeMap::from([(Ino::ROOT, root)]), opens: BTreeMap::new() }
     }
 
@@ -117,13 +132,15 @@ impl Model {
                 ino,
                 kind: node.kind,
                 mode: node.mode,
+                uid: node.uid,
+                gid: node.gid,
                 nlink: self.nlink(ino),
                 size: node.size(),
                 atime: node.atime,
                 mtime: node.mtime,
                 ctime: node.ctime,
                 content: node.content.to_vec(),
-                xattrs: node.xattrs.clone(),
+                xattrs: node.shown_xattrs(),
             };
             tree.nodes.insert(if path.is_empty() { "/".to_owned() } else { path }, found);
         }
@@ -139,16 +156,16 @@ impl Model {
     /// Carries a change out at a time.
     ///
     /// # Errors
-    /// Why the state forbids it. Permissions are not the model's matter.
+    /// Why the state forbids it. Who may do it is another question ([`rights`]).
     pub fn apply(&mut self, action: &Change, now: Time) -> Result<(), Refusal> {
         match action {
-            Change::Make { parent, name, ino, what, mode } => {
+            Change::Make { parent, name, ino, what, birth } => {
                 self.vacant(*parent, name)?;
                 // A number that is given twice is a fault of what is judged.
                 if self.nodes.contains_key(ino) {
                     return Err(Refusal::Exists);
                 }
-                self.nodes.insert(*ino, Node::new(what, *mode, now));
+                self.nodes.insert(*ino, Node::new(what, birth.clone(), now));
                 self.enter(*parent, name, *ino, now);
             }
             Change::MakeUnnamed { parent, ino, mode } => {
@@ -160,7 +177,7 @@ impl Model {
                 if self.nodes.contains_key(ino) {
                     return Err(Refusal::Exists);
                 }
-                self.nodes.insert(*ino, Node::new(&What::File(Vec::new()), *mode, now));
+                self.nodes.insert(*ino, Node::new(&What::File(Vec::new()), Birth::of_root(*mode), now));
                 self.opens.insert(*ino, 1);
                 // It is made as if in the directory (S97).
                 self.get(*parent).changed(now);
@@ -202,8 +219,8 @@ impl Model {
                 }
                 self.leave(*parent, name, now);
             }
-            Change::Rename { from, from_name, to, to_name, how, whiteout } => {
-                self.rename((*from, from_name), (*to, to_name), *how, *whiteout, now)?;
+            Change::Rename { from, from_name, to, to_name, how, whiteout, owner } => {
+                self.rename((*from, from_name), (*to, to_name), *how, (*whiteout, *owner), now)?;
             }
             Change::Write { ino, pieces, size } => {
                 let content = self.content(*ino)?;
@@ -239,9 +256,11 @@ impl Model {
                 node.mtime = now;
                 node.ctime = later(node.ctime, now);
             }
-            Change::Set { ino, mode, atime, mtime } => {
+            Change::Set { ino, mode, uid, gid, atime, mtime } => {
                 let node = self.nodes.get_mut(ino).ok_or(Refusal::Stale)?;
-                node.mode = mode.unwrap_or(node.mode);
+                node.chmod(mode.unwrap_or(node.mode));
+                node.uid = uid.unwrap_or(node.uid);
+                node.gid = gid.unwrap_or(node.gid);
                 node.atime = atime.unwrap_or(node.atime);
                 node.mtime = mtime.unwrap_or(node.mtime);
                 node.ctime = later(node.ctime, now);
@@ -251,6 +270,19 @@ impl Model {
                 match value {
                     Some(value) => drop(node.xattrs.insert(name.clone(), value.clone())),
                     None => drop(node.xattrs.remove(name).ok_or(Refusal::NoXattr)?),
+                }
+                node.ctime = later(node.ctime, now);
+            }
+            Change::List { ino, default, list } => {
+                let node = self.nodes.get_mut(ino).ok_or(Refusal::Stale)?;
+                match (default, list) {
+                    (true, list) if node.kind == Kind::Dir || list.is_none() => node.default = list.clone(),
+                    (true, _) => return Err(Refusal::Access),
+                    (false, None) => node.access = None,
+                    (false, Some(list)) => {
+                        node.access = list.clone().unless_plain();
+                        node.chmod(node.mode & !0o777 | list.bits());
+                    }
                 }
                 node.ctime = later(node.ctime, now);
             }
@@ -275,7 +307,7 @@ impl Model {
         (from, from_name): (Ino, &Name),
         (to, to_name): (Ino, &Name),
         how: RenameHow,
-        whiteout: Ino,
+        (whiteout, (uid, gid)): (Ino, (u32, u32)),
         now: Time,
     ) -> Result<(), Refusal> {
         let ino = self.entry(from, from_name)?;
@@ -320,7 +352,8 @@ impl Model {
         }
         if how.leaves_whiteout() {
             assert!(!self.nodes.contains_key(&whiteout), "inode {whiteout} is made twice");
-            self.nodes.insert(whiteout, Node::new(&What::Whiteout, 0, now));
+            let birth = Birth { uid, gid, ..Birth::of_root(0) };
+            self.nodes.insert(whiteout, Node::new(&What::Whiteout, birth, now));
             self.enter(from, from_name, whiteout, now);
         }
         Ok(())
@@ -387,7 +420,8 @@ impl Model {
 }
 
 impl Node {
-    fn new(what: &What, mode: u16, now: Time) -> Node {
+    fn new(what: &What, birth: Birth, now: Time) -> Node {
+        let Birth { uid, gid, mode, access, default } = birth;
         let (kind, content) = match what {
             What::File(bytes) => (Kind::File, bytes.clone()),
             What::Dir => (Kind::Dir, Vec::new()),
@@ -397,6 +431,10 @@ impl Node {
         Node {
             kind,
             mode: if kind == Kind::Symlink { 0o777 } else { mode },
+            uid,
+            gid,
+            access,
+            default,
             atime: now,
             mtime: now,
             ctime: now,
@@ -409,6 +447,20 @@ impl Node {
     /// Size as stat shows it (S9 for directories).
     pub fn size(&self) -> u64 {
         if self.kind == Kind::Dir { self.entries.len() as u64 * 32 } else { self.content.len() as u64 }
+    }
+
+    /// Extended attributes as they are listed: lists are among them.
+    pub fn shown_xattrs(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut shown = self.xattrs.clone();
+        for (name, list) in [("access", &self.access), ("default", &self.default)] {
+            shown.extend(list.iter().map(|list| (format!("system.posix_acl_{name}"), list.to_bytes())));
+        }
+        shown
+    }
+
+    fn chmod(&mut self, mode: u16) {
+        self.mode = mode;
+        self.access = self.access.take().map(|list| list.under(mode));
     }
 
     fn changed(&mut self, now: Time) {

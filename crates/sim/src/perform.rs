@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use chiton_client::{Client, OpenFlags};
+use chiton_client::{Caller, Client, OpenFlags};
 use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::history::{Action, Answer, Handle, Seen};
 use crate::plan::{appends_by, is_content_of_mark};
 use crate::tree::{Node, Tree};
+use crate::users::User;
 
 /// FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE.
 const PUNCH: i32 = 0x02 | 0x01;
@@ -22,6 +23,8 @@ pub fn seen(attr: &Attr) -> Seen {
         ino: attr.ino,
         kind: attr.kind,
         mode: attr.mode.0,
+        uid: attr.uid,
+        gid: attr.gid,
         nlink: attr.nlink,
         size: attr.size,
         atime: attr.atime,
@@ -46,54 +49,83 @@ fn handle(handles: &Handles, handle: Handle) -> Result<u64, Refusal> {
     handles.get(&handle).copied().ok_or(Refusal::BadHandle)
 }
 
-/// Carries an action out.
+/// Carries an action out, for root.
 pub fn perform(client: &Client, handles: &mut Handles, action: &Action) -> Answer {
-    match try_perform(client, handles, action) {
+    perform_as(User::Root, client, handles, action)
+}
+
+/// The same for a user.
+pub fn perform_as(user: User, client: &Client, handles: &mut Handles, action: &Action) -> Answer {
+    let caller = user.caller();
+    let answered = match user {
+        User::Root => try_perform(client, &client.caller(), handles, action),
+        _ => try_perform(&client.acting_as(user.id(), user.id(), user.groups()), &caller, handles, action),
+    };
+    match answered {
         Ok(answer) => answer,
         Err(refusal) => Answer::Refused(refusal),
     }
 }
 
-fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Result<Answer, Refusal> {
-    let me = client.caller();
+fn try_perform(
+    client: &Client,
+    me: &Caller<'_>,
+    handles: &mut Handles,
+    action: &Action,
+) -> Result<Answer, Refusal> {
     let attr = |attr: &Attr| Ok(Answer::Attr(seen(attr)));
     match action {
-        Action::Mkdir { path } => {
+        Action::Mkdir { path, mode } => {
             let (dir, name) = parent_of(client, path)?;
-            attr(&client.mkdir(&me, dir, name, Mode(0o755))?.attr)
+            attr(&client.mkdir(me, dir, name, Mode(*mode))?.attr)
         }
         Action::Create { path, content } => attr(&client.create_file(path, content)?),
         Action::Symlink { path, target } => {
             let (dir, name) = parent_of(client, path)?;
-            attr(&client.symlink(&me, dir, name, target.as_bytes())?.attr)
+            attr(&client.symlink(me, dir, name, target.as_bytes())?.attr)
         }
         Action::Link { from, to } => {
             let ino = client.lstat(from)?.ino;
             let (dir, name) = parent_of(client, to)?;
-            attr(&client.link(&me, ino, dir, name)?.attr)
+            attr(&client.link(me, ino, dir, name)?.attr)
         }
         Action::Unlink { path } => {
             let (dir, name) = parent_of(client, path)?;
-            client.unlink(&me, dir, name).map(|()| Answer::Done)
+            client.unlink(me, dir, name).map(|()| Answer::Done)
         }
         Action::Rmdir { path } => {
             let (dir, name) = parent_of(client, path)?;
-            client.rmdir(&me, dir, name).map(|()| Answer::Done)
+            client.rmdir(me, dir, name).map(|()| Answer::Done)
         }
-        Action::Rename { from, to } => rename(client, from, to, RenameHow::Replace),
-        Action::Whiteout { from, to } => rename(client, from, to, RenameHow::Whiteout),
-        Action::Exchange { from, to } => rename(client, from, to, RenameHow::Exchange),
+        Action::Rename { from, to } => rename(client, me, from, to, RenameHow::Replace),
+        Action::Whiteout { from, to } => rename(client, me, from, to, RenameHow::Whiteout),
+        Action::Exchange { from, to } => rename(client, me, from, to, RenameHow::Exchange),
         Action::SetXattr { path, name, value } => {
             let ino = no_link(client, path)?.ino;
             match value.is_empty() {
-                true => client.removexattr(&me, ino, name.as_bytes())?,
-                false => client.setxattr(&me, ino, name.as_bytes(), value, XattrHow::Set)?,
+                true => client.removexattr(me, ino, name.as_bytes())?,
+                false => client.setxattr(me, ino, name.as_bytes(), value, XattrHow::Set)?,
             }
             Ok(Answer::Done)
         }
         Action::Chmod { path, mode } => {
             let change = AttrChange { mode: Some(Mode(*mode)), ..AttrChange::default() };
-            attr(&client.setattr(&me, no_link(client, path)?.ino, change, None)?.attr)
+            attr(&client.setattr(me, no_link(client, path)?.ino, change, None)?.attr)
+        }
+        Action::Chown { path, uid, gid } => {
+            let change = AttrChange { uid: *uid, gid: *gid, ..AttrChange::default() };
+            attr(&client.setattr(me, no_link(client, path)?.ino, change, None)?.attr)
+        }
+        Action::SetList { path, default, list } => {
+            let ino = no_link(client, path)?.ino;
+            let name = format!("system.posix_acl_{}", if *default { "default" } else { "access" });
+            match list {
+                Some(list) => {
+                    client.setxattr(me, ino, name.as_bytes(), &list.to_bytes(), XattrHow::Set)?;
+                }
+                None => client.removexattr(me, ino, name.as_bytes())?,
+            }
+            Ok(Answer::Done)
         }
         Action::SetTimes { path, time } => {
             let change = AttrChange {
@@ -101,17 +133,17 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
                 mtime: Some(SetTime::At(*time)),
                 ..AttrChange::default()
             };
-            attr(&client.setattr(&me, no_link(client, path)?.ino, change, None)?.attr)
+            attr(&client.setattr(me, no_link(client, path)?.ino, change, None)?.attr)
         }
         Action::Truncate { path, size } => {
             let change = AttrChange { size: Some(*size), ..AttrChange::default() };
-            attr(&client.setattr(&me, no_link(client, path)?.ino, change, None)?.attr)
+            attr(&client.setattr(me, no_link(client, path)?.ino, change, None)?.attr)
         }
         Action::Open { path, create, truncate, handle } => {
             let flags = OpenFlags { truncate: *truncate, ..OpenFlags::READ_WRITE };
             let (found, fh) = if *create {
                 let (dir, name) = parent_of(client, path)?;
-                let (entry, fh) = client.create(&me, dir, name, Mode(0o644), flags)?;
+                let (entry, fh) = client.create(me, dir, name, Mode(0o644), flags)?;
                 (entry.attr, fh)
             } else {
                 let found = no_link(client, path)?;
@@ -121,7 +153,7 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
                     Kind::Char => return Err(Refusal::Invalid),
                     _ => {}
                 }
-                let fh = client.open(&me, found.ino, flags)?;
+                let fh = client.open(me, found.ino, flags)?;
                 (found, fh)
             };
             if let Some(old) = handles.insert(*handle, fh) {
@@ -131,11 +163,11 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
         }
         Action::Write { handle: name, offset, bytes } => {
             let fh = handle(handles, *name)?;
-            client.write(&me, fh, *offset, bytes).map(|n| Answer::Written(n.into()))
+            client.write(me, fh, *offset, bytes).map(|n| Answer::Written(n.into()))
         }
         Action::PunchHole { handle: name, offset, len } => {
             let fh = handle(handles, *name)?;
-            client.fallocate(&me, fh, PUNCH, *offset, *len).map(|()| Answer::Done)
+            client.fallocate(me, fh, PUNCH, *offset, *len).map(|()| Answer::Done)
         }
         Action::Read { handle: name, offset, len } => {
             let fh = handle(handles, *name)?;
@@ -150,13 +182,13 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
         Action::ReadFile { path } => client.read_file(path).map(Answer::Bytes),
         Action::WriteFile { path, bytes } => {
             let fh = client.open_path(path, OpenFlags::READ_WRITE)?;
-            let written = client.write(&me, fh, 0, bytes);
+            let written = client.write(me, fh, 0, bytes);
             client.release(fh)?;
             written.map(|n| Answer::Written(n.into()))
         }
         Action::Append { path, bytes } => {
             let fh = appender(client, handles, path)?;
-            client.write(&me, fh, 0, bytes).map(|n| Answer::Written(n.into()))
+            client.write(me, fh, 0, bytes).map(|n| Answer::Written(n.into()))
         }
         Action::FsyncAppended { path } => {
             let fh = appender(client, handles, path)?;
@@ -170,7 +202,7 @@ fn try_perform(client: &Client, handles: &mut Handles, action: &Action) -> Resul
         Action::ReadLink { path } => client.readlink(client.lstat(path)?.ino).map(Answer::Bytes),
         Action::GetXattr { path, name } => {
             let ino = client.lstat(path)?.ino;
-            client.getxattr(&me, ino, name.as_bytes()).map(Answer::Bytes)
+            client.getxattr(me, ino, name.as_bytes()).map(Answer::Bytes)
         }
         Action::List { path } => {
             let mut names: Vec<(String, Ino)> =
@@ -210,10 +242,10 @@ fn follow(client: &Client, marks: &[String]) -> Result<Answer, Refusal> {
     Ok(Answer::Names(found))
 }
 
-fn rename(client: &Client, from: &str, to: &str, how: RenameHow) -> Result<Answer, Refusal> {
+fn rename(client: &Client, me: &Caller<'_>, from: &str, to: &str, how: RenameHow) -> Result<Answer, Refusal> {
     let (from, from_name) = parent_of(client, from)?;
     let (to, to_name) = parent_of(client, to)?;
-    client.rename(&client.caller(), from, from_name, to, to_name, how).map(|()| Answer::Done)
+    client.rename(me, from, from_name, to, to_name, how).map(|()| Answer::Done)
 }
 
 /// Reads everything there is.
@@ -231,11 +263,11 @@ pub fn read_tree(client: &Client) -> Result<Tree, String> {
             Kind::Symlink => client.readlink(attr.ino).map_err(|e| why("readlink", e))?,
             _ => Vec::new(),
         };
-        let me = client.caller();
+        let me = &client.caller();
         let mut xattrs = BTreeMap::new();
-        let names = client.listxattr(&me, attr.ino).map_err(|e| why("listxattr", e))?;
+        let names = client.listxattr(me, attr.ino).map_err(|e| why("listxattr", e))?;
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let value = client.getxattr(&me, attr.ino, name).map_err(|e| why("getxattr", e))?;
+            let value = client.getxattr(me, attr.ino, name).map_err(|e| why("getxattr", e))?;
             xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
         }
         if attr.kind == Kind::Dir {

@@ -7,6 +7,7 @@ mod appends;
 mod company;
 mod jobs;
 mod rivals;
+mod users;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use chiton_types::Time;
 
 use crate::history::{Action, Handle};
 use crate::random::Random;
+use crate::users::User;
 
 pub(crate) use appends::{appends_by, appends_to};
 pub(crate) use company::at_home;
@@ -77,6 +79,8 @@ pub struct Setup {
     pub drift_ppm: Vec<i64>,
     /// Messages take at most so many microseconds.
     pub delay_us_max: u64,
+    /// Permissions of the directories in which clients work.
+    pub own_mode: u16,
     /// Who the last clients are, if they are not like the others.
     pub roles: Vec<Role>,
 }
@@ -86,8 +90,17 @@ pub struct Setup {
 pub struct Step {
     /// Pause before it.
     pub pause: Duration,
+    /// As which user.
+    pub user: User,
     /// What.
     pub action: Action,
+}
+
+impl Step {
+    /// What root does, after a pause.
+    pub fn by_root(pause: Duration, action: Action) -> Step {
+        Step { pause, user: User::Root, action }
+    }
 }
 
 /// Something that goes wrong.
@@ -247,6 +260,7 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     appends::add(&mut plan);
     rivals::add(&mut plan);
     jobs::add(&mut plan, steps);
+    users::add(&mut plan);
     plan
 }
 
@@ -271,6 +285,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
         stall_one_in: None,
         drift_ppm: (0..=clients).map(|_| drift(random)).collect(),
         delay_us_max: *random.pick(&[120, 2_000, 20_000]),
+        own_mode: 0o755,
         roles: Vec::new(),
     }
 }
@@ -341,7 +356,7 @@ struct Maker {
 impl Maker {
     fn step(&mut self, weights: &[u32], pause_us: u64) -> Step {
         let pause = Duration::from_micros(self.random.below(pause_us));
-        Step { pause, action: self.action(weights) }
+        Step::by_root(pause, self.action(weights))
     }
 
     fn own(&mut self) -> String {
@@ -379,7 +394,7 @@ impl Maker {
     fn action(&mut self, weights: &[u32]) -> Action {
         let kind = if weights.iter().sum::<u32>() == 0 { 20 } else { self.random.weighted(weights) };
         match kind {
-            0 => Action::Mkdir { path: self.own_dir() },
+            0 => Action::Mkdir { path: self.own_dir(), mode: 0o755 },
             1 => {
                 // What fits an inode is made with its content by one operation.
                 let mut content = self.bytes();

@@ -35,6 +35,7 @@ use crate::perform::{Handles, perform};
 use crate::plan::{BOARD, LOG, NOTE, NOTES, Plan, SHARED, Step, TAIL, TAILS};
 use crate::record::Recorder;
 use crate::turns::{Party, Running, Stuck, Turns, turns};
+use crate::users::User;
 
 /// What may pass before everything is healed, in simulated time.
 const HEAL: Duration = Duration::from_secs(600);
@@ -244,6 +245,11 @@ impl Cluster {
         self.heal()
     }
 
+    /// As whom a user's calls are carried out.
+    fn acting(&self, user: User) -> User {
+        if self.canary == Some(Canary::CallersAreRoot) { User::Root } else { user }
+    }
+
     fn info(&self) -> FilesystemInfo {
         self.info.lock().clone().expect("formatted at the beginning")
     }
@@ -298,8 +304,10 @@ impl Cluster {
         let tails = if self.plan.appends() { TAILS } else { 0 };
         self.observe(move |client| {
             let mut handles = Handles::new();
-            let mut actions: Vec<Action> =
-                [LOG, SHARED].iter().map(|path| Action::Mkdir { path: (*path).to_owned() }).collect();
+            let mut actions: Vec<Action> = [LOG, SHARED]
+                .iter()
+                .map(|path| Action::Mkdir { path: (*path).to_owned(), mode: 0o755 })
+                .collect();
             let notes = (0..NOTES).map(|n| format!("{NOTE}{n}"));
             let tails = (0..tails).map(|n| format!("{TAIL}{n}"));
             let files = notes.chain([BOARD.to_owned()]).chain(tails);

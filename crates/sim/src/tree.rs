@@ -13,6 +13,10 @@ pub struct Node {
     pub kind: Kind,
     /// Permission bits.
     pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
     /// Names, as `stat` says.
     pub nlink: u32,
     /// Size, as `stat` says.
@@ -36,6 +40,8 @@ impl Node {
             ino: attr.ino,
             kind: attr.kind,
             mode: attr.mode.0,
+            uid: attr.uid,
+            gid: attr.gid,
             nlink: attr.nlink,
             size: attr.size,
             atime: attr.atime,

@@ -5,9 +5,10 @@ use std::time::Duration;
 use chiton_sim::canary::Canary;
 use chiton_sim::history::Action;
 use chiton_sim::keep::Keep;
-use chiton_sim::plan::{self, Fault, OWN, SHARED, Step};
+use chiton_sim::plan::{self, Fault, OWN, Role, SHARED, Step};
 use chiton_sim::run::run;
 use chiton_sim::shrink::shrink;
+use chiton_sim::users::User;
 
 const STEPS: usize = 150;
 
@@ -111,6 +112,37 @@ fn answers_that_no_order_explains_are_noticed() {
     is_noticed(Canary::PromiseLost, 0, &["linearizability"]);
 }
 
+#[test]
+fn callers_who_are_allowed_too_much_are_noticed() {
+    is_noticed(Canary::CallersAreRoot, 1, &["one client"]);
+}
+
+#[test]
+fn callers_who_are_allowed_too_little_are_noticed() {
+    is_noticed(Canary::GroupsForgotten, 4, &["one client"]);
+}
+
+/// The same in what a client has decoupled, where nobody but it decides.
+#[test]
+fn callers_who_are_allowed_too_much_in_decoupled_subtrees_are_noticed() {
+    let is_noticed = |seed: &u64| {
+        let plan = plan::draw(*seed, STEPS);
+        let jobs: Vec<String> = (0..plan.clients.len())
+            .filter(|client| matches!(plan.role(*client), Some(Role::Job(_))))
+            .map(|client| format!("\"{OWN}{client}-"))
+            .collect();
+        let has_users = plan.clients.iter().flatten().any(|step| step.user != User::Root);
+        let found =
+            (!jobs.is_empty() && has_users).then(|| run(&plan, Some(Canary::CallersAreRoot)).violations);
+        found.into_iter().flatten().any(|violation| {
+            violation.checker == "one client"
+                && violation.what.contains("was answered, should be refused")
+                && jobs.iter().any(|root| violation.what.contains(root))
+        })
+    };
+    assert!((0..200).any(|seed| is_noticed(&seed)));
+}
+
 /// What a failure prints repeats the shortest run that was found, not only the one that was drawn.
 #[test]
 fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {
@@ -130,7 +162,7 @@ fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {
 /// does not come back meanwhile must have stopped believing by then.
 #[test]
 fn nobody_believes_what_a_restarted_server_lets_others_change() {
-    let step = |ms, action| Step { pause: Duration::from_millis(ms), action };
+    let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
     let path = format!("{SHARED}/x0");
     let look = |ms| step(ms, Action::Stat { path: path.clone() });
     let make = step(4_000, Action::Create { path: path.clone(), content: Vec::new() });
@@ -150,7 +182,7 @@ fn nobody_believes_what_a_restarted_server_lets_others_change() {
 /// whatever moment, finds what was answered.
 #[test]
 fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
-    let step = |ms, action| Step { pause: Duration::from_millis(ms), action };
+    let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
     let path = format!("{SHARED}/x0");
     let create = Action::Create { path: path.clone(), content: Vec::new() };
     let others = [
@@ -181,8 +213,8 @@ fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
 /// S26 on a disk that is full when the resends of a restarted server are due: they wait for space.
 #[test]
 fn what_was_answered_is_not_lost_because_the_disk_is_full_after_a_restart() {
-    let step = |ms, action| Step { pause: Duration::from_millis(ms), action };
-    let make = |ms, name: &str| step(ms, Action::Mkdir { path: format!("{OWN}/{name}") });
+    let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
+    let make = |ms, name: &str| step(ms, Action::Mkdir { path: format!("{OWN}/{name}"), mode: 0o755 });
     let mut plan = plan::draw(1, 1);
     (plan.setup.session_ms, plan.setup.grace_ms) = (20_000, 3_000);
     (plan.setup.drift_ppm, plan.setup.delay_us_max) = (vec![0; 3], 120);

@@ -21,7 +21,7 @@ use super::disk::Disk;
 use super::live::LiveDisk;
 use super::step::Step;
 use crate::checkers::crash::{Entry, History};
-use crate::model::{Change, Model, What, unknown};
+use crate::model::{Birth, Change, Model, What, unknown};
 
 const SHARDS: u16 = 2;
 /// Payload of a block, in bytes: files of the vocabulary have several.
@@ -285,7 +285,13 @@ impl Machine {
         let now = self.now();
         self.made += 1;
         let mode = if what == What::Dir { 0o755 } else { 0o644 };
-        let make = |ino| Change::Make { parent, name: name.clone(), ino, what: what.clone(), mode };
+        let make = |ino| Change::Make {
+            parent,
+            name: name.clone(),
+            ino,
+            what: what.clone(),
+            birth: Birth::of_root(mode),
+        };
         let expected = self.model.clone().apply(&make(unknown(self.made)), now);
         if expected.is_ok() {
             self.begin(Entry::Act(make(unknown(self.made)), now));

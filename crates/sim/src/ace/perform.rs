@@ -119,7 +119,7 @@ impl Machine {
         self.made += 1;
         let rename = |whiteout| {
             let (from_name, to_name) = (from_name.clone(), to_name.clone());
-            Change::Rename { from: from_dir, from_name, to: to_dir, to_name, how, whiteout }
+            Change::Rename { from: from_dir, from_name, to: to_dir, to_name, how, whiteout, owner: (0, 0) }
         };
         let expected = self.model.clone().apply(&rename(unknown(self.made)), now);
         if expected.is_ok() {
@@ -200,7 +200,7 @@ impl Machine {
     ) -> Outcome {
         let Some(ino) = self.file(path) else { return self.absent(path) };
         self.push(Some(ino));
-        self.change(Change::Set { ino, mode, atime: time, mtime: time }, |client| {
+        self.change(Change::Set { ino, mode, uid: None, gid: None, atime: time, mtime: time }, |client| {
             client.setattr(&client.caller(), ino, set, None).map(drop)
         })
     }

@@ -77,6 +77,7 @@ fn node_difference(node: &Node, nlink: u32, is: &tree::Node) -> Option<String> {
     }
     same!("the link count", nlink, is.nlink);
     same!("the mode", node.mode, is.mode);
+    same!("the owner", (node.uid, node.gid), (is.uid, is.gid));
     let times =
         [("mtime", node.mtime, is.mtime), ("ctime", node.ctime, is.ctime), ("atime", node.atime, is.atime)];
     for (what, Time(should), Time(is)) in times {
@@ -84,8 +85,9 @@ fn node_difference(node: &Node, nlink: u32, is: &tree::Node) -> Option<String> {
             return Some(format!("the {what} is {is}, should be {should}"));
         }
     }
-    for name in node.xattrs.keys().chain(is.xattrs.keys()) {
-        match (node.xattrs.get(name), is.xattrs.get(name)) {
+    let xattrs = node.shown_xattrs();
+    for name in xattrs.keys().chain(is.xattrs.keys()) {
+        match (xattrs.get(name), is.xattrs.get(name)) {
             (Some(_), None) => return Some(format!("the attribute {name:?} is missing")),
             (None, Some(_)) => return Some(format!("the attribute {name:?} is there, it should not")),
             (a, b) if a != b => return Some(format!("the attribute {name:?} has another value")),
@@ -109,7 +111,11 @@ mod tests {
     use chiton_types::Name;
 
     use super::*;
-    use crate::model::{Change, What, unknown};
+    use crate::model::{Birth, Change, What, unknown};
+
+    fn touch(ino: Ino) -> Change {
+        Change::Set { ino, mode: None, uid: None, gid: None, atime: None, mtime: None }
+    }
 
     fn sample() -> Model {
         let mut model = Model::new(Time(1));
@@ -118,7 +124,7 @@ mod tests {
             name: Name::try_from(name).unwrap(),
             ino,
             what,
-            mode: 0o644,
+            birth: Birth::of_root(0o644),
         };
         let link = Change::Link { ino: Ino(3), parent: Ino::ROOT, name: Name::try_from("l").unwrap() };
         let xattr = Change::Xattr { ino: Ino(3), name: "user.a".to_owned(), value: Some(b"1".to_vec()) };
@@ -131,9 +137,7 @@ mod tests {
         ] {
             model.apply(&change, Time(2)).unwrap();
         }
-        model
-            .apply(&Change::Set { ino: unknown(0), mode: None, atime: None, mtime: None }, TIME_UNKNOWN)
-            .unwrap();
+        model.apply(&touch(unknown(0)), TIME_UNKNOWN).unwrap();
         model
     }
 
@@ -170,7 +174,7 @@ mod tests {
         fn at<'a>(tree: &'a mut Tree, path: &str) -> &'a mut tree::Node {
             tree.nodes.get_mut(path).unwrap()
         }
-        let cases: [(&str, Breach); 13] = [
+        let cases: [(&str, Breach); 14] = [
             ("/l is missing", |f| drop(f.nodes.remove("/l"))),
             ("/x is there", |f| {
                 let copy = f.nodes["/l"].clone();
@@ -182,6 +186,7 @@ mod tests {
             ("the size", |f| at(f, "/d/f").size = 4),
             ("the link count", |f| at(f, "/d/f").nlink = 1),
             ("the mode", |f| at(f, "/d").mode = 0),
+            ("the owner", |f| at(f, "/l").gid = 5),
             ("the mtime", |f| at(f, "/").mtime = Time(9)),
             ("the ctime", |f| at(f, "/d").ctime = Time(9)),
             ("the atime", |f| at(f, "/d").atime = Time(9)),

@@ -27,7 +27,7 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
     let stale = take_overs(history);
     for (at, event) in (1..).zip(&history.events) {
         match &event.what {
-            Happened::Invoked { client, call, action } => {
+            Happened::Invoked { client, call, action, .. } => {
                 let record = match action {
                     Action::Append { path, bytes } => Some(appends.begins(*client, path, bytes, at)),
                     _ => None,

@@ -26,7 +26,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut note = |result: Result<(), Violation>| found.extend(result.err());
     for event in &history.events {
         match &event.what {
-            Happened::Invoked { client, call, action } => {
+            Happened::Invoked { client, call, action, .. } => {
                 if let Action::Create { path, .. } = action
                     && let Some(token) = token_of(path)
                 {
@@ -114,6 +114,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::users::User;
 
     fn judged(events: &[&str]) -> Vec<String> {
         let client = ClientId(0);
@@ -128,10 +129,11 @@ mod tests {
                     "(" => Happened::Invoked {
                         client,
                         call,
+                        user: User::Root,
                         action: Action::Create { path, content: Vec::new() },
                     },
                     ")" => Happened::Returned { client, call, answer: Answer::Done },
-                    "s" => Happened::Invoked { client, call, action: Action::Sync },
+                    "s" => Happened::Invoked { client, call, user: User::Root, action: Action::Sync },
                     "-" => Happened::Returned { client, call, answer: Answer::Refused(Refusal::Io) },
                     _ => Happened::SessionLost { client },
                 },

@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use apart::own_part;
 
 use apart::{Apart, Ending};
-use chiton_types::{Ino, Refusal, Time};
+use chiton_types::{Ino, Kind, Name, Refusal, Time};
 use deed::Deed;
 
 use crate::checkers::crash::{self, Entry};
-use crate::history::{Action, Answer, CallId, ClientId, Handle, Happened, History, Violation};
+use crate::history::{Action, Answer, CallId, ClientId, Handle, Happened, History, Seen, Violation};
 use crate::model::{Model, TIME_UNKNOWN, unknown};
 use crate::plan::OWN;
 use crate::tree::Tree;
+use crate::users::User;
 
 pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -34,6 +35,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
             Happened::Invoked {
                 client,
                 call,
+                user: _,
                 action: action @ (Action::MergeSoFar | Action::MergeAll | Action::Discard),
             } => {
                 ends.insert(*call, action.clone());
@@ -84,15 +86,15 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 going.remove(client);
                 ended.extend(left.remove(root));
             }
-            Happened::Invoked { client, call, action } => {
-                if let Action::Mkdir { path } = action
+            Happened::Invoked { client, call, user, action } => {
+                if let Action::Mkdir { path, mode } = action
                     && is_root(path)
                 {
-                    let life = Life::new(path.clone(), *call);
+                    let life = Life::new(path.clone(), *mode, *call);
                     ended.extend(lives.insert(*client, life));
                     doubtful.remove(client);
                 } else if let Some(life) = lives.get_mut(client).filter(|_| !doubtful.contains(client)) {
-                    life.invoked(*call, action);
+                    life.invoked(*call, *user, action);
                 }
             }
             Happened::Returned { client, call, answer } => {
@@ -177,6 +179,13 @@ fn is_root(path: &str) -> bool {
     path.starts_with(OWN) && !path[1..].contains('/')
 }
 
+/// A call that is not answered.
+struct UnderWay {
+    call: CallId,
+    user: User,
+    action: Action,
+}
+
 /// What a client did in one directory.
 pub(crate) struct Life {
     root: String,
@@ -187,7 +196,7 @@ pub(crate) struct Life {
     model: Model,
     entries: crash::History,
     handles: BTreeMap<Handle, Ino>,
-    under_way: Option<(CallId, Action)>,
+    under_way: Option<UnderWay>,
     next_unknown: u64,
     last_time: Time,
     /// Files of which something was given up: what is read of them is not known any more.
@@ -203,9 +212,9 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Of a directory whose making was asked for by this call.
-    pub(crate) fn new(root: String, make: CallId) -> Life {
-        let model = Model::new(TIME_UNKNOWN);
+    /// Of a directory whose making, with this mode, was asked for by this call.
+    pub(crate) fn new(root: String, mode: u16, make: CallId) -> Life {
+        let model = Model::rooted(mode, TIME_UNKNOWN);
         Life {
             root,
             made: false,
@@ -266,8 +275,8 @@ impl Life {
     }
 
     /// An action begins.
-    pub(crate) fn invoked(&mut self, call: CallId, action: &Action) {
-        self.under_way = (!self.is_over).then(|| (call, action.clone()));
+    pub(crate) fn invoked(&mut self, call: CallId, user: User, action: &Action) {
+        self.under_way = (!self.is_over).then(|| UnderWay { call, user, action: action.clone() });
         self.lost_under_way = None;
     }
 
@@ -276,7 +285,8 @@ impl Life {
         self.entries.push(Entry::Lost(ino));
         self.lossy.insert(ino);
         self.owed.extend(self.handles.iter().filter(|(_, of)| **of == ino).map(|(handle, _)| *handle));
-        if let Some((_, Action::Write { handle, .. } | Action::PunchHole { handle, .. })) = &self.under_way
+        let action = self.under_way.as_ref().map(|under_way| &under_way.action);
+        if let Some(Action::Write { handle, .. } | Action::PunchHole { handle, .. }) = action
             && self.handles.get(handle) == Some(&ino)
         {
             self.lost_under_way = Some(ino);
@@ -307,9 +317,9 @@ impl Life {
     /// What the action under way would do may be there or not.
     pub(crate) fn cut_off(&mut self) {
         self.is_over = true;
-        if let Some((_, action)) = self.under_way.take() {
+        if let Some(UnderWay { user, action, .. }) = self.under_way.take() {
             let ino = self.fresh();
-            if let Ok(Some(deed)) = self.deed(&action, ino, TIME_UNKNOWN) {
+            if let Ok(Some(deed)) = self.deed(user, &action, ino, TIME_UNKNOWN) {
                 // If the model refuses it, so did the server. Nobody was told that anything is pushed or
                 // durable.
                 let _ = self.carry_out(Deed {
@@ -328,12 +338,11 @@ impl Life {
     }
 
     fn changes_under_way(&self) -> bool {
-        let action = self.under_way.as_ref().map(|(_, action)| action);
-        let changes = |action| {
-            self.deed(action, unknown(0), TIME_UNKNOWN)
+        let changes = |UnderWay { user, action, .. }: &UnderWay| {
+            self.deed(*user, action, unknown(0), TIME_UNKNOWN)
                 .map(|deed| deed.is_some_and(|d| !d.changes.is_empty()))
         };
-        action.is_some_and(|action| changes(action).unwrap_or(true))
+        self.under_way.as_ref().is_some_and(|under_way| changes(under_way).unwrap_or(true))
     }
 
     fn fresh(&mut self) -> Ino {
@@ -354,14 +363,16 @@ impl Life {
             self.is_over |= !self.made;
             return Ok(());
         }
-        let Some((_, action)) = self.under_way.take_if(|(under_way, _)| *under_way == call) else {
+        let Some(under_way) = self.under_way.take_if(|under_way| under_way.call == call) else {
             return Ok(());
         };
-        self.tells(&action, answer)?;
+        self.tells(&under_way.action, answer)?;
         if let Answer::Refused(refusal) = answer {
-            return self.refused(call, &action, *refusal);
+            return self.refused(under_way, *refusal);
         }
+        let UnderWay { user, action, .. } = under_way;
         let (ino, time) = match answer {
+            Answer::Attr(seen) if matches!(action, Action::Stat { .. }) => (seen.ino, TIME_UNKNOWN),
             // The times of a file that is being written here are those of the last write (S37).
             Answer::Attr(seen) if self.handles.values().any(|ino| *ino == seen.ino) => {
                 (seen.ino, TIME_UNKNOWN)
@@ -373,8 +384,9 @@ impl Life {
             Answer::Attr(seen) => (seen.ino, self.time(seen.ctime)),
             _ => (self.fresh(), TIME_UNKNOWN),
         };
-        let wrong = |what: String| Err(violation(format!("call {}, {}: {what}", call.0, brief(&action))));
-        match self.deed(&action, ino, time) {
+        let wrong =
+            |what: String| Err(violation(format!("call {}, {user:?}, {}: {what}", call.0, brief(&action))));
+        match self.deed(user, &action, ino, time) {
             Err(refusal) => return wrong(format!("was answered, should be refused: {refusal}")),
             Ok(None) => {}
             Ok(Some(deed)) => {
@@ -383,7 +395,7 @@ impl Life {
                 }
             }
         }
-        match self.expected(&action) {
+        match self.expected(&action, answer) {
             Some(expected) if expected != *answer => {
                 wrong(format!("was answered {}, should be {}", short(answer), short(&expected)))
             }
@@ -403,32 +415,42 @@ impl Life {
         answered
     }
 
-    fn refused(&mut self, call: CallId, action: &Action, refusal: Refusal) -> Result<(), Violation> {
-        // The outside may always be in the way; what was done in parts may be done in part. (Blocks of a subtree whose claim is
-        // void are not taken.)
-        if is_of_the_outside(refusal) || (self.apart.is_some() && refusal == Refusal::NotPermitted) {
-            self.under_way = Some((call, action.clone()));
+    fn refused(&mut self, under_way: UnderWay, refusal: Refusal) -> Result<(), Violation> {
+        // The outside may always be in the way; what was done in parts may be done in part.
+        if is_of_the_outside(refusal) {
+            self.under_way = Some(under_way);
             self.cut_off();
             return Ok(());
         }
+        let UnderWay { call, user, action } = &under_way;
         let ino = self.fresh();
         let before = self.model.clone();
-        let would = match self.deed(action, ino, TIME_UNKNOWN) {
+        let would = match self.deed(*user, action, ino, TIME_UNKNOWN) {
             Err(refusal) => Err(refusal),
-            Ok(None) => self.expected(action).map_or(Err(Refusal::NotFound), |_| Ok(())),
+            Ok(None) if self.expected(action, &Answer::Refused(refusal)).is_some() => Ok(()),
+            // Nothing is known of it.
+            Ok(None) => return Ok(()),
             Ok(Some(deed)) => {
                 deed.changes.iter().try_for_each(|(change, _)| self.model.apply(change, TIME_UNKNOWN))
             }
         };
         self.model = before;
-        match would {
-            Ok(()) => Err(violation(format!(
-                "call {}, {}: was refused ({refusal}), should be carried out",
-                call.0,
-                brief(action)
-            ))),
-            Err(_) => Ok(()),
+        let is_of_rights = |refusal| matches!(refusal, Refusal::Access | Refusal::NotPermitted);
+        let should = match would {
+            Ok(()) => "be carried out".to_owned(),
+            // What the caller has the right to do is not refused for a lack of it.
+            Err(should) if is_of_rights(refusal) && !is_of_rights(should) => format!("be refused: {should}"),
+            Err(_) => return Ok(()),
+        };
+        let wrong =
+            format!("call {}, {user:?}, {}: was refused ({refusal}), should {should}", call.0, brief(action));
+        // Blocks of a subtree whose claim is void are not taken: that is known when it ends.
+        if self.apart.is_some() && refusal == Refusal::NotPermitted {
+            self.under_way = Some(under_way);
+            self.cut_off();
+            return Ok(());
         }
+        Err(violation(wrong))
     }
 
     fn carry_out(&mut self, deed: Deed) -> Result<(), Refusal> {
@@ -462,17 +484,37 @@ impl Life {
         Ok(())
     }
 
-    /// What a reading action must answer, as far as the model knows.
-    fn expected(&self, action: &Action) -> Option<Answer> {
-        match action {
-            Action::Read { handle, offset, len } => {
+    /// What a reading action must answer, as far as the model knows; the rest is as it was answered.
+    fn expected(&self, action: &Action, answer: &Answer) -> Option<Answer> {
+        match (action, answer) {
+            (Action::Read { handle, offset, len }, _) => {
                 let ino = self.handles.get(handle).filter(|ino| !self.lossy.contains(ino))?;
                 let content = &self.model.node(*ino)?.content;
                 let start = (*offset as usize).min(content.len());
                 let end = content.len().min(start + *len as usize);
                 Some(Answer::Bytes(content[start..end].to_vec()))
             }
-            Action::Write { bytes, .. } => Some(Answer::Written(bytes.len() as u64)),
+            (Action::Write { bytes, .. }, _) => Some(Answer::Written(bytes.len() as u64)),
+            (Action::ReadFile { path }, Answer::Bytes(_)) => {
+                let ino = self.model.find(&self.within(path)?)?;
+                let node = self.model.node(ino).filter(|node| node.kind == Kind::File)?;
+                (!self.lossy.contains(&ino)).then(|| Answer::Bytes(node.content.to_vec()))
+            }
+            (Action::Stat { path }, Answer::Attr(seen)) => {
+                let ino = self.model.find(&self.within(path)?)?;
+                let node = self.model.node(ino)?;
+                let size = if self.lossy.contains(&ino) { seen.size } else { node.size() };
+                let (kind, mode, uid, gid) = (node.kind, node.mode, node.uid, node.gid);
+                let nlink = self.model.nlink(ino);
+                Some(Answer::Attr(Seen { kind, mode, uid, gid, nlink, size, ..seen.clone() }))
+            }
+            (Action::List { path }, Answer::Names(names)) => {
+                let dir = self.model.node(self.model.find(&self.within(path)?)?)?;
+                let ino = |name: &str| names.iter().find(|(seen, _)| seen == name).map(|(_, ino)| *ino);
+                let entries = dir.entries.keys().map(Name::to_string);
+                let entries = entries.map(|name| (name.clone(), ino(&name).unwrap_or(Ino(0))));
+                Some(Answer::Names(entries.collect()))
+            }
             _ => None,
         }
     }

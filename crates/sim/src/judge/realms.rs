@@ -55,7 +55,7 @@ impl Watch {
                 self.taken.insert(*client, (root.clone(), interfere));
             }
             Happened::IsOver { client, .. } => self.over(*client),
-            Happened::Invoked { client, call, action } => self.invoked(*client, *call, action),
+            Happened::Invoked { client, call, action, .. } => self.invoked(*client, *call, action),
             Happened::Returned { call, answer, .. } => return self.returned(*call, answer),
             _ => {}
         }

@@ -119,7 +119,7 @@ fn action(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Option<Action> {
     let content = mark.bytes().cycle().take(if long { 60 } else { 12 }).collect::<Vec<u8>>();
     Some(match deed.kind {
         0 => Action::Create { path: name(deed.a, deed.b)?, content },
-        1 => Action::Mkdir { path: name(deed.a, deed.b)? },
+        1 => Action::Mkdir { path: name(deed.a, deed.b)?, mode: 0o755 },
         2 => Action::WriteFile { path: there(&files, deed.a)?, bytes: content },
         3 => {
             let path = there(&all, deed.a)?;

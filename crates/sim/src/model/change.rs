@@ -3,6 +3,8 @@
 use chiton_namespace::RenameHow;
 use chiton_types::{Ino, Name, Time};
 
+use super::{Birth, List};
+
 /// One change of the tree, as whoever asked for it understands it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -16,8 +18,8 @@ pub enum Change {
         ino: Ino,
         /// What is made.
         what: What,
-        /// Permissions.
-        mode: u16,
+        /// Owner, permissions, lists.
+        birth: Birth,
     },
     /// A new file without a name, which its maker has open.
     MakeUnnamed {
@@ -74,6 +76,8 @@ pub enum Change {
         how: RenameHow,
         /// The number of the whiteout, if one is left: as it was found, or [`unknown`].
         whiteout: Ino,
+        /// Its owner and group.
+        owner: (u32, u32),
     },
     /// Ranges of a file get new bytes; it is `size` long afterwards, at least.
     Write {
@@ -113,12 +117,16 @@ pub enum Change {
         /// Size.
         size: u64,
     },
-    /// Mode, times.
+    /// Mode, owner, times.
     Set {
         /// Inode.
         ino: Ino,
         /// Permissions.
         mode: Option<u16>,
+        /// Owner.
+        uid: Option<u32>,
+        /// Group.
+        gid: Option<u32>,
         /// Last access.
         atime: Option<Time>,
         /// Last change of content.
@@ -132,6 +140,15 @@ pub enum Change {
         name: String,
         /// Value; `None` removes.
         value: Option<Vec<u8>>,
+    },
+    /// An access control list is set or removed. What an access list says of owner, mask and others is in the mode, too.
+    List {
+        /// Inode.
+        ino: Ino,
+        /// The default list of a directory, not the access list.
+        default: bool,
+        /// The list; `None` removes.
+        list: Option<List>,
     },
     /// Somebody holds the inode open, once more.
     Open {

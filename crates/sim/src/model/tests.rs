@@ -7,7 +7,7 @@ fn name(text: &str) -> Name {
 }
 
 fn make(tree: &mut Model, parent: Ino, text: &str, ino: u64, what: What, now: Time) -> Result<(), Refusal> {
-    let action = Change::Make { parent, name: name(text), ino: Ino(ino), what, mode: 0o644 };
+    let action = Change::Make { parent, name: name(text), ino: Ino(ino), what, birth: Birth::of_root(0o644) };
     tree.apply(&action, now)
 }
 
@@ -19,6 +19,7 @@ fn rename(from: (u64, &str), to: (u64, &str), how: RenameHow) -> Change {
         to_name: name(to.1),
         how,
         whiteout: unknown(0),
+        owner: (0, 0),
     }
 }
 
@@ -107,7 +108,8 @@ fn content_and_open_files() {
 #[test]
 fn attributes() {
     let mut tree = small();
-    let set = Change::Set { ino: Ino(3), mode: Some(0o600), atime: None, mtime: Some(T[0]) };
+    let set =
+        Change::Set { ino: Ino(3), mode: Some(0o600), uid: None, gid: None, atime: None, mtime: Some(T[0]) };
     tree.apply(&set, T[2]).expect("set");
     let node = tree.node(Ino(3)).unwrap();
     assert_eq!((node.mode, node.mtime, node.ctime), (0o600, T[0], T[2]));

@@ -190,6 +190,7 @@ impl Wire for ClientEnd {
         let conn = self.conn.clone();
         let forgets = self.net.0.canary == Some(Canary::WindowForgets);
         let hides = self.net.0.canary == Some(Canary::DeclarationLost);
+        let deafens = self.net.0.canary == Some(Canary::GroupsForgotten);
         let loses = self.net.0.canary == Some(Canary::MergeLoses);
         self.net.send(&self.conn, true, move || {
             let mut request = Request::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
@@ -199,6 +200,9 @@ impl Wire for ClientEnd {
             if let (true, Call::Reopen { dirty, names, .. }) = (hides, &mut request.call) {
                 dirty.clear();
                 names.clear();
+            }
+            if deafens {
+                request.cred.groups = Some(Vec::new().into());
             }
             if loses {
                 lose_first(&mut request);

@@ -42,7 +42,7 @@ pub(super) fn add(plan: &mut Plan) {
             steps.push(step);
             while random.chance(often, often + 2) {
                 let action = action(&mut random, client, &mut number, longest);
-                steps.push(Step { pause: Duration::from_micros(random.below(20_000)), action });
+                steps.push(Step::by_root(Duration::from_micros(random.below(20_000)), action));
             }
         }
     }

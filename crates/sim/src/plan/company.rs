@@ -43,7 +43,7 @@ fn burst(maker: &mut Maker) -> Vec<Step> {
     let path = maker.own();
     let handle = Handle(2);
     let actions = match maker.random.below(8) {
-        0 => vec![Action::Mkdir { path: maker.own_dir() }],
+        0 => vec![Action::Mkdir { path: maker.own_dir(), mode: 0o755 }],
         1 => vec![Action::Symlink { path, target: "f1".to_owned() }],
         2 | 3 => vec![Action::Unlink { path }],
         4 => vec![Action::Create { path, content: vec![7; maker.random.below(300) as usize] }],
@@ -53,7 +53,7 @@ fn burst(maker: &mut Maker) -> Vec<Step> {
             vec![open, Action::Write { handle, offset: 0, bytes }, Action::Close { handle }]
         }
     };
-    let step = |action| Step { pause: Duration::from_micros(maker.random.below(200)), action };
+    let step = |action| Step::by_root(Duration::from_micros(maker.random.below(200)), action);
     actions.into_iter().map(step).collect()
 }
 
@@ -68,7 +68,7 @@ fn look(random: &mut Random, at: usize) -> Step {
         1 => Action::Stat { path },
         _ => Action::ReadFile { path },
     };
-    Step { pause: Duration::from_micros(random.below(20_000)), action }
+    Step::by_root(Duration::from_micros(random.below(20_000)), action)
 }
 
 /// The action with the directory that a client works in now: that of `client`, who says so.

@@ -75,7 +75,7 @@ pub(super) fn add(plan: &mut Plan, steps: usize) {
             0 => Action::Create { path: format!("{THEIRS}{client}/x{n}"), content: vec![b'x'; 10] },
             _ => Action::Follow { client, marks: Vec::new() },
         };
-        Step { pause: Duration::from_micros(random.below(pause_us)), action }
+        Step::by_root(Duration::from_micros(random.below(pause_us)), action)
     });
     let visits = visits.collect();
     plan.clients.push(visits);
@@ -120,7 +120,7 @@ fn job_steps(random: &mut Random, client: usize, count: usize, pause_us: u64) ->
             }
             _ => maker.action(&weights),
         };
-        Step { pause, action }
+        Step::by_root(pause, action)
     };
     (0..count).map(step).collect()
 }

@@ -44,7 +44,7 @@ pub(super) fn add(plan: &mut Plan) {
 
 /// A look at all names, then a few of them are made and removed, one right after the other.
 fn burst(random: &mut Random, names: u64, steps: &mut Vec<Step>) {
-    let mut step = |pause: u64, action| steps.push(Step { pause: Duration::from_micros(pause), action });
+    let mut step = |pause: u64, action| steps.push(Step::by_root(Duration::from_micros(pause), action));
     step(random.below(20_000), Action::List { path: SHARED.to_owned() });
     for _ in 0..random.between(2, 8) {
         let path = format!("{SHARED}/x{}", random.below(names));

@@ -30,9 +30,10 @@ use crate::disk::{Bay, Disk};
 use crate::history::{Action, Answer, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
-use crate::perform::{Handles, perform, read_tree, seen};
-use crate::plan::{Job, MARK, OWN};
+use crate::perform::{Handles, perform, perform_as, read_tree};
+use crate::plan::{Job, MARK, OWN, Step};
 use crate::turns::turns;
+use crate::users::User;
 
 const PAUSE: Duration = Duration::from_millis(300);
 /// So often it is tried to go on with a subtree before that is said to be wrong.
@@ -167,6 +168,13 @@ fn list(client: &Client) -> Result<Vec<RealmInfo>, RealmError> {
     }
 }
 
+/// Whether a refusal may mean that blocks of the subtree are not taken any more.
+fn is_of_the_claim(step: &Step, refusal: Refusal) -> bool {
+    let is_of_rights = step.user != User::Root
+        && !matches!(step.action, Action::Write { .. } | Action::PunchHole { .. } | Action::Truncate { .. });
+    refusal == Refusal::NotPermitted && !is_of_rights
+}
+
 fn force_end(client: &Client, info: &RealmInfo) -> Result<(), RealmError> {
     ask_about(client, RealmCall::End { claim: info.claim, force: true }).map(drop)
 }
@@ -210,9 +218,9 @@ impl Desk<'_> {
                 Action::MergeSoFar => self.so_far(at_hand),
                 action => {
                     let action = in_root(action, &at_hand.root);
-                    match self.act(&mut at_hand, &action) {
+                    match self.act_as(step.user, &mut at_hand, &action) {
                         Answer::Refused(refusal)
-                            if is_of_the_outside(refusal) || refusal == Refusal::NotPermitted =>
+                            if is_of_the_outside(refusal) || is_of_the_claim(step, refusal) =>
                         {
                             self.end(at_hand, &Action::MergeAll);
                             None
@@ -239,15 +247,29 @@ impl Desk<'_> {
     }
 
     fn record(&self, action: &Action, body: impl FnOnce() -> Result<Answer, Refusal>) -> Answer {
+        self.record_as(User::Root, action, body)
+    }
+
+    fn record_as(
+        &self,
+        user: User,
+        action: &Action,
+        body: impl FnOnce() -> Result<Answer, Refusal>,
+    ) -> Answer {
         let call = self.cluster.recorder.next_call();
-        self.push(Happened::Invoked { client: self.live.id, call, action: action.clone() });
+        self.push(Happened::Invoked { client: self.live.id, call, user, action: action.clone() });
         let answer = body().unwrap_or_else(Answer::Refused);
         self.push(Happened::Returned { client: self.live.id, call, answer: answer.clone() });
         answer
     }
 
-    /// An action in a subtree.
+    /// An action of root in a subtree.
     fn act(&self, taken: &mut Taken, action: &Action) -> Answer {
+        self.act_as(User::Root, taken, action)
+    }
+
+    /// An action in a subtree.
+    fn act_as(&self, user: User, taken: &mut Taken, action: &Action) -> Answer {
         if !fits(action, &taken.handles) {
             return Answer::Done;
         }
@@ -255,7 +277,10 @@ impl Desk<'_> {
         for path in within.paths_mut() {
             *path = path.strip_prefix(&taken.root).unwrap_or(path).to_owned();
         }
-        let answer = self.record(action, || Ok(perform(taken.realm.client(), &mut taken.handles, &within)));
+        let acting = self.cluster.acting(user);
+        let answer = self.record_as(user, action, || {
+            Ok(perform_as(acting, taken.realm.client(), &mut taken.handles, &within))
+        });
         if let (Action::Create { path, .. }, Answer::Attr(_)) = (action, &answer)
             && path.strip_prefix(&taken.root).is_some_and(|rest| rest.starts_with(MARK))
         {
@@ -268,8 +293,13 @@ impl Desk<'_> {
     fn take(&self) -> Option<Taken> {
         let number = self.program.roots.fetch_add(1, SeqCst);
         let root = format!("{OWN}{}-{number}", self.program.id.0);
-        let make = || Ok(Answer::Attr(seen(&self.client.mkdir_all(&root)?)));
-        let Answer::Attr(made) = self.record(&Action::Mkdir { path: root.clone() }, make) else {
+        let make = Action::Mkdir { path: root.clone(), mode: self.cluster.plan.setup.own_mode };
+        let made = self.record(&make, || {
+            // Who makes directories looks first.
+            let _ = self.client.lstat(&root);
+            Ok(perform(&self.client, &mut Handles::new(), &make))
+        });
+        let Answer::Attr(made) = made else {
             return None;
         };
         self.client.mkdir_all(format!("{root}/theirs")).ok()?;

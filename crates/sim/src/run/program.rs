@@ -14,9 +14,10 @@ use super::job::Apart;
 use crate::history::{Action, Answer, ClientId, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
-use crate::perform::{Handles, perform};
+use crate::perform::{Handles, perform_as};
 use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS, appends_to, at_home};
 use crate::turns::turns;
+use crate::users::User;
 
 /// Before each of so many steps at which a file is made where others make files, the directory is listed.
 const LOOK_FIRST: usize = 3;
@@ -74,7 +75,8 @@ impl Cluster {
             if root.is_none() {
                 let number = program.roots.fetch_add(1, SeqCst);
                 let path = format!("{OWN}{}-{number}", program.id.0);
-                let answer = self.act(live, &client, &mut handles, &Action::Mkdir { path: path.clone() });
+                let made = Action::Mkdir { path: path.clone(), mode: self.plan.setup.own_mode };
+                let answer = self.act(live, &client, &mut handles, User::Root, &made);
                 if !matches!(answer, Answer::Attr(_)) {
                     continue;
                 }
@@ -91,7 +93,7 @@ impl Cluster {
                 // Who knows all names of a directory may make files there before he asks.
                 let _ = client.list(dir);
             }
-            let answer = self.act(live, &client, &mut handles, &action);
+            let answer = self.act(live, &client, &mut handles, step.user, &action);
             if let Answer::Refused(refusal) = answer
                 && is_of_the_outside(refusal)
             {
@@ -108,10 +110,12 @@ impl Cluster {
                 Some(path) => Action::CloseAppended { path },
                 None => Action::Close { handle: name },
             };
-            self.act(live, &client, &mut handles, &close);
+            self.act(live, &client, &mut handles, User::Root, &close);
         }
         // Who leaves before everything is durable has nobody to send it again.
-        while self.act(live, &client, &mut handles, &Action::Sync) != Answer::Done && !live.is_over() {
+        while self.act(live, &client, &mut handles, User::Root, &Action::Sync) != Answer::Done
+            && !live.is_over()
+        {
             thread::sleep(Duration::from_millis(500));
         }
         if !live.is_over() {
@@ -163,12 +167,19 @@ impl Cluster {
     }
 
     /// One call, recorded.
-    fn act(&self, live: &LiveClient, client: &Client, handles: &mut Handles, action: &Action) -> Answer {
+    fn act(
+        &self,
+        live: &LiveClient,
+        client: &Client,
+        handles: &mut Handles,
+        user: User,
+        action: &Action,
+    ) -> Answer {
         let call = self.recorder.next_call();
         if !live.is_over() {
-            self.recorder.push(Happened::Invoked { client: live.id, call, action: action.clone() });
+            self.recorder.push(Happened::Invoked { client: live.id, call, user, action: action.clone() });
         }
-        let answer = perform(client, handles, action);
+        let answer = perform_as(self.acting(user), client, handles, action);
         if !live.is_over() {
             self.recorder.push(Happened::Returned { client: live.id, call, answer: answer.clone() });
         }

@@ -122,7 +122,7 @@ pub(crate) fn own_part(tree: &Tree, root: &str) -> Tree {
     for (path, node) in &tree.nodes {
         let Some(rest) = path.strip_prefix(root) else { continue };
         if rest.is_empty() || rest == "/" {
-            let top = Node { ino: chiton_types::Ino::ROOT, mode: 0o755, ..node.clone() };
+            let top = Node { ino: chiton_types::Ino::ROOT, ..node.clone() };
             own.nodes.insert("/".to_owned(), top);
         } else if rest.starts_with('/') && rest != "/theirs" && !rest.starts_with("/theirs/") {
             own.nodes.insert(rest.to_owned(), node.clone());

@@ -5,7 +5,8 @@ use chiton_types::{Ino, Kind, Name, Refusal, Time};
 
 use super::Life;
 use crate::history::{Action, Handle};
-use crate::model::{Change, TIME_UNKNOWN, What};
+use crate::model::{Change, READ, SEARCH, TIME_UNKNOWN, WRITE, What};
+use crate::users::User;
 
 /// What an action does.
 #[derive(Default)]
@@ -29,77 +30,121 @@ impl Deed {
 }
 
 impl Life {
-    fn find(&self, path: &str) -> Result<Ino, Refusal> {
+    fn find(&self, user: User, path: &str) -> Result<Ino, Refusal> {
         let within = self.within(path).ok_or(Refusal::CrossRealm)?;
-        self.model.find(&within).ok_or(Refusal::NotFound)
+        self.model.walk(user, &within)
     }
 
     /// What an action that follows symbolic links may be about.
-    fn no_link(&self, path: &str) -> Result<Ino, Refusal> {
-        let ino = self.find(path)?;
-        let kind = self.model.node(ino).map(|node| node.kind);
-        if kind == Some(Kind::Symlink) { Err(Refusal::Loop) } else { Ok(ino) }
+    fn no_link(&self, user: User, path: &str) -> Result<Ino, Refusal> {
+        let ino = self.find(user, path)?;
+        if self.kind(ino) == Some(Kind::Symlink) { Err(Refusal::Loop) } else { Ok(ino) }
     }
 
-    fn parent(&self, path: &str) -> Result<(Ino, Name), Refusal> {
+    fn kind(&self, ino: Ino) -> Option<Kind> {
+        self.model.node(ino).map(|node| node.kind)
+    }
+
+    fn parent(&self, user: User, path: &str) -> Result<(Ino, Name), Refusal> {
         let within = self.within(path).ok_or(Refusal::CrossRealm)?;
-        self.model.find_parent(&within).ok_or(Refusal::NotFound)
+        let (dir, name) = within.rsplit_once('/').ok_or(Refusal::NotFound)?;
+        Ok((self.model.walk(user, dir)?, Name::try_from(name).map_err(|_| Refusal::NotFound)?))
     }
 
-    /// What an action does to the model; `None`: nothing, or it is not about this directory.
-    pub(super) fn deed(&self, action: &Action, ino: Ino, time: Time) -> Result<Option<Deed>, Refusal> {
+    /// What an action of a user does to the model; `None`: nothing, or it is not about this directory.
+    pub(super) fn deed(
+        &self,
+        user: User,
+        action: &Action,
+        ino: Ino,
+        time: Time,
+    ) -> Result<Option<Deed>, Refusal> {
         if action.clone().paths_mut().iter().any(|path| self.within(path).is_none()) {
             return Ok(None);
         }
+        let rights = &self.model;
         let make = |path: &str, what: What, mode: u16| -> Result<Change, Refusal> {
-            let (parent, name) = self.parent(path)?;
-            Ok(Change::Make { parent, name, ino, what, mode })
+            let (parent, name) = self.parent(user, path)?;
+            rights.may_make(user, parent)?;
+            let kind = match what {
+                What::File(_) => Kind::File,
+                What::Dir => Kind::Dir,
+                What::Symlink(_) => Kind::Symlink,
+                What::Whiteout => Kind::Char,
+            };
+            let birth = rights.birth(user, parent, kind, mode)?;
+            Ok(Change::Make { parent, name, ino, what, birth })
         };
+        let looked = || Ok(Some(Deed::default()));
         let one = |change: Change| Ok(Some(Deed::act(vec![(change, time)])));
         let pushed = |ino: Ino, change: Change| {
             Ok(Some(Deed { pushes: vec![Some(ino)], ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
         };
         match action {
-            Action::Mkdir { path } => one(make(path, What::Dir, 0o755)?),
+            Action::Mkdir { path, mode } => one(make(path, What::Dir, *mode)?),
             Action::Create { path, content } => one(make(path, What::File(content.clone()), 0o644)?),
             Action::Symlink { path, target } => {
                 one(make(path, What::Symlink(target.clone().into_bytes()), 0o777)?)
             }
             Action::Link { from, to } => {
-                let ino = self.find(from)?;
-                let (parent, name) = self.parent(to)?;
+                let ino = self.find(user, from)?;
+                let (parent, name) = self.parent(user, to)?;
+                rights.may_make(user, parent)?;
                 one(Change::Link { ino, parent, name })
             }
             Action::Unlink { path } => {
-                let (parent, name) = self.parent(path)?;
+                let (parent, name) = self.parent(user, path)?;
+                rights.may_remove(user, parent, &name)?;
                 one(Change::Unlink { parent, name })
             }
             Action::Rmdir { path } => {
-                let (parent, name) = self.parent(path)?;
+                let (parent, name) = self.parent(user, path)?;
+                rights.may_remove(user, parent, &name)?;
                 one(Change::Rmdir { parent, name })
             }
-            Action::Rename { from, to } => one(self.rename(from, to, RenameHow::Replace, ino)?),
-            Action::Whiteout { from, to } => one(self.rename(from, to, RenameHow::Whiteout, ino)?),
-            Action::Exchange { from, to } => one(self.rename(from, to, RenameHow::Exchange, ino)?),
+            Action::Rename { from, to } => one(self.rename(user, from, to, RenameHow::Replace, ino)?),
+            Action::Whiteout { from, to } => one(self.rename(user, from, to, RenameHow::Whiteout, ino)?),
+            Action::Exchange { from, to } => one(self.rename(user, from, to, RenameHow::Exchange, ino)?),
             Action::SetXattr { path, name, value } => {
                 let value = (!value.is_empty()).then(|| value.clone());
-                let ino = self.no_link(path)?;
-                if self.is_device(ino) {
-                    // Of `user.` there is nothing but on files and directories.
-                    return Err(Refusal::NotPermitted);
-                }
+                let ino = self.no_link(user, path)?;
+                rights.may_set_xattr(user, ino)?;
                 one(Change::Xattr { ino, name: name.clone(), value })
             }
             Action::Chmod { path, mode } => {
-                let ino = self.no_link(path)?;
-                pushed(ino, Change::Set { ino, mode: Some(*mode), atime: None, mtime: None })
+                let ino = self.no_link(user, path)?;
+                rights.may_change(user, ino)?;
+                let mode = Some(rights.mode_after(user, ino, *mode)?);
+                pushed(ino, Change::Set { ino, mode, uid: None, gid: None, atime: None, mtime: None })
             }
             Action::SetTimes { path, time } => {
-                let ino = self.no_link(path)?;
-                pushed(ino, Change::Set { ino, mode: None, atime: Some(*time), mtime: Some(*time) })
+                let ino = self.no_link(user, path)?;
+                rights.may_change(user, ino)?;
+                let (atime, mtime) = (Some(*time), Some(*time));
+                pushed(ino, Change::Set { ino, mode: None, uid: None, gid: None, atime, mtime })
+            }
+            Action::Chown { path, uid, gid } => {
+                let ino = self.no_link(user, path)?;
+                rights.may_give(user, ino, *uid, *gid)?;
+                let (uid, gid) = (*uid, *gid);
+                pushed(ino, Change::Set { ino, mode: None, uid, gid, atime: None, mtime: None })
+            }
+            Action::SetList { path, default, list } => {
+                let ino = self.no_link(user, path)?;
+                rights.may_change(user, ino)?;
+                let change = Change::List { ino, default: *default, list: list.clone() };
+                let mut changes = vec![(change, time)];
+                if let Some(list) = list.as_ref().filter(|_| !*default) {
+                    let before = rights.node(ino).map_or(0, |node| node.mode);
+                    let mode = Some(rights.mode_after(user, ino, before & !0o777 | list.bits())?);
+                    let set = Change::Set { ino, mode, uid: None, gid: None, atime: None, mtime: None };
+                    changes.push((set, time));
+                }
+                Ok(Some(Deed::act(changes)))
             }
             Action::Truncate { path, size } => {
-                let ino = self.no_link(path)?;
+                let ino = self.no_link(user, path)?;
+                rights.check(user, ino, WRITE)?;
                 pushed(ino, Change::Truncate { ino, size: *size })
             }
             Action::Open { path, create, truncate, handle } => {
@@ -108,14 +153,13 @@ impl Life {
                 // has, when it is closed at the end.
                 let mut pushes = Vec::new();
                 let pushes_after = self.handles.get(handle).map(|before| Some(*before)).into_iter().collect();
-                let opened = match self.no_link(path) {
-                    Ok(there) if self.model.node(there).is_some_and(|node| node.kind == Kind::Dir) => {
-                        return Err(Refusal::IsDir);
-                    }
-                    Ok(there) if self.is_device(there) => {
+                let opened = match self.no_link(user, path) {
+                    Ok(there) if self.kind(there) == Some(Kind::Dir) => return Err(Refusal::IsDir),
+                    Ok(there) if self.kind(there) == Some(Kind::Char) => {
                         return Err(if *create { Refusal::Exists } else { Refusal::Invalid });
                     }
                     Ok(there) => {
+                        rights.check(user, there, READ | WRITE)?;
                         if *truncate {
                             pushes.push(Some(there));
                             changes.push((Change::Truncate { ino: there, size: 0 }, TIME_UNKNOWN));
@@ -156,16 +200,29 @@ impl Life {
             }
             Action::FsyncDir => Ok(Some(Deed { durable: true, ..Deed::act(Vec::new()) })),
             Action::Sync => Ok(Some(Deed { pushes: vec![None], durable: true, ..Deed::act(Vec::new()) })),
+            Action::Stat { path } => self.find(user, path).and_then(|_| looked()),
+            Action::List { path } => {
+                let dir = self.no_link(user, path)?;
+                if self.kind(dir) != Some(Kind::Dir) {
+                    return Err(Refusal::NotDir);
+                }
+                rights.check(user, dir, READ)?;
+                looked()
+            }
+            // Whether another name is there that a link leads to is not looked at.
+            Action::ReadFile { path } => match self.no_link(user, path) {
+                Err(Refusal::Loop) => Ok(None),
+                Err(refusal) => Err(refusal),
+                Ok(ino) if self.kind(ino) != Some(Kind::File) => Err(Refusal::Invalid),
+                Ok(ino) => rights.check(user, ino, READ).and_then(|()| looked()),
+            },
             Action::Read { .. }
-            | Action::ReadFile { .. }
             | Action::WriteFile { .. }
             | Action::Append { .. }
             | Action::FsyncAppended { .. }
             | Action::CloseAppended { .. }
-            | Action::Stat { .. }
             | Action::ReadLink { .. }
             | Action::GetXattr { .. }
-            | Action::List { .. }
             | Action::Follow { .. }
             | Action::MergeSoFar
             | Action::MergeAll
@@ -173,13 +230,32 @@ impl Life {
         }
     }
 
-    fn is_device(&self, ino: Ino) -> bool {
-        self.model.node(ino).is_some_and(|node| node.kind == Kind::Char)
-    }
-
-    fn rename(&self, from: &str, to: &str, how: RenameHow, whiteout: Ino) -> Result<Change, Refusal> {
-        let (from, from_name) = self.parent(from)?;
-        let (to, to_name) = self.parent(to)?;
-        Ok(Change::Rename { from, from_name, to, to_name, how, whiteout })
+    fn rename(
+        &self,
+        user: User,
+        from: &str,
+        to: &str,
+        how: RenameHow,
+        whiteout: Ino,
+    ) -> Result<Change, Refusal> {
+        let (from, from_name) = self.parent(user, from)?;
+        let (to, to_name) = self.parent(user, to)?;
+        let rights = &self.model;
+        rights.check(user, from, SEARCH)?;
+        rights.check(user, to, SEARCH)?;
+        // Between two names of one file nothing is done.
+        let named = |dir, name| rights.node(dir).and_then(|node| node.entries.get(name));
+        if named(from, &from_name).is_none() || named(from, &from_name) != named(to, &to_name) {
+            rights.may_remove(user, from, &from_name)?;
+            rights.may_remove(user, to, &to_name)?;
+            if from != to {
+                rights.may_move(user, from, &from_name)?;
+                if how == RenameHow::Exchange {
+                    rights.may_move(user, to, &to_name)?;
+                }
+            }
+        }
+        let born = rights.birth(user, from, Kind::Char, 0)?;
+        Ok(Change::Rename { from, from_name, to, to_name, how, whiteout, owner: (born.uid, born.gid) })
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
     let mut apart: BTreeSet<ClientId> = BTreeSet::new();
     for (at, event) in (1..).zip(&history.events) {
         match &event.what {
-            Happened::Invoked { client, call, action } => {
+            Happened::Invoked { client, call, action, .. } => {
                 let is_apart = apart.contains(client);
                 open.insert(*call, calls.len());
                 of_life.entry(*client).or_default().push(calls.len());

@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::history::{CallId, ClientId, Happened, ServerId};
 use crate::plan::SHARED;
+use crate::users::User;
 
 /// A history in short: `A+x` client A makes x and is told so, `A-x` removes it, `A?x` sees it, `A!x` does not;
 /// `A+x…` is not answered. `As` commits, `A†` dies. `†` and `*`: the server dies, and starts; `|` and `_`: another takes
@@ -58,7 +59,7 @@ fn history(story: &str) -> History {
             deed => panic!("{deed:?}"),
         };
         let call = CallId(next);
-        push(Happened::Invoked { client, call, action });
+        push(Happened::Invoked { client, call, user: User::Root, action });
         if !name.ends_with('…') {
             push(Happened::Returned { client, call, answer });
         }

@@ -219,7 +219,7 @@ impl Job {
             }
             (5, Some(from)) => Action::Link { from, to: path("link") },
             (6, Some(path)) => Action::Chmod { path, mode: 0o600 + (n % 64) as u16 },
-            (7, _) => Action::Mkdir { path: path("dir") },
+            (7, _) => Action::Mkdir { path: path("dir"), mode: 0o755 },
             (8, Some(path)) => Action::SetXattr { path, name: "user.x".to_owned(), value: bytes(9) },
             _ => {
                 self.made.lock().push(path("file"));

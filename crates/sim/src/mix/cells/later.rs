@@ -55,7 +55,7 @@ pub(super) fn play(
     only.stops = !(switch.from.keeps() && switch.to.keeps());
     in_party(&job, "first", |job| {
         job.act(&Action::Create { path: format!("{ROOT}/held"), content: b"held".to_vec() })?;
-        job.act(&Action::Mkdir { path: LATER.to_owned() })?;
+        job.act(&Action::Mkdir { path: LATER.to_owned(), mode: 0o755 })?;
         job.act(&Action::Sync)
     })?;
     let tree = look(&others)?;

@@ -9,6 +9,7 @@ use crate::history::{Action, Answer, CallId};
 use crate::judge::Life;
 use crate::model::{Change, Model, TIME_UNKNOWN};
 use crate::tree::{Node, Tree};
+use crate::users::User;
 
 /// See the module.
 pub(super) struct Ledger {
@@ -23,14 +24,14 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Of a directory that is there, and empty.
     pub(super) fn new(root: &str, made: Answer) -> Result<Ledger, String> {
-        let mut life = Life::new(root.to_owned(), CallId(0));
+        let mut life = Life::new(root.to_owned(), 0o755, CallId(0));
         life.returned(CallId(0), &made).map_err(|wrong| wrong.what)?;
         Ok(Ledger { life, calls: 0, floors: [0; 3], late: false })
     }
 
     pub(super) fn begins(&mut self, action: &Action) -> CallId {
         self.calls += 1;
-        self.life.invoked(CallId(self.calls), action);
+        self.life.invoked(CallId(self.calls), User::Root, action);
         CallId(self.calls)
     }
 
