@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl};
 use chiton_namespace::{StoredInode, StoredRow};
 use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, Position, ShardId};
@@ -16,6 +17,12 @@ pub(crate) const KIND_BAD: u8 = 0;
 pub(crate) const INLINE: u8 = 1;
 pub(crate) const MAPPED: u8 = 2;
 pub(crate) const XATTRS: u8 = 4;
+pub(crate) const ACCESS_LIST: u8 = 8;
+pub(crate) const DEFAULT_LIST: u8 = 16;
+/// With one of these two: the list is none.
+pub(crate) const BAD_LIST: u8 = 32;
+/// Of a row of extended attributes that does not decode.
+pub(crate) const XATTRS_BAD: u8 = 255;
 /// In the place of a directory: the list of directories cannot be read.
 pub(crate) const LIST_BAD: u64 = u64::MAX;
 
@@ -31,8 +38,8 @@ pub(crate) struct ByInode {
     pub(crate) contents: Sorter<16>,
     /// ino, bytes mapped, end, chunk u32.
     pub(crate) chunks: Sorter<28>,
-    /// ino.
-    pub(crate) xattrs: Sorter<8>,
+    /// ino, flags u8: of the access list, then of the default list; [`XATTRS_BAD`] in both.
+    pub(crate) xattrs: Sorter<10>,
     /// ino.
     pub(crate) orphans: Sorter<8>,
     /// File with several names, a directory that its list names ([`LIST_BAD`]: the list does not decode).
@@ -156,7 +163,16 @@ impl Census {
                     self.by_block.extents.push(packed![block.writer, block.number, ino.0, n, shared, end])?;
                 }
             }
-            StoredRow::Xattrs(ino, _) => self.by_inode.xattrs.push(packed![ino.0])?,
+            StoredRow::Xattrs(ino, all) => {
+                let of = |name, flag| {
+                    all.get(name).map_or(0, |value| match Acl::decode(value) {
+                        Ok(Some(_)) => flag,
+                        _ => flag | BAD_LIST,
+                    })
+                };
+                let (access, default) = (of(ACL_ACCESS, ACCESS_LIST), of(ACL_DEFAULT, DEFAULT_LIST));
+                self.by_inode.xattrs.push(packed![ino.0, access, default])?;
+            }
             StoredRow::References(block, count) => {
                 self.by_block.references.push(packed![block.writer, block.number, count])?;
             }
@@ -187,7 +203,11 @@ impl Census {
         run.summary.directories += u64::from(i.kind == Kind::Dir);
         self.use_number(i.ino);
         let flag = |on, bit| if on { bit } else { 0u8 };
-        let flags = flag(i.inline, INLINE) | flag(i.mapped, MAPPED) | flag(i.xattrs, XATTRS);
+        let flags = flag(i.inline, INLINE)
+            | flag(i.mapped, MAPPED)
+            | flag(i.xattrs, XATTRS)
+            | flag(i.access_list, ACCESS_LIST)
+            | flag(i.default_list, DEFAULT_LIST);
         let record = packed![i.ino.0, (i.kind as u8), flags, i.nlink, i.size, i.extra, i.parent.0];
         Ok(self.by_inode.inodes.push(record)?)
     }
@@ -252,7 +272,9 @@ impl Census {
                 }
             }
             (b'C', Some(ino)) if key.len() == 9 => self.by_inode.contents.push(packed![ino, u64::MAX])?,
-            (b'X', Some(ino)) if key.len() == 9 => self.by_inode.xattrs.push(packed![ino])?,
+            (b'X', Some(ino)) if key.len() == 9 => {
+                self.by_inode.xattrs.push(packed![ino, XATTRS_BAD, XATTRS_BAD])?;
+            }
             (b'L', Some(ino)) if key.len() == 9 => self.by_inode.linked.push(packed![ino, LIST_BAD])?,
             // A count that there cannot be.
             (b'B', Some(writer)) if key.len() == 17 => {

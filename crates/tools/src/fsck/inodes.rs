@@ -2,8 +2,11 @@
 
 use chiton_types::{Ino, Kind};
 
-use crate::fsck::census::{ByInode, INLINE, KIND_BAD, MAPPED, XATTRS};
+use crate::fsck::census::{
+    ACCESS_LIST, BAD_LIST, ByInode, DEFAULT_LIST, INLINE, KIND_BAD, MAPPED, XATTRS, XATTRS_BAD,
+};
 use crate::fsck::cursor::Cursor;
+use crate::fsck::problem::Lists;
 use crate::fsck::rows::names_in;
 use crate::fsck::sorter::{Sorter, packed, u32_at, u64_at};
 use crate::fsck::tree::Tree;
@@ -49,7 +52,8 @@ impl Record {
 struct Found {
     content: Option<u64>,
     chunks: Option<Chunks>,
-    xattrs: bool,
+    /// Flags of the access list and of the default list.
+    xattrs: Option<(u8, u8)>,
     orphan: bool,
     /// Entries in it, bad ones among them.
     entries: (u64, u64),
@@ -74,7 +78,7 @@ struct Cursors {
     entries: Cursor<24>,
     contents: Cursor<16>,
     chunks: Cursor<28>,
-    xattrs: Cursor<8>,
+    xattrs: Cursor<10>,
     orphans: Cursor<8>,
     linked: Cursor<16>,
 }
@@ -141,7 +145,7 @@ impl Cursors {
             chunks.end = chunks.end.max(end);
             chunks.first = chunks.first.min(n);
         }
-        found.xattrs = self.xattrs.take(ino)?.is_some();
+        found.xattrs = self.xattrs.take(ino)?.map(|r| (r[8], r[9]));
         found.orphan = self.orphans.take(ino)?.is_some();
         while let Some(r) = self.entries.take(ino)? {
             found.entries = (found.entries.0 + u64_at(&r, 8), found.entries.1 + u64_at(&r, 16));
@@ -211,7 +215,7 @@ fn strays(
         let key = key(b'M', &map.first.to_be_bytes());
         run.report(Problem::StrayRow { key, ino, adoptable: false })?;
     }
-    if found.xattrs && xattrs {
+    if found.xattrs.is_some() && xattrs {
         // Where the rest is missing too, nobody can take them up.
         let adoptable = !(content && chunks);
         run.report(Problem::StrayRow { key: key(b'X', &[]), ino, adoptable })?;
@@ -355,16 +359,37 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
     }
 }
 
+/// Access control lists, of which these flags tell.
+fn check_lists(run: &mut Run<'_>, i: &Record, (access, default): (u8, u8)) -> Result<(), CheckError> {
+    if (access, default) == (XATTRS_BAD, XATTRS_BAD) {
+        // That the row does not decode was told.
+        return Ok(());
+    }
+    let says = Lists { access: i.has(ACCESS_LIST), default: i.has(DEFAULT_LIST) };
+    let is = Lists { access: access & ACCESS_LIST != 0, default: default & DEFAULT_LIST != 0 };
+    if says != is {
+        run.report(Problem::WrongLists { ino: i.ino, says, is })?;
+    }
+    if access & BAD_LIST != 0 {
+        run.report(Problem::BadList { ino: i.ino, default: false })?;
+    }
+    if default & BAD_LIST != 0 || (is.default && !i.is(Kind::Dir)) {
+        run.report(Problem::BadList { ino: i.ino, default: true })?;
+    }
+    Ok(())
+}
+
 fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), CheckError> {
     let ino = i.ino;
     let holds = i.is(Kind::File) || i.is(Kind::Symlink);
     strays(run, ino, found, (!(i.has(INLINE) && holds), !i.has(MAPPED), false))?;
-    if found.xattrs && !i.has(XATTRS) {
-        let key = [b"X", &ino.0.to_be_bytes()[..]].concat();
-        run.report(Problem::StrayRow { key, ino, adoptable: true })?;
-    }
-    if i.has(XATTRS) && !found.xattrs {
-        run.report(Problem::MissingContent { ino, xattrs: true })?;
+    match (found.xattrs, i.has(XATTRS)) {
+        (Some(_), false) => {
+            let key = [b"X", &ino.0.to_be_bytes()[..]].concat();
+            run.report(Problem::StrayRow { key, ino, adoptable: true })?;
+        }
+        (None, true) => run.report(Problem::MissingContent { ino, xattrs: true })?,
+        (lists, _) => check_lists(run, i, lists.unwrap_or((0, 0)))?,
     }
     if !holds {
         return Ok(());

@@ -39,7 +39,7 @@ use crate::fsck::pace::Pace;
 
 pub use offline::{Offline, rebuild};
 pub use online::check_online;
-pub use problem::Problem;
+pub use problem::{Lists, Problem};
 pub use repair::{Repaired, repair};
 
 /// Findings whose path is looked for.

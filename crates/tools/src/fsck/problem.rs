@@ -7,6 +7,15 @@ use chiton_types::{BlockId, Ino, Kind, Name, ShardId};
 
 use crate::fsck::sorter::u64_at;
 
+/// Access control lists of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// There is an access list.
+    pub access: bool,
+    /// There is a default list.
+    pub default: bool,
+}
+
 /// An inconsistency, with what its repair needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
@@ -172,6 +181,23 @@ pub enum Problem {
         /// Of extended attributes, not content.
         xattrs: bool,
     },
+    /// An inode says that it has an access control list and has none, or the other way round: the list is not asked, or everybody
+    /// is kept out.
+    WrongLists {
+        /// The inode.
+        ino: Ino,
+        /// What it says.
+        says: Lists,
+        /// What there is.
+        is: Lists,
+    },
+    /// An access control list that is none, or a default list of what is no directory. Nobody is let in by it.
+    BadList {
+        /// The inode.
+        ino: Ino,
+        /// The default list, not the access list.
+        default: bool,
+    },
     /// Less content than the inode says.
     SizeWithoutBlocks {
         /// The inode.
@@ -306,6 +332,8 @@ impl Problem {
             Problem::WrongOrphanRow { .. } => "wrong-orphan-row",
             Problem::StrayRow { .. } => "stray-row",
             Problem::MissingContent { .. } => "missing-content",
+            Problem::WrongLists { .. } => "wrong-lists",
+            Problem::BadList { .. } => "bad-list",
             Problem::SizeWithoutBlocks { .. } => "size-without-blocks",
             Problem::WrongAllocation { .. } => "wrong-allocation",
             Problem::ContentPastEnd { .. } => "content-past-end",
@@ -346,6 +374,8 @@ impl Problem {
             | Problem::WrongOrphanRow { ino, .. }
             | Problem::StrayRow { ino, .. }
             | Problem::MissingContent { ino, .. }
+            | Problem::WrongLists { ino, .. }
+            | Problem::BadList { ino, .. }
             | Problem::SizeWithoutBlocks { ino, .. }
             | Problem::WrongAllocation { ino, .. }
             | Problem::ContentPastEnd { ino, .. }

@@ -260,7 +260,9 @@ impl Patch<'_> {
             Problem::Orphan { ino } | Problem::UnreachableDirectory { ino } => return self.rescue(*ino),
             Problem::DirectoryLoop { ino, dir, name } => return self.break_loop(*ino, *dir, name),
             Problem::WrongOrphanRow { ino, .. } => self.delete(StoredRow::Orphan(*ino).key()),
+            Problem::BadList { ino, default } => return self.remove_list(*ino, *default),
             Problem::StrayRow { ino, adoptable: true, .. }
+            | Problem::WrongLists { ino, .. }
             | Problem::MissingContent { ino, xattrs: true } => {
                 let found = self.xattrs(*ino)?;
                 return self.edit(*ino, |i| found.note(i));
@@ -290,6 +292,24 @@ impl Patch<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Without an access list the group's bits of the mode, which were its mask, would be the group's rights: they go, too.
+    fn remove_list(&mut self, ino: Ino, default: bool) -> Result<bool, CheckError> {
+        let name = if default { ACL_DEFAULT } else { ACL_ACCESS };
+        let Some(StoredRow::Xattrs(_, mut all)) = self.get(&key(b'X', ino.0))? else { return Ok(false) };
+        all.remove(name);
+        match all.is_empty() {
+            true => self.delete(key(b'X', ino.0)),
+            false => self.put(&StoredRow::Xattrs(ino, all)),
+        }
+        let left = self.xattrs(ino)?;
+        self.edit(ino, |inode| {
+            left.note(inode);
+            if !default {
+                inode.mode = Mode(inode.mode.0 & !0o070);
+            }
+        })
     }
 
     /// A row that does not decode, of which other rows say what it should be.

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use crate::damage::{block, check_content, content, damaged, names, repaired};
 use crate::rig::{Hand, Rig, name};
 use chiton_metastore::Metastore;
+use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
 use chiton_namespace::{Op, StoredRow, inode_row_key};
 use chiton_objects::Objects;
 use chiton_server::OwnRow;
 use chiton_tools::fsck::{Finding, Options, Problem, check, findings, repair};
-use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
+use chiton_types::{BlockId, Ino, Kind, Mode, ShardId, Time};
 use proptest::prelude::*;
 
 #[test]
@@ -94,6 +95,34 @@ fn deeper(rig: &Rig, dir: Ino) -> Ino {
     }
 }
 
+fn access_control_lists() {
+    let entry = |tag, rights| AclEntry { tag, rights };
+    let (owner, user) = (entry(AclTag::Owner, 6), entry(AclTag::User(5), 7));
+    let rest = [AclTag::OwningGroup, AclTag::Mask, AclTag::Other].map(|tag| entry(tag, 4));
+    let list = Acl::new([vec![owner, user], rest.to_vec()].concat()).expect("a list");
+    let (list, default) = (list.stored().encode(), list.encode());
+    let gives = |rig: &Rig, path: &str, name: &[u8], value: &[u8]| {
+        rig.put(&StoredRow::Xattrs(rig.find(path), [(name.to_vec(), value.to_vec())].into()));
+    };
+    // A list that the inode does not know of, and one that it knows of and that is not there.
+    repaired("wrong-lists", |rig| {
+        gives(rig, "/docs/empty", ACL_ACCESS, &list);
+        rig.edit("/docs/empty", |i| i.xattrs = true);
+    });
+    repaired("wrong-lists", |rig| rig.edit("/docs", |i| i.default_list = true));
+    let rig = repaired("bad-list", |rig| {
+        gives(rig, "/docs/empty", ACL_ACCESS, b"no list");
+        rig.edit("/docs/empty", |i| (i.xattrs, i.access_list, i.mode) = (true, true, Mode(0o674)));
+    });
+    rig.edit("/docs/empty", |i| {
+        assert_eq!((i.xattrs, i.access_list, i.mode), (false, false, Mode(0o604)));
+    });
+    repaired("bad-list", |rig| {
+        gives(rig, "/docs/empty", ACL_DEFAULT, &default);
+        rig.edit("/docs/empty", |i| (i.xattrs, i.default_list) = (true, true));
+    });
+}
+
 #[test]
 fn content_and_attributes() {
     damaged("missing-content", &["missing-content"], |rig| {
@@ -104,6 +133,7 @@ fn content_and_attributes() {
     });
     repaired("stray-row", |rig| rig.edit("/docs/big", |i| i.xattrs = false));
     repaired("missing-content", |rig| rig.edit("/docs/empty", |i| i.xattrs = true));
+    access_control_lists();
     repaired("size-without-blocks", |rig| rig.edit("/docs/empty", |i| i.extra = 5));
     repaired("wrong-allocation", |rig| rig.edit("/docs/big", |i| i.extra = 5));
     let rig = repaired("content-past-end", |rig| rig.edit("/docs/big", |i| i.size = 10));

@@ -39,6 +39,9 @@ impl Problem {
             Problem::WrongOrphanRow { .. } => "take it off the list",
             Problem::StrayRow { adoptable: true, .. } => "make the inode know of it",
             Problem::MissingContent { xattrs: true, .. } => "note that it has none",
+            Problem::WrongLists { .. } => "make the inode know which lists it has",
+            Problem::BadList { default: true, .. } => "remove the list",
+            Problem::BadList { default: false, .. } => "remove the list, and take the group's rights away",
             Problem::SizeWithoutBlocks { .. } => {
                 "write the bytes that there are; what is missing reads as zeros"
             }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::fsck::Problem;
+use crate::fsck::problem::Lists;
 use crate::fsck::sorter::u64_at;
 
 impl fmt::Display for Problem {
@@ -93,6 +94,13 @@ impl fmt::Display for Problem {
             Problem::MissingContent { ino, xattrs: true } => {
                 write!(f, "the extended attributes of inode {ino} are missing")
             }
+            Problem::WrongLists { ino, says, is } => {
+                write!(f, "inode {ino} says that it has {says}; it has {is}")
+            }
+            Problem::BadList { ino, default } => {
+                let which = if *default { "default" } else { "access" };
+                write!(f, "the {which} control list of inode {ino} cannot be one")
+            }
             Problem::SizeWithoutBlocks { ino, says, is } => {
                 write!(f, "inode {ino} says that it has {says} bytes of content; {is} are there")
             }
@@ -140,6 +148,17 @@ impl fmt::Display for Problem {
             }
             Problem::JournalDamage { cause } => f.write_str(cause),
         }
+    }
+}
+
+impl fmt::Display for Lists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.access, self.default) {
+            (false, false) => "no access control list",
+            (true, false) => "an access list",
+            (false, true) => "a default list",
+            (true, true) => "an access list and a default list",
+        })
     }
 }
 
