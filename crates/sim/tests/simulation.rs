@@ -112,6 +112,12 @@ fn answers_that_no_order_explains_are_noticed() {
     is_noticed(Canary::PromiseLost, 0, &["linearizability"]);
 }
 
+/// A writer that is not asked to hand over what it has appended.
+#[test]
+fn sizes_that_are_old_are_noticed() {
+    is_noticed(Canary::LeaseNotRecalled, 43, &["sizes"]);
+}
+
 #[test]
 fn callers_who_are_allowed_too_much_are_noticed() {
     is_noticed(Canary::CallersAreRoot, 1, &["one client"]);

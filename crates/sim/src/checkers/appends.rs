@@ -8,6 +8,8 @@
 //!
 //! Invariants:
 //! - A record is one line, and no two records of a run are equal.
+//! - A size (stat, lseek to the end) is that of the file at some moment of the call; a client that does not have the file open may be
+//!   told an older one (S3).
 
 use std::collections::BTreeMap;
 
@@ -15,6 +17,7 @@ use crate::checkers::violation;
 use crate::history::{ClientId, Violation};
 
 const CHECKER: &str = "appends";
+const SIZES: &str = "sizes";
 
 /// A moment in the order of a history: grows, unique.
 pub type Moment = u64;
@@ -39,12 +42,24 @@ struct Read {
     content: Vec<u8>,
 }
 
+/// A size that somebody was told.
+#[derive(Clone, Debug)]
+struct Size {
+    file: String,
+    begun: Moment,
+    ended: Moment,
+    bytes: u64,
+    /// Whoever asked has the file open.
+    is_exact: bool,
+}
+
 /// What clients appended, and what readers saw.
 #[derive(Clone, Debug, Default)]
 pub struct Appends {
     records: Vec<Record>,
     by_bytes: BTreeMap<(String, Vec<u8>), usize>,
     reads: Vec<Read>,
+    sizes: Vec<Size>,
 }
 
 impl Appends {
@@ -105,11 +120,17 @@ impl Appends {
         self.reads.push(Read { file, begun, ended, content });
     }
 
-    /// Judges all reads, when everything is known.
+    /// Somebody was told the size of a file. `is_exact`: by a call on a client that has the file open.
+    pub fn size(&mut self, file: &str, (begun, ended): (Moment, Moment), bytes: u64, is_exact: bool) {
+        self.sizes.push(Size { file: file.to_owned(), begun, ended, bytes, is_exact });
+    }
+
+    /// Judges all reads and sizes, when everything is known.
     ///
     /// # Errors
-    /// The first read that is wrong.
+    /// The first that is wrong.
     pub fn judge(&self) -> Result<(), Violation> {
+        self.sizes.iter().try_for_each(|size| self.judge_size(size))?;
         let mut before: BTreeMap<&str, (&Read, Vec<usize>)> = BTreeMap::new();
         for read in &self.reads {
             let seen = self.lines(read)?;
@@ -130,6 +151,41 @@ impl Appends {
             before.insert(&read.file, (read, stays));
         }
         Ok(())
+    }
+
+    fn judge_size(&self, size: &Size) -> Result<(), Violation> {
+        let of_file = || {
+            let records = self.by_bytes.iter().filter(|((file, _), _)| *file == size.file);
+            records.map(|((_, bytes), number)| (bytes.len() as u64, &self.records[*number]))
+        };
+        let least: u64 = of_file()
+            .filter(|(_, record)| size.is_exact && !record.may_be_lost)
+            .filter(|(_, record)| record.acknowledged.is_some_and(|at| at < size.begun))
+            .map(|(bytes, _)| bytes)
+            .sum();
+        let most: u64 =
+            of_file().filter(|(_, record)| record.begun < size.ended).map(|(bytes, _)| bytes).sum();
+        let wrong = |what: String| {
+            let Size { file, begun, ended, bytes, .. } = size;
+            Err(violation(SIZES, format!("{file} has {bytes} bytes (asked from {begun} to {ended}), {what}")))
+        };
+        if size.bytes < least {
+            return wrong(format!("{least} were acknowledged before"));
+        }
+        if size.bytes > most {
+            return wrong(format!("{most} were appended at most"));
+        }
+        // Where nothing is lost, the last read has all records in their order: a size is one between two of them.
+        let last = self.reads.iter().rev().find(|read| read.file == size.file);
+        match last.filter(|read| read.begun > size.ended && of_file().all(|(_, record)| !record.may_be_lost))
+        {
+            Some(read) => {
+                let is_between = size.bytes == 0
+                    || read.content.get(size.bytes as usize - 1).is_some_and(|byte| *byte == b'\n');
+                if is_between { Ok(()) } else { wrong("which is in the midst of a record".to_owned()) }
+            }
+            None => Ok(()),
+        }
     }
 
     /// The records of a read, in their order.
@@ -261,6 +317,31 @@ mod tests {
         appends.synced(A, None, 6);
         check(&appends, &["b\n"], None);
         check(&appends, &["a\n"], Some("lacks"));
+    }
+
+    #[test]
+    fn a_size_has_what_was_acknowledged_and_ends_with_a_record() {
+        let check = |bytes, is_exact, expect: Option<&str>| {
+            let mut appends = appended();
+            appends.size("f", (6, 7), bytes, is_exact);
+            appends.read("f", 10, 11, b"a\nb\nc\n");
+            match (appends.judge(), expect) {
+                (Ok(()), None) => {}
+                (Err(found), Some(what)) => assert!(found.what.contains(what), "{bytes}: {}", found.what),
+                (result, expect) => panic!("{bytes}: {result:?}, should be {expect:?}"),
+            }
+        };
+        check(4, true, None);
+        check(6, true, None);
+        check(2, true, Some("acknowledged before"));
+        // Not open there: what was pushed last.
+        check(2, false, None);
+        check(3, false, Some("midst"));
+        check(8, false, Some("at most"));
+        let mut lossy = appended();
+        lossy.gone(B);
+        lossy.size("f", (6, 7), 2, true);
+        assert!(lossy.judge().is_ok());
     }
 
     #[test]

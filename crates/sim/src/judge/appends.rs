@@ -1,4 +1,4 @@
-//! Files to which all clients append: what readers anywhere see of them.
+//! Files to which all clients append: what readers anywhere see of them, and which size.
 //!
 //! Invariants:
 //! - A client that lost its session, or data, learns so at its next fsync (S23, S26): if that succeeds, nothing is lost.
@@ -17,6 +17,8 @@ struct UnderWay<'a> {
     action: &'a Action,
     begun: u64,
     record: Option<usize>,
+    /// The client has the file open that it asks about.
+    is_open: bool,
 }
 
 pub(super) fn judge(history: &History) -> Option<Violation> {
@@ -24,20 +26,33 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
     let mut open: BTreeMap<CallId, UnderWay<'_>> = BTreeMap::new();
     // Clients that lost something and have not asked since.
     let mut in_doubt: BTreeSet<ClientId> = BTreeSet::new();
+    // Who has which file open for certain.
+    let mut opens: BTreeSet<(ClientId, &str)> = BTreeSet::new();
     let stale = take_overs(history);
     for (at, event) in (1..).zip(&history.events) {
         match &event.what {
             Happened::Invoked { client, call, action, .. } => {
                 let record = match action {
                     Action::Append { path, bytes } => Some(appends.begins(*client, path, bytes, at)),
+                    Action::CloseAppended { path } => {
+                        opens.remove(&(*client, path));
+                        None
+                    }
                     _ => None,
                 };
-                open.insert(*call, UnderWay { action, begun: at, record });
+                let is_open = matches!(action, Action::Stat { path } if opens.contains(&(*client, path)));
+                open.insert(*call, UnderWay { action, begun: at, record, is_open });
             }
             Happened::Returned { client, call, answer } => {
-                let Some(UnderWay { action, begun, record }) = open.remove(call) else { continue };
+                // Whoever is told that closes everything, and goes on elsewhere.
+                if matches!(answer, Answer::Refused(refusal) if is_of_the_outside(*refusal)) {
+                    opens.retain(|(other, _)| other != client);
+                }
+                let Some(UnderWay { action, begun, record, is_open }) = open.remove(call) else { continue };
+                let is_stale = stale.iter().any(|(from, to)| begun < *to && *from < at);
                 match (action, answer) {
-                    (Action::Append { .. }, Answer::Written(_)) => {
+                    (Action::Append { path, .. }, Answer::Written(_)) => {
+                        opens.insert((*client, path));
                         appends.acknowledged(record.expect("an append has a record"), at);
                     }
                     (Action::FsyncAppended { path }, Answer::Done) => {
@@ -56,18 +71,26 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
                         Answer::Refused(refusal),
                     ) if is_of_the_outside(*refusal) => appends.told_of_loss(*client, at),
                     (Action::ReadFile { path }, Answer::Bytes(bytes))
-                        if path.starts_with(TAIL)
-                            && !stale.iter().any(|(from, to)| begun < *to && *from < at) =>
+                        if path.starts_with(TAIL) && !is_stale =>
                     {
                         appends.read(path, begun, at, bytes);
+                    }
+                    (Action::Stat { path }, Answer::Attr(seen)) if path.starts_with(TAIL) && !is_stale => {
+                        // Who asks may have lost its descriptors meanwhile.
+                        let is_open = is_open && opens.contains(&(*client, path));
+                        appends.size(path, (begun, at), seen.size, is_open);
                     }
                     _ => {}
                 }
             }
             Happened::SessionLost { client } | Happened::DataLost { client, .. } => {
                 in_doubt.insert(*client);
+                opens.retain(|(other, _)| other != client);
             }
-            Happened::ClientCrashed { client } => appends.gone(*client),
+            Happened::ClientCrashed { client } => {
+                appends.gone(*client);
+                opens.retain(|(other, _)| other != client);
+            }
             _ => {}
         }
     }

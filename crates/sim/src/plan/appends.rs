@@ -34,6 +34,8 @@ pub(super) fn add(plan: &mut Plan) {
     if !random.chance(1, 3) {
         return;
     }
+    // Of their own, so that what is appended is what it was.
+    let mut looks = Random::new(plan.seed, 24);
     let often = *random.pick(&[1, 2, 4]);
     let longest = *random.pick(&[1, 40, 3_000, 9_000]);
     for (client, steps) in plan.clients.iter_mut().enumerate() {
@@ -43,6 +45,10 @@ pub(super) fn add(plan: &mut Plan) {
             while random.chance(often, often + 2) {
                 let action = action(&mut random, client, &mut number, longest);
                 steps.push(Step::by_root(Duration::from_micros(random.below(20_000)), action));
+                if looks.chance(1, 4) {
+                    let path = format!("{TAIL}{}", looks.below(TAILS));
+                    steps.push(Step::by_root(Duration::ZERO, Action::Stat { path }));
+                }
             }
         }
     }
