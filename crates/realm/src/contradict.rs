@@ -36,9 +36,28 @@ pub(crate) struct Row {
     pub(crate) theirs: Option<SideVersion>,
     /// Others removed it, too.
     pub(crate) both_removed: bool,
+    /// It had the name for a while only, or left it for a while.
+    pub(crate) is_passing: bool,
 }
 
 impl Row {
+    /// A name that ours used for a while only: what others did there, or to what bore it, the merge meets.
+    pub(crate) fn passing(ino: Ino, place: &Place, path: &[u8], made: bool) -> Row {
+        let kind = if made { ChangeKind::Created } else { ChangeKind::Renamed };
+        Row {
+            change: Change::new(path, kind, None),
+            path: path.to_vec(),
+            ino,
+            made,
+            is_dir: false,
+            place: Some(place.clone()),
+            from: None,
+            theirs: None,
+            both_removed: false,
+            is_passing: true,
+        }
+    }
+
     /// Whether anybody else knows it.
     fn asks_inode(&self) -> bool {
         !self.made
@@ -160,7 +179,8 @@ fn note_filled(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
 
 /// Directories that were moved below what others moved below them.
 fn note_loops(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
-    let moved = |row: &Row| matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Created);
+    let moved =
+        |row: &Row| matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Created) && !row.is_passing;
     let ours: HashMap<Ino, Ino> = rows
         .iter()
         .filter(|row| moved(row))
@@ -175,7 +195,9 @@ fn note_loops(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
         known.insert(ino, found);
         Ok(found)
     };
-    for row in rows.iter_mut().filter(|row| row.change.kind == ChangeKind::Renamed && row.theirs.is_none()) {
+    let renamed =
+        |row: &&mut Row| moved(row) && row.change.kind == ChangeKind::Renamed && row.theirs.is_none();
+    for row in rows.iter_mut().filter(renamed) {
         if kind_and_parent(row.ino)?.is_none_or(|(kind, _)| kind != Kind::Dir) {
             continue;
         }

@@ -1,6 +1,6 @@
 //! What a merge would do: what was changed since the last one, by path, and what others changed too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_namespace::{Event, Over};
 use chiton_server::Server;
@@ -22,6 +22,8 @@ struct Life {
     is_dir: bool,
     added: Vec<Place>,
     removed: Vec<Place>,
+    /// Names that it had for a while only, or left for a while.
+    passing: BTreeSet<Place>,
     written: bool,
     attributes: bool,
 }
@@ -29,14 +31,14 @@ struct Life {
 impl Life {
     fn gain(&mut self, place: Place) {
         match self.removed.iter().position(|removed| *removed == place) {
-            Some(at) => drop(self.removed.swap_remove(at)),
+            Some(at) => drop(self.passing.insert(self.removed.swap_remove(at))),
             None => self.added.push(place),
         }
     }
 
     fn lose(&mut self, place: Place) {
         match self.added.iter().position(|added| *added == place) {
-            Some(at) => drop(self.added.remove(at)),
+            Some(at) => drop(self.passing.insert(self.added.remove(at))),
             None => self.removed.push(place),
         }
     }
@@ -134,9 +136,22 @@ impl Lives {
                 let was = from.as_ref().map(|place| paths.of_place(place));
                 let change = Change::new(&path, kind, was.as_deref());
                 let (made, is_dir) = (life.made, life.is_dir);
-                let (theirs, both_removed) = (None, false);
-                rows.push(Row { change, path, ino: *ino, made, is_dir, place, from, theirs, both_removed });
+                let (theirs, both_removed, is_passing) = (None, false, false);
+                rows.push(Row {
+                    change,
+                    path,
+                    ino: *ino,
+                    made,
+                    is_dir,
+                    place,
+                    from,
+                    theirs,
+                    both_removed,
+                    is_passing,
+                });
             }
+            let passing = life.passing.iter().filter(|place| others_act && !life.names(place));
+            rows.extend(passing.map(|place| Row::passing(*ino, place, &paths.of_place(place), life.made)));
         }
         rows.sort_by(|a, b| a.change.cmp(&b.change));
         if others_act {
@@ -146,9 +161,12 @@ impl Lives {
         for row in rows.iter_mut().filter(|row| gone.contested.contains(&row.ino)) {
             row.theirs = Some(SideVersion::Removed);
         }
+        forget_hidden(&mut rows, &gone, sent)?;
         let mut diff = Diff { events, ..Diff::default() };
         for row in rows {
-            diff.changes.push(row.change.clone());
+            if !row.is_passing {
+                diff.changes.push(row.change.clone());
+            }
             diff.conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
         Ok(Compared { diff, gone: gone.agreed })
@@ -174,6 +192,45 @@ impl Lives {
     }
 }
 
+/// Of names that ours used for a while only, and where others did something, leaves those that a merge uses, too: others have no
+/// names that it hides ([`crate::passing`]), and what leaves no trace is not carried out.
+fn forget_hidden(rows: &mut Vec<Row>, gone: &Gone, sent: &Sent<'_>) -> Result<(), RealmError> {
+    let is_void = |row: &Row| row.theirs.is_none() || gone.agreed.binary_search(&row.ino).is_ok();
+    rows.retain(|row| !row.is_passing || !is_void(row));
+    let passing: HashSet<Place> =
+        rows.iter().filter(|row| row.is_passing).filter_map(|row| row.place.clone()).collect();
+    if passing.is_empty() {
+        return Ok(());
+    }
+    let mut used: HashSet<(Ino, Place)> = HashSet::new();
+    sent(&mut |event| {
+        let mut uses = |ino: Ino, dir: Ino, name: &Name| {
+            let place = (dir, name.clone());
+            if passing.contains(&place) {
+                used.insert((ino, place));
+            }
+        };
+        match event {
+            Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } => {
+                uses(*ino, *parent, name);
+            }
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                uses(*ino, *from, from_name);
+                uses(*ino, *to, to_name);
+                if let Over::Exchanged { ino: other } = over {
+                    uses(*other, *from, from_name);
+                    uses(*other, *to, to_name);
+                }
+            }
+            _ => {}
+        }
+    })?;
+    let is_used =
+        |row: &Row| row.place.as_ref().is_some_and(|place| used.contains(&(row.ino, place.clone())));
+    rows.retain(|row| !row.is_passing || is_used(row));
+    Ok(())
+}
+
 /// Shows the events that a merge sends to whoever it is given.
 pub(crate) type Sent<'a> = dyn Fn(&mut dyn FnMut(&Event)) -> Result<(), RealmError> + 'a;
 
@@ -185,6 +242,11 @@ pub(crate) struct Compared {
 }
 
 impl Life {
+    /// Whether a name is one that it has got or lost in the end.
+    fn names(&self, place: &Place) -> bool {
+        self.added.contains(place) || self.removed.contains(place)
+    }
+
     /// What was done, where if that is a name, and where it was before.
     fn changes(&self, is_gone: bool) -> Vec<(ChangeKind, Option<Place>, Option<Place>)> {
         let mut changes = Vec::new();

@@ -28,51 +28,42 @@ pub(crate) fn hide_passing(events: &mut [Event]) {
     if !events.iter().any(gives_up) {
         return;
     }
-    // Which event gave an inode the name that it has.
-    let mut givers: BTreeMap<Ino, usize> = BTreeMap::new();
+    // Which event gave an inode a name that it has.
+    let mut givers: BTreeMap<(Ino, Ino, Name), usize> = BTreeMap::new();
     for at in 0..events.len() {
         let (ino, left, gives) = match &events[at] {
-            Event::Make { ino, .. } => {
-                givers.insert(*ino, at);
+            Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } => {
+                givers.insert((*ino, *parent, name.clone()), at);
                 continue;
             }
-            Event::Rename { ino, over: Over::Exchanged { ino: other }, .. } => {
-                givers.remove(ino);
-                givers.remove(other);
-                continue;
+            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
+                // A name that was another's is not given up without a trace.
+                let gives = matches!(over, Over::Nothing).then(|| (*ino, *to, to_name.clone()));
+                if let Some(other) = over.ino() {
+                    givers.remove(&(other, *to, to_name.clone()));
+                }
+                let left = (*ino, *from, from_name.clone());
+                if let Over::Exchanged { .. } = over {
+                    givers.remove(&left);
+                    continue;
+                }
+                (*ino, left, gives)
             }
-            // A name that was another's is not given up without a trace.
-            Event::Rename { from, from_name, ino, over, .. } => {
-                (*ino, (*from, from_name), matches!(over, Over::Nothing))
-            }
-            Event::Unlink { parent, name, ino, .. } => (*ino, (*parent, name), false),
+            Event::Unlink { parent, name, ino, .. } => (*ino, (*ino, *parent, name.clone()), None),
             _ => continue,
         };
-        let Some(giver) = givers.get(&ino).copied().filter(|giver| given(&events[*giver]) == Some(left))
-        else {
-            continue;
-        };
-        givers.remove(&ino);
+        let Some(giver) = givers.remove(&left) else { continue };
         pass(events, giver, at, ino);
-        if gives {
-            givers.insert(ino, at);
-        }
-    }
-}
-
-/// The name that an event gives, and where.
-fn given(event: &Event) -> Option<(Ino, &Name)> {
-    match event {
-        Event::Make { parent, name, .. } => Some((*parent, name)),
-        Event::Rename { to, to_name, .. } => Some((*to, to_name)),
-        _ => None,
+        givers.extend(gives.map(|given| (given, at)));
     }
 }
 
 /// The event that gave the name, and the one that gives it up, speak of another.
 fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
     match &mut events[giver] {
-        Event::Make { name, .. } | Event::Rename { to_name: name, .. } => *name = passing_name(ino, leaver),
+        Event::Make { name, .. } | Event::Link { name, .. } | Event::Rename { to_name: name, .. } => {
+            *name = passing_name(ino, leaver);
+        }
         other => unreachable!("gives no name: {other:?}"),
     }
     match &mut events[leaver] {
@@ -149,6 +140,15 @@ mod tests {
             vec![make(7, "x"), link(), unlink(7, "x"), make(8, "x")],
             vec![make(7, p2), link(), unlink(7, p2), make(8, "x")],
         );
+        // A further name that goes again, of whatever file.
+        let further =
+            |name: &Name| Event::Link { parent: DIR, name: name.clone(), ino: Ino(7), time: Time(2) };
+        let hidden = name(".chiton-0000000000000007-1");
+        check(
+            vec![further(&name("y")), unlink(7, "y"), make(8, "y")],
+            vec![further(&hidden), unlink(7, ".chiton-0000000000000007-1"), make(8, "y")],
+        );
+        check(vec![further(&name("y")), unlink(7, "x")], vec![further(&name("y")), unlink(7, "x")]);
         let over_it = || Over::Replaced { ino: Ino(7), orphan: false };
         check(
             vec![make(7, "x"), make(8, "t"), rename(8, "t", "x", over_it())],

@@ -401,12 +401,20 @@ impl Diff {
 
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && self.conflicts.is_empty() {
             return write!(f, "nothing to merge");
         }
-        // In the order of the changes.
+        // In the order of the changes; names that ours used for a while only are among them.
         let mut conflicts = self.conflicts.iter().peekable();
+        let passing = |f: &mut fmt::Formatter<'_>, (change, theirs): &(Change, SideVersion)| {
+            let path = shown(&change.path, change.path_bytes.as_ref());
+            let did = if *theirs == SideVersion::Removed { "removed it" } else { "have something there" };
+            writeln!(f, "{:<11} {path}   (others {did})", "for a while")
+        };
         for change in &self.changes {
+            while let Some(conflict) = conflicts.next_if(|(ours, _)| ours < change) {
+                passing(f, conflict)?;
+            }
             let path = shown(&change.path, change.path_bytes.as_ref());
             write!(f, "{:<11} ", word(change.kind))?;
             if let Some(from) = &change.from {
@@ -422,6 +430,7 @@ impl fmt::Display for Diff {
                 }
             )?;
         }
+        conflicts.try_for_each(|conflict| passing(f, conflict))?;
         write!(f, "{} changes, {} conflicts", self.changes.len(), self.conflicts.len())
     }
 }

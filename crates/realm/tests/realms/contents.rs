@@ -417,3 +417,71 @@ fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
     assert!(report.stopped && report.sent == 0, "{report}");
     assert_eq!(two.read("/t/kept"), Ok(of(1)));
 }
+
+/// S105: a name that ours used for a while only stands in nobody's way, or is a conflict before anything is merged.
+#[test]
+fn names_that_are_given_up_again_do_not_stop_a_merge_in_its_midst() {
+    let base = |client: &Client| {
+        for file in ["a", "b", "kept"] {
+            client.create_file(format!("/t/{file}"), &of(1)).expect("made");
+        }
+    };
+    let link = |client: &Client, from: &str, to: &str| {
+        let ino = client.stat(from).expect("there").ino;
+        client.link(&client.caller(), ino, client.root(), to.as_bytes()).expect("linked");
+    };
+    let two_of = |ours: &dyn Fn(&Client), theirs: &dyn Fn(&Client)| {
+        let two = two(base);
+        write_at(two.one.client(), "/kept", 5, b"ours");
+        ours(two.one.client());
+        theirs(two.two.client());
+        two.two.merge(&|_| {}).expect("merged");
+        two
+    };
+    // Theirs has a file where ours had a further name of one.
+    let two = two_of(
+        &|ours| {
+            ours.create_file("/new", b"new").expect("made");
+            for from in ["/a", "/new"] {
+                link(ours, from, "passing");
+                ours.remove("/passing").expect("removed");
+            }
+        },
+        &|theirs| theirs.write_file("/passing", b"theirs").expect("made"),
+    );
+    let report = two.one.merge_with(Some(OnConflict::Abort), &|_| {}).expect("merged");
+    assert!(!report.stopped && report.conflict_count == 0, "{report}");
+    assert_eq!(two.names(), ["a", "b", "kept", "new", "passing"]);
+    assert_eq!(two.read("/t/passing"), Ok(b"theirs".to_vec()));
+
+    // Ours moves a file over there, or there and back, where theirs did something.
+    type Act<'a> = &'a dyn Fn(&Client);
+    let there_and_back: Act<'_> = &|ours| {
+        ours.rename_path("/a", "/passing").expect("moved");
+        ours.rename_path("/passing", "/a").expect("moved");
+    };
+    let on: Act<'_> = &|ours| {
+        ours.rename_path("/a", "/passing").expect("moved");
+        ours.rename_path("/passing", "/c").expect("moved");
+    };
+    let puts: Act<'_> = &|theirs| theirs.write_file("/passing", b"theirs").expect("made");
+    let removes: Act<'_> = &|theirs| theirs.remove("/a").expect("removed");
+    let moves: Act<'_> = &|theirs| theirs.rename_path("/a", "/d").expect("moved");
+    for (ours, theirs, path) in [
+        (there_and_back, puts, "passing"),
+        (on, puts, "passing"),
+        (there_and_back, removes, "a"),
+        (there_and_back, moves, "a"),
+    ] {
+        let two = two_of(ours, theirs);
+        let conflicts = two.one.conflicts().expect("told");
+        assert!(conflicts.iter().any(|conflict| conflict.path == path), "{path}: {conflicts:?}");
+        let report = two.one.merge_with(Some(OnConflict::Abort), &|_| {}).expect("compared");
+        assert!(report.stopped && report.sent == 0, "{path}: {report}");
+        assert_eq!(two.read("/t/kept"), Ok(of(1)));
+        assert!(two.one.diff().expect("told").to_string().contains("for a while"));
+    }
+    // Without a word of others there is none.
+    let two = two_of(there_and_back, &|_| {});
+    assert_eq!(two.one.diff().expect("told").conflicts, []);
+}
