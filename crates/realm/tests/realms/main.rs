@@ -14,6 +14,7 @@ mod example;
 mod files;
 mod granting;
 mod histories;
+mod lists;
 mod lives;
 mod resolved;
 mod subtrees;
