@@ -61,7 +61,10 @@ impl fmt::Display for JournalError {
             JournalError::Failed(what) => write!(f, "journal failed: {what}"),
             JournalError::Fenced { by } => write!(f, "journal was taken over by epoch {by}"),
             JournalError::Damaged(damage) => damage.fmt(f),
-            JournalError::Absent => write!(f, "no journal here"),
+            JournalError::Absent => write!(
+                f,
+                "there is no journal here: name the data of a file system, or make one with chiton format"
+            ),
             JournalError::Present => write!(f, "a journal is here already"),
             JournalError::Trimmed { asked, first } => {
                 write!(f, "journal begins with position {first}, asked for {asked}")

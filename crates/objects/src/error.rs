@@ -87,16 +87,49 @@ impl ObjectError {
 
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let ObjectError::BadKey { key, cause } = self {
+            return write!(f, "object key {key:?}: {cause}");
+        }
+        match self.key() {
+            "" => f.write_str("the object store: ")?,
+            key => write!(f, "object {key:?}: ")?,
+        }
         match self {
-            ObjectError::NotFound { key } => write!(f, "object {key:?}: not found"),
-            ObjectError::NoSpace { key } => write!(f, "object {key:?}: no space left in the object store"),
-            ObjectError::Corrupt { key, cause } => write!(f, "object {key:?}: corrupt: {cause}"),
-            ObjectError::Transient { key, cause } => write!(f, "object {key:?}: failed for now: {cause}"),
-            ObjectError::Denied { key, cause } => write!(f, "object {key:?}: denied: {cause}"),
-            ObjectError::Io { key, cause } => write!(f, "object {key:?}: input/output error: {cause}"),
-            ObjectError::BadKey { key, cause } => write!(f, "object key {key:?}: {cause}"),
+            ObjectError::NotFound { .. } => f.write_str("not found"),
+            ObjectError::NoSpace { .. } => {
+                f.write_str("no space left in the object store; free some, or raise its quota")
+            }
+            ObjectError::Corrupt { cause, .. } => {
+                write!(
+                    f,
+                    "corrupt: {cause}; restore it from a backup (chiton fsck --content names the files)"
+                )
+            }
+            ObjectError::Transient { cause, .. } => write!(f, "failed for now: {cause}"),
+            ObjectError::Denied { cause, .. } => {
+                write!(f, "denied: {cause}; check the rights on the store, or the credentials")
+            }
+            ObjectError::Io { cause, .. } => write!(f, "input/output error: {cause}"),
+            ObjectError::BadKey { .. } => unreachable!("said above"),
         }
     }
 }
 
 impl std::error::Error for ObjectError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_object_or_the_whole_store_and_what_to_do() {
+        let (key, cause) = ("blocks/1".to_owned(), "3 bytes are missing".to_owned());
+        let corrupt = ObjectError::Corrupt { key, cause }.to_string();
+        assert!(
+            corrupt.starts_with("object \"blocks/1\": corrupt: 3 bytes are missing; restore it"),
+            "{corrupt}"
+        );
+        let full = ObjectError::NoSpace { key: String::new() }.to_string();
+        assert!(full.starts_with("the object store: no space left") && full.contains("free some"), "{full}");
+    }
+}

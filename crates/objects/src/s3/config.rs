@@ -57,7 +57,9 @@ impl S3Config {
             && !endpoint.starts_with("http://")
             && !endpoint.starts_with("https://")
         {
-            return Err(format!("the endpoint {endpoint:?} must begin with http:// or https://"));
+            return Err(format!(
+                "the endpoint {endpoint:?} (AWS_ENDPOINT_URL, or endpoint_url of the profile) must begin with http:// or https://"
+            ));
         }
         let region = first(&["AWS_REGION", "AWS_DEFAULT_REGION"], &["region"]);
         let style = var("AWS_VIRTUAL_HOSTED_STYLE_REQUEST").map(|v| v == "true").or_else(|| {
@@ -71,7 +73,15 @@ impl S3Config {
                     .zip(get("aws_secret_access_key"))
                     .map(|(key, secret)| (key, secret, get("aws_session_token")))
             }
-            _ => return Err("set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither".to_owned()),
+            (key, _) => {
+                let (is_set, lacks) = match key.is_some() {
+                    true => ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+                    false => ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+                };
+                return Err(format!(
+                    "{is_set} is set and {lacks} is not: set both, or neither to use a profile"
+                ));
+            }
         };
         Ok(S3Config {
             is_virtual: style.unwrap_or(endpoint.is_none()),
@@ -95,9 +105,14 @@ impl S3Config {
             .with_timeout(REQUEST_TIMEOUT)
             .with_allow_http(self.endpoint.as_ref().is_some_and(|e| e.starts_with("http://")));
         if let Some(path) = &self.ca_bundle {
-            let pem = std::fs::read(path).map_err(|e| format!("the CA bundle {path}: {e}"))?;
-            let bundle =
-                Certificate::from_pem_bundle(&pem).map_err(|e| format!("the CA bundle {path}: {e}"))?;
+            let bad = |what: &str, error: &dyn std::fmt::Display| {
+                format!(
+                    "{what} the CA bundle {path} (AWS_CA_BUNDLE, or ca_bundle of the profile): {error}; name a file of \
+                     certificates in PEM form"
+                )
+            };
+            let pem = std::fs::read(path).map_err(|e| bad("cannot read", &e))?;
+            let bundle = Certificate::from_pem_bundle(&pem).map_err(|e| bad("cannot use", &e))?;
             options = bundle.into_iter().fold(options, ClientOptions::with_root_certificate);
         }
         // A dot in the name does not fit the certificate of a virtual host.
@@ -121,7 +136,9 @@ impl S3Config {
                 builder = builder.with_token(token);
             }
         }
-        builder.build().map_err(|e| e.to_string())
+        builder
+            .build()
+            .map_err(|e| format!("cannot use bucket {:?}: {e}; check the AWS_ variables", location.bucket))
     }
 }
 

@@ -32,13 +32,17 @@ impl FromStr for S3Location {
     type Err = String;
 
     fn from_str(text: &str) -> Result<S3Location, String> {
-        let rest = text.strip_prefix(Self::SCHEME).ok_or("an S3 location is s3://BUCKET/PREFIX")?;
+        let rest = text.strip_prefix(Self::SCHEME);
+        let rest =
+            rest.ok_or_else(|| format!("{text:?} is no place in S3: write it as s3://BUCKET/PREFIX"))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         let is_bucket = (3..=63).contains(&bucket.len())
             && bucket.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
         if !is_bucket {
-            return Err(format!("{bucket:?} is no bucket's name: 3 to 63 letters, digits, '.', '-'"));
+            return Err(format!(
+                "{bucket:?} is no bucket's name: it has 3 to 63 letters, digits, '.', '-', '_'"
+            ));
         }
         if !prefix.is_empty() {
             check_key(prefix).map_err(|e| e.to_string())?;

@@ -32,7 +32,8 @@ pub(crate) fn load(var: &dyn Fn(&str) -> Option<String>) -> Result<Profile, Stri
     let (of_config, of_credentials) = (section(&config, &heading), section(&credentials, name));
     if named.is_some() && of_config.is_none() && of_credentials.is_none() {
         return Err(format!(
-            "AWS_PROFILE names {name:?}, which is neither in the config nor the credentials file"
+            "AWS_PROFILE names {name:?}, which is neither in the config nor the credentials file below ~/.aws: add it there, or \
+             name another"
         ));
     }
     let mut profile = of_config.unwrap_or_default();

@@ -29,9 +29,12 @@ impl fmt::Display for JournalToolError {
             ),
             JournalToolError::Journal(error) => error.fmt(f),
             JournalToolError::Store(error) => error.fmt(f),
-            JournalToolError::File(error) => error.fmt(f),
+            JournalToolError::File(error) => write!(f, "reading or writing the export failed: {error}"),
             JournalToolError::Refused(why) => f.write_str(why),
-            JournalToolError::NotAnExport(why) => write!(f, "this is not a whole export of a journal: {why}"),
+            JournalToolError::NotAnExport(why) => write!(
+                f,
+                "the file is not a whole export of a journal: {why}; make it again with chiton journal export"
+            ),
         }
     }
 }

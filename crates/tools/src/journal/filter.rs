@@ -35,7 +35,10 @@ impl FromStr for Range {
     fn from_str(text: &str) -> Result<Range, String> {
         let number = |part: &str, default: u64| match part {
             "" => Ok(Position(default)),
-            part => part.parse().map(Position).map_err(|_| format!("{part:?} is not a position")),
+            part => part
+                .parse()
+                .map(Position)
+                .map_err(|_| format!("{part:?} is not a position: write a number, or two as in 5..9")),
         };
         let (first, last) = match text.split_once("..") {
             Some((first, last)) => (number(first, 1)?, number(last, u64::MAX)?),

@@ -69,7 +69,7 @@ pub fn import<R: Read + Seek>(
     let header = *ExportReader::new(std::io::BufReader::new(&mut from))?.header();
     if header.journal != identity.journal {
         return Err(refused(format!(
-            "the export is of the journal of file system {:016x}, this one is {:016x}",
+            "the export is of the journal of file system {:016x}, this one is {:016x}: name the data that it was taken from",
             header.journal, identity.journal
         )));
     }
@@ -137,7 +137,8 @@ fn fits(header: &ExportHeader, shape: &Shape, stored: Position, gaps: Gaps) -> R
     if let Some(then) = header.stored.filter(|then| *then != stored) {
         return Err(refused(format!(
             "the metadata store holds the events up to position {stored}, at the export it was {then}: it has moved on, \
-             and what the export holds would be applied a second time or to another state"
+             and what the export holds would be applied a second time or to another state; export \
+             the journal as it is now (chiton journal export)"
         )));
     }
     let Some(first) = shape.first else {
@@ -153,7 +154,8 @@ fn fits(header: &ExportHeader, shape: &Shape, stored: Position, gaps: Gaps) -> R
     }
     if first > stored.next() && shape.gap.is_none() && gaps != Gaps::Fill {
         return Err(refused(format!(
-            "the export begins with position {first}, the metadata store needs position {} first",
+            "the export begins with position {first}, the metadata store needs position {} first: take an export that holds \
+             it, or import with --fill-gaps",
             stored.next()
         )));
     }

@@ -106,7 +106,7 @@ impl Pointers {
             wanted.map(|p| survey.first <= p),
             stored.map_or(in_use.to_owned(), |p| {
                 format!(
-                    "events {} to {} are neither in the journal nor in the store",
+                    "events {} to {} are neither in the journal nor in the store: restore the store from a backup",
                     p.next(),
                     survey.first.0 - 1
                 )
@@ -116,7 +116,10 @@ impl Pointers {
             "expire_pos <= write_pos: the metadata store holds nothing that the journal lacks",
             stored.map(|p| p <= survey.last),
             stored.map_or(in_use.to_owned(), |p| {
-                format!("the store holds all up to {p}, the journal ends with {}", survey.last)
+                format!(
+                    "the store holds all up to {p}, the journal ends with {}: chiton journal reset begins it behind {p}",
+                    survey.last
+                )
             }),
         );
         check(
@@ -173,7 +176,7 @@ impl Pointers {
             return Ok(());
         }
         Err(JournalToolError::Refused(format!(
-            "expire_pos is between trimmed_pos ({}) and write_pos ({}), not {to}",
+            "expire_pos is between trimmed_pos ({}) and write_pos ({}), not {to}: chiton journal header get shows all",
             self.trimmed_pos, self.write_pos
         )))
     }
@@ -207,14 +210,14 @@ pub fn set_write(
 ) -> Result<(), JournalToolError> {
     if to <= stored {
         return Err(JournalToolError::Refused(format!(
-            "write_pos is at least expire_pos ({}): the metadata store holds what comes before",
+            "write_pos is at least expire_pos ({}), not {to}: the metadata store holds what comes before",
             stored.next()
         )));
     }
     let mut visit = |found: Found<'_>| match found {
         Found::Frame(frame) if frame.first < to && to <= frame.last() => {
             Err(JournalToolError::Refused(format!(
-                "position {to} is amid an operation: it begins with {}, the next with {}",
+                "position {to} is amid an operation: it begins with {}, the next with {}: name one of these",
                 frame.first,
                 frame.last().next()
             )))

@@ -19,6 +19,15 @@ pub struct Spliced {
     pub frames: u64,
 }
 
+/// An operation that does not decode is not rewritten.
+fn unreadable(frame: &Frame<'_>, error: &dyn std::fmt::Display) -> JournalToolError {
+    JournalToolError::Refused(format!(
+        "the operation at position {} does not decode: {error}; export what is whole (chiton journal export), then reset the \
+         journal (chiton journal reset)",
+        frame.first
+    ))
+}
+
 /// Erases the events that `filter` means; with `dry`, only counts them. `store` is for its path.
 ///
 /// # Errors
@@ -42,8 +51,7 @@ pub fn splice(
     let mut seen = filter.begin(store)?;
     let mut done = Spliced::default();
     let mut decide = |frame: &Frame<'_>| -> Result<Option<Vec<u8>>, JournalToolError> {
-        let events = events_of(frame)
-            .map_err(|e| JournalToolError::Refused(format!("the frame at position {}: {e}", frame.first)))?;
+        let events = events_of(frame).map_err(|e| unreadable(frame, &e))?;
         let mut hit = false;
         for (position, event) in (frame.first.0..).map(Position).zip(&events) {
             if seen.matches(position, &frame.header, event)? && *event != Event::Noop {
@@ -62,7 +70,7 @@ pub fn splice(
         if !doomed.any_in(frame.first, frame.last()) {
             return Ok(None);
         }
-        let events = events_of(frame).map_err(|e| JournalToolError::Refused(e.to_string()))?;
+        let events = events_of(frame).map_err(|e| unreadable(frame, &e))?;
         let mut payload = Vec::with_capacity(frame.payload.len());
         for (position, event) in (frame.first.0..).map(Position).zip(&events) {
             let event = if doomed.any_in(position, position) { &Event::Noop } else { event };
