@@ -55,6 +55,10 @@ pub struct Met {
     pub recoveries: u64,
     /// Merges that a later life ended.
     pub handed_over: u64,
+    /// Merges that went on after their conflicts were resolved one by one.
+    pub resolved: u64,
+    /// Jobs that were ended by force and gone on with as branches.
+    pub rescued: u64,
 }
 
 impl std::ops::AddAssign for Met {
@@ -66,6 +70,8 @@ impl std::ops::AddAssign for Met {
         self.deaths += more.deaths;
         self.recoveries += more.recoveries;
         self.handed_over += more.handed_over;
+        self.resolved += more.resolved;
+        self.rescued += more.rescued;
     }
 }
 

@@ -20,7 +20,15 @@ fn what_is_merged_is_what_both_sides_did_whoever_dies() {
 }
 
 /// Wide cases that were wrong once: seed, and the steps that it took.
-const FOUND_WIDE: &[(u64, &[usize])] = &[(862773109278, &[3, 10, 27, 35, 46, 50])];
+const FOUND_WIDE: &[(u64, &[usize])] = &[
+    (862773109278, &[3, 10, 27, 35, 46, 50]),
+    (821, &[0, 1, 27, 28, 29, 30]),
+    (769, &[3, 8, 27, 30, 34, 37, 38, 40, 41]),
+    (1041, &[1, 5, 9, 17, 19, 22, 24]),
+    (513, &[6, 14, 18, 31, 32, 39, 40, 41, 45, 47, 58]),
+    (1461, &[0, 10, 13, 17, 28, 32, 34, 35]),
+    (10289, &[13, 14, 28, 32, 33, 34, 40]),
+];
 
 /// S105: larger files, written in part by both sides, saved by renames; sides that begin later.
 #[test]
@@ -31,9 +39,11 @@ fn no_merge_mixes_the_bytes_of_two_sides() {
         assert_eq!(outcome.wrong, None, "cargo xtask mix --wide --seed {seed}");
         all += outcome.met;
     }
-    let Met { merges, contradicted, stopped, .. } = all;
+    let Met { merges, contradicted, stopped, resolved, rescued, .. } = all;
     assert!(merges > 100 && contradicted > 20 && stopped > 3, "{all:?}");
-    // Of the first what both removed stopped a merge in its midst, since ours had edited it before.
+    assert!(resolved > 0 && rescued > 0, "{all:?}");
+    // Under abort a merge stopped in its midst: at what both had removed and ours had edited before, at a name that ours had given
+    // up again, and after conflicts were resolved to what others had.
     for (seed, only) in FOUND_WIDE {
         let mut case = Case::wide(*seed);
         case.steps = only.iter().map(|n| case.steps[*n].clone()).collect();

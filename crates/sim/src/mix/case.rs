@@ -74,6 +74,8 @@ pub enum Step {
     Diff(usize),
     /// Its client ends in order, and another goes on with it.
     Leave(usize),
+    /// An administrator ends it by force; what was done in it becomes a branch, which is gone on with.
+    EndByForce(usize),
     /// Time passes, in milliseconds.
     Wait(u64),
     /// From here on, one after the other.
@@ -195,7 +197,7 @@ impl Case {
         Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps, is_wide: false }
     }
 
-    /// The case of a seed with what programs do to larger files as well: files over the limit of inline content, written in
+    /// The case of a seed with jobs that are ended by force, and with what programs do to larger files as well: files over the limit of inline content, written in
     /// place in part, saved by a rename, and their times; and sides that begin when others have made something.
     pub fn wide(seed: u64) -> Case {
         let mut case = Case::draw(seed);
@@ -229,6 +231,14 @@ impl Case {
                     _ => Who::Theirs,
                 };
                 steps.push(Step::Do(who, deed));
+            }
+        }
+        let mut random = Random::new(seed, 31);
+        for step in &mut steps {
+            if let Step::Diff(n) = *step
+                && random.chance(1, 2)
+            {
+                *step = Step::EndByForce(n);
             }
         }
         case.steps = steps;

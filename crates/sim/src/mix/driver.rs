@@ -7,7 +7,7 @@ use chiton_client::{Client, ask};
 use chiton_namespace::XattrHow;
 use chiton_proto::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo};
 use chiton_realm::{Realm, RealmError};
-use chiton_types::{Ino, Refusal};
+use chiton_types::{Ino, Name, Refusal};
 use chiton_world::thread;
 
 use super::Met;
@@ -144,6 +144,7 @@ impl Driver {
             Step::Discard(n) => self.discard(*n),
             Step::Diff(n) => self.diff(*n),
             Step::Leave(n) => self.leave(*n),
+            Step::EndByForce(n) => self.end_by_force(*n),
             Step::Wait(ms) => {
                 thread::sleep(Duration::from_millis(*ms));
                 Ok(())
@@ -257,7 +258,7 @@ impl Driver {
         Ok(())
     }
 
-    fn within_reads(&self, n: usize, realm: &Arc<Realm>) -> Result<Tree, String> {
+    pub(super) fn within_reads(&self, n: usize, realm: &Arc<Realm>) -> Result<Tree, String> {
         let desk = self.sides[n].desk.as_ref().expect("at work");
         within(desk, realm, |realm| read_tree(realm.client()))
     }
@@ -326,7 +327,7 @@ impl Driver {
 
     /// Whether what failed did so because a machine dies: its disk takes nothing any more a moment before it falls silent. A
     /// journal that failed is gone on with by a later life.
-    fn failed_by_a_death(&self, n: usize, deaths: u64) -> bool {
+    pub(super) fn failed_by_a_death(&self, n: usize, deaths: u64) -> bool {
         thread::sleep(Duration::from_millis(5));
         let is_dead = self.stage.deaths() > deaths;
         if is_dead {
@@ -339,12 +340,66 @@ impl Driver {
         if !self.ensure(n)? {
             return Ok(());
         }
+        let deaths = self.stage.deaths();
         let (desk, realm) = self.at_work(n);
         let told = within(&desk, &realm, |realm| realm.diff());
         match told {
-            Err(error) if !desk.live.is_over() => Err(format!("a comparison fails: {error}")),
+            Err(error) if !desk.live.is_over() && !self.failed_by_a_death(n, deaths) => {
+                Err(format!("a comparison fails: {error}"))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// An administrator ends a job: what was done in it is a branch from then on, found by the journal that waits.
+    fn end_by_force(&mut self, n: usize) -> Result<(), String> {
+        self.stage.disarm();
+        // What a server that died has lost is told here; then nothing is ended.
+        if self.fsync(n).is_err() {
+            return Ok(());
+        }
+        if !self.ensure(n)? || self.sides[n].setup.branch || self.sides[n].setup.durability == "none" {
+            return Ok(());
+        }
+        let claim = self.sides[n].claim.expect("it is decoupled");
+        let theirs = self.theirs.as_ref().expect("there from the beginning");
+        let call = RealmCall::BecomeBranch { realm: claim.realm, name: None };
+        match on(theirs, move |client| realm_call(client, call)) {
+            Ok(RealmAnswer::Ended) => {}
+            other => return Err(format!("it cannot be ended by force: {other:?}")),
+        }
+        let (desk, realm) = self.at_work(n);
+        for _ in 0..TRIES_MAX {
+            if realm.is_lost() {
+                break;
+            }
+            thread::sleep(PAUSE);
+        }
+        if !realm.is_lost() {
+            return Err("its client does not notice that it was ended".to_owned());
+        }
+        if within(&desk, &realm, |realm| realm.sync(&|_| {}).is_ok()) {
+            return Err("what was ended by force is merged".to_owned());
+        }
+        let (root, realms) = (self.root, desk.realms.clone());
+        let name = Name::new(format!("rescued{n}").as_bytes()).expect("a name");
+        let named = name.clone();
+        let rescued = on(&desk, move |_| {
+            realms.rescue(Some(claim.realm), &named)?;
+            realms.open_branch(root, &named)
+        });
+        let realm = rescued.map_err(|error| format!("what was ended by force is not found: {error}"))?;
+        let tree = self.within_reads(n, &realm)?;
+        let side = &mut self.sides[n];
+        side.is_blurred |= side.setup.merges_by_itself();
+        (side.setup.branch, side.setup.interfere, side.name) = (true, "allow", name);
+        side.found(tree)?;
+        side.claim = Some(realm.claim());
+        side.realm = Some(realm);
+        self.met.rescued += 1;
+        let tree = self.look()?;
+        self.now_seen(tree, None);
+        Ok(())
     }
 
     fn leave(&mut self, n: usize) -> Result<(), String> {
@@ -468,7 +523,13 @@ impl Driver {
             }
         }
         let theirs = self.theirs.take().expect("there from the beginning");
-        on(&theirs, |client| client.sync()).map_err(|e| e.to_string())?;
+        // What they were told is lost with a server that died is told once more.
+        let synced = on(&theirs, |client| client.sync());
+        let synced = match synced {
+            Err(Refusal::Io) if self.stage.deaths() > 0 => on(&theirs, |client| client.sync()),
+            synced => synced,
+        };
+        synced.map_err(|e| format!("what others did is not durable: {e}"))?;
         let live = theirs.live.clone();
         drop(theirs);
         run_in(live.party, "ends", move || live.end());

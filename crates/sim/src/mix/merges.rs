@@ -1,6 +1,7 @@
 //! Merging and dropping, whatever it takes, with a look at both sides before and after.
 
-use chiton_realm::MergeReport;
+use chiton_realm::{Choice, MergeReport};
+use chiton_types::Refusal;
 use chiton_world::thread;
 
 use super::acts::{short, this_time};
@@ -8,6 +9,9 @@ use super::driver::{After, Driver, TRIES_MAX, within};
 use super::judge::{Merge, unchanged};
 use super::stage::PAUSE;
 use super::view::View;
+
+/// How often what stops a merge is resolved before it is said what is done.
+const RESOLUTIONS_MAX: u32 = 3;
 
 impl Driver {
     pub(super) fn sync(&mut self, n: usize) -> Result<(), String> {
@@ -29,6 +33,8 @@ impl Driver {
         let deaths = self.stage.deaths();
         let mut how = None;
         let mut conflicts = 0;
+        // A person resolves what stops it one by one, or says what is done this time.
+        let mut resolutions = if self.case.is_wide && self.case.seed % 4 == 1 { RESOLUTIONS_MAX } else { 0 };
         let mut last = String::new();
         for _ in 0..TRIES_MAX {
             let (desk, realm) = self.at_work(n);
@@ -60,7 +66,12 @@ impl Driver {
                     self.met.stopped += 1;
                     self.stopped(n, &before, &report, deaths)?;
                     conflicts += report.conflict_count;
-                    how = Some(this_time(self.case.seed));
+                    if resolutions > 0 && report.sent == 0 {
+                        resolutions -= 1;
+                        self.resolve(n, deaths)?;
+                    } else {
+                        how = Some(this_time(self.case.seed));
+                    }
                 }
                 Ok(report) => {
                     conflicts += report.conflict_count;
@@ -90,6 +101,44 @@ impl Driver {
             }
         }
         Err(format!("it is not merged: {last}"))
+    }
+
+    /// Resolves what stopped a merge, path by path, now to theirs, now to ours.
+    fn resolve(&mut self, n: usize, deaths: u64) -> Result<(), String> {
+        let (desk, realm) = self.at_work(n);
+        let seed = self.case.seed;
+        let resolved = within(&desk, &realm, move |realm| {
+            let mut count = 0;
+            for (at, conflict) in realm.conflicts()?.into_iter().enumerate() {
+                let path = conflict.path_bytes.unwrap_or(conflict.path.into_bytes());
+                let takes_theirs = (seed / 4 + at as u64).is_multiple_of(2);
+                // A directory cannot be copied; then ours is right.
+                if takes_theirs && realm.resolve_conflict(&path, Choice::Theirs).is_ok() {
+                    count += 1;
+                    continue;
+                }
+                match realm.resolve_conflict(&path, Choice::Ours) {
+                    Ok(()) => count += 1,
+                    // One before it has made both sides alike.
+                    Err(error) if error.refusal() == Refusal::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(count)
+        });
+        match self.within_reads(n, &realm) {
+            Ok(tree) if !desk.live.is_over() => self.sides[n].saw_next(tree),
+            _ => self.sides[n].in_flight = true,
+        }
+        match resolved {
+            Ok(count) => {
+                self.met.resolved += u64::from(count > 0);
+                self.stage.line(format!("side {n}: {count} conflicts resolved"));
+                Ok(())
+            }
+            Err(_) if desk.live.is_over() || self.failed_by_a_death(n, deaths) => Ok(()),
+            Err(error) => Err(format!("conflicts cannot be resolved: {error}")),
+        }
     }
 
     /// As [`Driver::go_on`]; what others see counts as it was before the merge.
