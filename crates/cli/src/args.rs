@@ -61,6 +61,8 @@ pub(crate) enum Command {
     /// Decouple a directory: its mount works in it alone, without the server, until it is merged or discarded.
     Decouple(realm::Decouple),
     /// Merge the changes so far in a decoupled directory, which stays decoupled.
+    ///
+    /// With on_conflict: merge a sync does as keep_both; texts are merged line by line when the decoupling ends.
     Sync(realm::Within),
     /// Show what a merge would do.
     Diff(realm::Within),

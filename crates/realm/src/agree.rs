@@ -24,6 +24,7 @@ use chiton_types::{Attr, Ino, Kind, Mode, Position, Refusal};
 use crate::calls::{ClaimCalls, no_groups, root as as_root};
 use crate::error::RealmError;
 use crate::report::Diff;
+use crate::resolve::path_of;
 
 /// Larger files are not looked at.
 const BYTES_MAX: u64 = 16 << 20;
@@ -69,15 +70,17 @@ pub(crate) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    /// Looks at each path of a comparison that both sides changed. `texts`: those that differ are merged.
-    pub(crate) fn compare(&self, diff: &Diff, texts: bool) -> Result<Vec<Agreed>, RealmError> {
-        let path = |bytes: &Option<Vec<u8>>, text: &str| bytes.clone().unwrap_or(text.as_bytes().to_vec());
-        let paths: BTreeSet<Vec<u8>> =
-            diff.conflicts.iter().map(|(change, _)| path(&change.path_bytes, &change.path)).collect();
+    /// Looks at each path of a comparison that both sides changed; `inos` are the inodes of its conflicts. `texts`: those that
+    /// differ are merged.
+    pub(crate) fn compare(&self, diff: &Diff, inos: &[Ino], texts: bool) -> Result<Vec<Agreed>, RealmError> {
+        let mut paths: BTreeMap<Vec<u8>, BTreeSet<Ino>> = BTreeMap::new();
+        for ((change, _), ino) in diff.conflicts.iter().zip(inos) {
+            paths.entry(path_of(change)).or_default().insert(*ino);
+        }
         let mut base = None;
         let mut agreed = Vec::new();
-        for path in paths {
-            agreed.extend(self.compare_one(path, texts, &mut base)?);
+        for (path, inos) in paths {
+            agreed.extend(self.compare_one(path, inos, texts, &mut base)?);
         }
         Ok(agreed)
     }
@@ -85,6 +88,7 @@ impl Sides<'_> {
     fn compare_one(
         &self,
         path: Vec<u8>,
+        mut inos: BTreeSet<Ino>,
         texts: bool,
         base: &mut Option<Arc<Client>>,
     ) -> Result<Option<Agreed>, RealmError> {
@@ -97,6 +101,14 @@ impl Sides<'_> {
         let Some((found, theirs)) = self.read_theirs(found.ino) else { return Ok(None) };
         let Ok(ours) = read(self.ours, &attr) else { return Ok(None) };
         let at = (found.ino, found.position);
+        // What ours changed is elsewhere for others: that they have the same here does not meet what they did there.
+        inos.insert(attr.ino);
+        inos.remove(&found.ino);
+        for ino in inos {
+            if self.calls.attr(ino)?.is_some_and(|there| there.nlink > 0) {
+                return Ok(None);
+            }
+        }
         if ours == theirs {
             return Ok(Some(Agreed { path, theirs: at, merged: None }));
         }

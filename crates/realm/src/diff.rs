@@ -163,13 +163,15 @@ impl Lives {
         }
         forget_hidden(&mut rows, &gone, sent)?;
         let mut diff = Diff { events, ..Diff::default() };
+        let mut inos = Vec::new();
         for row in rows {
             if !row.is_passing {
                 diff.changes.push(row.change.clone());
             }
+            inos.extend(row.theirs.map(|_| row.ino));
             diff.conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
-        Ok(Compared { diff, gone: gone.agreed })
+        Ok(Compared { diff, inos, gone: gone.agreed })
     }
 
     /// What became of what both sides removed.
@@ -237,6 +239,8 @@ pub(crate) type Sent<'a> = dyn Fn(&mut dyn FnMut(&Event)) -> Result<(), RealmErr
 /// What a merge would do.
 pub(crate) struct Compared {
     pub(crate) diff: Diff,
+    /// Which inode each of its conflicts is about.
+    pub(crate) inos: Vec<Ino>,
     /// What both sides removed, and ours did something to before, of which nothing is left.
     pub(crate) gone: Vec<Ino>,
 }

@@ -648,10 +648,10 @@ impl Realm {
         if !self.others_act() || !looks {
             return Ok(None);
         }
-        let Compared { mut diff, gone } = self.compared(state)?;
+        let Compared { mut diff, inos, gone } = self.compared(state)?;
         let mut agreed = Vec::new();
         if !diff.conflicts.is_empty() {
-            agreed = self.agreed(&diff, alone && on_conflict == OnConflict::Merge)?;
+            agreed = self.agreed((&diff, &inos), alone && on_conflict == OnConflict::Merge)?;
             diff.leave_out(&agreed);
         }
         if on_conflict == OnConflict::Abort {
@@ -668,9 +668,9 @@ impl Realm {
         Ok(None)
     }
 
-    /// What both sides come to, of what both changed.
-    fn agreed(&self, diff: &Diff, texts: bool) -> Result<Vec<Agreed>, RealmError> {
-        self.with_sides(&|sides| sides.compare(diff, texts))
+    /// What both sides come to, of what both changed; with the inode of each conflict.
+    fn agreed(&self, (diff, inos): (&Diff, &[Ino]), texts: bool) -> Result<Vec<Agreed>, RealmError> {
+        self.with_sides(&|sides| sides.compare(diff, inos, texts))
     }
 
     fn with_sides<T>(&self, body: &dyn Fn(&Sides<'_>) -> Result<T, RealmError>) -> Result<T, RealmError> {
@@ -784,9 +784,9 @@ impl Realm {
     pub fn diff(&self) -> Result<Diff, RealmError> {
         self.check_open()?;
         let state = self.merging.lock();
-        let mut diff = self.compared(&state)?.diff;
+        let Compared { mut diff, inos, .. } = self.compared(&state)?;
         if !diff.conflicts.is_empty() {
-            let agreed = self.agreed(&diff, false)?;
+            let agreed = self.agreed((&diff, &inos), false)?;
             diff.leave_out(&agreed);
         }
         Ok(diff)

@@ -389,9 +389,12 @@ fn as_lines<S: Serializer>(conflicts: &[(Change, SideVersion)], to: S) -> Result
 }
 
 impl Diff {
-    /// What both sides came to is no conflict.
+    /// What both sides came to is no conflict. (Of a file that moved only the content is the same.)
     pub(crate) fn leave_out(&mut self, agreed: &[Agreed]) {
         let is_agreed = |change: &Change| {
+            if matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked) {
+                return false;
+            }
             let path = change.path_bytes.as_deref().unwrap_or(change.path.as_bytes());
             agreed.iter().any(|one| one.is_same() && one.path == path)
         };

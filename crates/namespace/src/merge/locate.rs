@@ -4,6 +4,7 @@ use chiton_types::{Ino, Kind, Name, Position, Refusal, Time};
 
 use super::conflict::{Conflict, ConflictKind, Resolution};
 use super::map::MergeMap;
+use super::settled::Settled;
 use super::taken::Place;
 use super::{MergeStep, Skipped, found};
 use crate::dir::Slot;
@@ -279,7 +280,11 @@ impl Namespace {
         let aside = self.free_name(dir, name, b".theirs")?;
         let path = self.path_of(dir.ino, Some(name), map)?;
         let (dir, ino) = (dir.ino, theirs.ino);
-        let resolution = match kind.is_of_texts() && map.settled(theirs).is_some() {
+        let is_settled = match map.settled(theirs) {
+            Some(Settled::Same) => kind.is_of_texts() || kind == ConflictKind::FileMoved,
+            settled => kind.is_of_texts() && settled.is_some(),
+        };
+        let resolution = match is_settled {
             true => {
                 self.note_settled(kind, path, theirs, map, report);
                 Resolution::Ours

@@ -181,7 +181,9 @@ impl Namespace {
             };
             for ino in inos.into_iter().flatten() {
                 let inode = self.inode(ino)?;
-                if inode.kind != Kind::Dir && map.is_foreign(inode.position) {
+                // Where both did the same there is nothing to be met: what ours did on top of it gives it once more.
+                let is_met = map.settled(inode) == Some(Settled::Same);
+                if inode.kind != Kind::Dir && map.is_foreign(inode.position) && !is_met {
                     map.note_standing(ino);
                 }
             }

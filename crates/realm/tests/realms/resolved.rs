@@ -156,3 +156,70 @@ fn theirs_is_copied_here_with_all_that_it_is() {
     }
     assert_eq!(there.lstat("/gone"), Err(Refusal::NotFound));
 }
+
+/// Equal contents under one name do not make up for what others did to the file itself.
+#[test]
+fn what_is_resolved_to_the_same_content_is_merged_whole_or_not_at_all() {
+    for is_moved_here in [false, true] {
+        let site = Site::new();
+        let (ours, others) = (site.connected(), site.embedded());
+        ours.mkdir("/job");
+        for file in ["a", "kept"] {
+            ours.client.create_file(format!("/job/{file}"), b"before").expect("made");
+        }
+        let root = ours.client.stat("/job").expect("there").ino;
+        let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+        let realm = ours.decouple(root, policy).expect("decoupled");
+        let (here, there) = (realm.client(), others.client.rooted(root));
+        here.write_file("/kept", b"by us").expect("written");
+        let path = if is_moved_here {
+            // Ours moves the file to a name at which theirs make one; theirs remove it.
+            here.rename_path("/a", "/b").expect("moved");
+            there.create_file("/b", b"theirs").expect("made");
+            there.remove("/a").expect("removed");
+            "b"
+        } else {
+            // Theirs move it away, and make another one in its place.
+            here.write_file("/a", b"by us").expect("written");
+            there.write_file("/a", b"by them").expect("written");
+            there.rename_path("/a", "/c").expect("moved");
+            there.create_file("/a", b"theirs").expect("made");
+            "a"
+        };
+        assert!(realm.merge(&|_| {}).expect("compared").stopped);
+        realm.resolve_conflict(path.as_bytes(), Choice::Theirs).expect("resolved");
+        let report = realm.merge(&|_| {}).expect("merged");
+        assert!(!report.stopped, "moved here: {is_moved_here}: {report}");
+        assert_eq!(there.read_file(format!("/{path}")), Ok(b"theirs".to_vec()));
+        assert_eq!(there.read_file("/kept"), Ok(b"by us".to_vec()));
+    }
+}
+
+/// What both have alike is met once, whatever ours does to the name before.
+#[test]
+fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.embedded());
+    ours.mkdir("/job");
+    ours.client.create_file("/job/c", &[1; 20_000]).expect("made");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+    let realm = ours.decouple(root, policy).expect("decoupled");
+    let (here, there) = (realm.client(), others.client.rooted(root));
+    there.set_attr_path("/c", AttrChange { size: Some(11), ..AttrChange::default() }).expect("cut");
+    here.rename_path("/c", "/b").expect("moved");
+    dress(here, "/b", &[], None);
+    here.set_attr_path("/b", AttrChange { size: Some(11), ..AttrChange::default() }).expect("cut");
+    dress(&there, "/c", &[], None);
+    there.rename_path("/c", "/b").expect("moved");
+    let report = realm.merge(&|_| {}).expect("merged");
+    if report.stopped {
+        assert_eq!(report.sent, 0, "{report}");
+        for conflict in realm.conflicts().expect("told") {
+            realm.resolve_conflict(conflict.path.as_bytes(), Choice::Theirs).expect("resolved");
+        }
+        merge(&realm);
+    }
+    assert_eq!(there.read_file("/b"), Ok(vec![1; 11]));
+    assert_eq!(there.lstat("/c"), Err(Refusal::NotFound));
+}
