@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::rig::{Asks, Rig, file, quiet, refused, session, unlink};
-use chiton_namespace::{Body, Op, XattrHow};
+use chiton_namespace::{Body, Hold, Op, XattrHow};
 use chiton_proto::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
 use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
@@ -143,6 +143,55 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
         panic!("no lease")
     };
     assert_eq!(mode, LeaseMode::Exclusive);
+}
+
+/// S42: two that hold a file shared, and both have stores in mappings of it, write these when asked for the file: neither waits
+/// for the other.
+#[test]
+fn mapped_pages_of_all_holders_are_written_before_one_writes() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    // The first session holds everything; these are ordinary.
+    let first = session(&server);
+    let ino = first.create(Ino::ROOT, "f");
+    first.op(Op::Write {
+        ino,
+        body: Body::Inline(vec![0; 9]),
+        size: 9,
+        mtime: Time(5),
+        kill_setid: false,
+        hold: Hold::None,
+    });
+    let slots: [Arc<OnceLock<EmbeddedSession>>; 2] = Default::default();
+    let wrote = Arc::new(AtomicU32::new(0));
+    for slot in &slots {
+        let (own, wrote) = (slot.clone(), wrote.clone());
+        let write_back = move |recall: Recall| {
+            if recall.keep > LeaseMode::None {
+                return;
+            }
+            let own = own.get().expect("set");
+            let (body, hold) = (Body::Inline(vec![7; 9]), Hold::Shared);
+            own.op(Op::Write { ino, body, size: 9, mtime: Time(6), kill_setid: false, hold });
+            wrote.fetch_add(1, Ordering::SeqCst);
+        };
+        let holder = server.session_embedded("holder", Box::new(write_back)).expect("a session");
+        let answer = holder.query(Query::Map { ino, offset: 0, len: 9 });
+        assert!(matches!(answer, Ok(Answer::Map { lease: LeaseMode::Shared, .. })), "{answer:?}");
+        assert!(slot.set(holder).is_ok());
+    }
+    let answer = first.try_call(Call::Lease { ino, mode: LeaseMode::Exclusive });
+    let Ok(Answer::Lease { mode, attr, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!((mode, attr.mtime, wrote.load(Ordering::SeqCst)), (LeaseMode::Exclusive, Time(6), 2));
+    // The same asked for by a write of one of them.
+    let [a, b] = slots.each_ref().map(|slot| slot.get().expect("set"));
+    for holder in [a, b] {
+        holder.query(Query::Map { ino, offset: 0, len: 9 }).expect("map");
+    }
+    let hold = Hold::Shared;
+    a.op(Op::Write { ino, body: Body::Inline(vec![8; 9]), size: 9, mtime: Time(7), kill_setid: false, hold });
+    let (attr, _) = first.getattr(ino).expect("there");
+    assert_eq!(attr.mtime, Time(7), "who is not asked itself goes last");
 }
 
 /// What a policy's `data` weakens, and for how long.

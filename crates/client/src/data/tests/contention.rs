@@ -138,6 +138,27 @@ fn what_the_kernel_writes_back_goes_through_during_a_recall() {
     assert_eq!(writer.files.find(ino).expect("open").lock().lease, LeaseMode::Shared);
 }
 
+/// What a mapping wrote under a shared lease asks for no stronger one, which only whoever waits for the file might be given.
+#[test]
+fn what_the_kernel_writes_back_under_a_shared_lease_is_pushed() {
+    let rig = Rig::new();
+    let members = [rig.member(tiny()), rig.member(tiny())];
+    let (ino, fh) = members[0].create();
+    members[0].write(fh, 0, &[1; 40]);
+    let other = members[1].open(ino, OpenFlags::READ_WRITE);
+    assert_eq!(members[1].all(other), [1; 40]);
+    let lease = |member: &Member| member.files.find(ino).expect("open").lock().lease;
+    while lease(&members[1]) != LeaseMode::Shared {
+        members[1].all(other);
+    }
+    let n = caller(|c| members[1].files.write_back(c, other, 8, &[2; 8])).expect("write back");
+    assert_eq!((n, lease(&members[1])), (8, LeaseMode::Shared));
+    assert!(!members[1].files.find(ino).expect("open").lock().is_dirty(), "it is with the server");
+    let expect = [[1; 8], [2; 8], [1; 8], [1; 8], [1; 8]].concat();
+    assert_eq!(members[0].all(fh), expect);
+    assert_eq!(members[1].all(other), expect);
+}
+
 #[test]
 fn a_recall_of_a_file_that_is_not_known_returns() {
     let rig = Rig::new();
