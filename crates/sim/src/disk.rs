@@ -40,14 +40,23 @@ pub struct Mood {
     pub rows_fail: u32,
     /// So many of 1,000 writes and syncs of the journal fail, half of them having happened.
     pub place_fail: u32,
+    /// Nobody is let in to objects, nor to a journal of objects.
+    pub refuses: bool,
     /// Nothing can grow.
     pub full: bool,
 }
 
 impl Mood {
     /// Nothing goes wrong.
-    pub const GOOD: Mood =
-        Mood { slowness: 1, place_silent: 0, objects_silent: 0, rows_fail: 0, place_fail: 0, full: false };
+    pub const GOOD: Mood = Mood {
+        slowness: 1,
+        place_silent: 0,
+        objects_silent: 0,
+        rows_fail: 0,
+        place_fail: 0,
+        refuses: false,
+        full: false,
+    };
 }
 
 /// Storage that outlives servers.
@@ -250,6 +259,10 @@ impl Bay {
             Shape::Grows => 0,
         };
         let place = self.disk.place.lock().clone();
+        if mood.refuses && self.shape() == Shape::Whole && !self.is_gone() {
+            thread::sleep(Duration::from_micros(50));
+            return Err(PlaceError::Denied("the token has expired".to_owned()));
+        }
         match self.suffer(kind, failing.max(silent), 10_000, || act(&place)) {
             Fate::Done(result) => result,
             Fate::Silent if failing > 0 => Err(PlaceError::Failed("input/output error".to_owned())),
@@ -265,7 +278,14 @@ impl Bay {
         kind: Kind,
         act: impl FnOnce(&MemoryObjects) -> Result<T, ObjectError>,
     ) -> Result<T, ObjectError> {
-        let silent = self.disk.mood().objects_silent;
+        let Mood { objects_silent: silent, refuses, .. } = self.disk.mood();
+        if refuses && !self.is_gone() {
+            thread::sleep(Duration::from_micros(50));
+            return Err(ObjectError::Denied {
+                key: key.to_owned(),
+                cause: "the token has expired".to_owned(),
+            });
+        }
         match self.suffer(kind, silent, 10_000, || act(&self.disk.objects)) {
             Fate::Done(result) => result,
             Fate::Silent => {

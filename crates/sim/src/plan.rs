@@ -178,6 +178,8 @@ pub enum Fault {
         time: Duration,
         /// Of 10,000.
         often: u32,
+        /// Nor does it let anybody in, where it is an object store: a token has expired, or a clock is wrong.
+        refuses: bool,
     },
     /// Commits to the row store fail.
     RowsFail {
@@ -338,7 +340,10 @@ fn draw_fault(random: &mut Random, weights: &[u32], clients: usize, session_ms: 
             delay_us_max: random.between(200, 100_000),
         },
         9 => Fault::SlowDisk { time: short, slowness: random.between(2, 100) as u32 },
-        10 => Fault::SilentDisk { time: short, often: random.between(10, 3_000) as u32 },
+        10 => {
+            let often = random.between(10, 3_000) as u32;
+            Fault::SilentDisk { time: short, often, refuses: often.is_multiple_of(3) }
+        }
         11 => Fault::RowsFail { time: short, often: random.between(10, 900) as u32 },
         12 => Fault::FullDisk { time: short },
         13 => Fault::JournalFails { time: short, often: random.between(10, 900) as u32 },

@@ -80,8 +80,9 @@ impl Cluster {
             Fault::SlowDisk { time, slowness } => {
                 self.for_a_while(*time, Mood { slowness: *slowness, ..disk.mood() })
             }
-            Fault::SilentDisk { time, often } => {
-                self.for_a_while(*time, Mood { place_silent: *often, objects_silent: *often, ..disk.mood() });
+            Fault::SilentDisk { time, often, refuses } => {
+                let silent = Mood { place_silent: *often, objects_silent: *often, ..disk.mood() };
+                self.for_a_while(*time, Mood { refuses: *refuses, ..silent });
             }
             Fault::RowsFail { time, often } => {
                 self.for_a_while(*time, Mood { rows_fail: *often, ..disk.mood() })
