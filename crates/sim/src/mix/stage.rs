@@ -148,7 +148,8 @@ impl Stage {
     }
 
     pub(super) fn line(&self, line: String) {
-        self.rig.recorder.line(line);
+        // Messages name files in it, and it has another name in each run.
+        self.rig.recorder.line(line.replace(&*self.scratch.to_string_lossy(), "SCRATCH"));
     }
 
     pub(super) fn is_over(&self) {
