@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A mark is written only when all before it was synced, a new segment only when the one before it was.
-//! - Between a sync and its confirmation it is looked whether a newer writer has come.
+//! - Between a sync and its confirmation it is looked whether a newer writer has come, and the witness records the position.
 //! - What failed for want of space is written again from the same offset, then synced again: nothing that an earlier
 //!   sync may have dropped is relied on. After any other error nothing is written again.
 
@@ -141,6 +141,7 @@ impl Committer {
             self.catalog.add(self.header.segment, self.header.first);
         }
         self.check_fence()?;
+        self.tail.hooks.witness(position)?;
         self.offset = at + bytes as u64;
         Ok((bytes, position))
     }

@@ -116,6 +116,7 @@ fn dispatch(
         while let Some(landing) = lane.landed(confirmed + 1) {
             confirmed += 1;
             catalog.add(confirmed, landing.first);
+            tail.hooks.witness(landing.last)?;
             tail.confirm(landing.last, landing.frames_bytes, None);
         }
         let slots = if confirmed == claimed { 1 } else { tail.options.dispatch_size };

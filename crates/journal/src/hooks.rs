@@ -8,16 +8,19 @@ use chiton_types::Position;
 use chiton_world::sync::Mutex;
 
 use crate::error::JournalError;
+use crate::place::PlaceError;
 
 /// Asked before frames up to a position are written.
 pub(crate) type Barrier = Box<dyn Fn(Position) -> Result<(), String> + Send>;
 /// Told the durable position of a commit.
 pub(crate) type Listener = Box<dyn Fn(Position) + Send>;
+/// Records the durable position of a commit before it is acknowledged.
+pub(crate) type Witness = Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>;
 
 #[derive(Default)]
 pub(crate) struct Hooks {
     barrier: Mutex<Option<Barrier>>,
-    witness: Mutex<Option<Listener>>,
+    witness: Mutex<Option<Witness>>,
     listeners: Mutex<Vec<Listener>>,
 }
 
@@ -26,7 +29,7 @@ impl Hooks {
         *self.barrier.lock() = Some(barrier);
     }
 
-    pub(crate) fn set_witness(&self, witness: Listener) {
+    pub(crate) fn set_witness(&self, witness: Witness) {
         *self.witness.lock() = Some(witness);
     }
 
@@ -44,10 +47,11 @@ impl Hooks {
         }
     }
 
-    /// Everything up to `durable` is on the place, and no waiter knows it yet.
-    pub(crate) fn witness(&self, durable: Position) {
-        if let Some(witness) = &*self.witness.lock() {
-            witness(durable);
+    /// Everything up to `durable` is on the place, and no waiter knows it yet. The commit has failed if this fails.
+    pub(crate) fn witness(&self, durable: Position) -> Result<(), JournalError> {
+        match &*self.witness.lock() {
+            Some(witness) => Ok(witness(durable)?),
+            None => Ok(()),
         }
     }
 

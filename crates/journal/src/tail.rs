@@ -245,7 +245,6 @@ impl Tail {
 
     /// Confirms everything up to `durable`; `bytes` fewer are held. Wakes whom it concerns.
     pub(crate) fn confirm(&self, durable: Position, bytes: usize, emptied: Option<Vec<u8>>) {
-        self.hooks.witness(durable);
         let mut state = self.state.lock();
         assert!(
             durable >= self.durable() && durable <= state.last,

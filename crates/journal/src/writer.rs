@@ -19,7 +19,7 @@ use crate::error::JournalError;
 use crate::frame;
 use crate::opening::{Opening, Recovered, claim};
 use crate::options::{Identity, Options};
-use crate::place::{Place, Shape};
+use crate::place::{Place, PlaceError, Shape};
 use crate::segment::{FENCE_NUMBERS, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::Tail;
 use crate::trim::Catalog;
@@ -219,9 +219,10 @@ impl Journal {
         self.tail.hooks.add_listener(listener);
     }
 
-    /// Has `witness` record the durable position of each commit before anybody who waits for it is answered, on the
-    /// committer's thread. It must not close the journal or register hooks.
-    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) + Send>) {
+    /// Has `witness` record the durable position of each commit before the commit is acknowledged, on the committer's
+    /// thread. If it fails, the commit has failed: where segments grow it is tried again after a lack of space, any other
+    /// error fails the journal for good. It must not close the journal or register hooks.
+    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>) {
         self.tail.hooks.set_witness(witness);
     }
 

@@ -107,8 +107,8 @@ impl RealmError {
             "the journal of {whose} is cut off: {missing} of {} events that were durable are missing, those after position {end}",
             durable.0
         );
-        let next = "bring the journal back from a backup; to go on without these events, say --accept-truncated (chiton \
-                    recover, merge, mount, view, branch)";
+        let next = "bring the journal back from a backup; to go on without these events, say --accept-truncated (chiton merge, \
+                    recouple, run, recover, mount, view, branch)";
         RealmError::new(Refusal::Io, what, next)
     }
 

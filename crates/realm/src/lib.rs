@@ -68,6 +68,7 @@ pub use options::{Journals, RealmsOptions, default_state_dir};
 pub use quoted::{if_no_text, quoted};
 pub use realm::{Inside, Realm};
 pub use realms::Realms;
+pub use remote::durable_in_store;
 pub use report::{
     Change, ChangeKind, ConflictLine, Diff, MergeProgress, MergeReport, RealmStatus, SideVersion,
 };

@@ -75,6 +75,8 @@ pub struct Realm {
     accept_truncated: AtomicBool,
     /// Events that were missing when it was opened, and in no report yet.
     missing: AtomicU64,
+    /// How far the mark in the object store says that the journal is durable.
+    durable_noted: Mutex<Position>,
     /// Another client has it now, or none: nothing is carried out here any more.
     lost: AtomicBool,
     /// Why it is not merged by itself, if so.
@@ -145,9 +147,14 @@ impl Realm {
             home.check_begun(&*place)?;
         }
         // Before anything of it is merged or begun anew: what is behind its end is void after that.
-        let mark_dir = home.as_ref().filter(|_| journals.is_none()).map(|home| home.dir().to_owned());
+        let mark_dir = home.as_ref().filter(|_| in_files).map(|home| home.dir().to_owned());
         let mut missing = 0;
-        if let Some(durable) = mark_dir.as_deref().and_then(DurableMark::read) {
+        let marked = match (&mark_dir, &remote) {
+            (Some(dir), _) => DurableMark::read(dir),
+            (None, Some(remote)) => remote.durable()?,
+            (None, None) => None,
+        };
+        if let Some(durable) = marked {
             let end = end_of(&*place, granted.state.merged, durable).map_err(RealmError::journal)?;
             if end < durable {
                 if !accept_truncated {
@@ -252,9 +259,13 @@ impl Realm {
         if let Some(dir) = &mark_dir {
             let mark =
                 DurableMark::open(dir).map_err(|e| RealmError::local(format!("{}: {e}", dir.display())))?;
-            // A mark that cannot be written says less than there is: nothing is lost with it.
+            // Of a disk that is full, the next commit says it.
             let _ = mark.write(server.durable());
-            server.witness_durable(Box::new(move |durable| drop(mark.write(durable))));
+            server.witness_durable(Box::new(move |durable| mark.write(durable)));
+        }
+        let durable_noted = Mutex::new(server.durable());
+        if let Some(remote) = &remote {
+            remote.note_durable(server.durable())?;
         }
         if missing > 0 {
             trouble = Some(format!(
@@ -300,6 +311,7 @@ impl Realm {
             gate: RwLock::default(),
             accept_truncated: AtomicBool::new(accept_truncated),
             missing: AtomicU64::new(missing),
+            durable_noted,
             lost: AtomicBool::new(false),
             trouble: Mutex::new(trouble),
             ended: AtomicBool::new(false),
@@ -433,6 +445,18 @@ impl Realm {
     pub fn enter(&self) -> Option<Inside<'_>> {
         let gate = self.gate.read();
         (!self.is_ended()).then_some(Inside { _gate: gate })
+    }
+
+    /// Records in the object store how far the journal there is durable. If that fails, it is done the next time.
+    pub(crate) fn note_durable(&self) {
+        let Some(remote) = self.remote.as_ref().filter(|_| !self.calls.calls.service.is_away()) else {
+            return;
+        };
+        let durable = self.server.durable();
+        let mut noted = self.durable_noted.lock();
+        if *noted != durable && remote.note_durable(durable).is_ok() {
+            *noted = durable;
+        }
     }
 
     /// What was done to open it, and how long each stage took.
@@ -801,6 +825,7 @@ impl Realm {
         self.server.wait_durable(cut).map_err(RealmError::journal)?;
         let mut lives = Lives::default();
         let place = self.server.journal_place();
+        self.whole_upto(&*place, state.merged, cut)?;
         read_events(&*place, state.merged, cut, &mut |event| lives.note(event))?;
         let first = state.window.map(|(upto, _)| upto);
         let sent = |visit: &mut dyn FnMut(&Event)| read_sent(&*place, state.merged, first, cut, visit);
@@ -867,6 +892,7 @@ impl Realm {
         let _merging = self.merging.lock();
         self.check_open()?;
         let synced = self.client.sync();
+        self.note_durable();
         self.close_down(false)?;
         synced.map_err(|refusal| RealmError::refused("what was written here cannot be made durable", refusal))
     }
@@ -898,17 +924,22 @@ impl Realm {
     ) -> Result<MergeReport, RealmError> {
         self.server.wait_durable(cut).map_err(RealmError::journal)?;
         let place = self.server.journal_place();
-        let end = end_of(&*place, state.merged, cut).map_err(RealmError::journal)?;
-        let mut missing = self.missing.swap(0, Ordering::AcqRel);
-        if end < cut {
-            if !self.accept_truncated.load(Ordering::Acquire) {
-                self.missing.store(missing, Ordering::Release);
-                return Err(RealmError::truncated(&journal_named(&self.granted, &self.journal_at), end, cut));
-            }
-            missing += cut.0 - end.0;
-        }
+        let end = self.whole_upto(&*place, state.merged, cut)?;
+        let missing = self.missing.swap(0, Ordering::AcqRel) + (cut.0 - end.0.min(cut.0));
         let report = self.merge_whole(state, cut.min(end), place, progress)?;
         Ok(MergeReport { missing, ..report })
+    }
+
+    /// Where the journal ends that should reach up to `cut`.
+    ///
+    /// # Errors
+    /// It ends before, and nobody has accepted that.
+    fn whole_upto(&self, place: &dyn Place, merged: Position, cut: Position) -> Result<Position, RealmError> {
+        let end = end_of(place, merged, cut).map_err(RealmError::journal)?;
+        if end < cut && !self.accept_truncated.load(Ordering::Acquire) {
+            return Err(RealmError::truncated(&journal_named(&self.granted, &self.journal_at), end, cut));
+        }
+        Ok(end)
     }
 
     /// Merges a part of the journal that is there.

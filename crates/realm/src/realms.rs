@@ -531,7 +531,12 @@ pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
         (false, Durability::None) => realm.discard(),
         (false, _) => realm.leave(),
         (true, _) => match realm.merge(&|_| {}) {
-            Ok(report) if !report.stopped => Ok(()),
+            Ok(report) if !report.stopped => {
+                if report.missing > 0 {
+                    chiton_world::log_line!("chiton: decoupling {}: {report}", realm.id());
+                }
+                Ok(())
+            }
             Ok(_) => realm.leave(),
             // What is not merged waits in its journal.
             Err(error) => realm.leave().and(Err(error)),

@@ -3,22 +3,28 @@
 //! ```text
 //!   journal/<number>     segments, as in a bucket
 //!   used/<position>      inode numbers used when a merge up to there began
+//!   durable/<position>   up to there the journal was durable a moment ago
 //! ```
 //!
 //! Invariants:
 //! - What was put is durable when the server has answered.
 //! - The server deletes all of it when the decoupling is over.
+//! - The mark of how far the journal was durable is put about once a second and when the client ends in order: it notices
+//!   segments that are missing at the end of the journal on whatever machine resumes it, but those of the last second.
 //! - Only who holds the latest claim can write; a journal that another goes on with is fenced besides, as in a bucket.
 
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
-use chiton_proto::{ObjectAnswer, ObjectCall};
-use chiton_types::{Ino, Position, Refusal};
+use chiton_objects::{ObjectError, Objects};
+use chiton_proto::{NAMES_MAX, ObjectAnswer, ObjectCall};
+use chiton_server::realm_prefix;
+use chiton_types::{Ino, Position, RealmId, Refusal};
 
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
 
 const SEGMENTS: &str = "journal/";
 const USED: &str = "used/";
+const DURABLE: &str = "durable/";
 
 /// See the module.
 #[derive(Clone)]
@@ -77,6 +83,19 @@ impl Remote {
         Ok(numbers.iter().map(|number| Ino(u64::from_le_bytes(*number))).collect())
     }
 
+    /// Records that the journal is durable up to `durable`, whatever was recorded before.
+    pub(crate) fn note_durable(&self, durable: Position) -> Result<(), RealmError> {
+        let before = self.names(DURABLE)?;
+        let name = format!("{DURABLE}{:016x}", durable.0);
+        self.put(&name, &durable.0.to_le_bytes())?;
+        before.iter().filter(|(other, _)| *other != name).try_for_each(|(other, _)| self.delete(other))
+    }
+
+    /// How far the journal was durable, if that was recorded.
+    pub(crate) fn durable(&self) -> Result<Option<Position>, RealmError> {
+        Ok(self.names(DURABLE)?.iter().filter_map(|(name, _)| durable_of(name)).max())
+    }
+
     fn key(number: u64) -> String {
         format!("{SEGMENTS}{number:016x}")
     }
@@ -85,6 +104,22 @@ impl Remote {
         let number = u64::from_str_radix(name.strip_prefix(SEGMENTS)?, 16).ok()?;
         (Remote::key(number) == name).then_some(number)
     }
+}
+
+/// What the name of a mark says: `durable/POSITION` below the prefix of its decoupling.
+fn durable_of(name: &str) -> Option<Position> {
+    u64::from_str_radix(name.strip_prefix(DURABLE)?, 16).ok().map(Position)
+}
+
+/// How far the journal of a decoupling in this object store was durable, if that was recorded. To be asked before the journal
+/// is read, which may grow meanwhile.
+///
+/// # Errors
+/// The store's.
+pub fn durable_in_store(objects: &dyn Objects, realm: RealmId) -> Result<Option<Position>, ObjectError> {
+    let prefix = realm_prefix(realm);
+    let listed = objects.list(&format!("{prefix}{DURABLE}"), None, NAMES_MAX)?;
+    Ok(listed.iter().filter_map(|object| durable_of(object.key.strip_prefix(&prefix)?)).max())
 }
 
 fn sort(error: RealmError) -> PlaceError {

@@ -77,7 +77,8 @@ pub(crate) fn watch(realm: &Arc<Realm>, world: &SharedWorld) {
     drop(thread::spawn("chiton-sync", body).expect("a thread can be started"));
 }
 
-/// Nobody notifies a client that its decoupling was ended elsewhere: it asks. That is one small message a second.
+/// Nobody notifies a client that its decoupling was ended elsewhere: it asks. That is one small message a second. Then it
+/// records how far its journal in the object store is durable.
 fn look_whether_lost(realm: &Weak<Realm>) {
     loop {
         thread::sleep(CLAIM_LOOK);
@@ -85,6 +86,7 @@ fn look_whether_lost(realm: &Weak<Realm>) {
             return;
         };
         realm.look_whether_lost();
+        realm.note_durable();
     }
 }
 
@@ -123,8 +125,13 @@ fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
                 ));
                 return;
             }
-            Ok(_) => {
-                realm.note_trouble(None);
+            Ok(report) => {
+                // What is missing stays in the status.
+                let missing = (report.missing > 0).then(|| report.to_string());
+                if let Some(missing) = &missing {
+                    chiton_world::log_line!("chiton: decoupling {}: {missing}", realm.id());
+                }
+                realm.note_trouble(missing);
                 pause = LOOK;
             }
             Err(_) if realm.is_ended() => return,

@@ -112,6 +112,9 @@ pub(crate) struct Recouple {
     /// Drop the changes, whatever the policy says.
     #[arg(long)]
     pub(crate) discard: bool,
+    /// Merge a journal of which an end that was durable is missing, without what was in it.
+    #[arg(long)]
+    pub(crate) accept_truncated: bool,
     /// Do it although files are open for writing, or another client has it.
     #[arg(long)]
     pub(crate) force: bool,
@@ -209,6 +212,10 @@ pub(crate) struct Run {
     /// policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
+    /// Merge a journal of which an end that was durable is missing, without what was in it (else the directory stays decoupled,
+    /// and the command fails).
+    #[arg(long)]
+    pub(crate) accept_truncated: bool,
     /// Print what became of it as JSON, in the last line of standard output (default: on standard error, in words).
     #[arg(long)]
     pub(crate) json: bool,

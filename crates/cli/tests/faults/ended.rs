@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{is_root, until};
+use crate::rig::{Mounted, is_root, until};
 use crate::seen::{assert_same, list, look, plant, set_xattr, xattrs};
 use crate::two::{Two, done, errno, libc_busy, mount_branch, refused, run, text};
 
@@ -373,4 +373,81 @@ fn one_process_serves_several_branches_and_what_a_killed_one_left_is_taken_away(
     done(&["branch", "mount", text(&tree), "three", text(&dirs[2])]);
     assert_eq!(fs::read_to_string(dirs[2].join("f")).expect("as it was"), "three");
     done(&["umount", text(&dirs[2])]);
+}
+
+/// Takes the last bytes of the journals in a state directory away: a shell script of a job, or of a test.
+const CUT_OFF: &str = "for f in $(find $STATE -name '*.seg'); do truncate -s -30 $f; done";
+
+/// S112: "… is neither resumed, merged nor viewed in silence …"
+#[test]
+fn every_command_that_merges_a_journal_says_that_its_end_is_missing() {
+    let Some(two) = Two::new() else { return };
+    let state = two.scratch.path("state");
+    let cut_off = || {
+        let cut = Command::new("sh").args(["-c", CUT_OFF]).env("STATE", &state).status();
+        assert!(cut.expect("runs").success());
+    };
+    let missing = "events that were durable are missing";
+    let make = |dir: &Path| {
+        for n in 0..5 {
+            let file = fs::File::create(dir.join(format!("f{n}"))).expect("made");
+            file.sync_all().expect("durable");
+        }
+    };
+    let (near, far) = two.job("batchfs");
+    make(&near);
+    cut_off();
+    refused(&["sync", text(&near)], 1, missing);
+    refused(&["diff", text(&near)], 1, missing);
+    refused(&["merge", text(&near)], 1, missing);
+    refused(&["recouple", text(&near)], 1, missing);
+    let said = done(&["recouple", "--accept-truncated", text(&near)]);
+    assert!(said.contains(missing), "{said}");
+    let kept = fs::read_dir(&far).expect("everybody's").count();
+    assert!((1..5).contains(&kept), "{kept} files");
+
+    // A job under which the journal is cut off.
+    let job = two.near.path("run");
+    fs::create_dir(&job).expect("a directory");
+    let script = format!(
+        "for n in 1 2 3; do echo x > $JOB/f$n; sync $JOB/f$n; done; STATE={}; {CUT_OFF}",
+        text(&state)
+    );
+    let run_job = |more: &[&str]| {
+        let script = format!("JOB={}; {script}", text(&job));
+        let mut words = vec!["run", "--policy", "batchfs", "--path", text(&job)];
+        words.extend(more);
+        words.extend(["--", "sh", "-c", &script]);
+        run(&words)
+    };
+    let out = run_job(&[]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains(missing) && said.contains("--accept-truncated"), "{said}");
+    done(&["discard", text(&job)]);
+    let out = run_job(&["--accept-truncated"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && said.contains(missing), "{said}");
+
+    // The end of a mount, which merges what is weak.
+    let last = two.near.path("last");
+    fs::create_dir(&last).expect("a directory");
+    done(&["policy", "set", text(&last), "batchfs"]);
+    make(&last);
+    cut_off();
+    refused(&["umount", text(&two.near.dir)], 1, missing);
+
+    // What a mount left that was killed.
+    let state = two.scratch.path("other-state");
+    let other = Mounted::beside(&two.scratch, "other", &["--state-dir", text(&state)]);
+    fs::create_dir(other.path("killed")).expect("a directory");
+    done(&["policy", "set", text(&other.path("killed")), "batchfs"]);
+    make(&other.path("killed"));
+    other.kill();
+    let cut = Command::new("sh").args(["-c", CUT_OFF]).env("STATE", &state).status();
+    assert!(cut.expect("runs").success());
+    let socket = format!("unix:{}", two.scratch.data().join("socket").display());
+    let recover = ["recover", "--server", &socket, "--state-dir", text(&state), "--merge"];
+    refused(&recover, 1, missing);
+    let said = done(&[&recover[..], &["--accept-truncated"]].concat());
+    assert!(said.contains(missing), "{said}");
 }

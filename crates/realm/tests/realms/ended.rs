@@ -9,7 +9,7 @@ use chiton_proto::{Answer, Call, RealmAnswer, RealmCall};
 use chiton_realm::{Choice, Realms, RealmsOptions};
 use chiton_types::{Name, RealmId, Refusal};
 
-use crate::site::{ON_DISK, Party, Site, merge};
+use crate::site::{IN_STORE, ON_DISK, Party, Site, merge};
 
 const MINUTE: u32 = 3_000;
 
@@ -89,6 +89,38 @@ fn a_journal_that_was_cut_off_is_not_resumed_before_somebody_accepts_it() {
 }
 
 #[test]
+fn a_journal_in_the_object_store_that_lost_its_end_is_noticed_on_another_machine() {
+    let site = Site::new();
+    let ours = site.connected();
+    let realm = ours.take("/job", IN_STORE);
+    for n in 0..20 {
+        realm.client().create_file(format!("/f{n}"), b"durable").expect("made");
+        realm.client().sync().expect("durable");
+    }
+    let (id, durable, objects) = (realm.id(), realm.status().durable, site.server().objects());
+    let of = |kind: &str| {
+        let listed = objects.list(&format!("decoupled/{id}/{kind}/"), None, 1_000).expect("listed");
+        listed.into_iter().map(|object| object.key).collect::<Vec<_>>()
+    };
+    until("the mark is put", || of("durable").iter().any(|key| key.ends_with(&format!("{durable:016x}"))));
+    assert_eq!(of("durable").len(), 1);
+    realm.abandon();
+    objects.delete(of("journal").last().expect("a segment")).expect("lost");
+
+    let said = site.elsewhere().realms.adopt(id).map(|_| ()).expect_err("it says so").to_string();
+    assert!(said.contains("--accept-truncated") && said.contains(&format!("of {durable} events")), "{said}");
+    let state = tempfile::tempdir().expect("a directory");
+    let adopt = || accepting(&site, state.path()).realms.adopt(id).expect("accepted");
+    // What was accepted once is nothing to accept any more.
+    adopt().abandon();
+    assert_eq!(of("durable").len(), 1);
+    let later = site.elsewhere();
+    let again = later.realms.adopt(id).expect("adopted");
+    merge(&again);
+    assert!((1..20).contains(&later.client.list("/job").expect("everybody's").len()));
+}
+
+#[test]
 fn a_journal_that_is_cut_off_under_its_client_is_not_merged_in_silence() {
     let site = Site::new();
     let ours = site.connected();
@@ -99,8 +131,11 @@ fn a_journal_that_is_cut_off_under_its_client_is_not_merged_in_silence() {
     }
     let dir = ours.realms.left().expect("told")[0].dir.clone();
     cut_off(&dir, 30);
-    let said = realm.merge(&|_| {}).expect_err("it says so").to_string();
-    assert!(said.contains("--accept-truncated"), "{said}");
+    let results = [realm.merge(&|_| {}).map(drop), realm.sync(&|_| {}).map(drop), realm.diff().map(drop)];
+    for result in results {
+        let said = result.expect_err("it says so").to_string();
+        assert!(said.contains("--accept-truncated"), "{said}");
+    }
     assert!(!realm.is_ended());
     realm.accept_truncated();
     let report = merge(&realm);

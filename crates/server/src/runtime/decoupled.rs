@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_journal::{Frame, Identity, Journal, JournalError, Place, ReplayError, replay};
+use chiton_journal::{Frame, Identity, Journal, JournalError, Place, PlaceError, ReplayError, replay};
 use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_namespace::{Fault, Fetched, Namespace, Need};
 use chiton_objects::MemoryObjects;
@@ -284,8 +284,9 @@ impl Server {
         self.shared.journal.wait_durable(position)
     }
 
-    /// Has `witness` record how far the journal is durable, before anybody who waits for it is answered.
-    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) + Send>) {
+    /// Has `witness` record how far the journal is durable before a commit is acknowledged; see
+    /// [`Journal::witness_durable`].
+    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>) {
         self.shared.journal.witness_durable(witness);
     }
 

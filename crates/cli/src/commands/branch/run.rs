@@ -33,7 +33,7 @@ pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
         path: args.path.clone(),
         server: None,
         state_dir: args.state_dir.clone(),
-        accept_truncated: false,
+        accept_truncated: args.accept_truncated,
         json: args.json,
     };
     let who = format!("chiton run, branch {named} of {}", args.path.display());
@@ -135,7 +135,7 @@ impl Job {
             how,
             force,
             on_conflict: args.on_conflict_word(),
-            accept_truncated: false,
+            accept_truncated: args.accept_truncated,
         };
         let done = when_answering(&|| reach::knock(&tree.address, dir))
             .and_then(|()| Place::at(tree.root.0, self.control.clone()).ask(&request));

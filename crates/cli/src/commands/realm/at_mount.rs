@@ -177,7 +177,7 @@ pub(crate) fn merge(args: &Merge) -> Outcome {
 }
 
 pub(crate) fn discard(args: &Discard) -> Outcome {
-    give_back(&args.path, GiveBack::Discard, args.force, args.json)
+    give_back(&args.path, GiveBack::Discard, (args.force, false), args.json)
 }
 
 pub(crate) fn recouple(args: &Recouple) -> Outcome {
@@ -191,13 +191,11 @@ pub(crate) fn recouple(args: &Recouple) -> Outcome {
         (_, true) => GiveBack::Discard,
         _ => GiveBack::AsThePolicySays,
     };
-    give_back(&args.path, how, args.force, args.json)
+    give_back(&args.path, how, (args.force, args.accept_truncated), args.json)
 }
 
-fn give_back(path: &Path, how: GiveBack, force: bool, json: bool) -> Outcome {
+fn give_back(path: &Path, how: GiveBack, (force, accept_truncated): (bool, bool), json: bool) -> Outcome {
     let place = Place::find(path)?;
-    let (on_conflict, accept_truncated) = (None, false);
-    place
-        .ask(&ControlRequest::GiveBack { ino: place.ino, how, force, on_conflict, accept_truncated })?
-        .show(json)
+    let (ino, on_conflict) = (place.ino, None);
+    place.ask(&ControlRequest::GiveBack { ino, how, force, on_conflict, accept_truncated })?.show(json)
 }

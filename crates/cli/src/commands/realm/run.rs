@@ -87,7 +87,7 @@ fn decoupled(args: &Run) -> Outcome<u8> {
         how,
         force: how == GiveBack::Discard,
         on_conflict: args.on_conflict_word(),
-        accept_truncated: false,
+        accept_truncated: args.accept_truncated,
     };
     let done = when_answering(&|| reach::answering(&args.path)).and_then(|()| place.ask(&request));
     let done = done.map_err(|failure| {

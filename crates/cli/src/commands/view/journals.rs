@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use chiton_journal::{ObjectPlace, Place};
 use chiton_proto::RealmInfo;
-use chiton_realm::{JournalAt, Unmerged, decoupling_at, durable_upto, journal_at, journal_on_disk, quoted};
+use chiton_realm::{
+    JournalAt, Unmerged, decoupling_at, durable_in_store, durable_upto, journal_at, journal_on_disk, quoted,
+};
 use chiton_server::realm_prefix;
 
 use super::mounted::JournalOfMount;
@@ -89,6 +91,9 @@ impl<'a> Choice<'a> {
                 (place, dir.join("journal").display().to_string())
             }
             JournalAt::Store => {
+                if !args.accept_truncated {
+                    durable = durable_in_store(&*source.objects, realm).map_err(Failure::failed)?;
+                }
                 let prefix = format!("{}journal", realm_prefix(realm));
                 (
                     Arc::new(ObjectPlace::new(source.objects.clone(), &prefix)),
