@@ -188,20 +188,26 @@ impl FjallMetastore {
             if path.join("rows/version").exists() && !path.join("rows/lock").exists() {
                 fs::File::create(path.join("rows/lock")).map_err(|e| failed(e.into()))?;
             }
-            let open = open_database(&path, &options).map_err(failed)?;
+            let open = open_database(&path, &options).map_err(|e| match e {
+                fjall::Error::JournalRecovery(_) => {
+                    let cause = format!("the library's journal ({}) is damaged: {e}", journals(&path));
+                    StoreError::Corrupt { path: path.clone(), cause }
+                }
+                e => failed(e),
+            })?;
             let commit = last_commit(&path, &open)?;
             let acked = Acked::open(&path, commit > 0)?;
             if acked.last() > commit {
                 let cause = format!(
-                    "commit {} was acknowledged, but the rows end at {commit}: the library's journal ({}) is damaged or was \
-                     cut; chiton fsck --rebuild goes back to what is whole, and replays the journal of the file system from there",
+                    "commit {} was acknowledged, but the rows end at {commit}: the library's journal ({}) is damaged or was cut",
                     acked.last(),
                     journals(&path)
                 );
                 return Err(StoreError::Corrupt { path: path.clone(), cause });
             }
             Ok((open, Writer { acked, commit, settling: Settling::default(), ingested: false }))
-        })?;
+        })
+        .map_err(with_remedy)?;
         // Without copies there is only no way back from a damaged list.
         let _ = lists::keep(&path);
         Ok(FjallMetastore { path, options, open: RwLock::new(Some(open)), writer: Mutex::new(Some(writer)) })
@@ -388,6 +394,25 @@ fn empty_journals(path: &Path) -> io::Result<()> {
 fn journals(path: &Path) -> String {
     let names: Vec<String> = journal_names(path).into_iter().map(|name| format!("rows/{name}")).collect();
     names.join(", ")
+}
+
+/// An error of opening the store, with what to do about damage.
+fn with_remedy(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt { path, cause } if !cause.contains("--rebuild") => {
+            // The lists were verified before the library read anything.
+            let place = match cause.contains("rows/") {
+                true => String::new(),
+                false => format!(" (in its journal, {}, or a table below rows/keyspaces)", journals(&path)),
+            };
+            let cause = format!(
+                "{cause}{place}; chiton fsck --rebuild goes back to what is whole, and the journal of the file system is replayed from \
+                 there"
+            );
+            StoreError::Corrupt { path, cause }
+        }
+        error => error,
+    }
 }
 
 fn last_commit(path: &Path, open: &Open) -> Result<u64, StoreError> {

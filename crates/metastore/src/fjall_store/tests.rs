@@ -381,28 +381,46 @@ fn a_missing_lock_is_made_again_and_a_missing_marker_comes_from_its_copy() {
 #[test]
 fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    let store = open(&path).unwrap();
+    let whole = dir.path().join("whole");
+    let store = open(&whole).unwrap();
     for n in 0..10u64 {
         store
             .commit(&Batch::from_iter([("n", Some(n.to_le_bytes())), ("m", Some(n.to_le_bytes()))]))
             .unwrap();
     }
     store.close().unwrap();
-    let journal = path.join("rows/0.jnl");
-    let mut bytes = fs::read(&journal).unwrap();
+    let bytes = fs::read(whole.join("rows/0.jnl")).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    bytes[used / 2] ^= 1;
-    fs::write(&journal, bytes).unwrap();
-    let error = open(&path).err().expect("refused").to_string();
-    assert!(error.contains("rows/0.jnl") && error.contains("--rebuild"), "{error}");
-    let done = FjallMetastore::rebuild(&path, FjallOptions::default()).unwrap();
-    assert!(done.iter().any(|line| line.starts_with("went back to commit")), "{done:?}");
-    let store = open(&path).unwrap();
-    let (n, m) = (store.get(b"n").unwrap(), store.get(b"m").unwrap());
-    assert!(n == m && n.is_some_and(|n| n < 9u64.to_le_bytes().to_vec()), "one commit, and an older one");
-    assert!(path.join("rows.before-rebuild").is_dir());
-    store.commit(&Batch::from_iter([("n", Some("again"))])).unwrap();
+    let mut told = 0;
+    for at in (0..used).step_by(used / 40).chain([used / 2]) {
+        let path = dir.path().join("copy");
+        copy_tree(&whole, &path).unwrap();
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 0x10;
+        fs::write(path.join("rows/0.jnl"), bytes).unwrap();
+        let error = open(&path).err().map(|e| e.to_string());
+        assert!(
+            error.as_ref().is_none_or(|e| e.contains("rows/0.jnl") && e.contains("--rebuild")),
+            "byte {at}: {error:?}"
+        );
+        told += u32::from(error.is_some());
+        let done = FjallMetastore::rebuild(&path, FjallOptions::default()).unwrap();
+        assert_eq!(
+            done.iter().any(|line| line.starts_with("went back to commit")),
+            error.is_some(),
+            "{done:?}"
+        );
+        let store = open(&path).unwrap();
+        let (n, m) = (store.get(b"n").unwrap(), store.get(b"m").unwrap());
+        assert!(n == m, "byte {at}: parts of a commit");
+        let is_older = n.is_none_or(|n| n < 9u64.to_le_bytes().to_vec());
+        assert_eq!(is_older, error.is_some(), "byte {at}");
+        assert!(path.join("rows.before-rebuild").is_dir());
+        store.commit(&Batch::from_iter([("n", Some("again"))])).unwrap();
+        drop(store);
+        fs::remove_dir_all(&path).unwrap();
+    }
+    assert!(told > 30, "{told}");
 }
 
 /// Where nothing of the library's journal can be read, the rows are what the tables hold.
