@@ -18,6 +18,7 @@ mod messages;
 mod newcomer;
 mod offline;
 mod peer;
+mod rebuild;
 mod restart;
 mod rig;
 mod seen;
