@@ -26,6 +26,7 @@ mod deliver;
 mod engine_lock;
 mod errands;
 mod fatal;
+mod often;
 mod pump;
 mod realm_objects;
 mod requests;

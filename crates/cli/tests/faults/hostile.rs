@@ -254,3 +254,25 @@ fn what_is_replayed_is_done_once_and_a_stolen_session_needs_its_secret() {
     Peer::begin(&socket, "well-behaved").make_and_find("after");
     server.assert_sane();
 }
+
+/// Lines that a peer causes are written a few times, then counted.
+#[test]
+fn malformed_connections_do_not_fill_the_log() {
+    const PEERS: usize = 400;
+    let scratch = Scratch::new();
+    let server = started(&scratch);
+    let socket = scratch.data().join("socket");
+    for n in 0..PEERS {
+        let mut raw = Raw::connect(&socket);
+        if n % 2 == 0 {
+            raw.shake();
+        }
+        raw.send(&[0xff; 64]);
+        raw.finish();
+    }
+    Peer::begin(&socket, "well-behaved").make_and_find("after");
+    let said = server.said();
+    let lines = said.lines().filter(|line| line.contains(" ends: ")).count();
+    assert!((1..PEERS / 4).contains(&lines), "{lines} lines for {PEERS} connections: {said}");
+    server.assert_sane();
+}

@@ -6,6 +6,7 @@ use chiton_objects::{ObjectError, Objects, read_block};
 use chiton_proto::{Answer, Failure};
 use chiton_types::{BlockId, Refusal, SessionId};
 
+use crate::runtime::often::Often;
 use crate::runtime::shared::Shared;
 
 impl Shared {
@@ -67,8 +68,7 @@ impl Shared {
     }
 
     pub(crate) fn object_failure(&self, error: &ObjectError) -> Failure {
-        self.log(&error.to_string());
-        self.error_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.note_often(Often::Objects, &error.to_string());
         Failure::Refused(match error {
             ObjectError::NoSpace { .. } => Refusal::NoSpace,
             // A name that is none is the client's defect.

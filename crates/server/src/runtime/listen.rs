@@ -9,6 +9,7 @@ use chiton_types::SessionId;
 
 use crate::engine::Opened;
 use crate::runtime::commits::Tidings;
+use crate::runtime::often::Often;
 use crate::runtime::shared::Shared;
 use crate::runtime::startup::EPOCH;
 
@@ -79,7 +80,7 @@ impl Service for Door {
             self.0.channels.remove(session, conn);
         }
         if matches!(why, Closed::Malformed(_) | Closed::Behind) {
-            self.0.log(&format!("connection {} ends: {why}", conn.0));
+            self.0.log_often(Often::Connections, &format!("connection {} ends: {why}", conn.0));
         }
     }
 }

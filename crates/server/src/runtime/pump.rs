@@ -46,6 +46,7 @@ impl Shared {
             if is_tick {
                 next_tick = mono + TICK;
                 self.probe(&mut durable_before);
+                self.log_limit.summaries(mono).iter().for_each(|line| self.log(line));
             }
             if is_tick {
                 self.refresh_disk();

@@ -16,6 +16,7 @@ use crate::runtime::commits::Tidings;
 use crate::runtime::deliver::Parking;
 use crate::runtime::errands::Errand;
 use crate::runtime::fatal::Fatal;
+use crate::runtime::often::Often;
 use crate::runtime::shared::{Shared, Waiter};
 use crate::runtime::startup::EPOCH;
 
@@ -126,7 +127,7 @@ impl Shared {
                 match self.new_session_id() {
                     Ok(id) => Ok(Some(id)),
                     Err(line) => {
-                        self.note_error(&line);
+                        self.note_often(Often::Rows, &line);
                         Err(())
                     }
                 }

@@ -33,6 +33,7 @@ use crate::runtime::engine_lock::EngineLock;
 use crate::runtime::errands::Errands;
 use crate::runtime::fatal::Fatal;
 use crate::runtime::format::FilesystemInfo;
+use crate::runtime::often::{LogLimit, Often};
 use crate::runtime::options::ServerOptions;
 use crate::runtime::reserve::Reserve;
 use crate::runtime::session_ids::SessionIds;
@@ -92,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) waiters: Mutex<HashMap<Ticket, Waiter>>,
     pub(crate) commits: Arc<Commits>,
     pub(crate) errands: Errands,
+    /// Of the lines that clients cause.
+    pub(crate) log_limit: LogLimit,
     pub(crate) channels: Channels,
     pub(crate) dead_writers: Mutex<Vec<(SessionId, Position)>>,
     pub(crate) dead_writers_listing: Mutex<Listing>,
@@ -225,6 +228,7 @@ impl Shared {
             waiters: Mutex::new(HashMap::new()),
             commits: Arc::default(),
             errands: Errands::default(),
+            log_limit: LogLimit::default(),
             channels: Channels::default(),
             dead_writers: Mutex::new(Vec::new()),
             dead_writers_listing: Mutex::new(Listing::Due),
@@ -365,6 +369,23 @@ impl Shared {
 
     pub(crate) fn log(&self, line: &str) {
         (self.options.log)(line);
+    }
+
+    /// Logs a line that a client caused, unless there are too many of its kind.
+    pub(crate) fn log_often(&self, kind: Often, line: &str) {
+        let (summary, is_written) = self.log_limit.note(kind, self.world.monotonic());
+        if let Some(summary) = summary {
+            self.log(&summary);
+        }
+        if is_written {
+            self.log(line);
+        }
+    }
+
+    /// As [`Shared::log_often`], of something that `status` counts as an error.
+    pub(crate) fn note_often(&self, kind: Often, line: &str) {
+        self.error_count.fetch_add(1, Ordering::Relaxed);
+        self.log_often(kind, line);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -530,7 +551,10 @@ impl Shared {
         if let Some(base) = &self.base {
             return base.fetch(needs).inspect_err(|line| {
                 self.error_count.fetch_add(1, Ordering::Relaxed);
-                self.log(&format!("cannot read metadata of the decoupled subtree: {line}"));
+                self.log_often(
+                    Often::Rows,
+                    &format!("cannot read metadata of the decoupled subtree: {line}"),
+                );
             });
         }
         loop {
@@ -556,7 +580,7 @@ impl Shared {
         let fetch = |need| {
             Namespace::fetch(&source, need).or_else(|error: StoreError| {
                 if !matches!(error, StoreError::Away { .. } | StoreError::Fenced { .. }) {
-                    self.note_error(&format!("cannot read metadata: {error}"));
+                    self.note_often(Often::Rows, &format!("cannot read metadata: {error}"));
                 }
                 // What is damaged may be one of many rows.
                 let damaged = matches!(error, StoreError::Corrupt { .. });
@@ -579,9 +603,10 @@ impl Shared {
         fetched: Vec<Fetched>,
         generation: u64,
     ) -> Result<(), String> {
-        let result = install(engine, fetched, generation).inspect_err(|line| self.note_error(line));
+        let result =
+            install(engine, fetched, generation).inspect_err(|line| self.note_often(Often::Rows, line));
         for row in engine.namespace().take_torn_rows() {
-            self.note_error(&row.to_string());
+            self.note_often(Often::Rows, &row.to_string());
         }
         result
     }

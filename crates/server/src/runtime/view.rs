@@ -29,6 +29,7 @@ use chiton_proto::{Answer, Failure};
 use chiton_types::{Capabilities, Cred, Put, Refusal};
 use serde_json::json;
 
+use crate::runtime::often::Often;
 use crate::runtime::shared::Shared;
 
 /// A view that nobody asks for so long ends.
@@ -72,7 +73,7 @@ impl Shared {
 
     fn open_view(&self) -> Result<Vec<u8>, Refusal> {
         let failed = |line: String| {
-            self.note_error(&format!("no view: {line}"));
+            self.note_often(Often::Rows, &format!("no view: {line}"));
             Refusal::Io
         };
         if self.count_views() >= VIEWS_MAX {
@@ -80,7 +81,7 @@ impl Shared {
         }
         self.checkpoint_now().map_err(failed)?;
         let rows = self.meta.get().snapshot().map_err(|e| {
-            self.log(&format!("no view: {e}"));
+            self.log_often(Often::Rows, &format!("no view: {e}"));
             Refusal::Unsupported
         })?;
         let id = self.world.random() >> 12;
@@ -99,7 +100,7 @@ impl Shared {
             view.rows.clone()
         };
         let store = |e: chiton_metastore::StoreError| {
-            self.note_error(&e.to_string());
+            self.note_often(Often::Rows, &e.to_string());
             match e {
                 chiton_metastore::StoreError::Corrupt { .. } => Refusal::NoData,
                 _ => Refusal::Io,
@@ -136,19 +137,19 @@ impl Shared {
     /// Reads all of the journal, as a start would, while it is written.
     fn journal_damage(&self) -> Result<String, Refusal> {
         let survey = survey::<JournalError>(&*self.place, &mut |_| Ok(()), &mut |_| {}).map_err(|e| {
-            self.note_error(&format!("the journal cannot be read: {e}"));
+            self.note_often(Often::Rows, &format!("the journal cannot be read: {e}"));
             Refusal::Io
         })?;
         Ok(survey.flaws.first().map_or(String::new(), |flaw| {
             let line = format!("the journal: {}", flaw.damage);
-            self.note_error(&line);
+            self.note_often(Often::Rows, &line);
             line
         }))
     }
 
     fn ask_objects(&self, words: &[&str]) -> Result<Vec<u8>, Refusal> {
         let failed = |e: chiton_objects::ObjectError| {
-            self.note_error(&e.to_string());
+            self.note_often(Often::Rows, &e.to_string());
             if e.is_not_found() { Refusal::NotFound } else { Refusal::Io }
         };
         let mut answer = Vec::new();
