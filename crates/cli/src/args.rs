@@ -137,6 +137,10 @@ pub(crate) struct ServerArgs {
     /// disk, at least 4M, at most 180M; 0: none).
     #[arg(long, value_parser = size::parse)]
     pub(crate) reserve: Option<u64>,
+    /// Serve what can still be read of a damaged file system, read-only; what cannot be read is answered EIO, and the log says
+    /// why. Nothing is changed. Try chiton fsck --rebuild and --repair first.
+    #[arg(long)]
+    pub(crate) salvage: bool,
     /// Replace the server that holds this file system: on a directory, end its process; on S3, take its right to write, on
     /// which it ends itself.
     #[arg(long)]

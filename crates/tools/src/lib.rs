@@ -4,6 +4,7 @@
 pub mod dump;
 pub mod fsck;
 pub mod journal;
+pub mod salvage;
 
 mod overlay;
 mod view;

@@ -39,10 +39,11 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
     };
     let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
-    let realms = if args.no_decouple { None } else { Some(realms(args, &client)?) };
+    // Of what is only looked at nobody takes a part.
+    let realms = if args.no_decouple || args.inside.salvage { None } else { Some(realms(args, &client)?) };
     let is_for_others = args.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let options = MountOptions {
-        read_only: args.read_only,
+        read_only: args.read_only || args.inside.salvage,
         allow_other: args.allow_other,
         threads: args.threads.map(usize::from),
         suid: args.suid_dev,
@@ -140,7 +141,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
     let mut options = ClientOptions {
         identity: format!("mount {}, process {}", mountpoint.display(), std::process::id()),
         timeout: args.timeout.map(Duration::from_secs),
-        decouples: !args.no_decouple,
+        decouples: !args.no_decouple && !args.inside.salvage,
         ..ClientOptions::default()
     };
     if args.no_ahead {

@@ -72,7 +72,11 @@ pub(crate) fn start(
         progress: Some(Arc::new(progress)),
         ..ServerOptions::default()
     };
-    Server::start(data, options, Arc::new(RealWorld)).map_err(Failure::from)
+    let started = match args.salvage {
+        true => chiton_tools::salvage::serve(data, options, Arc::new(RealWorld)),
+        false => Server::start(data, options, Arc::new(RealWorld)),
+    };
+    started.map_err(Failure::from)
 }
 
 /// The same, with a bar or lines on standard error.

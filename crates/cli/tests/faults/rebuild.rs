@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chiton_client::{Client, ClientOptions};
 
-use crate::rig::{Process, Scratch, serve};
+use crate::rig::{Process, Scratch, is_root, serve};
 use crate::two::{done, refused, text};
 
 const FILES: usize = 200;
@@ -140,4 +140,48 @@ fn a_missing_lock_file_keeps_nobody_out() {
     let server = serve(&scratch, &[]);
     check(&scratch, "without the lock");
     end(server);
+}
+
+/// What no repair mends is mounted as far as it can be read.
+#[test]
+fn what_can_be_read_of_a_damaged_file_system_is_mounted_read_only() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let server = serve(&scratch, &[]);
+    fill(&scratch);
+    end(server);
+    // One block, and the journal: without `chiton journal reset` nothing starts.
+    let block = named(&scratch.data().join("objects/blocks"), &|_| true).pop().expect("a block");
+    flip(&block);
+    let segment = named(&scratch.data().join("journal"), &|name| name.ends_with(".seg")).pop().expect("one");
+    let mut bytes = fs::read(&segment).expect("read");
+    bytes[..40].fill(0xff);
+    fs::write(&segment, bytes).expect("written");
+    refused(&["serve", "--data", text(&scratch.data())], 1, "chiton mount --salvage");
+    let mounted = crate::rig::Mounted::embedded(&scratch, &["--salvage"]);
+    let (mut whole, mut unread) = (0, 0);
+    for n in 0..FILES {
+        match fs::read(mounted.path(&format!("dir {}/file {n}", n % 5))) {
+            Ok(found) => {
+                assert!(found == content(n), "file {n} holds something else");
+                whole += 1;
+            }
+            Err(e) => {
+                assert_eq!(e.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "file {n}: {e}");
+                unread += 1;
+            }
+        }
+    }
+    assert_eq!((whole, unread), (FILES - 1, 1));
+    let said = mounted.process.said();
+    assert!(said.contains("orrupt") && said.contains("read-only"), "{said}");
+    let refused = fs::write(mounted.path("new"), "x").expect_err("read-only").raw_os_error();
+    assert_eq!(refused, Some(rustix::io::Errno::ROFS.raw_os_error()));
+    // Others, too, change nothing.
+    let other = client(&scratch).create_file("/new", b"x").map(drop);
+    assert_eq!(other, Err(chiton_types::Refusal::ReadOnly));
+    mounted.unmount();
 }

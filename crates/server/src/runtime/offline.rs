@@ -53,7 +53,7 @@ pub struct Apply<'a> {
     pub upto: Position,
     /// Events of which this is false are passed over, for good.
     pub select: &'a mut dyn FnMut(Position, &FrameHeader, &Event) -> bool,
-    /// Events that do not fit the store are passed over, too; else they end it.
+    /// Events that do not fit the store, or need rows of it that are damaged, are passed over, too; else they end it.
     pub skip_misfits: bool,
 }
 
@@ -224,7 +224,9 @@ impl Offline {
             if frame.last() > what.upto {
                 return Err(Stop::Enough);
             }
-            applying.frame(frame, &mut what).map_err(Stop::Failed)
+            applying.frame(frame, &mut what).map_err(Stop::Failed)?;
+            // What lies behind may be damaged, and is not asked for.
+            if frame.last() == what.upto { Err(Stop::Enough) } else { Ok(()) }
         };
         match replay(&*self.place, start, &mut visit, progress) {
             Ok(_) | Err(ReplayError::Visitor(Stop::Enough)) => {}
@@ -291,9 +293,18 @@ impl Applying<'_> {
                     let generation = self.engine.namespace().generation();
                     let source = Source(self.meta);
                     let fetched = needs.iter().map(|need| Namespace::fetch(&source, need));
-                    let fetched =
-                        fetched.collect::<Result<_, _>>().map_err(|e: StoreError| store_error(&e))?;
-                    install(&mut self.engine, fetched, generation).map_err(StartError::Corrupt)?;
+                    match fetched.collect::<Result<_, _>>() {
+                        Ok(fetched) => {
+                            install(&mut self.engine, fetched, generation).map_err(StartError::Corrupt)?;
+                        }
+                        // The next event rests on what cannot be read.
+                        Err(StoreError::Corrupt { .. }) if what.skip_misfits => {
+                            self.done.misfits += 1;
+                            skipped.insert(self.engine.position().next());
+                            payload = encode(frame.first, &events, &skipped);
+                        }
+                        Err(error) => return Err(store_error(&error)),
+                    }
                 }
             }
         }

@@ -52,6 +52,8 @@ pub struct ServerOptions {
     pub on_failed: Option<Log>,
     /// Space kept free on the disk of a data directory, for the way out when it is full; none: what fits the disk.
     pub reserve_bytes: Option<u64>,
+    /// Refuse whatever would change the file system.
+    pub read_only: bool,
     /// End a process that holds the data directory.
     pub take_over: bool,
     /// Told how far the journal is replayed.
@@ -83,6 +85,7 @@ impl Default for ServerOptions {
             store_timeout: None,
             on_failed: None,
             reserve_bytes: None,
+            read_only: false,
             take_over: false,
             progress: None,
             on_fenced: None,

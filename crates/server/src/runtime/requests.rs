@@ -37,6 +37,9 @@ impl Shared {
         }
         let _fatal = Fatal::guard();
         let id = request.id;
+        if self.options.read_only && changes(&request.call) {
+            return unchanged(id, &self.moment());
+        }
         let writer = match self.writer_for(&request.call) {
             Ok(writer) => writer,
             Err(()) => return failed(id, &self.moment()),
@@ -103,6 +106,8 @@ impl Shared {
         for request in batch.drain(..) {
             if self.is_stopping() {
                 replies.push(stopped(request.id, &m));
+            } else if self.options.read_only && changes(&request.call) {
+                replies.push(unchanged(request.id, &m));
             } else if is_outside(&request.call) {
                 outside.push(request);
             } else {
@@ -344,6 +349,39 @@ fn empty_reply(id: u64, m: &Moment) -> Reply {
 
 fn failed(id: u64, m: &Moment) -> Reply {
     Reply { result: Err(Failure::Refused(Refusal::Io)), ..empty_reply(id, m) }
+}
+
+/// True for calls that change the file system, or prepare that.
+fn changes(call: &Call) -> bool {
+    match call {
+        Call::Op { .. }
+        | Call::Batch { .. }
+        | Call::Ahead { .. }
+        | Call::Grown { .. }
+        | Call::PutBlock { .. } => true,
+        Call::Realm(call) => {
+            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
+        }
+        Call::Query(_)
+        | Call::Commit { .. }
+        | Call::Lease { .. }
+        | Call::LeaseNames { .. }
+        | Call::Closed { .. }
+        | Call::Reopen { .. }
+        | Call::Ended { .. }
+        | Call::SetLock { .. }
+        | Call::CancelLock { .. }
+        | Call::GetLock { .. }
+        | Call::GetBlock { .. }
+        | Call::Admin { .. }
+        | Call::Ping
+        | Call::Bye => false,
+    }
+}
+
+/// The answer to a change of what is served read-only.
+fn unchanged(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::ReadOnly)), ..empty_reply(id, m) }
 }
 
 /// The answer of a server that stops.

@@ -126,6 +126,20 @@ impl Server {
         Server::run(info.clone(), (stores, None), options, world, None)
     }
 
+    /// The same, of a file system that the caller holds; the server keeps the hold until it ends.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_held(
+        info: &FilesystemInfo,
+        stores: Stores,
+        options: ServerOptions,
+        world: SharedWorld,
+        hold: Hold,
+    ) -> Result<Arc<Server>, StartError> {
+        Server::run(info.clone(), (stores, None), options, world, Some(hold))
+    }
+
     fn run(
         info: FilesystemInfo,
         (stores, reserve): (Stores, Option<Arc<Reserve>>),

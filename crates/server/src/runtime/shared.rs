@@ -266,7 +266,8 @@ impl Shared {
             durable: self.journal.durable(),
             health: self.health(),
             store_full: self.store_full.load(Ordering::Relaxed),
-            tight: self.tight.load(Ordering::Relaxed),
+            // Names are lent to nobody who could not change them.
+            tight: self.tight.load(Ordering::Relaxed) || self.options.read_only,
             backlog_full: (self.backlog_full.load(Ordering::Relaxed)
                 && !self.checkpoint.failing.load(Ordering::Relaxed))
                 || (self.away.is_any() && self.journal.pending_bytes() >= PENDING_BYTES_MAX),

@@ -7,4 +7,5 @@ mod fsck;
 mod offline;
 mod rig;
 mod rows;
+mod salvage;
 mod unreadable;

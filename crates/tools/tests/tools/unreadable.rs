@@ -177,7 +177,7 @@ fn a_flipped_byte_in_a_table() {
     assert_eq!(look().1, []);
 }
 
-fn largest(dir: &std::path::Path) -> Option<PathBuf> {
+pub(crate) fn largest(dir: &std::path::Path) -> Option<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
