@@ -124,6 +124,129 @@ fn forward(to: Arc<AtomicU16>) -> u16 {
     port
 }
 
+/// Files of one program on a mount: made, written, renamed, appended to and read back. An error of any call ends the test.
+fn work_on(dir: &std::path::Path, n: usize) {
+    let path = dir.join(format!("file {n}"));
+    let content = format!("what file {n} holds ").repeat(1 + n * 37 % 400).into_bytes();
+    let work = || -> std::io::Result<Vec<u8>> {
+        let new = dir.join(format!("new {n}"));
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(&content)?;
+        if n.is_multiple_of(4) {
+            file.sync_all()?;
+        }
+        drop(file);
+        std::fs::rename(&new, &path)?;
+        std::fs::OpenOptions::new().append(true).open(&path)?.write_all(b"the end")?;
+        std::fs::metadata(dir.join("first"))?;
+        std::fs::read(&path)
+    };
+    let found = work().unwrap_or_else(|e| panic!("file {n}: {e}"));
+    assert!(found == [&content[..], b"the end"].concat(), "file {n} holds something else");
+}
+
+/// S87: "A server that another one has replaced answers nothing more: its clients send their requests to the new one." The
+/// first serves, and writes, until it finds that it was replaced; programs on a mount meet no error meanwhile.
+#[test]
+fn programs_on_a_mount_notice_no_take_over() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: mounts need root");
+        return;
+    }
+    let moto = Moto::shared();
+    let sites = [Site::new(moto), Site::new(moto)];
+    let bucket = format!("s3://{}/fs", moto.bucket());
+    let out = sites[0].run(&["format", &bucket]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let start = |site: &Site<'_>, more: &[&str]| {
+        let port = free_port();
+        let listen = format!("tcp:127.0.0.1:{port}");
+        let (child, said) = site.serve(&[&["serve", "--data", &bucket, "--listen", &listen], more].concat());
+        (child, said, port)
+    };
+    let (mut server, mut said, port) = start(&sites[0], &[]);
+    let to = Arc::new(AtomicU16::new(port));
+    let address = format!("tcp:127.0.0.1:{}", forward(to.clone()));
+    let place = tempfile::tempdir().expect("a directory");
+    let dir = place.path().to_str().expect("a plain path").to_owned();
+    let state = sites[0].home.path().to_str().expect("a plain path").to_owned();
+    let mounted = sites[0].run(&["mount", "--server", &address, "--state-dir", &state, &dir]);
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    let _unmount = Unmount(place.path().to_owned());
+    std::fs::write(place.path().join("first"), "x").expect("a write");
+    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let _stop = StopAtDrop(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let _stop = StopAtDrop(&stop);
+                while !stop.load(SeqCst) {
+                    work_on(place.path(), next.fetch_add(1, SeqCst));
+                    count.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        let works = || {
+            let before = count.load(SeqCst);
+            until("the programs work", || stop.load(SeqCst) || count.load(SeqCst) > before + 20);
+            assert!(!stop.load(SeqCst), "a program met an error");
+        };
+        for round in 1..=3 {
+            works();
+            let (taken, words, port) = start(&sites[round % 2], &["--take-over"]);
+            // For a while both are reached, the one by connections that there are.
+            works_or_waits(&count);
+            to.store(port, SeqCst);
+            let mut why = String::new();
+            while !why.contains("taken over") {
+                why.clear();
+                assert!(said.read_line(&mut why).expect("readable") > 0, "it ended without saying why");
+            }
+            assert_eq!(server.wait().expect("ended").code(), Some(3));
+            (server, said) = (taken, words);
+            works();
+        }
+    });
+    let made = next.load(SeqCst);
+    for n in 0..made {
+        assert!(place.path().join(format!("file {n}")).exists(), "file {n} of {made} is gone");
+    }
+    drop(_unmount);
+    signal(&server, rustix::process::Signal::TERM);
+    assert!(server.wait().expect("ended").success());
+}
+
+/// Lets programs go on for a moment, if they can.
+fn works_or_waits(count: &AtomicUsize) {
+    let before = count.load(SeqCst);
+    for _ in 0..100 {
+        if count.load(SeqCst) > before + 5 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends the programs also when a check fails.
+struct StopAtDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Takes a mount away.
+struct Unmount(std::path::PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new(CHITON).arg("umount").arg(&self.0).status();
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 /// The first server is stopped in the midst of a client's writes and the second takes over; the first goes on, and must
 /// not answer another one. Whatever the client was answered, by whom, is there.
 #[test]

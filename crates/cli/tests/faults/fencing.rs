@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 
-use crate::rig::{Mounted, Process, Scratch, chiton, is_root, now, serve};
+use crate::rig::{
+    Mounted, Process, Scratch, check_whole, chiton, is_root, now, serve, until, write_checkable,
+};
 
 /// A second server of the same directory.
 fn second(scratch: &Scratch, more: &[&str]) -> std::process::Output {
@@ -79,4 +82,70 @@ fn a_take_over_of_a_holder_that_runs_ends_it_in_order() {
     taken.says("serving ", 1);
     assert!(first.ended().success(), "{}", first.said());
     assert!(first.said().contains("shutting down"), "{}", first.said());
+}
+
+/// S87: programs that work on a mount while servers take over from each other, live, meet no error.
+#[test]
+fn programs_on_a_mount_notice_no_live_take_over() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut server = serve(&scratch, &[]);
+    let mounted = Mounted::connected(&scratch, &[]);
+    let (stop, next, count) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let path = |n: usize| mounted.path(&format!("file {n}"));
+    std::thread::scope(|scope| {
+        let end = StopAtDrop(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let _end = StopAtDrop(&stop);
+                while !stop.load(Ordering::SeqCst) {
+                    let n = next.fetch_add(1, Ordering::SeqCst);
+                    write_checkable(&path(n), n as u64, n * 997 % 50_000)
+                        .unwrap_or_else(|e| panic!("file {n}: {e}"));
+                    if n.is_multiple_of(3) {
+                        let synced = fs::File::open(path(n)).and_then(|file| file.sync_all());
+                        synced.unwrap_or_else(|e| panic!("file {n} is not synced: {e}"));
+                    }
+                    check_whole(&path(n), n as u64).unwrap_or_else(|why| panic!("file {n}: {why}"));
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        for _ in 0..3 {
+            let before = count.load(Ordering::SeqCst);
+            until("the programs work", || {
+                stop.load(Ordering::SeqCst) || count.load(Ordering::SeqCst) > before + 30
+            });
+            let log = scratch.path(&format!("after-{before}.log"));
+            let mut command = chiton();
+            command.args(["serve", "--take-over", "--data"]).arg(scratch.data());
+            let mut taken = Process::start(command, log);
+            taken.says("serving ", 1);
+            assert!(server.ended().success(), "{}", server.said());
+            server = taken;
+        }
+        let before = count.load(Ordering::SeqCst);
+        until("the programs work", || {
+            stop.load(Ordering::SeqCst) || count.load(Ordering::SeqCst) > before + 30
+        });
+        assert!(!stop.load(Ordering::SeqCst), "a program met an error");
+        drop(end);
+    });
+    for n in 0..next.load(Ordering::SeqCst) {
+        check_whole(&path(n), n as u64).unwrap_or_else(|why| panic!("file {n}: {why}"));
+    }
+    mounted.unmount();
+    server.assert_sane();
+}
+
+/// Ends the programs also when a check fails.
+struct StopAtDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
