@@ -376,6 +376,40 @@ fn wrong_credentials_are_told_at_once() {
     }
 }
 
+/// A service that refuses is waited for; a bucket that was deleted is not, whether the server has something to write or not.
+#[test]
+fn a_server_ends_when_its_bucket_is_gone() {
+    let moto = Moto::alone();
+    let site = Site::new(&moto);
+    for writes in [false, true] {
+        let bucket = format!("s3://{}/fs", moto.bucket());
+        let out = site.run(&["format", &bucket]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let port = free_port();
+        let address = format!("tcp:127.0.0.1:{port}");
+        let (mut server, mut said) = site.serve(&["serve", "--data", &bucket, "--listen", &address]);
+        let user = Some((0, 0, Vec::new()));
+        // Who cannot hand over what it has waits no longer.
+        let timeout = Some(Duration::from_secs(10));
+        let address = address.parse().expect("an address");
+        let options = ClientOptions { user, timeout, ..ClientOptions::default() };
+        let client = Client::connect(&address, options).expect("connects");
+        client.create_file("/before", b"durable").expect("made");
+        client.sync().expect("durable");
+        moto.remove_all_buckets();
+        if writes {
+            // What cannot become durable is not said to be.
+            let _ = client.create_file("/after", &[7; 100_000]);
+            client.sync().expect_err("it is not durable");
+        }
+        let mut text = String::new();
+        said.read_to_string(&mut text).expect("readable");
+        assert_eq!(server.wait().expect("ended").code(), Some(6), "{text}");
+        assert!(text.contains("NoSuchBucket") && text.contains("gone"), "{text}");
+        site.refused(&["serve", "--data", &bucket], 1, "there is no bucket");
+    }
+}
+
 /// The first is stopped, the second takes over, the first wakes up.
 #[test]
 fn a_paused_server_that_was_taken_over_ends() {

@@ -48,6 +48,22 @@ impl Moto {
         Moto::start(&["--ignore-conditions"])
     }
 
+    /// One for a single test, which may empty it.
+    ///
+    /// # Panics
+    /// As [`Moto::shared`].
+    pub fn alone() -> Moto {
+        Moto::start(&[])
+    }
+
+    /// Removes all buckets at once, with what is in them.
+    ///
+    /// # Panics
+    /// If the service does not do it.
+    pub fn remove_all_buckets(&self) {
+        self.request("POST", "/moto-api/reset");
+    }
+
     fn start(args: &[&str]) -> Moto {
         let python = environment::python();
         let mut child = Command::new(&python)
@@ -83,16 +99,20 @@ impl Moto {
     pub fn bucket(&self) -> String {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("bucket-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        self.request("PUT", &format!("/{name}"));
+        name
+    }
+
+    fn request(&self, method: &str, path: &str) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("moto listens");
         let request = format!(
-            "PUT /{name} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
             self.port
         );
         stream.write_all(request.as_bytes()).expect("moto reads");
         let mut reply = String::new();
         stream.read_to_string(&mut reply).expect("moto answers");
-        assert!(reply.starts_with("HTTP/1.1 200"), "bucket {name} was not made: {reply}");
-        name
+        assert!(reply.starts_with("HTTP/1.1 200"), "{method} {path}: {reply}");
     }
 
     /// What a process must have in its environment to use it.

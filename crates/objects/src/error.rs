@@ -36,6 +36,13 @@ pub enum ObjectError {
         /// The cause, in words.
         cause: String,
     },
+    /// The store itself is gone, with all that was in it: its bucket was deleted. Waiting does not bring it back.
+    Gone {
+        /// The object's key.
+        key: String,
+        /// The cause, in words.
+        cause: String,
+    },
     /// The store failed; retrying is not known to help. A write may have landed.
     Io {
         /// The object's key.
@@ -61,6 +68,7 @@ impl ObjectError {
             | ObjectError::Corrupt { key, .. }
             | ObjectError::Transient { key, .. }
             | ObjectError::Denied { key, .. }
+            | ObjectError::Gone { key, .. }
             | ObjectError::Io { key, .. }
             | ObjectError::BadKey { key, .. } => key,
         }
@@ -74,6 +82,11 @@ impl ObjectError {
     /// True if there is no such object.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ObjectError::NotFound { .. })
+    }
+
+    /// True if the store is gone.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, ObjectError::Gone { .. })
     }
 
     pub(crate) fn corrupt(key: &str, cause: impl Into<String>) -> ObjectError {
@@ -108,6 +121,9 @@ impl fmt::Display for ObjectError {
             ObjectError::Transient { cause, .. } => write!(f, "failed for now: {cause}"),
             ObjectError::Denied { cause, .. } => {
                 write!(f, "denied: {cause}; check the rights on the store, or the credentials")
+            }
+            ObjectError::Gone { cause, .. } => {
+                write!(f, "the bucket is gone: {cause}; restore it from a backup, or format another")
             }
             ObjectError::Io { cause, .. } => write!(f, "input/output error: {cause}"),
             ObjectError::BadKey { .. } => unreachable!("said above"),

@@ -180,7 +180,14 @@ impl Objects for S3Objects {
     fn size(&self, key: &str) -> Result<u64, ObjectError> {
         check_key(key)?;
         let path = self.path(key);
-        self.run(key, self.client.head(&path)).map(|meta| meta.size)
+        match self.run(key, self.client.head(&path)) {
+            // The answer to HEAD does not say whether the object or the bucket is missing; that to GET does.
+            Err(error) if error.is_not_found() => {
+                let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
+                self.run(key, self.client.get_opts(&path, options)).map(|found| found.meta.size)
+            }
+            result => result.map(|meta| meta.size),
+        }
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {

@@ -21,7 +21,7 @@ pub struct ObjectInfo {
 
 /// A store of named bytes.
 ///
-/// Every method may fail with [`ObjectError::BadKey`], `Transient`, `Denied` or `Io`; what else, stands at each.
+/// Every method may fail with [`ObjectError::BadKey`], `Transient`, `Denied`, `Gone` or `Io`; what else, stands at each.
 pub trait Objects: Send + Sync {
     /// The bytes of an object, or of the part `range` (offsets in bytes).
     ///

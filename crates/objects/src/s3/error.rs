@@ -53,7 +53,7 @@ pub(super) fn sort(key: &str, error: &Client) -> ObjectError {
     let (key, cause) = (key.to_owned(), words(error));
     let is = |code: &str| cause.contains(&format!("<Code>{code}</Code>"));
     if is("NoSuchBucket") {
-        return ObjectError::Denied { key, cause };
+        return ObjectError::Gone { key, cause };
     }
     if TRANSIENT_CODES.into_iter().any(is) {
         return ObjectError::Transient { key, cause };
@@ -93,8 +93,8 @@ mod tests {
         assert!(
             says("Server returned non-2xx status code: 503 Slow Down: <Code>SlowDown</Code>").is_transient()
         );
-        let denied = says("non-2xx status code: 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
-        assert!(matches!(denied, ObjectError::Denied { .. }), "{denied:?}");
+        let gone = says("non-2xx status code: 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
+        assert!(gone.is_gone(), "{gone:?}");
         assert!(matches!(says("status code: 403 Forbidden: x"), ObjectError::Denied { .. }));
         let skewed = "status code: 403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code></Error>";
         assert!(says(skewed).is_transient());

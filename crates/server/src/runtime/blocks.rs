@@ -68,6 +68,9 @@ impl Shared {
     }
 
     pub(crate) fn object_failure(&self, error: &ObjectError) -> Failure {
+        if error.is_gone() {
+            self.store_gone(&error.to_string());
+        }
         self.note_often(Often::Objects, &error.to_string());
         Failure::Refused(match error {
             ObjectError::NoSpace { .. } => Refusal::NoSpace,

@@ -13,8 +13,8 @@ use crate::runtime::bucket::Bucket;
 use crate::runtime::error::StartError;
 use crate::runtime::stores::Stores;
 use directory::DirectoryHold;
-pub(crate) use objects::OnLost;
 use objects::{Keeper, ObjectHold};
+pub(crate) use objects::{Lost, OnLost};
 
 /// The right to change a file system, until dropped.
 pub struct Hold {
@@ -61,7 +61,7 @@ impl Hold {
         });
     }
 
-    /// Calls `on_lost` with the new holder's name if somebody takes over and this process lives on.
+    /// Calls `on_lost` if another holder takes over and this process lives on, or if the object store is gone.
     pub(crate) fn on_lost(&self, on_lost: OnLost) {
         if let Some(objects) = &self.objects {
             objects.keeper().on_lost(on_lost);

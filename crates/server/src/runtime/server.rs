@@ -18,7 +18,7 @@ use crate::runtime::embed::EmbeddedSession;
 use crate::runtime::errands;
 use crate::runtime::error::{FormatError, ShutdownError, StartError};
 use crate::runtime::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
-use crate::runtime::hold::Hold;
+use crate::runtime::hold::{Hold, Lost};
 use crate::runtime::listen::Door;
 use crate::runtime::options::ServerOptions;
 use crate::runtime::realm_objects::Seen;
@@ -150,9 +150,11 @@ impl Server {
         let shared = recover(info, (stores, reserve, hold.is_some()), options, world)?;
         if let Some(hold) = &hold {
             let shared = Arc::downgrade(&shared);
-            hold.on_lost(Box::new(move |holder| {
-                if let Some(shared) = shared.upgrade() {
-                    shared.fenced(holder);
+            hold.on_lost(Box::new(move |how| {
+                let Some(shared) = shared.upgrade() else { return };
+                match how {
+                    Lost::To(holder) => shared.fenced(holder),
+                    Lost::Gone(why) => shared.store_gone(why),
                 }
             }));
         }
@@ -286,7 +288,12 @@ impl Server {
         self.stop_threads();
         // It cannot write any more, which is the point.
         let _ = self.shared.journal.close();
-        let _ = self.shared.meta.close();
+        let is_bucket = self.shared.is_held && self.shared.objects_address.is_empty();
+        let listed = is_bucket.then(|| self.shared.objects.list("", None, 1));
+        match listed {
+            Some(Err(error)) if error.is_gone() => self.shared.meta.leave(),
+            _ => drop(self.shared.meta.close()),
+        }
         self.hold.lock().take();
     }
 

@@ -320,6 +320,11 @@ impl Shared {
         }
     }
 
+    /// The object store is gone, which no waiting mends: this server ends.
+    pub(crate) fn store_gone(&self, why: &str) {
+        self.set_health(Err(&JournalError::Failed(why.to_owned())));
+    }
+
     /// Another server has the file system: nothing is answered or confirmed from here on.
     pub(crate) fn fenced(&self, by: &str) {
         if self.fenced.swap(true, Ordering::SeqCst) {

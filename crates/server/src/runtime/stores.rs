@@ -114,6 +114,8 @@ pub(crate) struct Meta {
     now: RwLock<Arc<dyn Metastore>>,
     /// It could not be opened anew: nobody has it.
     is_closed: AtomicBool,
+    /// Nobody closes it any more.
+    is_left: AtomicBool,
     /// Snapshots that somebody reads. They go before the store is opened anew.
     pub(crate) views: Mutex<Vec<View>>,
 }
@@ -121,15 +123,27 @@ pub(crate) struct Meta {
 impl Meta {
     pub(crate) fn open(open: OpenMeta) -> Result<Meta, StoreError> {
         let now = RwLock::new(open()?);
-        Ok(Meta { open, now, is_closed: AtomicBool::new(false), views: Mutex::default() })
+        let (is_closed, is_left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Meta { open, now, is_closed, is_left, views: Mutex::default() })
     }
 
     pub(crate) fn get(&self) -> Arc<dyn Metastore> {
         self.now.read().clone()
     }
 
+    /// Has nobody close the store, from here on: its place is gone, and a close would try to reach it for long. For a process
+    /// that ends.
+    pub(crate) fn leave(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.is_left.store(true, Relaxed);
+        std::mem::forget(self.get());
+    }
+
     /// Closes the store.
     pub(crate) fn close(&self) -> Result<(), StoreError> {
+        if self.is_left.load(Relaxed) {
+            return Ok(());
+        }
         self.views.lock().clear();
         self.get().close()
     }

@@ -99,7 +99,16 @@ impl Found {
 }
 
 /// Told once why the hold is lost.
-pub(crate) type OnLost = Box<dyn Fn(&str) + Send + Sync>;
+pub(crate) type OnLost = Box<dyn Fn(Lost<'_>) + Send + Sync>;
+
+/// How a hold is lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lost<'a> {
+    /// Another has taken it: its name.
+    To(&'a str),
+    /// The store is gone: why.
+    Gone(&'a str),
+}
 
 /// The hold of this process.
 pub(crate) struct ObjectHold {
@@ -198,7 +207,7 @@ impl Keeper {
     pub(crate) fn on_lost(&self, on_lost: OnLost) {
         *self.on_lost.lock() = Some(on_lost);
         if self.lost.load(Ordering::SeqCst) {
-            self.tell("another server");
+            self.tell(Lost::To("another server"));
         }
     }
 
@@ -208,16 +217,16 @@ impl Keeper {
         Ok(newer.map(|holder| {
             let name = holder.name();
             if !self.lost.swap(true, Ordering::SeqCst) {
-                self.tell(&name);
+                self.tell(Lost::To(&name));
             }
             name
         }))
     }
 
-    fn tell(&self, holder: &str) {
-        if let Some(on_lost) = self.on_lost.lock().take() {
-            on_lost(holder);
-        }
+    /// False if nobody is there to be told yet.
+    fn tell(&self, how: Lost<'_>) -> bool {
+        let on_lost = self.on_lost.lock().take();
+        on_lost.inspect(|on_lost| on_lost(how)).is_some()
     }
 
     fn beat(&self) {
@@ -237,6 +246,7 @@ impl Keeper {
             match self.lost_to() {
                 Ok(Some(_)) => return,
                 Ok(None) => drop(self.objects.put(&key(self.number), &record.bytes())),
+                Err(error) if error.is_gone() && self.tell(Lost::Gone(&error.to_string())) => return,
                 Err(_) => {}
             }
         }
