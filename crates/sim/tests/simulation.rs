@@ -243,12 +243,13 @@ fn what_was_answered_is_not_lost_because_the_disk_is_full_after_a_restart() {
 
 /// Threads that stalled found these: a recall that was sent before its way was known, a journal that forgot that it had
 /// failed for good, a client that was ended by a thread for which its end waits, a write that was told as lost and sent in the next
-/// session, an operation that took place at another time when it was sent again, a hole that did not reach what was being sent.
+/// session, an operation that took place at another time when it was sent again, a hole that did not reach what was being sent,
+/// attributes that were on their way while the server recalled the file.
 #[test]
 fn runs_that_found_something_are_right() {
     for seed in [
         3_117_221, 3_154_655, 3_164_279, 3_180_300, 3_198_293, 4_028_739, 4_053_877, 4_369_360, 5_049_107,
-        5_143_528,
+        5_143_528, 1_024, 1_268,
     ] {
         assert_eq!(run(&plan::draw(seed, STEPS), None).violations, [], "seed {seed}");
     }

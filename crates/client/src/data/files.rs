@@ -267,9 +267,7 @@ impl Files {
         let Some(file) = self.find(attr.ino) else { return };
         let inner = file.lock();
         let unsent = inner.is_dirty() || inner.busy;
-        if !unsent && inner.lease == LeaseMode::None {
-            return;
-        }
+        // What was pushed while these attributes were on their way is newer, also when the lease went with the push.
         if attr.position < inner.attr.position {
             *attr = inner.attr.clone();
         }

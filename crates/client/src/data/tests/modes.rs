@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chiton_proto::LeaseMode;
 use chiton_types::Refusal;
 
 use super::{ALICE, Rig, caller, tiny};
@@ -42,6 +43,19 @@ fn lazy_readers_see_what_was_pushed() {
     assert_eq!(reader.all(read), [1; 30], "a prefix");
     writer.files.sync().expect("sync");
     assert_eq!(reader.all(read).len(), 60);
+}
+
+/// S3: "On the writing mount stat is exact", also where attributes were on their way while the server recalled the file.
+#[test]
+fn attributes_that_a_recall_overtook_are_not_shown() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (ino, fh) = member.create();
+    member.write(fh, 0, b"answered, not pushed");
+    let mut attr = member.door.stat(ino);
+    member.files.recall(ino, LeaseMode::None);
+    member.files.overlay(&mut attr);
+    assert_eq!(attr.size, 20);
 }
 
 #[test]
