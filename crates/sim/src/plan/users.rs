@@ -28,18 +28,20 @@ pub(super) fn add(plan: &mut Plan) {
         return;
     }
     plan.setup.own_mode = *random.pick(&[0o777, 0o777, 0o1777, 0o755]);
-    let often = *random.pick(&[1, 2, 3]);
+    let often = *random.pick(&[1, 2]);
     let is_visitor: Vec<bool> =
         (0..plan.clients.len()).map(|client| plan.role(client) == Some(&Role::Visitor)).collect();
     for (n, steps) in plan.clients.iter_mut().enumerate().filter(|(n, _)| !is_visitor[*n]) {
         let mut maker =
             Maker { random: Random::new(plan.seed, 300 + n as u64), client: n, made: 0, version: 0 };
         for mut step in std::mem::take(steps) {
-            if is_free(&mut step.action) {
+            let is_free = is_free(&mut step.action);
+            if is_free {
                 step.user = *random.pick(&User::ALL);
             }
             steps.push(step);
-            while random.chance(often, often + 2) {
+            // No more than the others' steps, so that a run ends in time.
+            while is_free && random.chance(often, often + 2) {
                 let (user, action) = draw(&mut maker);
                 let pause = Duration::from_micros(random.below(2_000));
                 steps.push(Step { pause, user, action });
