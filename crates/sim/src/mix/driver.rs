@@ -526,7 +526,9 @@ impl Driver {
         // What they were told is lost with a server that died is told once more.
         let synced = on(&theirs, |client| client.sync());
         let synced = match synced {
-            Err(Refusal::Io) if self.stage.deaths() > 0 => on(&theirs, |client| client.sync()),
+            Err(Refusal::Io | Refusal::Stale) if self.stage.deaths() > 0 => {
+                on(&theirs, |client| client.sync())
+            }
             synced => synced,
         };
         synced.map_err(|e| format!("what others did is not durable: {e}"))?;
