@@ -4,6 +4,7 @@ use chiton_types::{Ino, Kind, Refusal};
 
 use super::conflict::{Conflict, ConflictKind, Resolution};
 use super::locate::Located;
+use super::settled::Settled;
 use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
 use crate::event::Event;
 use crate::fault::Fault;
@@ -102,7 +103,9 @@ impl Namespace {
         } else {
             // What theirs did stays under another name if ours alone gave it this one.
             let is_further = victim.nlink > 1 && map.is_own(slot.position);
-            (map.is_changed(victim) && !is_further).then_some(ConflictKind::DeleteEdit)
+            // Ours has, in a file of its own, what theirs made of this one: taken from theirs after a conflict, for instance.
+            let is_same = map.settled(victim) == Some(Settled::Same);
+            (map.is_changed(victim) && !is_further && !is_same).then_some(ConflictKind::DeleteEdit)
         };
         if let Some(kind) = kind {
             let path = self.path_of(dir.ino, Some(name), map)?;
@@ -137,8 +140,15 @@ impl Namespace {
         let Event::Unlink { name, ino, orphan, .. } = event else { unreachable!("asked for an unlink") };
         let is_dir = other.kind == Kind::Dir;
         let kind = if is_dir { ConflictKind::DeleteDir } else { ConflictKind::DeleteFile };
-        let path = self.path_of(dir.ino, Some(name), map)?;
-        Ok(match self.conflict(kind, path, other.ino, None, map, report) {
+        // Where ours made the same there afterwards, it takes the place of theirs.
+        let resolution = match map.settled(other) == Some(Settled::Same) {
+            true => Resolution::Ours,
+            false => {
+                let path = self.path_of(dir.ino, Some(name), map)?;
+                self.conflict(kind, path, other.ino, None, map, report)
+            }
+        };
+        Ok(match resolution {
             Resolution::Ours => {
                 *ino = other.ino;
                 *orphan = self.stays_as_orphan(other, map, ctx.is_open);
