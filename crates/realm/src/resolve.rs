@@ -234,10 +234,14 @@ fn take_theirs(theirs: &Client, attr: Option<&Attr>, ours: &Client, path: &[u8])
             removed => removed,
         };
     };
+    let here = ours.lstat(&at).ok();
     // Its entries are conflicts of their own, or none.
-    let is_dir = || ours.lstat(&at).map(|here| here.kind == Kind::Dir);
-    if attr.kind == Kind::Dir && is_dir() != Ok(true) {
+    if attr.kind == Kind::Dir && here.as_ref().is_none_or(|here| here.kind != Kind::Dir) {
         return Err(Refusal::IsDir);
+    }
+    // Another file of theirs is under this name only: what ours wrote stays under the other names of ours.
+    if here.is_some_and(|here| here.kind != Kind::Dir && here.nlink > 1 && here.ino != attr.ino) {
+        ours.remove(&at)?;
     }
     Copying { from: theirs, to: ours }.copy(&at, attr)
 }

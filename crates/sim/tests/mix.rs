@@ -28,6 +28,8 @@ const FOUND_WIDE: &[(u64, &[usize])] = &[
     (513, &[6, 14, 18, 31, 32, 39, 40, 41, 45, 47, 58]),
     (1461, &[0, 10, 13, 17, 28, 32, 34, 35]),
     (10289, &[13, 14, 28, 32, 33, 34, 40]),
+    (600680107017, &[2, 11, 15, 20, 21]),
+    (10233, &[2, 4, 8, 13, 22, 29, 31, 32, 33]),
 ];
 
 /// S105: larger files, written in part by both sides, saved by renames; sides that begin later.
@@ -43,7 +45,8 @@ fn no_merge_mixes_the_bytes_of_two_sides() {
     assert!(merges > 100 && contradicted > 20 && stopped > 3, "{all:?}");
     assert!(resolved > 0 && rescued > 0, "{all:?}");
     // Under abort a merge stopped in its midst: at what both had removed and ours had edited before, at a name that ours had given
-    // up again, and after conflicts were resolved to what others had.
+    // up again, and after conflicts were resolved to what others had. Of 10233, one name of a file was resolved to theirs, and its other
+    // name had theirs too.
     for (seed, only) in FOUND_WIDE {
         let mut case = Case::wide(*seed);
         case.steps = only.iter().map(|n| case.steps[*n].clone()).collect();

@@ -223,3 +223,59 @@ fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
     assert_eq!(there.read_file("/b"), Ok(vec![1; 11]));
     assert_eq!(there.lstat("/c"), Err(Refusal::NotFound));
 }
+
+/// What is copied from theirs takes the place of what ours removed, although theirs changed, or replaced, that.
+#[test]
+fn what_was_removed_here_and_is_taken_from_theirs_is_met_once() {
+    for is_replaced in [false, true] {
+        let site = Site::new();
+        let (ours, others) = (site.connected(), site.embedded());
+        ours.mkdir("/job");
+        ours.client.create_file("/job/d", b"before").expect("made");
+        let root = ours.client.stat("/job").expect("there").ino;
+        let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+        let realm = ours.decouple(root, policy).expect("decoupled");
+        let (here, there) = (realm.client(), others.client.rooted(root));
+        here.remove("/d").expect("removed");
+        if is_replaced {
+            there.create_file("/new", b"theirs").expect("made");
+            there.rename_path("/new", "/d").expect("replaced");
+        } else {
+            there.write_file("/d", b"theirs").expect("written");
+        }
+        assert!(realm.merge(&|_| {}).expect("compared").stopped);
+        realm.resolve_conflict(b"d", Choice::Theirs).expect("resolved");
+        let report = realm.merge(&|_| {}).expect("merged");
+        assert!(!report.stopped && report.conflict_count == 0, "replaced: {is_replaced}: {report}");
+        assert_eq!(there.read_file("/d"), Ok(b"theirs".to_vec()));
+    }
+}
+
+/// A resolution is about one path: the other names of a file keep what ours wrote.
+#[test]
+fn one_name_of_a_file_is_resolved_to_theirs_and_the_other_keeps_ours() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.embedded());
+    ours.mkdir("/job");
+    ours.client.create_file("/job/a", b"before").expect("made");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let file = ours.client.stat("/job/a").expect("there").ino;
+    ours.client.link(&ours.client.caller(), file, root, b"b").expect("linked");
+    let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+    let realm = ours.decouple(root, policy).expect("decoupled");
+    let (here, there) = (realm.client(), others.client.rooted(root));
+    here.write_file("/b", b"ours").expect("written");
+    there.create_file("/new", b"theirs").expect("made");
+    there.rename_path("/new", "/b").expect("replaced");
+    let report = realm.merge(&|_| {}).expect("compared");
+    assert!(report.stopped && report.conflicts.iter().all(|conflict| conflict.path == "b"), "{report}");
+    realm.resolve_conflict(b"b", Choice::Theirs).expect("resolved");
+    assert_eq!(here.read_file("/a"), Ok(b"ours".to_vec()));
+    // Theirs took a name of the file, which counts as a change of it under the other.
+    for conflict in realm.conflicts().expect("told").into_iter().filter(|conflict| !conflict.resolved) {
+        realm.resolve_conflict(conflict.path.as_bytes(), Choice::Ours).expect("resolved");
+    }
+    merge(&realm);
+    assert_eq!(there.read_file("/a"), Ok(b"ours".to_vec()));
+    assert_eq!(there.read_file("/b"), Ok(b"theirs".to_vec()));
+}
