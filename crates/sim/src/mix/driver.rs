@@ -500,10 +500,14 @@ impl Driver {
         let tree = self.look()?;
         let after = View::new(&tree);
         if self.sides[n].setup.durability == "none" {
-            let by_ours = &self.sides[n].by_ours[0];
+            let (by_ours, on_conflict) = (&self.sides[n].by_ours[0], self.sides[n].setup.on_conflict);
             for (at, ino) in &before.names {
                 let is = after.names.get(at);
-                if !by_ours.names.contains(at) && !by_ours.inos.contains(ino) && is != Some(ino) {
+                // What ours changed is under its name again where theirs replaced it: theirs is beside it.
+                let is_back = is.is_some_and(|is| by_ours.inos.contains(is))
+                    && (on_conflict != "keep_both" || after.nodes.contains_key(ino));
+                let touched = by_ours.names.contains(at) || by_ours.inos.contains(ino);
+                if !touched && !is_back && is != Some(ino) {
                     return Err(format!("{} is {is:?}, theirs saw {ino:?}", before.paths[at]));
                 }
             }
