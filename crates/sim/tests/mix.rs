@@ -30,6 +30,8 @@ const FOUND_WIDE: &[(u64, &[usize])] = &[
     (10289, &[13, 14, 28, 32, 33, 34, 40]),
     (600680107017, &[2, 11, 15, 20, 21]),
     (600680106810, &[4, 5, 7, 10, 11, 12, 14]),
+    (303, &[2, 3, 7, 8, 13, 14, 15, 28]),
+    (10233, &[2, 4, 8, 14, 20, 22, 38]),
     (10233, &[2, 4, 8, 13, 22, 29, 31, 32, 33]),
 ];
 
@@ -47,7 +49,8 @@ fn no_merge_mixes_the_bytes_of_two_sides() {
     assert!(resolved > 0 && rescued > 0, "{all:?}");
     // Under abort a merge stopped in its midst: at what both had removed and ours had edited before, at a name that ours had given
     // up again, and after conflicts were resolved to what others had. Of 10233, one name of a file was resolved to theirs, and its other
-    // name had theirs too. Of 600680106810, the side died in its merge, and what it had written was back under its name.
+    // name had theirs too. Of 600680106810, the side died in its merge, and what it had written was back under its name. Of 303 and
+    // 10233, a file with two names did not get the one that ours still had.
     for (seed, only) in FOUND_WIDE {
         let mut case = Case::wide(*seed);
         case.steps = only.iter().map(|n| case.steps[*n].clone()).collect();

@@ -211,6 +211,20 @@ impl Namespace {
             }
             _ => self.dir_inode(map.root)?,
         };
+        // Theirs put another file under the name that ours has: ours has the name.
+        if let Known::Present(slot) = self.entry(dir, &other.1)?
+            && dir.ino == other.0
+            && slot.kind() != Some(Kind::Dir)
+            && map.is_foreign(slot.position)
+            && !map.is_changed(inode)
+        {
+            let theirs = self.inode(slot.ino)?;
+            if !is_elsewhere(theirs, map) {
+                let (at, kind) = ((dir, &other.1), ConflictKind::EditFile);
+                let away = self.out_of_the_way(at, theirs, kind, false, time, map, is_open, report)?;
+                return Ok(Err(away.map_or_else(|step| step, MergeStep::First)));
+            }
+        }
         let to_name = self.own_name(dir, &other.1)?;
         map.note_placed(inode.ino, &other, &(dir.ino, to_name.clone()));
         let (ino, to, over) = (inode.ino, dir.ino, Over::Nothing);

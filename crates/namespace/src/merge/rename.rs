@@ -86,6 +86,15 @@ impl Namespace {
                 };
                 let as_expected =
                     expected == Some(target.ino) && (target.kind == Kind::Dir) == is_dir && is_as_known();
+                // Ours has it under another name as well, which others took: it is not theirs, and gets that one.
+                let stays_ours = expected == Some(target.ino)
+                    && !is_dir
+                    && !map.is_changed(target)
+                    && map.taken.has_other(target.ino, &place);
+                if stays_ours {
+                    let given = found!(self.removal(target, place, time, map, ctx.is_open, report));
+                    return Ok(MergeStep::First(vec![given]));
+                }
                 if !as_expected {
                     let how = (is_dir, expected == Some(target.ino));
                     return self.displace(to_dir, to_name, slot, how, time, map, ctx.is_open, report);

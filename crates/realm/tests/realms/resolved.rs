@@ -279,3 +279,38 @@ fn one_name_of_a_file_is_resolved_to_theirs_and_the_other_keeps_ours() {
     assert_eq!(there.read_file("/a"), Ok(b"ours".to_vec()));
     assert_eq!(there.read_file("/b"), Ok(b"theirs".to_vec()));
 }
+
+/// Ours has the name of a file that others replaced, also when it gives up the file's other name afterwards.
+#[test]
+fn a_file_whose_other_name_ours_replaces_gets_the_name_that_others_took() {
+    for (on_conflict, beside) in [("overwrite", None), ("keep_both", Some("b.theirs"))] {
+        let site = Site::new();
+        let (ours, others) = (site.connected(), site.embedded());
+        ours.mkdir("/job");
+        ours.client.create_file("/job/a", b"before").expect("made");
+        let root = ours.client.stat("/job").expect("there").ino;
+        let file = ours.client.stat("/job/a").expect("there").ino;
+        ours.client.link(&ours.client.caller(), file, root, b"b").expect("linked");
+        let policy = format!(
+            "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: {on_conflict}\n"
+        );
+        let realm = ours.decouple(root, &policy).expect("decoupled");
+        let (here, there) = (realm.client(), others.client.rooted(root));
+        here.write_file("/b", b"ours").expect("written");
+        there.create_file("/new", b"theirs").expect("made");
+        there.rename_path("/new", "/b").expect("replaced");
+        here.create_file("/new", b"saved").expect("made");
+        here.rename_path("/new", "/a").expect("saved");
+        let report = merge(&realm);
+        assert!(report.conflict_count > 0, "{report}");
+        let names: BTreeSet<String> =
+            there.list("/").expect("listed").into_iter().map(|entry| entry.name.to_string()).collect();
+        let expect = ["a", "b"].into_iter().chain(beside).map(str::to_owned).collect();
+        assert_eq!(names, expect, "{on_conflict}");
+        assert_eq!(there.read_file("/a"), Ok(b"saved".to_vec()));
+        assert_eq!(there.read_file("/b"), Ok(b"ours".to_vec()));
+        if let Some(beside) = beside {
+            assert_eq!(there.read_file(format!("/{beside}")), Ok(b"theirs".to_vec()));
+        }
+    }
+}
