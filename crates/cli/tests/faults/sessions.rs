@@ -10,7 +10,7 @@ const CLIENTS: usize = 10_000;
 /// At once, each with a socket here and one there: below the usual limit of 1,024 descriptors.
 const WAVE: usize = 100;
 /// More than the server may have grown by at the end, in KiB: 4 KiB a client.
-const GROWTH_KIB: u64 = 80 << 10;
+const GROWTH_KIB: u64 = 40 << 10;
 /// Silent clients are forgotten soon; what is asked of one that is forgotten too soon is answered, too.
 const SHORT: [&str; 2] = ["--session-time", "2"];
 
