@@ -56,7 +56,8 @@ impl Upload {
         }
     }
 
-    /// Stores the block, unless somebody else does or did. `None`: somebody else.
+    /// Stores the block, unless somebody else does or did. `None`: somebody else. After a failure it counts as being stored until
+    /// [`Upload::fail`] or [`Upload::finish`] is called.
     pub(super) fn run(&self, io: &dyn BlockIo, budget: &Budget) -> Option<Result<(), Refusal>> {
         self.stage.compare_exchange(WAITING, RUNNING, Ordering::AcqRel, Ordering::Acquire).ok()?;
         let moving_bytes = self.seal(budget);
@@ -66,10 +67,14 @@ impl Upload {
             Ok(()) => Some(Ok(())),
             Err(error) => {
                 chiton_world::log_line!("chiton: cannot store block {}: {error}", self.block.key());
-                self.stage.store(FAILED, Ordering::Release);
                 Some(Err(error.refusal()))
             }
         }
+    }
+
+    /// Its put failed. To be said with the file's lock, in which the failure is noted, too: whoever sees the one knows of the other.
+    pub(super) fn fail(&self) {
+        self.stage.store(FAILED, Ordering::Release);
     }
 
     /// Appends the trailer, once. Returns the memory held.

@@ -208,7 +208,10 @@ pub(super) fn run_upload(file: &FileState, upload: &Upload, io: &dyn BlockIo, bu
             inner.uploads.remove(&upload.block);
             upload.finish(budget);
         }
-        Err(refusal) if inner.uploads.contains_key(&upload.block) => inner.note_failure(refusal),
+        Err(refusal) if inner.uploads.contains_key(&upload.block) => {
+            upload.fail();
+            inner.note_failure(refusal);
+        }
         Err(_) => upload.finish(budget),
     }
     drop(inner);
