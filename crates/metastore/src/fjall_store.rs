@@ -114,8 +114,6 @@ struct Settling {
     /// All up to this one were in memtables that were frozen, to become tables.
     frozen: u64,
     settled: u64,
-    /// Rows that were removed since the last compaction of all.
-    removed: usize,
 }
 
 /// A metadata store in a local directory.
@@ -469,7 +467,6 @@ impl Metastore for FjallMetastore {
         writer.settling.commits += 1;
         writer.settling.bytes +=
             batch.rows().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
-        writer.settling.removed += batch.rows().filter(|(_, value)| value.is_none()).count();
         if writer.settling.bytes >= self.options.unsettled_bytes {
             self.run(|open| open.rows.rotate_memtable())?;
             writer.settling.bytes = 0;
@@ -499,31 +496,34 @@ impl Metastore for FjallMetastore {
         (writer.settling.commits, writer.settling.settled)
     }
 
-    fn reclaim(&self, free: u64) -> Result<(), StoreError> {
+    fn reclaim(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
         // Compaction writes anew what is left before the old tables go. What fails for want of space goes when the store is
         // opened anew, so it is tried if there is enough, or if much was removed.
         let StoreStats { disk_bytes, rows_approx } = self.stats()?;
-        let removed = writer.as_ref().map_or(0, |writer| writer.settling.removed) as u64;
         let is_worth_a_try = removed > 0
             && (disk_bytes <= free
-                || (removed * 4 >= rows_approx && disk_bytes <= free.saturating_add(RECLAIMED_BYTES_MAX)));
+                || (removed.saturating_mul(4) >= rows_approx
+                    && disk_bytes <= free.saturating_add(RECLAIMED_BYTES_MAX)));
+        if !is_worth_a_try {
+            return Ok(false);
+        }
         self.run(|open| {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
             if let Some(Writer { settling, .. }) = &mut *writer {
+                // What was committed before the store was opened is in tables now, too: it is with the first.
+                settling.commits = settling.commits.max(1);
                 (settling.bytes, settling.frozen, settling.settled) = (0, settling.commits, settling.commits);
             }
-            if is_worth_a_try {
-                open.rows.major_compact()?;
-                writer.iter_mut().for_each(|writer| writer.settling.removed = 0);
-            }
+            open.rows.major_compact()?;
             let view = open.database.snapshot();
             *open.view.write() = view;
             let_go(open)?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)
         })?;
-        self.renew_journal()
+        self.renew_journal()?;
+        Ok(true)
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -55,14 +55,16 @@ pub trait Metastore: Send + Sync {
     }
 
     /// Gives back the disk space of rows that were removed, as far as that takes no more than about `free` bytes meanwhile.
-    fn reclaim(&self, free: u64) -> Result<(), StoreError> {
+    /// `removed`: how many since this last said that it did, also before the store was opened anew. False: there is too little
+    /// space, or too little to gain.
+    fn reclaim(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
         // What keeps nothing of them has nothing to do.
-        let _ = free;
-        Ok(())
+        let _ = (free, removed);
+        Ok(true)
     }
 
     /// How many commits there were since the store was opened, and how many of them, the first ones, do not rest on a journal of
-    /// the store's own any more.
+    /// the store's own any more. What was committed before the store was opened goes with the first.
     fn settled(&self) -> (u64, u64) {
         (0, u64::MAX)
     }

@@ -470,7 +470,8 @@ fn reclaiming_gives_back_tables_and_journal() {
     assert!(commits == 20 && settled <= 20, "{settled}");
     let removed = (0..19_990).map(|n| (key(n), None::<Vec<u8>>));
     store.commit(&Batch::from_iter(removed.collect::<Vec<_>>())).unwrap();
-    store.reclaim(0).unwrap();
+    assert!(!store.reclaim(0, 10).unwrap(), "so little is not worth it");
+    assert!(store.reclaim(0, 19_990).unwrap());
     assert_eq!(store.settled(), (21, 21), "all is in tables");
     let after = store.stats().unwrap().disk_bytes;
     assert!(after < before / 5, "{before} bytes before, {after} after");
@@ -478,5 +479,12 @@ fn reclaiming_gives_back_tables_and_journal() {
     assert_eq!(left(&store), 10);
     store.commit(&Batch::from_iter([("n", Some("1"))])).unwrap();
     drop(store);
-    assert_eq!(left(&FjallMetastore::open(&path, options).unwrap()), 11);
+    let store = FjallMetastore::open(&path, options).unwrap();
+    assert_eq!(
+        (left(&store), store.settled()),
+        (11, (0, 0)),
+        "the last commit rests on the library's journal"
+    );
+    assert!(store.reclaim(u64::MAX, 1).unwrap());
+    assert_eq!((left(&store), store.settled()), (11, (1, 1)), "and is in tables now");
 }

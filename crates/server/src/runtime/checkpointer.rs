@@ -30,6 +30,15 @@ const BURST_EVENTS: u64 = 20_000;
 /// Bytes that leave the cache in one hold of the engine's lock.
 const EVICT_BYTES: usize = 4 << 20;
 
+/// Why there is a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It is time for one.
+    Due,
+    /// Somebody asks for it, or the server ends.
+    Asked,
+}
+
 impl Shared {
     /// Runs until the server stops.
     pub(crate) fn checkpointer(&self) {
@@ -43,15 +52,20 @@ impl Shared {
                 // Whoever asks next says why, if it fails again.
                 let _ = self.reopen_meta();
             }
+            if self.owes_space() && self.reclaim_meta() {
+                self.trim();
+            }
             self.take_reserve();
             self.reserve_session_ids_ahead();
             if self.is_due() || self.store_full.load(Relaxed) {
                 let before = self.checkpoint.failure.lock().clone();
-                match self.checkpoint_now() {
+                match self.checkpoint_now(Reason::Due) {
                     // Said once, however often it is tried.
                     Err(line) if before.as_deref() != Some(&line) => self.log(&line),
                     _ => {}
                 }
+                // Before somebody else takes the space that it gave back.
+                self.take_reserve();
             }
             self.sweep_writers();
             self.sweep_realm_objects(&mut realms);
@@ -78,6 +92,7 @@ impl Shared {
         wanted
             || age >= self.policy.age
             || self.is_due_for_room()
+            || self.is_due_before_full(backlog)
             || self.policy.is_due(&Situation { backlog, dirty_rows, age })
     }
 
@@ -88,10 +103,10 @@ impl Shared {
     }
 
     /// One checkpoint, or the one that failed the last time. On an error its rows are kept for the next try.
-    pub(crate) fn checkpoint_now(&self) -> Result<(), String> {
+    pub(crate) fn checkpoint_now(&self, reason: Reason) -> Result<(), String> {
         let mut pending = self.checkpointing.lock();
         self.checkpoint.running.store(true, Relaxed);
-        let outcome = self.checkpoint(&mut pending);
+        let outcome = self.checkpoint(&mut pending, reason);
         self.checkpoint.running.store(false, Relaxed);
         self.checkpoint.failing.store(outcome.is_err(), Relaxed);
         *self.checkpoint.failure.lock() = outcome.as_ref().err().cloned();
@@ -102,9 +117,9 @@ impl Shared {
         outcome
     }
 
-    fn checkpoint(&self, pending: &mut Option<Begun>) -> Result<(), String> {
+    fn checkpoint(&self, pending: &mut Option<Begun>, reason: Reason) -> Result<(), String> {
         let begun = pending.take().unwrap_or_else(|| self.take_rows());
-        if let Err(line) = self.commit_rows(&begun) {
+        if let Err(line) = self.commit_rows(&begun, reason) {
             *pending = Some(begun);
             return Err(line);
         }
@@ -175,7 +190,7 @@ impl Shared {
         Begun { position, appended_bytes, spared, rows }
     }
 
-    fn commit_rows(&self, begun: &Begun) -> Result<(), String> {
+    fn commit_rows(&self, begun: &Begun, reason: Reason) -> Result<(), String> {
         if self.place.is_severed() {
             return Err("the server was abandoned".to_owned());
         }
@@ -185,11 +200,26 @@ impl Shared {
             self.set_health(Err(&error));
             return Err(why(&error));
         }
-        self.make_room_for(&begun.rows);
-        let Err(error) = self.meta.get().commit(&begun.rows) else { return Ok(()) };
-        self.error_count.fetch_add(1, Relaxed);
-        // Whether it landed is not known; committing the same rows again does no harm.
-        Err(why(&self.mend_meta(error)))
+        let mut is_first = true;
+        loop {
+            if !self.make_room_for(&begun.rows, reason) {
+                return Err(why(&"the disk is full; there is one as soon as files are removed"));
+            }
+            let Err(error) = self.meta.get().commit(&begun.rows) else {
+                self.note_removed(&begun.rows);
+                return Ok(());
+            };
+            // A store that has failed by itself, in what it does in the background, says so now: opened anew, it may be well.
+            let was_io = matches!(error, StoreError::Io { .. });
+            let was_full = matches!(error, StoreError::NoSpace { .. });
+            // Whether it landed is not known; committing the same rows again does no harm.
+            let error = self.mend_meta(error);
+            if !std::mem::take(&mut is_first) || !was_io || self.meta.is_closed() {
+                // A full disk is no error that stays: it is told as long as it is full.
+                self.error_count.fetch_add(u64::from(!was_full), Relaxed);
+                return Err(why(&error));
+            }
+        }
     }
 
     /// To be called by whoever the metadata store failed, without the engine's lock: after a commit that failed it

@@ -108,7 +108,7 @@ pub(crate) fn format_stores(
     let meta = (stores.open_meta)().map_err(|e| failed(e.to_string()))?;
     meta.commit(&batch).map_err(|e| failed(e.to_string()))?;
     // No journal holds these rows. So they must not rest on one of the store, which a damaged byte may cost.
-    meta.reclaim(0).map_err(|e| failed(e.to_string()))?;
+    meta.reclaim(u64::MAX, 1).map_err(|e| failed(e.to_string()))?;
     meta.close().map_err(|e| failed(e.to_string()))?;
     Ok(info)
 }

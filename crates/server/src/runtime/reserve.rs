@@ -35,7 +35,7 @@ const STEP_BYTES: u64 = 256 << 10;
 pub(crate) const START_BYTES: u64 = 1 << 20;
 /// The reserve of a large disk: a segment of the journal, and a checkpoint at the largest backlog.
 const BYTES_MAX: u64 = 180 << 20;
-const BYTES_MIN: u64 = 8 << 20;
+const BYTES_MIN: u64 = 16 << 20;
 /// Beside the reserve, so much free space is wanted before anything is created.
 const MARGIN_BYTES_MAX: u64 = 4 << 20;
 
@@ -70,7 +70,7 @@ pub(crate) fn room(path: &Path) -> Option<Room> {
 
 /// The reserve on a disk of this size, if nobody has chosen one.
 fn default_bytes(total: u64) -> u64 {
-    (total / 64).clamp(BYTES_MIN, BYTES_MAX).min(total / 8) / STEP_BYTES * STEP_BYTES
+    (total / 64).clamp(BYTES_MIN, BYTES_MAX).min(total / 4) / STEP_BYTES * STEP_BYTES
 }
 
 /// Rows that the metadata store may hold in its own journal and in memory, on a disk of this size: on a full disk the reserve has
@@ -304,8 +304,8 @@ mod tests {
     fn the_reserve_fits_the_disk() {
         let check = |total: u64, expect: u64| assert_eq!(default_bytes(total), expect, "{total}");
         check(0, 0);
-        check(16 << 20, 2 << 20);
-        check(64 << 20, 8 << 20);
+        check(16 << 20, 4 << 20);
+        check(64 << 20, 16 << 20);
         check(1 << 30, 16 << 20);
         check(1 << 40, 180 << 20);
     }

@@ -14,6 +14,7 @@ use chiton_world::{SharedWorld, World};
 use crate::runtime::address::DataAddress;
 use crate::runtime::away::END_PATIENCE;
 use crate::runtime::bucket::{Bucket, bucket_info, format_bucket};
+use crate::runtime::checkpointer::Reason;
 use crate::runtime::embed::EmbeddedSession;
 use crate::runtime::errands;
 use crate::runtime::error::{FormatError, ShutdownError, StartError};
@@ -241,7 +242,7 @@ impl Server {
     /// # Errors
     /// In words.
     pub fn checkpoint(&self) -> Result<(), String> {
-        self.shared.checkpoint_now()
+        self.shared.checkpoint_now(Reason::Asked)
     }
 
     /// Does at once what is else done by and by: frees what has no name and is not open any more, writes a checkpoint,
@@ -253,7 +254,7 @@ impl Server {
         // Whoever takes the lock finds nothing deferred after it.
         drop(self.shared.engine.lock());
         while self.shared.pump_once() {}
-        self.shared.checkpoint_now()?;
+        self.shared.checkpoint_now(Reason::Asked)?;
         self.shared.sweep_writers();
         self.shared.sweep_realm_objects(&mut Seen::default());
         Ok(())
@@ -270,9 +271,12 @@ impl Server {
         self.stop_threads();
         let _ = self.shared.wait_journal(self.shared.journal.last());
         // What a decoupled client has is in its journal only.
-        let checkpoint = if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now() };
+        let checkpoint =
+            if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now(Reason::Asked) };
         let journal = self.shared.journal.close();
         let meta = self.shared.meta.close();
+        // What was released for the last checkpoint and not used is there for the next start.
+        self.shared.take_reserve();
         self.hold.lock().take();
         journal.map_err(|e| ShutdownError::NotDurable(e.to_string()))?;
         checkpoint.map_err(ShutdownError::NoCheckpoint)?;

@@ -36,6 +36,7 @@ use crate::runtime::format::FilesystemInfo;
 use crate::runtime::often::{LogLimit, Often};
 use crate::runtime::options::ServerOptions;
 use crate::runtime::reserve::Reserve;
+use crate::runtime::room::{Reclaiming, TightSince};
 use crate::runtime::session_ids::SessionIds;
 use crate::runtime::severable::Severable;
 use crate::runtime::stores::{Meta, Source};
@@ -69,8 +70,8 @@ pub(crate) struct Shared {
     pub(crate) is_held: bool,
     /// That disk is full: nothing is created or written, and what is removed lives on the reserve.
     pub(crate) tight: Arc<AtomicBool>,
-    /// When the metadata store is next asked to give back space.
-    pub(crate) reclaim_at: Mutex<Duration>,
+    pub(crate) tight_since: Mutex<TightSince>,
+    pub(crate) reclaiming: Mutex<Reclaiming>,
     pub(crate) objects: Arc<dyn Objects>,
     /// The same, with its counters.
     pub(crate) metered: Arc<Metered>,
@@ -215,7 +216,8 @@ impl Shared {
             },
             is_held: parts.is_held,
             tight: Arc::default(),
-            reclaim_at: Mutex::default(),
+            tight_since: Mutex::default(),
+            reclaiming: Mutex::default(),
             objects: metered.clone(),
             metered,
             objects_address: parts.objects_address,
@@ -534,6 +536,11 @@ impl Shared {
     pub(crate) fn load(&self, last: Position) -> Backlog {
         let spared = *self.spared.lock();
         self.backlog(last).less(spared.less(*self.checkpoint.done_spared.lock()))
+    }
+
+    /// Whether changes wait for a checkpoint.
+    pub(crate) fn is_backlog_full(&self) -> bool {
+        self.backlog_full.load(Ordering::Relaxed)
     }
 
     /// Notes whether changes must wait for a checkpoint.

@@ -74,9 +74,17 @@ impl Stores {
         let reserve = reserve.clone();
         self.open_meta = Box::new(move || {
             loop {
-                match open() {
-                    Err(StoreError::NoSpace { .. }) if reserve.release(OPEN_META_BYTES) > 0 => {}
-                    result => return result,
+                let result = open();
+                let had_no_space = match &result {
+                    Err(StoreError::NoSpace { .. }) => true,
+                    // What the library does beside, while it opens, does not say why it failed.
+                    Err(StoreError::Io { .. }) => {
+                        reserve.room().is_some_and(|room| room.free < OPEN_META_BYTES)
+                    }
+                    _ => false,
+                };
+                if !had_no_space || reserve.release(OPEN_META_BYTES) == 0 {
+                    return result;
                 }
             }
         });

@@ -29,6 +29,7 @@ use chiton_proto::{Answer, Failure};
 use chiton_types::{Capabilities, Cred, Put, Refusal};
 use serde_json::json;
 
+use crate::runtime::checkpointer::Reason;
 use crate::runtime::often::Often;
 use crate::runtime::shared::Shared;
 
@@ -79,7 +80,7 @@ impl Shared {
         if self.count_views() >= VIEWS_MAX {
             return Err(Refusal::Busy);
         }
-        self.checkpoint_now().map_err(failed)?;
+        self.checkpoint_now(Reason::Asked).map_err(failed)?;
         let rows = self.meta.get().snapshot().map_err(|e| {
             self.log_often(Often::Rows, &format!("no view: {e}"));
             Refusal::Unsupported

@@ -159,7 +159,7 @@ fn service(source: &Source<'_>, report: &mut Report) {
     }
     if let Some(count) = source.number("/uptime_errors").filter(|count| *count > 0) {
         report.problem(
-            format!("{count} rows or blocks could not be read since the server started"),
+            format!("{count} errors since the server started: rows or blocks that could not be read, or work in the background"),
             format!("chiton fsck --content {target} names what is damaged"),
         );
     }
@@ -350,7 +350,7 @@ to do       nothing";
             "the object store has been away for 5",
             "when the store is back",
         );
-        check(|s| s["uptime_errors"] = json!(3), "3 rows or blocks", "chiton fsck --content /mnt");
+        check(|s| s["uptime_errors"] = json!(3), "3 errors since", "chiton fsck --content /mnt");
         check(|s| s["journals"][0]["integrity"] = json!("DAMAGED"), "damaged", "chiton journal inspect /mnt");
         check(
             |s| s["journals"][0]["checkpoints"]["failure"] = json!("no disk"),
