@@ -389,7 +389,7 @@ fn a_server_ends_when_its_bucket_is_gone() {
         let address = format!("tcp:127.0.0.1:{port}");
         let (mut server, mut said) = site.serve(&["serve", "--data", &bucket, "--listen", &address]);
         let user = Some((0, 0, Vec::new()));
-        // Who cannot hand over what it has waits no longer.
+        // A mount that cannot deliver its writes waits no longer.
         let timeout = Some(Duration::from_secs(10));
         let address = address.parse().expect("an address");
         let options = ClientOptions { user, timeout, ..ClientOptions::default() };
@@ -398,7 +398,7 @@ fn a_server_ends_when_its_bucket_is_gone() {
         client.sync().expect("durable");
         moto.remove_all_buckets();
         if writes {
-            // What cannot become durable is not said to be.
+            // The mount does not claim that its writes are durable.
             let _ = client.create_file("/after", &[7; 100_000]);
             client.sync().expect_err("it is not durable");
         }

@@ -1,15 +1,15 @@
-//! Taking pages back from a kernel that may hold some of them for a write which waits.
+//! Invalidating the pages of a kernel that may hold some of them locked for a waiting write.
 //!
 //! ```text
 //!   recall ─▶ invalidate all ──waits──▶ page of a write ──waits──▶ another client ──waits──▶ this recall
 //!                  └─ after a moment: all but the pages of such writes; theirs follow when they are answered
 //! ```
 //!
-//! A kernel keeps the pages of a write locked until that is answered. A mount that shares its files has those that it opens for
-//! writing bypass the page cache; what a mount opened while it was alone does not.
+//! A kernel keeps the pages of a write locked until the mount answers it. In a mount that shares its files, files that are open for
+//! writing bypass the page cache. Files that a mount opened while it was alone keep it.
 //!
 //! Invariants:
-//! - Nobody waits for pages of a write that waits itself.
+//! - No recall waits for the pages of a write that waits itself.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -512,7 +512,7 @@ impl Metastore for FjallMetastore {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
             if let Some(Writer { settling, .. }) = &mut *writer {
-                // What was committed before the store was opened is in tables now, too: it is with the first.
+                // Commits from before the store was opened are in tables now, too, and count with the first.
                 settling.commits = settling.commits.max(1);
                 (settling.bytes, settling.frozen, settling.settled) = (0, settling.commits, settling.commits);
             }

@@ -64,7 +64,7 @@ pub trait Metastore: Send + Sync {
     }
 
     /// How many commits there were since the store was opened, and how many of them, the first ones, do not rest on a journal of
-    /// the store's own any more. What was committed before the store was opened goes with the first.
+    /// the store's own any more. Commits from before the store was opened count with the first.
     fn settled(&self) -> (u64, u64) {
         (0, u64::MAX)
     }

@@ -101,7 +101,7 @@ impl Sides<'_> {
         let Some((found, theirs)) = self.read_theirs(found.ino) else { return Ok(None) };
         let Ok(ours) = read(self.ours, &attr) else { return Ok(None) };
         let at = (found.ino, found.position);
-        // What ours changed is elsewhere for others: that they have the same here does not meet what they did there.
+        // For the others the changed file is elsewhere. An equal file here does not settle their changes there.
         inos.insert(attr.ino);
         inos.remove(&found.ino);
         for ino in inos {

@@ -41,7 +41,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A name that ours used for a while only: what others did there, or to what bore it, the merge meets.
+    /// A name that ours used only for a while: the merge checks the changes of others to the name, and to the file that bore it.
     pub(crate) fn passing(ino: Ino, place: &Place, path: &[u8], made: bool) -> Row {
         let kind = if made { ChangeKind::Created } else { ChangeKind::Renamed };
         Row {

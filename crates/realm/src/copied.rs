@@ -22,7 +22,7 @@ pub(crate) struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Makes of what is at a path, or of nothing, what `attr` describes in the first tree.
+    /// Creates or changes the file at a path, so that it is as `attr` describes it in the first tree.
     pub(crate) fn copy(&self, at: &[u8], attr: &Attr) -> Result<(), Refusal> {
         let there = match self.to.lstat(at) {
             Ok(there) if self.is_alike(&there, attr)? => Some(there.ino),
@@ -43,7 +43,7 @@ impl Copying<'_> {
         self.attributes(attr, ino)
     }
 
-    /// Whether an inode can become the other by what may be changed of an inode.
+    /// Whether changes of attributes and content can make one inode equal to the other.
     fn is_alike(&self, there: &Attr, attr: &Attr) -> Result<bool, Refusal> {
         Ok(match attr.kind {
             kind if kind != there.kind => false,

@@ -174,14 +174,14 @@ impl Lives {
         Ok(Compared { diff, inos, gone: gone.agreed })
     }
 
-    /// What became of what both sides removed.
+    /// The inodes that both sides removed.
     fn gone(&self, server: &Server, rows: &[Row], sent: &Sent<'_>) -> Result<Gone, RealmError> {
         let rows = rows.iter().filter(|row| row.both_removed && !server.has_name(row.ino));
         let mut removed: HashSet<Ino> = rows.map(|row| row.ino).collect();
         if removed.is_empty() {
             return Ok(Gone::default());
         }
-        // What is open lives on with what was done to it.
+        // An open file lives on with its changes.
         let open: HashSet<Ino> = server.open_orphans().into_iter().collect();
         removed.retain(|ino| !open.contains(ino));
         let is_fleeting = |ino: Ino| {
@@ -195,7 +195,7 @@ impl Lives {
 }
 
 /// Of names that ours used for a while only, and where others did something, leaves those that a merge uses, too: others have no
-/// names that it hides ([`crate::passing`]), and what leaves no trace is not carried out.
+/// names that it hides ([`crate::passing`]), and a change that leaves no trace is not carried out.
 fn forget_hidden(rows: &mut Vec<Row>, gone: &Gone, sent: &Sent<'_>) -> Result<(), RealmError> {
     let is_void = |row: &Row| row.theirs.is_none() || gone.agreed.binary_search(&row.ino).is_ok();
     rows.retain(|row| !row.is_passing || !is_void(row));
@@ -241,7 +241,7 @@ pub(crate) struct Compared {
     pub(crate) diff: Diff,
     /// Which inode each of its conflicts is about.
     pub(crate) inos: Vec<Ino>,
-    /// What both sides removed, and ours did something to before, of which nothing is left.
+    /// Inodes that both sides removed and ours had changed before, without a trace of the change.
     pub(crate) gone: Vec<Ino>,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - The mark is written after the journal was synced and before the commit is acknowledged. So the journal of a healthy
-//!   disk never ends before its mark, and a mark is never older than what was acknowledged, also after a power cut.
+//!   disk never ends before its mark, and a mark is never older than the last acknowledged event, also after a power cut.
 //! - A write that a power cut tears leaves the other slot.
 
 use std::fs::{self, File, OpenOptions};
@@ -73,7 +73,7 @@ impl DurableMark {
         Ok(mark)
     }
 
-    /// What the mark of a directory says, if it has one.
+    /// The position in the mark of a directory, if it has one.
     pub(crate) fn read(dir: &Path) -> Option<Position> {
         newest(&fs::read(dir.join(MARK)).ok()?).map(|(_, position)| position)
     }

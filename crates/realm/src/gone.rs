@@ -1,4 +1,4 @@
-//! What both sides removed, where ours did something to it before.
+//! Inodes that both sides removed and that ours had changed before.
 //!
 //! A merge carries out what was done, step by step: it would meet the removal by others at a step that ours has made void itself.
 //!
@@ -9,23 +9,23 @@
 //!          ──▶ n came through d: d must be there for a moment, so this is a conflict
 //! ```
 //!
-//! Invariant: what is agreed on leaves no trace. Nothing that stays was in such a directory, and nothing shares the content of such a
+//! Invariant: a change that is passed over leaves no trace. Nothing that stays was in such a directory, and nothing shares the content of such a
 //! file.
 
 use chiton_namespace::{Event, Over};
 use chiton_types::Ino;
 use hashbrown::HashSet;
 
-/// What the events that a merge sends do to some inodes that both sides removed.
+/// The effects of the events of a merge on inodes that both sides removed.
 pub(crate) struct Traces<'a> {
     removed: &'a HashSet<Ino>,
     /// Files that were made and removed in the journal.
     fleeting: &'a dyn Fn(Ino) -> bool,
     /// Something was done to these before.
     acted: HashSet<Ino>,
-    /// What has a part of their content.
+    /// Inodes that share a part of their content.
     shared: HashSet<Ino>,
-    /// What was put where.
+    /// The inodes and the directories into which they were put.
     put: Vec<(Ino, Ino)>,
 }
 
@@ -170,7 +170,7 @@ mod tests {
             (vec![], &[][..], &[][..]),
             (vec![touch(11), touch(5)], &[11], &[]),
             (vec![rename(1, 1, 11, over())], &[11], &[]),
-            // What is in the directory goes with it, or came through it.
+            // The entries of the directory go with it, or came through it.
             (vec![make(10, 90), rename(1, 10, 12, Over::Nothing)], &[10, 12], &[]),
             (vec![make(10, 50)], &[], &[10]),
             (vec![rename(1, 10, 12, Over::Nothing), share(12, 5)], &[], &[10, 12]),

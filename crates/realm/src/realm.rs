@@ -692,7 +692,7 @@ impl Realm {
         Ok(None)
     }
 
-    /// What both sides come to, of what both changed; with the inode of each conflict.
+    /// The outcomes for paths that both sides changed, with the inode of each conflict.
     fn agreed(&self, (diff, inos): (&Diff, &[Ino]), texts: bool) -> Result<Vec<Agreed>, RealmError> {
         self.with_sides(&|sides| sides.compare(diff, inos, texts))
     }

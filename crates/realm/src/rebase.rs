@@ -118,7 +118,7 @@ impl Again<'_> {
             }
         }
     }
-    /// Makes of what is at a path what it is in the old branch.
+    /// Creates or changes the file at a path, so that it is as in the old branch.
     fn copy(&self, at: &[u8]) -> Result<(), Refusal> {
         self.copying().copy(at, &self.old.lstat(at)?)
     }

@@ -106,7 +106,7 @@ impl Remote {
     }
 }
 
-/// What the name of a mark says: `durable/POSITION` below the prefix of its decoupling.
+/// The position in the name of a mark: `durable/POSITION` below the prefix of its decoupling.
 fn durable_of(name: &str) -> Option<Position> {
     u64::from_str_radix(name.strip_prefix(DURABLE)?, 16).ok().map(Position)
 }

@@ -389,7 +389,7 @@ fn as_lines<S: Serializer>(conflicts: &[(Change, SideVersion)], to: S) -> Result
 }
 
 impl Diff {
-    /// What both sides came to is no conflict. (Of a file that moved only the content is the same.)
+    /// Equal outcomes on both sides are no conflict. (Of a file that moved only the content is the same.)
     pub(crate) fn leave_out(&mut self, agreed: &[Agreed]) {
         let is_agreed = |change: &Change| {
             if matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked) {

@@ -239,7 +239,7 @@ fn take_theirs(theirs: &Client, attr: Option<&Attr>, ours: &Client, path: &[u8])
     if attr.kind == Kind::Dir && here.as_ref().is_none_or(|here| here.kind != Kind::Dir) {
         return Err(Refusal::IsDir);
     }
-    // Another file of theirs is under this name only: what ours wrote stays under the other names of ours.
+    // Another file of theirs is under this name only: the content that ours wrote stays under the other names of ours.
     if here.is_some_and(|here| here.kind != Kind::Dir && here.nlink > 1 && here.ino != attr.ino) {
         ours.remove(&at)?;
     }

@@ -126,7 +126,7 @@ fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
                 return;
             }
             Ok(report) => {
-                // What is missing stays in the status.
+                // The status keeps the missing rest.
                 let missing = (report.missing > 0).then(|| report.to_string());
                 if let Some(missing) = &missing {
                     chiton_world::log_line!("chiton: decoupling {}: {missing}", realm.id());

@@ -164,7 +164,7 @@ impl Handoff {
     }
 }
 
-/// Gives each event that a merge sends of what is between two positions to `visit`. `first`: as for [`Windows::read`].
+/// Gives each event between two positions that a merge sends to `visit`. `first`: as for [`Windows::read`].
 pub(crate) fn read_sent(
     place: &dyn Place,
     after: Position,

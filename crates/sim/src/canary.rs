@@ -30,7 +30,7 @@ pub enum Canary {
     /// What clients declare at their greeting does not arrive: files with content that is not pushed, and directories with
     /// operations that are not answered.
     DeclarationLost,
-    /// Whoever calls is taken for root.
+    /// Every caller is taken for root.
     CallersAreRoot,
     /// Servers do not hear to which groups a caller belongs, and judge by the caller's own group.
     GroupsForgotten,

@@ -156,7 +156,7 @@ impl Model {
     /// Carries a change out at a time.
     ///
     /// # Errors
-    /// Why the state forbids it. Who may do it is another question ([`rights`]).
+    /// Why the state forbids it. [`rights`] has the permissions.
     pub fn apply(&mut self, action: &Change, now: Time) -> Result<(), Refusal> {
         match action {
             Change::Make { parent, name, ino, what, birth } => {

@@ -97,7 +97,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// What root does, after a pause.
+    /// An action of root, after a pause.
     pub fn by_root(pause: Duration, action: Action) -> Step {
         Step { pause, user: User::Root, action }
     }

@@ -1,4 +1,4 @@
-//! Who acts in a run: root, and two ordinary users who share a group.
+//! The users of a run: root, and two ordinary users who share a group.
 
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ fn no_merge_mixes_the_bytes_of_two_sides() {
     assert!(merges > 100 && contradicted > 20 && stopped > 3, "{all:?}");
     assert!(resolved > 0 && rescued > 0, "{all:?}");
     // Under abort a merge stopped in its midst: at what both had removed and ours had edited before, at a name that ours had given
-    // up again, and after conflicts were resolved to what others had. Of 10233, one name of a file was resolved to theirs, and its other
+    // up again, and after conflicts were resolved to the version of the others. Of 10233, one name of a file was resolved to theirs, and its other
     // name had theirs too. Of 600680106810, the side died in its merge, and what it had written was back under its name. Of 303 and
     // 10233, a file with two names did not get the one that ours still had.
     for (seed, only) in FOUND_WIDE {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing of the file system is changed: what the server writes by itself stays in memory, or is refused.
-//! - What cannot be read is answered EIO, and the log says why. A name is never silently absent, except for changes that the
+//! - Nothing of the file system is changed: the background writes of the server stay in memory, or are refused.
+//! - A read of a damaged part is answered EIO, and the log says why. A name is never silently absent, except for changes that the
 //!   log counts as not shown.
 
 use std::ops::{Bound, Range};
@@ -165,7 +165,7 @@ impl Salvage {
         }
     }
 
-    /// What the server runs on: its journal begins where the rows end, in memory.
+    /// The stores of the server: its journal begins where the rows end, in memory.
     fn stores(&self, nonce: u64) -> Result<Stores, StartError> {
         let place = Arc::new(MemoryPlace::new(Shape::Grows));
         let identity = Identity { journal: self.info.filesystem, epoch: Epoch(1), nonce };
@@ -248,7 +248,7 @@ fn refused(key: &str) -> ObjectError {
     ObjectError::Io { key: key.to_owned(), cause: "the file system is served read-only".to_owned() }
 }
 
-/// Who waits for a store that lets nobody in would wait for ever.
+/// A request that waited for a store which denies access would wait for ever.
 fn unread(error: ObjectError) -> ObjectError {
     match error {
         ObjectError::Denied { key, cause } => ObjectError::Io { key, cause },

@@ -28,7 +28,7 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     }
     file.sync_all().expect("durable");
     fs::File::open(&near).and_then(|dir| dir.sync_all()).expect("durable");
-    // What is made meanwhile may be there, too.
+    // Files that the other client makes meanwhile may be there, too.
     let seen = |root: &Path| ["dir", "empty"].map(|dir| look(&root.join(dir)));
     let expected = seen(&near);
     done(&["recouple", "--force", "--yes", text(&far)]);
@@ -180,7 +180,7 @@ fn a_person_resolves_conflicts_and_merges_again() {
     assert_eq!(fs::read(near.join("a")).expect("merged"), b"branch");
 }
 
-/// Whatever is resolved to comes with all that it is, over a mount whose kernel has seen what was there.
+/// A resolution carries links, owners, times and attributes, also over a mount whose kernel has cached the old file.
 #[test]
 fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -436,7 +436,7 @@ fn every_command_that_merges_a_journal_says_that_its_end_is_missing() {
     cut_off();
     refused(&["umount", text(&two.near.dir)], 1, missing);
 
-    // What a mount left that was killed.
+    // The branch that a killed mount left.
     let state = two.scratch.path("other-state");
     let other = Mounted::beside(&two.scratch, "other", &["--state-dir", text(&state)]);
     fs::create_dir(other.path("killed")).expect("a directory");

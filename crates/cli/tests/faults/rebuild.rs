@@ -67,7 +67,7 @@ fn named(dir: &Path, fits: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Changes one byte in the midst of what is in a file.
+/// Changes one byte in the middle of a file.
 fn flip(file: &Path) {
     let mut bytes = fs::read(file).expect("read");
     let used = bytes.iter().rposition(|byte| *byte != 0).expect("something is in it");
@@ -142,7 +142,7 @@ fn a_missing_lock_file_keeps_nobody_out() {
     end(server);
 }
 
-/// What no repair mends is mounted as far as it can be read.
+/// A file system that no repair mends can be mounted as far as it can be read.
 #[test]
 fn what_can_be_read_of_a_damaged_file_system_is_mounted_read_only() {
     if !is_root() {

@@ -81,8 +81,8 @@ fn ten_thousand_clients_come_and_go_and_nothing_stays() {
     (0..10).for_each(|n| wave(&socket, n * WAVE));
     let before = settled(&server, &socket);
     (0..CLIENTS / WAVE).for_each(|n| wave(&socket, n * WAVE));
-    // What the server has at one moment is more or less by tens of MiB, as its store fills and writes tables. What clients leave is
-    // there at each of them.
+    // The memory of the server rises and falls by tens of MiB as its store fills and writes tables. A leak would be there at
+    // every moment.
     let rounds: Vec<u64> = (0..10)
         .map(|_| {
             (0..10).for_each(|n| wave(&socket, n * WAVE));

@@ -267,7 +267,7 @@ impl Files {
         let Some(file) = self.find(attr.ino) else { return };
         let inner = file.lock();
         let unsent = inner.is_dirty() || inner.busy;
-        // What was pushed while these attributes were on their way is newer, also when the lease went with the push.
+        // A push that ended while these attributes were on their way is newer than they are, also if the lease went with the push.
         if attr.position < inner.attr.position {
             *attr = inner.attr.clone();
         }

@@ -72,7 +72,8 @@ impl Upload {
         }
     }
 
-    /// Its put failed. To be said with the file's lock, in which the failure is noted, too: whoever sees the one knows of the other.
+    /// Notes that its put failed. The caller holds the file's lock, under which it also notes the refusal: no thread sees the one
+    /// without the other.
     pub(super) fn fail(&self) {
         self.stage.store(FAILED, Ordering::Release);
     }

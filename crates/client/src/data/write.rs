@@ -42,9 +42,9 @@ impl Files {
         Ok(data.len() as u32)
     }
 
-    /// Takes what the kernel writes back from its own page cache, through any handle of the file. Goes on while a
-    /// recall of the file is under way: the recall waits for it. Under a shared lease it is with the server when this returns: an
-    /// exclusive one might be given only to whoever waits for that recall.
+    /// Takes what the kernel writes back from its own page cache, through any handle of the file. Does not
+    /// wait for a recall of the file: the recall waits for it. Under a shared lease the server has it when this returns: it might
+    /// grant an exclusive one only to the client that waits for that recall.
     ///
     /// # Errors
     /// As [`Files::write`].

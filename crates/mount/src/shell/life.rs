@@ -62,8 +62,8 @@ impl Shell {
     }
 
     fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
-        // Who shares files believes cached pages as long as the attributes under a lease; who is alone, or begins alone, until
-        // told otherwise.
+        // A mount that shares files trusts cached pages as long as the attributes under a lease. A mount that is alone, or begins
+        // alone, trusts them until the server invalidates them.
         let invalidation = if self.is_shared() {
             InitFlags::FUSE_AUTO_INVAL_DATA
         } else {

@@ -235,7 +235,7 @@ fn what_was_opened_alone_is_followed() {
     });
 }
 
-/// S42: what was stored into mappings and not synced reaches who writes the file elsewhere, and does not hang him.
+/// S42: unsynced stores into mappings reach a client that writes the file elsewhere, and do not hang it.
 #[test]
 fn mappings_that_are_not_synced_are_written_back_for_others() {
     for two in TwoMounts::all() {
@@ -268,7 +268,7 @@ fn mappings_that_are_not_synced_are_written_back_for_others() {
     }
 }
 
-/// S42: each mount has one thread, which waits for what the other one's kernel has to write back first.
+/// S42: each mount has one thread, which waits until the kernel of the other one has written back its pages.
 #[test]
 fn mounts_whose_threads_all_wait_write_back_for_each_other() {
     let (served, address) = TwoMounts::serve();

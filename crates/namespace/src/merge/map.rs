@@ -363,7 +363,7 @@ impl MergeMap {
         self.settled.insert(theirs, (position, how));
     }
 
-    /// Whether both sides removed it, and nothing of what ours did to it before is to be seen anywhere.
+    /// Whether both sides removed it, and no trace is left of the changes that ours made before.
     pub(super) fn is_agreed_gone(&self, ino: Ino) -> bool {
         self.settled.get(&ino) == Some(&(Settled::REMOVED, Settled::Same))
     }

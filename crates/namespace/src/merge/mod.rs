@@ -181,7 +181,7 @@ impl Namespace {
             };
             for ino in inos.into_iter().flatten() {
                 let inode = self.inode(ino)?;
-                // Where both did the same there is nothing to be met: what ours did on top of it gives it once more.
+                // Both sides did the same: nothing to merge, and the changes that ours made on top of it contain it.
                 let is_met = map.settled(inode) == Some(Settled::Same);
                 if inode.kind != Kind::Dir && map.is_foreign(inode.position) && !is_met {
                     map.note_standing(ino);

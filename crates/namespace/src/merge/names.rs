@@ -103,7 +103,7 @@ impl Namespace {
         } else {
             // What theirs did stays under another name if ours alone gave it this one.
             let is_further = victim.nlink > 1 && map.is_own(slot.position);
-            // Ours has, in a file of its own, what theirs made of this one: taken from theirs after a conflict, for instance.
+            // Ours has the content that theirs gave this file, in a file of its own: taken over after a conflict, for instance.
             let is_same = map.settled(victim) == Some(Settled::Same);
             (map.is_changed(victim) && !is_further && !is_same).then_some(ConflictKind::DeleteEdit)
         };

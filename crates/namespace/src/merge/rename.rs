@@ -228,8 +228,8 @@ impl Namespace {
     }
 }
 
-/// What is left of a move where both sides removed the directory or the file: a name that goes. What ours moves into such a directory
-/// it removes later; what it replaces by such a file is gone.
+/// The rest of a move whose directory or file both sides removed: the old name goes. Ours later removes everything that it moves into
+/// such a directory, and a file that such a file replaced is gone.
 #[expect(clippy::too_many_arguments)]
 fn unlink_instead(
     from: Ino,

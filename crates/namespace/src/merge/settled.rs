@@ -4,8 +4,8 @@
 //!   client: reads base, ours, theirs ─▶ writes what comes of it as its own ─▶ durable ─▶ Settle(theirs, its position)
 //!   merge:  theirs is as it was then ─▶ ours prevails, nothing is lost │ it changed since ─▶ a conflict like any other
 //!
-//!   client: both removed it, what ours did to it before is nowhere ─▶ Settle(inode, REMOVED, Same)
-//!   merge:  what ours did to it is passed over
+//!   client: both removed it, no trace of the changes of ours ─▶ Settle(inode, REMOVED, Same)
+//!   merge:  the changes of ours to it are passed over
 //! ```
 
 use chiton_types::Position;

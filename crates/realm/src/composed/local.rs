@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - It is made where nothing is: an existing directory must be empty. Others cannot enter it before it is whole.
-//! - What an unprivileged user, or the local file system, cannot set (owners, device nodes, extended attributes) is left out,
+//! - Attributes that an unprivileged user, or the local file system, cannot set (owners, device nodes, extended attributes) is left out,
 //!   and counted.
 
 use std::ffi::OsStr;
@@ -31,7 +31,7 @@ const CALL_BYTES: usize = 1 << 20;
 const UNFINISHED: u32 = 0o700;
 /// The bits set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
-/// What the group may.
+/// The permissions of the group.
 const GROUP: u32 = 0o070;
 
 /// What was written.

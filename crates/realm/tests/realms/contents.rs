@@ -368,7 +368,7 @@ fn a_file_that_was_unlinked_while_open_is_there_after_the_merge() {
     assert_eq!(global.list("/job").expect("a directory").len(), 0);
 }
 
-/// S105: what ours did to something before it removed it contradicts no removal by others, if nothing is left of it.
+/// S105: a file that ours changed and then removed contradicts no removal by others, if no trace of the change is left.
 #[test]
 fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
     let base = |client: &Client| {
@@ -403,7 +403,8 @@ fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
         // So is what ours replaced on the way.
         assert_eq!(two.names(), ["kept", "through"], "{on_conflict:?}");
     }
-    // What came through a directory that others removed contradicts that, and nothing is merged before it is said.
+    // A file that was moved through a directory contradicts the removal of that directory by others. The merge says so before it sends
+    // anything.
     let two = two(base);
     let one = two.one.client();
     write_at(one, "/kept", 5, b"ours");

@@ -111,7 +111,7 @@ fn a_journal_in_the_object_store_that_lost_its_end_is_noticed_on_another_machine
     assert!(said.contains("--accept-truncated") && said.contains(&format!("of {durable} events")), "{said}");
     let state = tempfile::tempdir().expect("a directory");
     let adopt = || accepting(&site, state.path()).realms.adopt(id).expect("accepted");
-    // What was accepted once is nothing to accept any more.
+    // A truncation that was accepted once needs no second acceptance.
     adopt().abandon();
     assert_eq!(of("durable").len(), 1);
     let later = site.elsewhere();

@@ -61,7 +61,7 @@ fn may(client: &Client, uid: u32, path: &str, want: u8) -> bool {
     user.access(&user.caller(), ino, want).is_ok()
 }
 
-/// What was there before: a file with a list, one with another, a directory with a default list.
+/// The tree before: a file with a list, one with another, a directory with a default list.
 fn base(client: &Client) {
     client.mkdir_all("/t/shared").expect("made");
     for file in ["plain", "listed", "cleared", "masked"] {
@@ -73,7 +73,7 @@ fn base(client: &Client) {
     set(client, "/t/shared", ACL_DEFAULT, &list(7, 7, 5, 7, 0));
 }
 
-/// What is done where nobody else sees it. Paths begin at the subtree.
+/// The changes in the decoupled subtree. Paths begin at the subtree.
 fn work(client: &Client) {
     // The base's lists are there, and decide.
     assert_eq!(shown(client, "/listed", ACL_ACCESS), (Some(list(6, 4, 0, 4, 0)), 0o640));
@@ -81,7 +81,7 @@ fn work(client: &Client) {
     set(client, "/plain", ACL_ACCESS, &list(6, 6, 0, 6, 0));
     remove(client, "/cleared", ACL_ACCESS);
     chmod(client, "/masked", 0o640);
-    // What is made inherits.
+    // New files and directories inherit.
     client.create_file("/shared/f", b"y").expect("made");
     client.mkdir_all("/shared/d/e").expect("made");
     client.create_file("/shared/d/e/f", b"z").expect("made");
@@ -94,7 +94,7 @@ fn work(client: &Client) {
     look(client, "");
 }
 
-/// What must be seen of it, here and there.
+/// The lists that both clients must see.
 fn look(client: &Client, at: &str) {
     let path = |path: &str| format!("{at}{path}");
     for (file, expect) in [

@@ -1,4 +1,4 @@
-//! Conflicts that somebody resolves to what others have: all that it is comes here, and over the merge.
+//! Conflicts that are resolved to the version of the others: attributes, links and lists come with it, and pass the merge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use chiton_types::{Attr, Kind, Mode, Refusal, Time};
 
 use crate::site::{Site, merge};
 
-/// All that one path is: what is compared of its row, its content or target, its extended attributes.
+/// The compared state of one path: parts of its row, its content or target, its extended attributes.
 type Whole = ((Kind, Mode, u32, u32, u64, Time, Time, u32), Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>);
 
 fn whole(client: &Client, path: &str) -> Whole {
@@ -124,7 +124,7 @@ fn theirs_is_copied_here_with_all_that_it_is() {
     let paths = ["/plain", "/sparse", "/stripped", "/dir", "/link", "/to_file", "/to_link", "/new", "/fifo"];
     let theirs = paths.map(|path| whole(&there, path));
     assert!(realm.merge(&|_| {}).expect("compared").stopped);
-    // What was removed and made again stands there twice.
+    // A file that was removed and made again is listed twice.
     let contested: BTreeSet<String> =
         realm.conflicts().expect("told").into_iter().map(|conflict| conflict.path).collect();
     for path in &contested {
@@ -157,7 +157,7 @@ fn theirs_is_copied_here_with_all_that_it_is() {
     assert_eq!(there.lstat("/gone"), Err(Refusal::NotFound));
 }
 
-/// Equal contents under one name do not make up for what others did to the file itself.
+/// Equal contents under one name do not settle the changes that others made to the file itself.
 #[test]
 fn what_is_resolved_to_the_same_content_is_merged_whole_or_not_at_all() {
     for is_moved_here in [false, true] {
@@ -195,7 +195,7 @@ fn what_is_resolved_to_the_same_content_is_merged_whole_or_not_at_all() {
     }
 }
 
-/// What both have alike is met once, whatever ours does to the name before.
+/// Files that are alike on both sides are matched once, whatever ours did to the name before.
 #[test]
 fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
     let site = Site::new();
@@ -224,7 +224,7 @@ fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
     assert_eq!(there.lstat("/c"), Err(Refusal::NotFound));
 }
 
-/// What is copied from theirs takes the place of what ours removed, although theirs changed, or replaced, that.
+/// A copy of a file of theirs takes the place of a file that ours removed, also if theirs changed or replaced that one.
 #[test]
 fn what_was_removed_here_and_is_taken_from_theirs_is_met_once() {
     for is_replaced in [false, true] {

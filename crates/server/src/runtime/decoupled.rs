@@ -348,7 +348,7 @@ impl Server {
         self.looked_up(|ns| ns.attr(ino)).is_some_and(|attr| attr.nlink > 0)
     }
 
-    /// What rows say, which are fetched if they are missing. `None` if there are none.
+    /// The result of `ask` on rows, which are fetched if they are missing. `None` if there are none.
     fn looked_up<T>(&self, question: impl Fn(&Namespace) -> Result<T, Fault>) -> Option<T> {
         loop {
             let (found, generation) = {

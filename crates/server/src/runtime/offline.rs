@@ -225,7 +225,7 @@ impl Offline {
                 return Err(Stop::Enough);
             }
             applying.frame(frame, &mut what).map_err(Stop::Failed)?;
-            // What lies behind may be damaged, and is not asked for.
+            // The rest of the journal may be damaged, and is not read.
             if frame.last() == what.upto { Err(Stop::Enough) } else { Ok(()) }
         };
         match replay(&*self.place, start, &mut visit, progress) {

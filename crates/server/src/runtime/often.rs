@@ -19,7 +19,7 @@ const SPAN: Duration = Duration::from_secs(60);
 /// The kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Often {
-    /// Connections that were closed for what their peers sent, or did not read.
+    /// Connections that were closed because their peers sent nonsense, or did not read.
     Connections,
     /// Blocks and objects that could not be read or written.
     Objects,

@@ -379,7 +379,7 @@ fn changes(call: &Call) -> bool {
     }
 }
 
-/// The answer to a change of what is served read-only.
+/// The answer to a change of a file system that is served read-only.
 fn unchanged(id: u64, m: &Moment) -> Reply {
     Reply { result: Err(Failure::Refused(Refusal::ReadOnly)), ..empty_reply(id, m) }
 }

@@ -9,7 +9,7 @@
 //! - While the disk is tight a checkpoint follows what was removed within a second, for only then its space comes back.
 //! - In the first seconds, before anything was removed, no checkpoint lives on the reserve unless asked for: others who are just
 //!   filling the disk would take what is released for it.
-//! - What was removed while the disk was tight is reclaimed, also if the disk has space before that is done.
+//! - The space of rows that were removed while the disk was tight is reclaimed, also if the disk has space again before that is done.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

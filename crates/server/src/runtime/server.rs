@@ -275,7 +275,7 @@ impl Server {
             if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now(Reason::Asked) };
         let journal = self.shared.journal.close();
         let meta = self.shared.meta.close();
-        // What was released for the last checkpoint and not used is there for the next start.
+        // The part of the reserve that the last checkpoint did not use is kept for the next start.
         self.shared.take_reserve();
         self.hold.lock().take();
         journal.map_err(|e| ShutdownError::NotDurable(e.to_string()))?;

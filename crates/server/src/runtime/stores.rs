@@ -77,7 +77,7 @@ impl Stores {
                 let result = open();
                 let had_no_space = match &result {
                     Err(StoreError::NoSpace { .. }) => true,
-                    // What the library does beside, while it opens, does not say why it failed.
+                    // A background thread of the library that failed while it opened does not say why.
                     Err(StoreError::Io { .. }) => {
                         reserve.room().is_some_and(|room| room.free < OPEN_META_BYTES)
                     }

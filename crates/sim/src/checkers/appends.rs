@@ -49,7 +49,7 @@ struct Size {
     begun: Moment,
     ended: Moment,
     bytes: u64,
-    /// Whoever asked has the file open.
+    /// The asking client has the file open.
     is_exact: bool,
 }
 
@@ -334,7 +334,7 @@ mod tests {
         check(4, true, None);
         check(6, true, None);
         check(2, true, Some("acknowledged before"));
-        // Not open there: what was pushed last.
+        // Not open there: the size of the last push.
         check(2, false, None);
         check(3, false, Some("midst"));
         check(8, false, Some("at most"));

@@ -1,4 +1,4 @@
-//! Files to which all clients append: what readers anywhere see of them, and which size.
+//! Files to which all clients append: the contents and sizes that readers anywhere see.
 //!
 //! Invariants:
 //! - A client that lost its session, or data, learns so at its next fsync (S23, S26): if that succeeds, nothing is lost.
@@ -26,7 +26,7 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
     let mut open: BTreeMap<CallId, UnderWay<'_>> = BTreeMap::new();
     // Clients that lost something and have not asked since.
     let mut in_doubt: BTreeSet<ClientId> = BTreeSet::new();
-    // Who has which file open for certain.
+    // The files that each client has open for certain.
     let mut opens: BTreeSet<(ClientId, &str)> = BTreeSet::new();
     let stale = take_overs(history);
     for (at, event) in (1..).zip(&history.events) {
@@ -44,7 +44,7 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
                 open.insert(*call, UnderWay { action, begun: at, record, is_open });
             }
             Happened::Returned { client, call, answer } => {
-                // Whoever is told that closes everything, and goes on elsewhere.
+                // A client that gets that answer closes everything, and starts with a new session.
                 if matches!(answer, Answer::Refused(refusal) if is_of_the_outside(*refusal)) {
                     opens.retain(|(other, _)| other != client);
                 }
@@ -76,7 +76,7 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
                         appends.read(path, begun, at, bytes);
                     }
                     (Action::Stat { path }, Answer::Attr(seen)) if path.starts_with(TAIL) && !is_stale => {
-                        // Who asks may have lost its descriptors meanwhile.
+                        // The asking client may have lost its descriptors meanwhile.
                         let is_open = is_open && opens.contains(&(*client, path));
                         appends.size(path, (begun, at), seen.size, is_open);
                     }

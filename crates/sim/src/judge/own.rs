@@ -416,7 +416,7 @@ impl Life {
     }
 
     fn refused(&mut self, under_way: UnderWay, refusal: Refusal) -> Result<(), Violation> {
-        // The outside may always be in the way; what was done in parts may be done in part.
+        // Faults from outside are always possible; an action of several parts may be done in part.
         if is_of_the_outside(refusal) {
             self.under_way = Some(under_way);
             self.cut_off();
@@ -438,7 +438,7 @@ impl Life {
         let is_of_rights = |refusal| matches!(refusal, Refusal::Access | Refusal::NotPermitted);
         let should = match would {
             Ok(()) => "be carried out".to_owned(),
-            // What the caller has the right to do is not refused for a lack of it.
+            // A call that the caller has the right to make is not refused for lack of permission.
             Err(should) if is_of_rights(refusal) && !is_of_rights(should) => format!("be refused: {should}"),
             Err(_) => return Ok(()),
         };
@@ -484,7 +484,7 @@ impl Life {
         Ok(())
     }
 
-    /// What a reading action must answer, as far as the model knows; the rest is as it was answered.
+    /// The answer that a reading action must give, as far as the model knows; unknown parts are taken from the given answer.
     fn expected(&self, action: &Action, answer: &Answer) -> Option<Answer> {
         match (action, answer) {
             (Action::Read { handle, offset, len }, _) => {

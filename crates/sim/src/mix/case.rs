@@ -74,7 +74,7 @@ pub enum Step {
     Diff(usize),
     /// Its client ends in order, and another goes on with it.
     Leave(usize),
-    /// An administrator ends it by force; what was done in it becomes a branch, which is gone on with.
+    /// An administrator ends it by force; its changes become a branch, on which the client continues.
     EndByForce(usize),
     /// Time passes, in milliseconds.
     Wait(u64),

@@ -351,10 +351,10 @@ impl Driver {
         }
     }
 
-    /// An administrator ends a job: what was done in it is a branch from then on, found by the journal that waits.
+    /// An administrator ends a job: its changes are a branch from then on, which is found by the journal that waits.
     fn end_by_force(&mut self, n: usize) -> Result<(), String> {
         self.stage.disarm();
-        // What a server that died has lost is told here; then nothing is ended.
+        // A server that died reports here that acknowledged events are lost; then nothing is ended.
         if self.fsync(n).is_err() {
             return Ok(());
         }
@@ -503,7 +503,7 @@ impl Driver {
             let (by_ours, on_conflict) = (&self.sides[n].by_ours[0], self.sides[n].setup.on_conflict);
             for (at, ino) in &before.names {
                 let is = after.names.get(at);
-                // What ours changed is under its name again where theirs replaced it: theirs is beside it.
+                // A file that ours changed and theirs replaced has its name again: the file of theirs is beside it.
                 let is_back = is.is_some_and(|is| by_ours.inos.contains(is))
                     && (on_conflict != "keep_both" || after.nodes.contains_key(ino));
                 let touched = by_ours.names.contains(at) || by_ours.inos.contains(ino);
@@ -527,7 +527,7 @@ impl Driver {
             }
         }
         let theirs = self.theirs.take().expect("there from the beginning");
-        // What they were told is lost with a server that died is told once more.
+        // A loss that a dead server had reported is reported once more.
         let synced = on(&theirs, |client| client.sync());
         let synced = match synced {
             Err(Refusal::Io | Refusal::Stale) if self.stage.deaths() > 0 => {

@@ -141,7 +141,7 @@ pub enum Change {
         /// Value; `None` removes.
         value: Option<Vec<u8>>,
     },
-    /// An access control list is set or removed. What an access list says of owner, mask and others is in the mode, too.
+    /// An access control list is set or removed. The entries of an access list for owner, mask and others are in the mode, too.
     List {
         /// Inode.
         ino: Ino,

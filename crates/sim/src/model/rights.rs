@@ -1,4 +1,4 @@
-//! Who may do what, as acl(5), path_resolution(7) and the manuals of the system calls have it: a statement of its own, which
+//! Permissions, as acl(5), path_resolution(7) and the manuals of the system calls have it: a statement of its own, which
 //! shares nothing with the code that is judged.
 //!
 //! Invariants:
@@ -75,7 +75,7 @@ impl List {
     }
 }
 
-/// Owner, group, mode and lists of what is made.
+/// Owner, group, mode and lists of a new inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
     /// Owner.
@@ -124,7 +124,7 @@ fn owns(user: User, node: &Node) -> bool {
     user == User::Root || user.id() == node.uid
 }
 
-/// What a rule allows.
+/// The permissions that a rule gives.
 fn rule(allowed: bool, otherwise: Refusal) -> Result<(), Refusal> {
     if allowed { Ok(()) } else { Err(otherwise) }
 }
@@ -166,7 +166,7 @@ impl Model {
         self.check(user, dir, WRITE | SEARCH)
     }
 
-    /// Removing or replacing a name, if it is there. From a sticky directory the owner of it or of what is named may.
+    /// Removing or replacing a name, if it is there. From a sticky directory only the owner of the directory or of the file may.
     ///
     /// # Errors
     /// [`Refusal::Access`], [`Refusal::NotPermitted`].
@@ -232,7 +232,7 @@ impl Model {
         Ok(if keeps { mode } else { mode & !SETGID })
     }
 
-    /// What is made in a directory with this mode (which has no set-id bits) is born with.
+    /// The initial attributes of an inode that is made in a directory with this mode (which has no set-id bits).
     ///
     /// # Errors
     /// [`Refusal::Stale`].

@@ -34,7 +34,7 @@ pub(super) fn add(plan: &mut Plan) {
     if !random.chance(1, 3) {
         return;
     }
-    // Of their own, so that what is appended is what it was.
+    // A set of their own, so that the other actions stay as they were.
     let mut looks = Random::new(plan.seed, 24);
     let often = *random.pick(&[1, 2, 4]);
     let longest = *random.pick(&[1, 40, 3_000, 9_000]);

@@ -295,7 +295,7 @@ impl Desk<'_> {
         let root = format!("{OWN}{}-{number}", self.program.id.0);
         let make = Action::Mkdir { path: root.clone(), mode: self.cluster.plan.setup.own_mode };
         let made = self.record(&make, || {
-            // Who makes directories looks first.
+            // A caller that makes directories looks first.
             let _ = self.client.lstat(&root);
             Ok(perform(&self.client, &mut Handles::new(), &make))
         });

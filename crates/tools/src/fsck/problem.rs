@@ -77,7 +77,7 @@ pub enum Problem {
     WrongParent {
         /// The inode.
         ino: Ino,
-        /// What it says.
+        /// The recorded flags.
         says: Ino,
         /// What holds its entry; the lowest, of files with several names.
         is: Ino,
@@ -116,18 +116,18 @@ pub enum Problem {
     WrongLinkCount {
         /// The inode.
         ino: Ino,
-        /// What it says.
+        /// The recorded flags.
         says: u32,
-        /// What there is.
+        /// The lists that exist.
         is: u32,
     },
     /// The number of entries is not what the directory says.
     WrongEntryCount {
         /// The directory.
         ino: Ino,
-        /// What it says.
+        /// The recorded flags.
         says: u64,
-        /// What there is.
+        /// The lists that exist.
         is: u64,
     },
     /// The link count of a directory is not 2 and one for each directory within.
@@ -186,12 +186,12 @@ pub enum Problem {
     WrongLists {
         /// The inode.
         ino: Ino,
-        /// What it says.
+        /// The recorded flags.
         says: Lists,
-        /// What there is.
+        /// The lists that exist.
         is: Lists,
     },
-    /// An access control list that is none, or a default list of what is no directory. Nobody is let in by it.
+    /// An access control list that cannot be decoded, or a default list of an inode that is no directory. It gives nobody access.
     BadList {
         /// The inode.
         ino: Ino,
@@ -297,7 +297,7 @@ pub enum Problem {
     WrongInodeCount {
         /// What it says; `None` without a row.
         says: Option<u64>,
-        /// What there is.
+        /// The lists that exist.
         is: u64,
     },
     /// The journal is damaged, or does not fit the metadata store.

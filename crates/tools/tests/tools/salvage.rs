@@ -1,4 +1,4 @@
-//! What is damaged beyond a start is served read-only, as far as it can be read.
+//! A file system too damaged to start is served read-only, as far as it can be read.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use crate::unreadable::largest;
 const DIRS: usize = 20;
 const FILES: usize = 2_000;
 
-/// A data directory, and what its servers log.
+/// A data directory, and the log of its servers.
 struct Site {
     dir: tempfile::TempDir,
     log: Arc<Mutex<Vec<String>>>,

@@ -55,7 +55,7 @@ impl Merged {
         self.meta.file_type().is_symlink()
     }
 
-    /// Makes of what is at a path of a mount, or of nothing, what both sides are to have.
+    /// Creates or changes the file at a path of a mount, so that it is as both sides are to have it.
     pub(crate) fn put(&self, path: &Path) -> Outcome {
         self.put_io(path).map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
     }
@@ -71,7 +71,7 @@ impl Merged {
         let new = path.with_file_name(name);
         let made = self.make(&new).and_then(|()| fs::rename(&new, path));
         if made.is_err() {
-            // What is left of it is in nobody's way.
+            // A leftover temporary file harms nobody.
             let _ = fs::remove_file(&new);
         }
         made
@@ -88,7 +88,7 @@ impl Merged {
         let (uid, gid) = (Uid::from_raw(self.meta.uid()), Gid::from_raw(self.meta.gid()));
         let mut mode = self.meta.mode() & 0o7777;
         match rustix::fs::chownat(CWD, new, Some(uid), Some(gid), nofollow) {
-            // Whoever a program runs as is not to be this user instead.
+            // A set-id bit must not let programs run as this user instead.
             Err(Errno::PERM) => mode &= !SET_ID,
             owned => owned?,
         }

@@ -17,7 +17,7 @@ pub(crate) struct Side {
     /// What is here, as it is now.
     #[arg(long)]
     pub(crate) ours: bool,
-    /// What others made of it: it is copied here, with owner, mode, times and extended attributes.
+    /// The version of the others: it is copied here, with owner, mode, times and extended attributes.
     #[arg(long)]
     pub(crate) theirs: bool,
     /// The content of this file: it is written here. A symbolic link is copied as one.

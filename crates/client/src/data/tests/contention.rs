@@ -138,7 +138,8 @@ fn what_the_kernel_writes_back_goes_through_during_a_recall() {
     assert_eq!(writer.files.find(ino).expect("open").lock().lease, LeaseMode::Shared);
 }
 
-/// What a mapping wrote under a shared lease asks for no stronger one, which only whoever waits for the file might be given.
+/// Pages that a mapping wrote under a shared lease are pushed without a stronger lease: the server might grant that one only to the
+/// client that waits for these pages.
 #[test]
 fn what_the_kernel_writes_back_under_a_shared_lease_is_pushed() {
     let rig = Rig::new();

@@ -46,7 +46,8 @@ fn fsync_of_one_file_takes_what_was_written_to_others_along() {
     assert_eq!(member.files.dirty_bytes(), 0, "nothing waits to be stored");
     let seen = second.open(other_ino, OpenFlags::READ);
     assert_eq!(second.all(seen), b"written, not closed");
-    // What another file cannot store is its own handles' matter. It is told once, however the threads of its blocks follow each other.
+    // A block of another file that cannot be stored is reported to the handles of that file, once, in whatever order the threads of
+    // its blocks run.
     for _ in 0..1000 {
         rig.objects.set_full(true);
         member.write(other, 0, &[7; 100]);

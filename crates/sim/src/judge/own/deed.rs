@@ -51,7 +51,7 @@ impl Life {
         Ok((self.model.walk(user, dir)?, Name::try_from(name).map_err(|_| Refusal::NotFound)?))
     }
 
-    /// What an action of a user does to the model; `None`: nothing, or it is not about this directory.
+    /// The effect of a user's action on the model; `None`: nothing, or it is not about this directory.
     pub(super) fn deed(
         &self,
         user: User,
