@@ -6,8 +6,8 @@ mod bench;
 mod commands;
 mod duration;
 mod failure;
-mod helper;
 mod log_file;
+mod mount_helper;
 mod progress;
 mod reach;
 mod size;
@@ -45,7 +45,7 @@ fn end_quietly_with_the_reader() {
 fn main() -> ExitCode {
     chiton_bench::mdtest::child_main_if_requested();
     end_quietly_with_the_reader();
-    if let Some(code) = helper::instead() {
+    if let Some(code) = mount_helper::instead() {
         return code;
     }
     let chiton = Chiton::parse();

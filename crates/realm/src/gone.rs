@@ -125,32 +125,17 @@ impl<'a> Traces<'a> {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::{Kind, Mode, Name, Time};
+    use chiton_types::Time;
 
     use super::*;
-
-    fn name(text: &str) -> Name {
-        Name::try_from(text).expect("a name")
-    }
+    use crate::event_samples;
 
     fn make(parent: u64, ino: u64) -> Event {
-        Event::Make {
-            parent: Ino(parent),
-            name: name("n"),
-            ino: Ino(ino),
-            kind: Kind::File,
-            mode: Mode(0o644),
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            time: Time(1),
-            content: Vec::new(),
-        }
+        event_samples::make(Ino(parent), "n", Ino(ino))
     }
 
     fn rename(from: u64, to: u64, ino: u64, over: Over) -> Event {
-        let (from_name, to_name) = (name("n"), name("m"));
-        Event::Rename { from: Ino(from), from_name, to: Ino(to), to_name, ino: Ino(ino), over, time: Time(2) }
+        event_samples::rename((Ino(from), "n"), (Ino(to), "m"), Ino(ino), over)
     }
 
     fn touch(ino: u64) -> Event {

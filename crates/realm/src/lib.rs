@@ -54,6 +54,8 @@ mod turn;
 mod windows;
 
 mod error;
+#[cfg(test)]
+mod event_samples;
 mod options;
 mod quoted;
 mod report;

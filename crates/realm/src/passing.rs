@@ -76,34 +76,19 @@ fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::{Kind, Mode, Time};
+    use chiton_types::Time;
 
     use super::*;
+    use crate::event_samples::{self, name};
 
     const DIR: Ino = Ino(1);
 
-    fn name(text: &str) -> Name {
-        Name::try_from(text).expect("a name")
-    }
-
     fn make(ino: u64, text: &str) -> Event {
-        Event::Make {
-            parent: DIR,
-            name: name(text),
-            ino: Ino(ino),
-            kind: Kind::File,
-            mode: Mode(0o644),
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            time: Time(1),
-            content: Vec::new(),
-        }
+        event_samples::make(DIR, text, Ino(ino))
     }
 
     fn rename(ino: u64, from: &str, to: &str, over: Over) -> Event {
-        let (from_name, to_name) = (name(from), name(to));
-        Event::Rename { from: DIR, from_name, to: DIR, to_name, ino: Ino(ino), over, time: Time(2) }
+        event_samples::rename((DIR, from), (DIR, to), Ino(ino), over)
     }
 
     fn unlink(ino: u64, text: &str) -> Event {
