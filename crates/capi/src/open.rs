@@ -15,6 +15,13 @@ use crate::border::{DONE, FAILED, carry_out, text, text_or_null};
 use crate::handle::{Chiton, Filesystem};
 use crate::last::Failure;
 
+/// A program that has a `tracing` subscriber of its own keeps it.
+fn log_to_stderr() {
+    if let Err(why) = chiton_world::log::install() {
+        chiton_world::log_line!("chiton: {why}");
+    }
+}
+
 /// See `chiton.h`.
 ///
 /// # Safety
@@ -27,6 +34,7 @@ pub unsafe extern "C" fn chiton_connect(address: *const c_char, state_dir: *cons
             unsafe { (text(address, "the address")?, text_or_null(state_dir, "the state directory")?) };
         let address: Address =
             address.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{address}: {e}")))?;
+        log_to_stderr();
         let client = Client::connect(&address, ClientOptions::default())?;
         begin(client, None, state_dir)
     })
@@ -44,6 +52,7 @@ pub unsafe extern "C" fn chiton_open(data: *const c_char, state_dir: *const c_ch
             unsafe { (text(data, "the data directory")?, text_or_null(state_dir, "the state directory")?) };
         let data: DataAddress =
             data.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{data}: {e}")))?;
+        log_to_stderr();
         let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld))?;
         let client = Client::embedded(server.clone(), ClientOptions::default())?;
         begin(client, Some(server), state_dir)

@@ -49,6 +49,10 @@ fn main() -> ExitCode {
         return code;
     }
     let chiton = Chiton::parse();
+    if let Err(why) = chiton_world::log::install() {
+        chiton_world::log_line!("chiton: {why}");
+        return ExitCode::from(2);
+    }
     let result = match chiton.command {
         Command::Format(args) => commands::format::run(&args),
         Command::Serve(args) => commands::serve::run(&args),

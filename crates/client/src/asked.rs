@@ -158,7 +158,7 @@ pub(crate) fn result(result: Result<Answer, Failure>) -> Result<Answer, CallErro
         Failure::NeedGroups => CallError::NeedGroups,
         Failure::SessionGone => CallError::Refused(Refusal::Io),
         Failure::Malformed(reason) => {
-            chiton_world::log_line!("chiton: the server does not understand this client: {reason}; use the same version of chiton for both");
+            tracing::warn!("the server does not understand this client: {reason}; use the same version of chiton for both");
             CallError::Refused(Refusal::Io)
         }
     })

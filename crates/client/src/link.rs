@@ -346,8 +346,8 @@ fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
             continue;
         }
         if let Err(failure) = reply.result {
-            chiton_world::log_line!(
-                "chiton: the server was restarted and does not accept a block again: {failure:?}; the client retries"
+            tracing::warn!(
+                "the server was restarted and does not accept a block again: {failure:?}; the client retries"
             );
             return Err(Lost);
         }

@@ -124,8 +124,8 @@ fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, L
             return Vec::new();
         }
         Err(failure) => {
-            chiton_world::log_line!(
-                "chiton: the server refuses operations that this client has acknowledged: {failure:?}; fsync reports what is lost"
+            tracing::warn!(
+                "the server refuses operations that this client has acknowledged: {failure:?}; fsync reports what is lost"
             )
         }
         Ok(_) => {}

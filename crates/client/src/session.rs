@@ -121,6 +121,7 @@ impl Session {
         };
         let request =
             Arc::new(Request { id, seq, settled, epoch: self.epoch, again: None, cred: cred.clone(), call });
+        tracing::debug!(session = self.id.0, request = id, seq = seq.0, "request to the server");
         if count > 0 {
             let bytes = call_bytes(ops(&request.call));
             self.kept_bytes += bytes;

@@ -20,10 +20,10 @@ use crate::reply::{
 pub(crate) struct Header {
     pub(crate) opcode: u32,
     pub(crate) unique: u64,
-    ino: u64,
+    pub(crate) ino: u64,
     uid: u32,
     gid: u32,
-    pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Header {

@@ -43,10 +43,7 @@ impl Pending {
         if let Err(error) = sent {
             // ENOENT: the caller was killed meanwhile; ENODEV: the mount is gone.
             if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) {
-                chiton_world::log_line!(
-                    "chiton: the kernel did not take the reply to request {}: {error}",
-                    self.unique
-                );
+                tracing::warn!("the kernel did not take the reply to request {}: {error}", self.unique);
             }
         }
     }

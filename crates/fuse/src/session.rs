@@ -166,9 +166,13 @@ fn serve<F: Filesystem>(
 }
 
 fn serve_one<F: Filesystem>(filesystem: &F, device: &Arc<Device>, header: &Header, fields: Fields<'_>) {
+    let operation = abi::opcode::name(header.opcode);
+    let span =
+        tracing::debug_span!("fuse", unique = header.unique, operation, ino = header.ino, pid = header.pid);
+    let _entered = span.enter();
     if dispatch(filesystem, device, header, fields).is_none() {
-        chiton_world::log_line!(
-            "chiton: the arguments of a request of the kernel (operation {}) are too short",
+        tracing::warn!(
+            "the arguments of a request of the kernel (operation {}) are too short",
             header.opcode
         );
         Pending::new(device, header.unique).refuse(Errno::EIO);

@@ -251,6 +251,7 @@ impl Tail {
             "durable position {durable} out of order"
         );
         self.durable.store(durable.0, Ordering::Release);
+        tracing::debug!(durable = durable.0, bytes, "the journal is durable");
         state.taken_bytes -= bytes;
         // Of several that are being put, one may have failed for good before those in front of it are confirmed.
         if !state.failed() {

@@ -136,7 +136,11 @@ impl Journal {
     /// If `frames` is not at least one whole frame, or `event_count` not their sum.
     pub fn append(&self, frames: &[u8], event_count: u64) -> Result<Position, JournalError> {
         check_frames(frames, event_count);
-        self.tail.append(event_count, |pending| pending.extend_from_slice(frames))
+        let last = self.tail.append(event_count, |pending| pending.extend_from_slice(frames))?;
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            log_frames(frames, last, event_count);
+        }
+        Ok(last)
     }
 
     /// The same, handing over the bytes: nothing is copied if nothing is pending.
@@ -269,4 +273,23 @@ fn check_frames(frames: &[u8], event_count: u64) {
     }
     assert!(at > 0 && at == frames.len(), "{} bytes appended are not whole frames", frames.len());
     assert_eq!(events, event_count, "events of the frames appended");
+}
+
+/// Logs the requests whose events were appended.
+#[cold]
+fn log_frames(frames: &[u8], last: Position, event_count: u64) {
+    let (mut at, mut position) = (0, last.0 - event_count);
+    while let Some((bytes, events)) = frame::hop(&frames[at..]) {
+        position += events;
+        if let Ok((header, _)) = frame::parse_body(&frames[at + frame::PREFIX_BYTES..at + bytes]) {
+            tracing::debug!(
+                session = header.session.0,
+                seq = header.seq.0,
+                events,
+                position,
+                "appended to the journal"
+            );
+        }
+        at += bytes;
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) fn guarded(what: &str, caller: u32, handler: impl FnOnce()) {
     // The state behind the handlers is guarded by locks that do not poison, and its invariants are asserted where
     // they matter; going on is better for the other users of the mount than hanging them all.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(handler)) {
-        chiton_world::log_line!("chiton: bug: {what} panicked, and its caller gets EIO: {}", words(&*panic));
+        tracing::error!("bug: {what} panicked, and its caller gets EIO: {}", words(&*panic));
     }
 }
 

@@ -270,7 +270,7 @@ impl Kernel {
         if let Err(error) = tell(notifier) {
             // ENODEV, ENOTCONN: unmounted meanwhile, the kernel holds nothing any more.
             if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) {
-                chiton_world::log_line!("chiton: the kernel did not drop {what}: {error}");
+                tracing::warn!("the kernel did not drop {what}: {error}");
             }
         }
     }

@@ -140,8 +140,8 @@ impl Mount {
         let (unmounter, limit) = (attached.clone(), options.unmount_timeout);
         let taken_away = move || {
             if let Err(error) = unmounter.detach(true) {
-                chiton_world::log_line!(
-                    "chiton: the branch has ended, but its mount cannot be taken away: {error}; chiton umount --lazy takes it away"
+                tracing::warn!(
+                    "the branch has ended, but its mount cannot be taken away: {error}; chiton umount --lazy takes it away"
                 );
             }
         };
@@ -269,7 +269,7 @@ impl Drop for Mount {
             return;
         }
         if let Err(error) = self.join(|| Ok(())) {
-            chiton_world::log_line!("chiton: {}: {error}", self.attached.dir.display());
+            tracing::warn!("{}: {error}", self.attached.dir.display());
         }
     }
 }

@@ -96,9 +96,7 @@ impl Moves {
                     false
                 }
                 Err(refusal) => {
-                    chiton_world::log_line!(
-                        "chiton: where directory {ino} was moved to cannot be found out: {refusal}"
-                    );
+                    tracing::warn!("where directory {ino} was moved to cannot be found out: {refusal}");
                     false
                 }
             };

@@ -232,8 +232,8 @@ impl Router {
         let path = realms.path_of(realm).map_err(|error| error.to_string());
         let way = path.and_then(|path| Way::find(&self.global, &path).map_err(|why| why.to_string()));
         way.unwrap_or_else(|why| {
-            chiton_world::log_line!(
-                "chiton: the path of the decoupled subtree of inode {} is not known: {why}",
+            tracing::warn!(
+                "the path of the decoupled subtree of inode {} is not known: {why}",
                 realm.root().0
             );
             Way::default()
@@ -325,9 +325,7 @@ impl Router {
             Err(Refusal::Io) if slot.realm().is_lost() => {
                 if slot.tell_of_end() {
                     let trouble = slot.realm().status().trouble.unwrap_or_default();
-                    chiton_world::log_line!(
-                        "chiton: {trouble}; until then everything in the subtree is refused (EIO)"
-                    );
+                    tracing::warn!("{trouble}; until then everything in the subtree is refused (EIO)");
                     self.forget_later(slot);
                 }
                 Err(Refusal::Io)
@@ -345,13 +343,13 @@ impl Router {
         }
         let decoupled = realms.root_of(ino).and_then(|root| realms.decouple(caller, root, None, None));
         let realm = decoupled.map_err(|error| {
-            chiton_world::log_line!(
-                "chiton: cannot decouple a subtree before the first change in it, as its policy asks: {error}"
+            tracing::warn!(
+                "cannot decouple a subtree before the first change in it, as its policy asks: {error}"
             );
             error.refusal()
         })?;
-        chiton_world::log_line!(
-            "chiton: decoupled inode {} as its policy says ({})",
+        tracing::info!(
+            "decoupled inode {} as its policy says ({})",
             realm.root().0,
             realm.status().composition
         );
@@ -406,9 +404,7 @@ impl Router {
             Ok(report) => report.to_string(),
             Err(error) => error.to_string(),
         };
-        chiton_world::log_line!(
-            "chiton: a decoupled directory that is to be removed cannot be merged: {why}"
-        );
+        tracing::warn!("a decoupled directory that is to be removed cannot be merged: {why}");
         Err(Refusal::Busy)
     }
 
@@ -456,7 +452,7 @@ impl Router {
         let groups: Arc<[u32]> = Arc::new([]);
         let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
         let number = route.open(&root, ino, flags).inspect_err(|refusal| {
-            chiton_world::log_line!("chiton: a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
+            tracing::warn!("a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
         })?;
         let there = Handle(route.opened(number, ino, flags).0);
         moved.insert(fh.0, there);
@@ -507,8 +503,8 @@ impl Router {
                 .name("chiton-forget".to_owned())
                 .spawn(move || forget(&kernel, &slot));
             if let Err(error) = spawned {
-                chiton_world::log_line!(
-                    "chiton: the kernel may show old content of a subtree whose decoupling has ended: {error}; mount again to be sure"
+                tracing::warn!(
+                    "the kernel may show old content of a subtree whose decoupling has ended: {error}; mount again to be sure"
                 );
             }
         }

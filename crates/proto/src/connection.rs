@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::connection_lost::ConnectionLost;
 use crate::handshake::{OpenError, shake};
 use crate::link::Link;
 use crate::message::{Channel, Hello, Reply, Request, Welcome};
 use crate::pending::Pending;
-use crate::transport::{ConnectionLost, Transport};
 
 /// A connection to a server. Shared by reference; dropped, whoever still waits gets [`ConnectionLost`].
 #[derive(Debug)]
@@ -109,15 +109,5 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Transport for Connection {
-    fn call(&self, request: Request) -> Result<Reply, ConnectionLost> {
-        Connection::call(self, &request)
-    }
-
-    fn start(&self, request: Request) -> Pending {
-        Connection::start(self, &request)
     }
 }

@@ -26,11 +26,11 @@ mod address;
 mod stream;
 
 mod connection;
+mod connection_lost;
 mod handshake;
 mod link;
 mod pending;
 mod recall;
-mod transport;
 
 mod listener;
 mod sender;
@@ -39,6 +39,7 @@ mod turn;
 
 pub use address::{Address, AddressError, CONNECT_TIMEOUT};
 pub use connection::Connection;
+pub use connection_lost::ConnectionLost;
 pub use encode::IDENTITY_BYTES_MAX;
 pub use frame::{
     FrameError, FrameKind, FrameReader, FrameTooLong, GREETING_BYTES_MAX, READ_BYTES, put_frame,
@@ -53,4 +54,3 @@ pub use sender::{ConnId, Outlet, Sender};
 pub use serve::{Closed, ServeOptions, Service, Serving, serve};
 pub use stream::Stream;
 pub use touches::{is_policy_attribute, operation_touches};
-pub use transport::{ConnectionLost, Transport};

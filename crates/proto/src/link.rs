@@ -29,10 +29,10 @@ use chiton_types::{Epoch, Position, Take};
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, FrameReader, put_frame};
 use crate::message::{Failure, Reply, Request};
 use crate::stream::Stream;
-use crate::transport::ConnectionLost;
 
 /// Requests gathered by `send` go out when they are so many bytes, even if nobody waits.
 const GATHER_BYTES: usize = 16 << 10;

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use chiton_world::sync::{Condvar, Mutex};
 
+use crate::connection_lost::ConnectionLost;
 use crate::link::Link;
 use crate::message::Reply;
-use crate::transport::ConnectionLost;
 
 type Outcome = Result<Reply, ConnectionLost>;
 

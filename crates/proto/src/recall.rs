@@ -7,11 +7,11 @@ use chiton_types::Take;
 use parking_lot::Mutex;
 
 use crate::address::Address;
+use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, FrameReader, put_frame};
 use crate::handshake::{OpenError, shake};
 use crate::message::{Channel, Hello, Recall, RecallDone, Welcome};
 use crate::stream::Stream;
-use crate::transport::ConnectionLost;
 
 /// The client's end of the recall channel. One thread loops over [`RecallChannel::next`]; any may call the rest.
 #[derive(Debug)]

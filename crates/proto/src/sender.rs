@@ -23,11 +23,11 @@ use chiton_types::{Epoch, Position};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, FrameReader, put_frame};
 use crate::message::{Channel, Failure, Recall, Reply, Welcome};
 use crate::serve::ServeOptions;
 use crate::stream::Stream;
-use crate::transport::ConnectionLost;
 
 mod burden;
 mod greeting;

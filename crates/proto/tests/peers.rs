@@ -613,7 +613,7 @@ fn tcp_works_and_a_full_server_says_so() {
     let serving = serve(vec![listener], test.clone(), options).unwrap();
     let (connection, _) = Connection::open(&address, &hello(Channel::Main), CONNECT_TIMEOUT).unwrap();
     for id in 1..=20 {
-        assert_eq!(Transport::call(&connection, request(id, Call::Ping)).unwrap().id, id);
+        assert_eq!(connection.call(&request(id, Call::Ping)).unwrap().id, id);
     }
     match Connection::open(&address, &hello(Channel::Main), CONNECT_TIMEOUT) {
         Err(OpenError::Refused { reason: RefuseReason::Full, .. } | OpenError::Io(_)) => {}

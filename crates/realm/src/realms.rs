@@ -533,7 +533,7 @@ pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
         (true, _) => match realm.merge(&|_| {}) {
             Ok(report) if !report.stopped => {
                 if report.missing > 0 {
-                    chiton_world::log_line!("chiton: decoupling {}: {report}", realm.id());
+                    tracing::warn!("decoupling {}: {report}", realm.id());
                 }
                 Ok(())
             }

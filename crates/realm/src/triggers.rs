@@ -129,7 +129,7 @@ fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
                 // The status keeps the missing rest.
                 let missing = (report.missing > 0).then(|| report.to_string());
                 if let Some(missing) = &missing {
-                    chiton_world::log_line!("chiton: decoupling {}: {missing}", realm.id());
+                    tracing::warn!("decoupling {}: {missing}", realm.id());
                 }
                 realm.note_trouble(missing);
                 pause = LOOK;

@@ -52,7 +52,7 @@ use chiton_namespace::{Event, Namespace, Need};
 use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
 use chiton_types::{Epoch, Ino, Malformed, Position, Refusal, SessionId, Time};
 
-pub(crate) use counters::Counters;
+pub(crate) use counters::{Counters, name_of};
 pub(crate) use deferred::Creates;
 pub(crate) use lifecycle::Opened;
 pub use parked::{Task, Ticket};

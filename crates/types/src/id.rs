@@ -94,23 +94,6 @@ impl Position {
     }
 }
 
-/// What a caller holds on to: an inode as seen in a realm (branches of one
-/// subtree share inode numbers and differ in the realm).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle {
-    /// The realm through which the inode is seen.
-    pub realm: RealmId,
-    /// The inode.
-    pub ino: Ino,
-}
-
-impl Handle {
-    /// A handle in the global namespace.
-    pub fn global(ino: Ino) -> Handle {
-        Handle { realm: RealmId::GLOBAL, ino }
-    }
-}
-
 /// Name of an immutable block. It begins with its writer (session or
 /// decoupling), so that garbage collection can wait until the writer is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

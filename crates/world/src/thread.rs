@@ -23,6 +23,7 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
     if let Some(schedule) = schedule::current() {
         return Ok(JoinHandle(Handle::Scheduled(schedule.spawn(name, Box::new(body)))));
     }
+    #[expect(clippy::disallowed_methods, reason = "this is what others are to use")]
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
     Ok(JoinHandle(Handle::Real(thread)))
 }

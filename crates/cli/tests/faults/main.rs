@@ -14,6 +14,7 @@ mod fencing;
 mod hostile;
 mod interference;
 mod lazy;
+mod logged;
 mod messages;
 mod newcomer;
 mod offline;

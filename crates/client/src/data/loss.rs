@@ -75,8 +75,8 @@ impl TellLoss {
 impl Default for TellLoss {
     fn default() -> TellLoss {
         TellLoss::new(|ino, why| {
-            chiton_world::log_line!(
-                "chiton: data written to inode {ino} is lost: {why}; the next fsync of the file reports it"
+            tracing::warn!(
+                "data written to inode {ino} is lost: {why}; the next fsync of the file reports it"
             )
         })
     }

@@ -189,11 +189,7 @@ impl Files {
                 }
                 Err((block, error)) => {
                     if let Some(block) = block {
-                        chiton_world::log_line!(
-                            "chiton: inode {}: cannot read block {}: {error}",
-                            open.file.ino,
-                            block.key()
-                        );
+                        tracing::warn!("inode {}: cannot read block {}: {error}", open.file.ino, block.key());
                     }
                     return Err(error.refusal());
                 }

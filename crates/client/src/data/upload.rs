@@ -66,7 +66,7 @@ impl Upload {
         match result {
             Ok(()) => Some(Ok(())),
             Err(error) => {
-                chiton_world::log_line!("chiton: cannot store block {}: {error}", self.block.key());
+                tracing::warn!("cannot store block {}: {error}", self.block.key());
                 Some(Err(error.refusal()))
             }
         }

@@ -164,6 +164,12 @@ impl Session {
         kept.count += 1;
         kept.bytes += bytes;
         self.kept_bytes += bytes;
+        tracing::debug!(
+            session = self.id.0,
+            request = kept.request.id,
+            seq = self.next_seq,
+            "acknowledged, to be sent"
+        );
         self.next_seq += 1;
     }
 

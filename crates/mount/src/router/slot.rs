@@ -166,8 +166,8 @@ impl Slot {
     /// Once for each realm.
     pub(super) fn tell_of_lost_writer(&self, ino: Ino) {
         if !self.told_of_loss.swap(true, Ordering::Relaxed) {
-            chiton_world::log_line!(
-                "chiton: a file of the decoupled subtree (inode {ino}) was open for writing when the subtree was given back \
+            tracing::warn!(
+                "a file of the decoupled subtree (inode {ino}) was open for writing when the subtree was given back \
                  by force: its descriptors answer EIO from now on"
             );
         }

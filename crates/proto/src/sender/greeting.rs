@@ -9,9 +9,9 @@
 use chiton_types::SessionId;
 
 use super::{Sender, Way};
+use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, put_frame};
 use crate::message::{Channel, Welcome};
-use crate::transport::ConnectionLost;
 
 impl Sender {
     /// Answers the hello, if [`crate::Service::open`] left that for later; once.

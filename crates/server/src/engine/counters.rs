@@ -120,6 +120,11 @@ pub(crate) fn kind_of_op(op: &Op) -> usize {
     }
 }
 
+/// The name of a call, for the log.
+pub(crate) fn name_of(call: &Call) -> &'static str {
+    KINDS[kind_of_call(call)]
+}
+
 /// Index of a call that is not an operation.
 #[inline]
 pub(crate) fn kind_of_call(call: &Call) -> usize {

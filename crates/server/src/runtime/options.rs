@@ -89,7 +89,7 @@ impl Default for ServerOptions {
             take_over: false,
             progress: None,
             on_fenced: None,
-            log: Arc::new(|line| chiton_world::log_line!("chiton: {line}")),
+            log: Arc::new(|line| tracing::warn!("{line}")),
         }
     }
 }

@@ -11,7 +11,7 @@ use chiton_namespace::Need;
 use chiton_proto::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
 use chiton_types::{Cred, Position, Refusal, SessionId};
 
-use crate::engine::{Engine, Health, Moment, Step, Task};
+use crate::engine::{Engine, Health, Moment, Step, Task, name_of};
 use crate::runtime::commits::Tidings;
 use crate::runtime::deliver::Parking;
 use crate::runtime::errands::Errand;
@@ -19,6 +19,18 @@ use crate::runtime::fatal::Fatal;
 use crate::runtime::often::Often;
 use crate::runtime::shared::{Shared, Waiter};
 use crate::runtime::startup::EPOCH;
+
+/// Its numbers: the client logs the same.
+#[inline]
+fn log_request(session: SessionId, request: &Request) {
+    tracing::debug!(
+        session = session.0,
+        request = request.id,
+        seq = request.seq.0,
+        call = name_of(&request.call),
+        "request of a client"
+    );
+}
 
 /// A request that waits for rows.
 pub(crate) struct Hungry {
@@ -37,6 +49,7 @@ impl Shared {
         }
         let _fatal = Fatal::guard();
         let id = request.id;
+        log_request(session, &request);
         if self.options.read_only && changes(&request.call) {
             return unchanged(id, &self.moment());
         }
@@ -104,6 +117,7 @@ impl Shared {
             engine.add_writer(writer);
         }
         for request in batch.drain(..) {
+            log_request(session, &request);
             if self.is_stopping() {
                 replies.push(stopped(request.id, &m));
             } else if self.options.read_only && changes(&request.call) {
