@@ -17,6 +17,12 @@
 //! - Baseline and subject are measured in alternation, never one after the other ([`report::compare`]).
 //! - Every generator counts what it really did; a failed operation is an error, not a fast operation.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
 pub mod report;
 pub mod trivial_fs;
 pub mod trivial_mount;

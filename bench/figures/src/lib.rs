@@ -11,6 +11,12 @@
 //! - What is written is what was measured, with its unit; ratios are made where they are drawn, from the baseline beside them.
 //! - Every operation that fails ends the run.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
 mod data;
 mod policies;
 mod setting;

@@ -1,5 +1,11 @@
 //! `chiton`: the one command. It translates words into calls and answers into words; it decides nothing.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
 mod args;
 mod background;
 mod bench;

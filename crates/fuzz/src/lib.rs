@@ -10,6 +10,12 @@
 //! - A run is a function of its seed: what failed is written down, with the command that tries it again.
 //! - It needs neither a nightly compiler nor a sanitizer, so that a short run is part of every test run.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
 mod memory;
 mod mutate;
 mod run;

@@ -2,6 +2,12 @@
 //!
 //! `cargo run --release -p chiton-journal --example group_commit [directory]`
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

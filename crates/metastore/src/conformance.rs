@@ -2,6 +2,8 @@
 //!
 //! Invariants: each case gets a new, empty store from `make`; a failure panics and names what differs.
 
+#![expect(clippy::disallowed_methods, reason = "stores are checked by real threads")]
+
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::Arc;

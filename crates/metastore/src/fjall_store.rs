@@ -330,6 +330,10 @@ fn let_go(open: &Open) -> fjall::Result<()> {
 fn wait(open: &Open, busy: impl Fn(&Open) -> bool) -> fjall::Result<()> {
     while busy(open) {
         open.database.persist(PersistMode::Buffer)?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the library works on threads of its own, in real time"
+        )]
         thread::sleep(Duration::from_millis(2));
     }
     Ok(())

@@ -16,6 +16,12 @@
 //! - An errno comes from one table only: [`chiton_types::Refusal::errno`].
 //! - A handler never waits for the kernel, and never for a lock of a file.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
 mod error;
 mod mount;
 mod options;

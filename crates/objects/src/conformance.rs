@@ -2,6 +2,12 @@
 //!
 //! Invariants: each case gets a new, empty store from `make`; a failure panics and names what differs.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "stores are checked by real threads"
+)]
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::Barrier;

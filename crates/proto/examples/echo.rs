@@ -3,6 +3,12 @@
 //!
 //! `cargo run --release -p chiton-proto --example echo [seconds per row]`
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;

@@ -17,6 +17,8 @@
 //!   (else both ends could wait for each other to read).
 //! - A reply that nobody asked for is dropped.
 
+#![expect(clippy::disallowed_methods, reason = "sockets are real: a simulation has a network of its own")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;

@@ -17,6 +17,8 @@
 //!   and the messages that they do not finish are limited, for each and for all together (`sender/burden.rs`).
 //! - Idle connections cost a descriptor and a few hundred bytes: read buffers belong to threads.
 
+#![expect(clippy::disallowed_methods, reason = "sockets are real: a simulation has a network of its own")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;

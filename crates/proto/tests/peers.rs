@@ -1,5 +1,11 @@
 //! Both ends together, and each against a peer that misbehaves.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{Read, Write};

@@ -14,7 +14,7 @@ mod state;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,14 +94,14 @@ impl Turns {
         let time = Arc::new(TrueTime::default());
         let state = State {
             random: Random::new(seed, 1),
-            threads: HashMap::new(),
+            threads: BTreeMap::new(),
             next_thread: 1,
             ready: Vec::new(),
             current: 0,
             alarms: BinaryHeap::new(),
-            alarm: HashMap::new(),
+            alarm: BTreeMap::new(),
             next_alarm: 0,
-            waiting: HashMap::new(),
+            waiting: BTreeMap::new(),
             parties: BTreeMap::new(),
             stacks: Vec::new(),
             panic: None,

@@ -61,6 +61,7 @@ impl JoinHandle {
 pub fn sleep(time: Duration) {
     match schedule::current() {
         Some(schedule) => schedule.sleep(time),
+        #[expect(clippy::disallowed_methods, reason = "this is what others are to use")]
         None => std::thread::sleep(time),
     }
 }

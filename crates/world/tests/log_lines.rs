@@ -1,5 +1,11 @@
 //! Nothing that may run in a daemon ends because a line of its log cannot be written.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -4,6 +4,12 @@
 //!
 //! Needs root (mounts); says so and passes where it is not.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 mod branch_runs;
 mod branches;
 mod crash;

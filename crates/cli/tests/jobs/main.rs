@@ -9,6 +9,12 @@
 //! A process of its own: it begins hundreds of programs, and while one begins it has all files of this process open,
 //! among them, beside the tests of `faults`, such as lie on mounts whose server is gone.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 #[path = "../faults/rig.rs"]
 #[allow(dead_code, reason = "the tests of faults use the rest")]
 mod rig;

@@ -50,4 +50,5 @@ pub use options::{DataMode, FilesOptions};
 pub use seek::Whence;
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
 mod tests;

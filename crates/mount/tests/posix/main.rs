@@ -2,6 +2,12 @@
 //!
 //! Needs root: other users are part of it, and so is mounting.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 mod fixture;
 mod library;
 mod mounted;

@@ -1,5 +1,11 @@
 //! Decoupled subtrees against a whole server: taken, worked in, crashed, recovered, merged, dropped.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 mod site;
 mod tree;
 mod work;

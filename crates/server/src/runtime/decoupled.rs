@@ -386,7 +386,6 @@ fn path_of(ns: &Namespace, ino: Ino) -> Result<Vec<u8>, Fault> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
 
     use chiton_journal::{MemoryPlace, Shape};
     use chiton_world::SeededWorld;
@@ -436,7 +435,7 @@ mod tests {
         let asked = || base.0.load(Ordering::SeqCst);
         for round in 1..=3 {
             while asked() < round {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::yield_now();
             }
             // The clock stands still.
             for _ in 0..200 {

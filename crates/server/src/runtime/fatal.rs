@@ -21,6 +21,7 @@ impl Drop for Fatal {
     #[inline]
     fn drop(&mut self) {
         if thread::panicking() && !self.was_panicking && !schedule::is_scheduled() {
+            #[expect(clippy::disallowed_methods, reason = "nobody may see the half-changed state")]
             std::process::abort();
         }
     }

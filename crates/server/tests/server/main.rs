@@ -1,5 +1,11 @@
 //! Whole servers, on stores in memory or on temporary directories.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 mod recovery;
 mod rig;
 

@@ -1,6 +1,6 @@
 //! One workload: carried out once, then crashed at each of its writes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use chiton_namespace::{Make, Op, Outcome};
 use chiton_proto::{Answer, Call};
@@ -49,7 +49,7 @@ pub(crate) struct Workload<'a> {
     done: Done,
     canary: Option<Canary>,
     /// What a server made of each disk.
-    recovered: HashMap<u64, Result<Recovered, String>>,
+    recovered: BTreeMap<u64, Result<Recovered, String>>,
 }
 
 /// What a server made of a disk.
@@ -64,7 +64,7 @@ struct Recovered {
 impl<'a> Workload<'a> {
     /// These steps, on a disk that breaks a rule.
     pub(crate) fn new(base: &'a Base, steps: &'a [usize], canary: Option<Canary>) -> Workload<'a> {
-        Workload { base, steps, done: Done::default(), canary, recovered: HashMap::new() }
+        Workload { base, steps, done: Done::default(), canary, recovered: BTreeMap::new() }
     }
 
     /// Carries it out and judges every crash.

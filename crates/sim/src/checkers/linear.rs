@@ -14,6 +14,11 @@
 //! - A call without an answer (its client died, or the run ended) may have taken effect at any time, or never.
 //! - The search is bounded: a history that needs more is undecided, never "right".
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "a set of millions that is only asked for members: nothing depends on its order"
+)]
+
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! Threads, machines and alarms of a run.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,15 +41,15 @@ pub(super) struct PartyState {
 
 pub(super) struct State {
     pub(super) random: Random,
-    pub(super) threads: HashMap<u64, Thread>,
+    pub(super) threads: BTreeMap<u64, Thread>,
     pub(super) next_thread: u64,
     pub(super) ready: Vec<u64>,
     pub(super) current: u64,
     /// Alarms by time, then by number.
     pub(super) alarms: BinaryHeap<Reverse<(Duration, u64)>>,
-    pub(super) alarm: HashMap<u64, Alarm>,
+    pub(super) alarm: BTreeMap<u64, Alarm>,
     pub(super) next_alarm: u64,
-    pub(super) waiting: HashMap<usize, VecDeque<u64>>,
+    pub(super) waiting: BTreeMap<usize, VecDeque<u64>>,
     pub(super) parties: BTreeMap<Party, PartyState>,
     pub(super) stacks: Vec<DefaultStack>,
     pub(super) panic: Option<String>,

@@ -1,6 +1,6 @@
 //! From a tree to lines.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -63,7 +63,7 @@ struct Dump<'a> {
     crc: u32,
     options: DumpOptions,
     /// First path of the files with several names.
-    linked: HashMap<Ino, Vec<u8>>,
+    linked: BTreeMap<Ino, Vec<u8>>,
     done: Dumped,
 }
 
@@ -93,7 +93,7 @@ pub fn dump(
     if attr.kind != Kind::Dir {
         return Err(DumpError::Tree(format!("{shown} is no directory")));
     }
-    let linked = HashMap::new();
+    let linked = BTreeMap::new();
     let mut dump = Dump { client, out, crc: 0, options, linked, done: Dumped::default() };
     dump.put(HEAD)?;
     if !options.content {

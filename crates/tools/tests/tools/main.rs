@@ -1,5 +1,11 @@
 //! The tools on file systems that a real server made.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
 mod crash;
 mod damage;
 mod dump;

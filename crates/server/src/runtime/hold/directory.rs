@@ -5,6 +5,8 @@
 //! - The lock counts only if its file is the one at its path: who removes the file must not make two holders.
 //! - A take-over ends only the process that the file names, if its start time is the same: process ids come again.
 
+#![expect(clippy::disallowed_methods, reason = "a lock file is waited for in real time")]
+
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
