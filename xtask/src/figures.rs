@@ -71,7 +71,8 @@ fn python() -> Result<PathBuf> {
     let needs = fs::read_to_string(&requirements).map_err(|e| format!("{}: {e}", requirements.display()))?;
     let venv = target().join("figures/venv");
     let (python, complete) = (venv.join("bin/python"), venv.join("complete"));
-    if fs::read_to_string(&complete).is_ok_and(|found| found == needs) {
+    // It is a link to the system's interpreter, which may be another one than it was.
+    if python.exists() && fs::read_to_string(&complete).is_ok_and(|found| found == needs) {
         return Ok(python);
     }
     println!("figures: installing {} into {}", needs.trim(), venv.display());

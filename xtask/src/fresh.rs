@@ -3,7 +3,7 @@
 //! ```text
 //!   mirror of this machine's apt sources ─ debootstrap --variant=minbase ─▶ target/fresh/root
 //!   this repository ─ git clone ─▶ root/root/chiton      (in root's home directory, which other users cannot enter)
-//!   unshare (mounts, processes) ─▶ bind Rust, the cargo registry, /dev/fuse ─▶ chroot ─▶ ./x demo, ./x test
+//!   unshare (mounts, processes) ─▶ bind Rust, the cargo registry, /dev/fuse ─▶ pivot_root ─▶ ./x demo, ./x test
 //! ```
 //!
 //! - Every mount is made in a mount namespace of its own, and every process runs in a process namespace of its own. Both
@@ -66,6 +66,7 @@ const ENTER: &str = r#"
 set -eu
 root=$1 target=$2 devices=$3
 shift 3
+mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
@@ -87,7 +88,12 @@ if [ -n "$target" ]; then
     mount --bind "$target" "$root/root/chiton/target"
 fi
 trap 'exit 130' INT TERM
-chroot "$root" /bin/sh -c "$FRESH_COMMAND"
+cd "$root"
+# Not chroot: in one Linux makes no user namespaces. The old root lies over the new one until it is taken away.
+pivot_root . .
+umount -l .
+cd /
+/bin/sh -c "$FRESH_COMMAND"
 "#;
 
 #[derive(Debug, Default, PartialEq)]

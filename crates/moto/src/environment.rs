@@ -21,18 +21,20 @@ pub(crate) fn python() -> PathBuf {
     flock(&lock, FlockOperation::LockExclusive).expect("the lock of the environment");
     let wanted = PACKAGES.join("\n");
     let complete = dir.join("complete");
-    if fs::read_to_string(&complete).is_ok_and(|found| found == wanted) {
-        return dir.join("bin/python");
+    let python = dir.join("bin/python");
+    // It is a link to the system's interpreter, which may be another one than it was.
+    if python.exists() && fs::read_to_string(&complete).is_ok_and(|found| found == wanted) {
+        return python;
     }
     if dir.exists() {
         fs::remove_dir_all(&dir).expect("an incomplete environment can be removed");
     }
     run(Command::new("python3").args(["-m", "venv"]).arg(&dir), "install python3 and python3-venv");
-    let mut pip = Command::new(dir.join("bin/python"));
+    let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
     run(&mut pip, "the package index must be reachable once");
     fs::write(&complete, wanted).expect("written");
-    dir.join("bin/python")
+    python
 }
 
 fn run(command: &mut Command, need: &str) {
