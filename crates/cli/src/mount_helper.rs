@@ -51,7 +51,7 @@ const NOTHING_TO_DO: [&str; 25] = [
 ];
 
 /// Options without a value, and the words for them.
-const SWITCHES: [(&str, &[&str]); 11] = [
+const SWITCHES: [(&str, &[&str]); 14] = [
     ("ro", &["--read-only"]),
     ("noexec", &["--no-exec"]),
     ("suid", &["--suid-dev"]),
@@ -63,10 +63,13 @@ const SWITCHES: [(&str, &[&str]); 11] = [
     ("no_ahead", &["--no-ahead"]),
     ("take_over", &["--take-over"]),
     ("format", &["--format"]),
+    ("ino32", &["--ino32"]),
+    ("accept_truncated", &["--accept-truncated"]),
+    ("salvage", &["--salvage"]),
 ];
 
 /// Options with a value, and the words before it.
-const VALUES: [(&str, &str); 10] = [
+const VALUES: [(&str, &str); 12] = [
     ("server", "--server"),
     ("data", "--data"),
     ("content", "--content"),
@@ -77,6 +80,8 @@ const VALUES: [(&str, &str); 10] = [
     ("cache", "--cache"),
     ("session_time", "--session-time"),
     ("recovery_target", "--recovery-target"),
+    ("store_timeout", "--store-timeout"),
+    ("reserve", "--reserve"),
 ];
 
 /// What is to be run instead, if this process was started under the name of a helper. `None`: it was not.
@@ -281,6 +286,24 @@ mod tests {
         assert_eq!(umount(&words("/mnt -l -t fuse.chiton")), Ok(words("umount --lazy -- /mnt")));
     }
 
+    /// Options of `chiton mount` that make no sense in /etc/fstab: mount(8) waits until the program has gone to the background, and
+    /// reads none of its output.
+    const NOT_IN_FSTAB: [&str; 5] = ["foreground", "json", "announce", "help", "version"];
+
+    #[test]
+    fn every_option_of_mount_has_a_name_in_fstab() {
+        let command = <Chiton as clap::CommandFactory>::command();
+        let mount = command.find_subcommand("mount").expect("there is chiton mount");
+        let longs: Vec<&str> = mount.get_arguments().filter_map(clap::Arg::get_long).collect();
+        assert!(longs.len() > 20, "{longs:?}");
+        let of_switches = SWITCHES.iter().flat_map(|(_, words)| words.iter().copied());
+        let known: Vec<&str> = of_switches.chain(VALUES.iter().map(|(_, word)| *word)).collect();
+        let is_missing =
+            |long: &&&str| !NOT_IN_FSTAB.contains(*long) && !known.contains(&format!("--{long}").as_str());
+        let missing: Vec<_> = longs.iter().filter(is_missing).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
     #[test]
     fn what_is_not_understood_is_refused() {
         let check = |given: &str, why: &str| {
@@ -311,6 +334,8 @@ mod tests {
             ("cache", "1G"),
             ("session_time", "30"),
             ("recovery_target", "5s"),
+            ("store_timeout", "20"),
+            ("reserve", "1G"),
         ];
         assert!(VALUES.iter().all(|(name, _)| values.iter().any(|(known, _)| known == name)));
         let with_values = values.iter().map(|(name, value)| format!("{name}={value}"));

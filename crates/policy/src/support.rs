@@ -15,8 +15,8 @@ pub struct Support {
 }
 
 impl Support {
-    /// A server that keeps its journal on a local disk beside its object store, which is a local directory: there
-    /// `stream` is as durable as the object store when the journal is on that disk.
+    /// The mechanisms that a server carries out. `stream` is as durable as the journal's place: the disk of the data directory, or
+    /// the bucket.
     pub const LOCAL: Support = Support {
         mechanisms: &[
             Mechanism::Rpcs,

@@ -66,7 +66,7 @@ fn the_same_seed_gives_the_same_case_and_the_same_lines() {
     }
 }
 
-/// S54 and DESIGN 6: of each pair of cells one death, now of one, now of another, after this or that write. All deaths there
+/// S54: of each pair of cells one death, now of one, now of another, after this or that write. All deaths there
 /// are: `cargo xtask mix --cells`.
 #[test]
 fn a_change_of_policy_keeps_what_was_promised_whoever_dies_in_it() {

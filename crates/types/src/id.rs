@@ -1,4 +1,4 @@
-//! Identities. See DESIGN 4: an inode number says where the inode lives.
+//! Identities. An inode number says where the inode lives (docs/formats.md).
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! A subtree's policy changes from one cell of the table of levels to another while the subtree is in use, and machines die
-//! just after the n-th write of the change (semantics.md, S54; DESIGN 6): for every pair of cells, and every such write.
+//! just after the n-th write of the change (docs/semantics.md, S54): for every pair of cells, and every such write.
 //!
 //! ```text
 //!   set A │ some operations, a file held open │ set B (merge first, decouple then, as the cells say) ‖ more operations │ more
