@@ -297,7 +297,7 @@ pub(crate) struct Status {
 /// Options of `chiton fsck`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: what has lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
+    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
 )]
 pub(crate) struct Fsck {
     /// A data directory, s3://BUCKET/PREFIX, or what is served: a mount point or an address.

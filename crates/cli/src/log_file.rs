@@ -36,7 +36,7 @@ pub(crate) fn path(state_dir: Option<&Path>, mountpoint: &Path) -> Outcome<PathB
 pub(crate) fn open(path: &Path) -> Outcome<File> {
     let failed = |e: io::Error| {
         Failure::failed(format!(
-            "cannot open the log {}: {e}; see who may write there, or mount with --foreground",
+            "cannot open the log {}: {e}; check the permissions of its directory, or mount with --foreground",
             path.display()
         ))
     };

@@ -222,7 +222,7 @@ impl Realms {
             return Err(RealmError::new(
                 Refusal::Busy,
                 what,
-                "delete it there, or use --force: what is not merged is then lost",
+                "delete it there, or use --force: unmerged changes are then lost",
             ));
         }
         // As its latest client: what any other says is refused from here on.

@@ -127,7 +127,10 @@ impl ClaimCalls {
         names: Vec<(Ino, Name)>,
     ) -> Result<(Vec<Foreign>, Vec<Foreign>), RealmError> {
         let counts = (inodes.len(), names.len());
-        match self.calls.ask("what others changed", RealmCall::Check { claim: self.claim, inodes, names })? {
+        match self.calls.ask(
+            "the changes of others cannot be read",
+            RealmCall::Check { claim: self.claim, inodes, names },
+        )? {
             RealmAnswer::Foreign { inodes, names } if (inodes.len(), names.len()) == counts => {
                 Ok((inodes, names))
             }
@@ -140,7 +143,9 @@ impl ClaimCalls {
         let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
         match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
             Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::Dir => Ok(Some(attr.ino)),
-            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            Err(Refusal::NotConnected) => {
+                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
+            }
             _ => Ok(None),
         }
     }
@@ -150,7 +155,9 @@ impl ClaimCalls {
         let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
         match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
             Ok(Answer::Attr { attr, .. }) => Ok(Some(attr)),
-            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            Err(Refusal::NotConnected) => {
+                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
+            }
             _ => Ok(None),
         }
     }
@@ -159,7 +166,9 @@ impl ClaimCalls {
     pub(crate) fn attr(&self, ino: Ino) -> Result<Option<Attr>, RealmError> {
         match ask(&*self.calls.service, &root(&no_groups()), Call::Query(Query::GetAttr { ino })) {
             Ok(Answer::Attr { attr, .. }) => Ok(Some(attr)),
-            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            Err(Refusal::NotConnected) => {
+                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
+            }
             _ => Ok(None),
         }
     }
@@ -170,7 +179,9 @@ impl ClaimCalls {
         let query = Query::ReadDir { dir, cookie, entries_max: LISTED, plus: false };
         match ask(&*self.calls.service, &root(&no_groups()), Call::Query(query)) {
             Ok(Answer::Entries { entries, end, .. }) => Ok(Some((entries, end))),
-            Err(Refusal::NotConnected) => Err(RealmError::refused("what others did", Refusal::NotConnected)),
+            Err(Refusal::NotConnected) => {
+                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
+            }
             _ => Ok(None),
         }
     }
@@ -207,7 +218,7 @@ impl ClaimCalls {
     /// Something else is done about conflicts from now on.
     pub(crate) fn resolve(&self, on_conflict: OnConflict) -> Result<(), RealmError> {
         let call = RealmCall::Resolve { claim: self.claim, on_conflict };
-        match self.calls.ask("what is to be done about conflicts is not known", call)? {
+        match self.calls.ask("the treatment of conflicts cannot be set", call)? {
             RealmAnswer::Merged(_) => Ok(()),
             _ => Err(RealmError::nonsense("no state of a merge")),
         }
@@ -226,7 +237,7 @@ impl ClaimCalls {
     pub(crate) fn settle(&self, files: Vec<(Ino, Position, Settled)>) -> Result<(), RealmError> {
         for some in files.chunks(NEEDS_MAX) {
             let call = RealmCall::Settle { claim: self.claim, files: some.to_vec() };
-            match self.calls.ask("what was agreed on with others is not known", call)? {
+            match self.calls.ask("files that both sides agree on cannot be recorded", call)? {
                 RealmAnswer::Merged(_) => {}
                 _ => return Err(RealmError::nonsense("no state of a merge")),
             }

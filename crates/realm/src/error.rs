@@ -50,11 +50,11 @@ impl RealmError {
     pub(crate) fn refused(doing: &str, refusal: Refusal) -> RealmError {
         let (why, next) = match refusal {
             Refusal::Busy => {
-                ("another client has it", "`chiton decoupled` names the clients and what they have")
+                ("another client has it", "`chiton decoupled` names the clients and their subtrees")
             }
             Refusal::Stale => (
                 "another client has resumed this decoupling, or an administrator has ended it",
-                "chiton journal export saves what is in the journal here",
+                "chiton journal export saves the journal here",
             ),
             Refusal::NotPermitted | Refusal::Access => (
                 "only root and the owner of a directory may decouple it",
@@ -65,12 +65,11 @@ impl RealmError {
             Refusal::NotConnected => ("the server does not answer", "run the command again when it does"),
             Refusal::Unsupported => (
                 "the server cannot carry it out",
-                "`chiton policy explain` says what of the policy; else use a newer server",
+                "`chiton policy explain` names the part; or use a newer server",
             ),
-            Refusal::Invalid => (
-                "the server finds that it makes no sense",
-                "`chiton policy explain` says what a policy means",
-            ),
+            Refusal::Invalid => {
+                ("the server finds that it makes no sense", "`chiton policy explain` draws the policy")
+            }
             Refusal::NoSpace => (
                 "the server's disk is full, or too few inode numbers are left",
                 "free space there (chiton df), or ask for fewer numbers (allocated_inodes of the policy)",
@@ -92,7 +91,7 @@ impl RealmError {
 
     /// The journal cannot be read.
     pub(crate) fn journal(what: impl fmt::Display) -> RealmError {
-        let next = "`chiton journal inspect` on its directory says what is affected";
+        let next = "`chiton journal inspect` on its directory shows the damage";
         RealmError::new(
             Refusal::Io,
             format!("the journal of the decoupled subtree cannot be used: {what}"),
@@ -114,7 +113,7 @@ impl RealmError {
 
     /// Somebody ended the decoupling elsewhere.
     pub(crate) fn ended_elsewhere(whose: &str) -> RealmError {
-        let what = format!("{whose} was ended from elsewhere, and what was done in it is not merged");
+        let what = format!("{whose} was ended by another client, and its changes are not merged");
         let next = "`chiton recover --as-branch NAME` makes a branch of its journal, which can be looked at and merged; \
                     `chiton discard`, or `chiton recover --discard`, drops it";
         RealmError::new(Refusal::Stale, what, next)

@@ -214,7 +214,7 @@ impl Home {
                 "the journal in {} is gone, or its beginning is damaged",
                 self.dir.join("journal").display()
             ),
-            "bring it back from a backup; `chiton recouple --force` gives the directory back without what was in it",
+            "bring it back from a backup; `chiton recouple --force` gives the directory back without the unmerged changes",
         ))
     }
 

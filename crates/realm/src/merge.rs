@@ -130,7 +130,7 @@ impl Merger<'_> {
         let service = &self.calls.calls.service;
         service
             .commit(position)
-            .map_err(|refusal| RealmError::refused("what was merged is not durable", refusal))?;
+            .map_err(|refusal| RealmError::refused("the merged changes are not durable", refusal))?;
         *state = self.calls.state()?;
         loose.clear();
         (self.durable)(upto.min(state.merged))

@@ -85,7 +85,7 @@ impl Realms {
         let mut stages = Stages::begin(&self.options.client.world);
         let granted = self.take(caller, root, policy, branch)?;
         let said = format!(
-            "the server took back what clients were lent below the directory, and has decoupling {} in its journal",
+            "the server recalled the leases below the directory and recorded decoupling {} in its journal",
             granted.claim.realm
         );
         stages.took("grant", said);
@@ -105,7 +105,7 @@ impl Realms {
             stages.took(
                 "place",
                 match &home {
-                    Some(home) => format!("{} is made for what a later process needs", home.dir().display()),
+                    Some(home) => format!("{} is made for later processes", home.dir().display()),
                     None => "nothing is kept on this machine".to_owned(),
                 },
             );
@@ -145,7 +145,7 @@ impl Realms {
             }
             ClaimCalls { calls: self.calls.clone(), claim: granted.claim }.end(false)?;
         }
-        let what = "what was written to files in it cannot be handed over to the server";
+        let what = "writes to files in it cannot be delivered to the server";
         Err(RealmError::new(Refusal::Busy, what, "close those files, then run the command again"))
     }
 
@@ -414,7 +414,7 @@ impl Realms {
                     "no journal of a decoupling that was ended elsewhere is in {}",
                     self.options.state_dir.display()
                 );
-                let next = "`chiton recover` lists what is there; name a decoupling with --id";
+                let next = "`chiton recover` lists the journals; name a decoupling with --id";
                 return Err(RealmError::new(Refusal::NotFound, what, next));
             }
             (several, _) => {

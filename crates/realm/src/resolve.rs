@@ -174,12 +174,12 @@ impl Realm {
         if choice == Choice::Theirs {
             let copied = take_theirs(&self.theirs(), theirs.as_ref(), self.client(), path);
             copied.map_err(|refusal| {
-                let what = format!("{}: what others have there cannot be copied: {refusal}", quoted(path));
+                let what = format!("{}: the version of the others cannot be copied: {refusal}", quoted(path));
                 let next = match refusal {
                     Refusal::IsDir | Refusal::NotEmpty => {
-                        "it is a directory: resolve what is in it, or say --ours"
+                        "it is a directory: resolve its entries, or say --ours"
                     }
-                    _ => "make it here what it is to be, and say --ours",
+                    _ => "edit it here, and say --ours",
                 };
                 RealmError::new(refusal, what, next)
             })?;
@@ -203,9 +203,10 @@ impl Realm {
         match self.theirs().lstat(rooted(path)) {
             Ok(attr) => Ok(Some(attr)),
             Err(Refusal::NotFound | Refusal::NotDir) => Ok(None),
-            Err(refusal) => {
-                Err(RealmError::refused(&format!("what others have at {}", quoted(path)), refusal))
-            }
+            Err(refusal) => Err(RealmError::refused(
+                &format!("the version of the others at {} cannot be read", quoted(path)),
+                refusal,
+            )),
         }
     }
 }

@@ -216,7 +216,7 @@ impl Subtree {
     }
 
     fn commit(&self) -> Result<(), RealmError> {
-        let failed = |refusal| RealmError::refused("what was done there cannot be made durable", refusal);
+        let failed = |refusal| RealmError::refused("changes there cannot be made durable", refusal);
         self.strong.sync().map_err(failed)
     }
 

@@ -122,7 +122,7 @@ pub struct Moment {
     pub store_full: bool,
     /// A start would take as long as it may: changes wait for a checkpoint.
     pub backlog_full: bool,
-    /// The disk is full but for what is kept for the way out: what takes space is refused, what gives space back is not.
+    /// The disk is full but for what is kept for the way out: operations that need space are refused, what gives space back is not.
     pub tight: bool,
 }
 

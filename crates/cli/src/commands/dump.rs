@@ -132,7 +132,7 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     bar.finish_and_clear();
     let done = done.map_err(|e| {
         Failure::failed(format!(
-            "{e}; what was loaded before it stays, and the same command with --resume continues if the dump is whole"
+            "{e}; the part that was loaded before it stays, and the same command with --resume continues if the dump is whole"
         ))
     });
     let ended = access.end();

@@ -256,7 +256,7 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
 fn end_anyway(limit: Duration) {
     std::thread::sleep(limit + Duration::from_secs(10));
     chiton_world::log_line!(
-        "chiton: {}: the server did not answer in time while the mount was in use; what the mount had not handed over is lost",
+        "chiton: {}: the server did not answer in time while the mount was in use; writes that the mount had not delivered are lost",
         chiton_mount::NOT_DURABLE
     );
     std::process::exit(1);

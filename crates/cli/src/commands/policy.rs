@@ -292,7 +292,7 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
             return Failure::absent(format!("{at} is not in a mount of Chiton; chiton mount mounts one"));
         }
         Errno::OPNOTSUPP => {
-            "the server cannot carry it out; chiton policy explain FILE says what of it".to_owned()
+            "the server cannot carry it out; chiton policy explain FILE names the part".to_owned()
         }
         Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
                          chiton policy list show both"

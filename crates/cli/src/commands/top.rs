@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Top) -> Outcome {
         } else {
             let busy: Vec<_> = rates.iter().filter(|(_, rate)| **rate > 0.0).collect();
             if line % HEAD_EVERY == 0 {
-                println!("operations a second, by kind (what does not happen is left out)");
+                println!("operations a second, by kind (kinds that did not occur are left out)");
             }
             let shown: Vec<String> = busy.iter().map(|(name, rate)| format!("{name} {rate:.0}")).collect();
             println!("{}", if shown.is_empty() { "idle".to_string() } else { shown.join("  ") });

@@ -112,7 +112,7 @@ fn detach(args: &Umount) -> Result<(), (String, bool)> {
         let flags = if args.lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
         return rustix::mount::unmount(&args.mountpoint, flags).map_err(|error| match error {
             rustix::io::Errno::INVAL => {
-                ("nothing is mounted there; findmnt lists what is mounted".to_owned(), false)
+                ("nothing is mounted there; findmnt lists all mounts".to_owned(), false)
             }
             error => (error.to_string(), error == rustix::io::Errno::BUSY),
         });

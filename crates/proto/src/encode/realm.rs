@@ -486,7 +486,7 @@ pub(super) fn take_realm_answer(from: &mut Take<'_>) -> Result<RealmAnswer, Malf
         3 => {
             let mut list = || -> Result<Vec<Foreign>, Malformed> {
                 let n = from.count(1)?;
-                from.take(n, "what others did")?.iter().map(|byte| foreign(*byte)).collect()
+                from.take(n, "changes of others")?.iter().map(|byte| foreign(*byte)).collect()
             };
             RealmAnswer::Foreign { inodes: list()?, names: list()? }
         }
@@ -532,7 +532,7 @@ fn foreign(byte: u8) -> Result<Foreign, Malformed> {
     [Foreign::Same, Foreign::Changed, Foreign::Removed]
         .into_iter()
         .find(|foreign| *foreign as u8 == byte)
-        .ok_or(Malformed { expected: "what others did" })
+        .ok_or(Malformed { expected: "a change of others" })
 }
 
 fn put_conflict(out: &mut Vec<u8>, conflict: &Conflict) {

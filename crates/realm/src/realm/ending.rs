@@ -21,7 +21,7 @@ impl Realm {
             return Ok(());
         };
         let home = Home::open(dir)?.ok_or_else(|| {
-            let what = format!("{} is in use: somebody else has the journal", dir.display());
+            let what = format!("{} is in use: another process has the journal", dir.display());
             RealmError::new(Refusal::Busy, what, "")
         })?;
         let calls = &self.calls.calls;
@@ -67,7 +67,7 @@ impl Realm {
         let synced = self.client.sync();
         self.note_durable();
         self.close_down(false)?;
-        synced.map_err(|refusal| RealmError::refused("what was written here cannot be made durable", refusal))
+        synced.map_err(|refusal| RealmError::refused("writes in the subtree cannot be made durable", refusal))
     }
 
     /// Ends as a crash would. For tests.

@@ -68,7 +68,7 @@ impl Realm {
             return Ok(report);
         }
         self.client.sync().map_err(|refusal| {
-            RealmError::refused("what was written here cannot be made durable", refusal)
+            RealmError::refused("writes in the subtree cannot be made durable", refusal)
         })?;
         self.merge_upto(&mut state, self.server.last(), progress)
     }
@@ -248,7 +248,7 @@ impl Realm {
         let mut state = self.merging.lock();
         self.check_open()?;
         self.client.sync().map_err(|refusal| {
-            RealmError::refused("what was written here cannot be made durable", refusal)
+            RealmError::refused("writes in the subtree cannot be made durable", refusal)
         })?;
         self.server.freeze(true);
         let rest = self.merge_upto(&mut state, self.server.last(), &|_| {}).and_then(|report| {
@@ -297,7 +297,7 @@ impl Realm {
     /// What was changed here, and what others changed too.
     fn compared(&self, state: &MergeState) -> Result<Compared, RealmError> {
         self.client.sync().map_err(|refusal| {
-            RealmError::refused("what was written here cannot be made durable", refusal)
+            RealmError::refused("writes in the subtree cannot be made durable", refusal)
         })?;
         let cut = self.server.last();
         self.server.wait_durable(cut).map_err(RealmError::journal)?;
@@ -348,7 +348,7 @@ impl Realm {
         if self.unsettled.load(Ordering::Acquire) {
             // The last merge failed in the midst: what it has heard may be lost with the server.
             let asked = self.calls.calls.service.commit(Position(0));
-            asked.map_err(|refusal| RealmError::refused("what was merged is not durable", refusal))?;
+            asked.map_err(|refusal| RealmError::refused("the merged changes are not durable", refusal))?;
             *state = self.calls.state()?;
         }
         if state.merged >= cut {

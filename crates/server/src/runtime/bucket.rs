@@ -115,7 +115,7 @@ pub(crate) fn bucket_info(bucket: &Bucket, data: &DataAddress) -> Result<Filesys
 fn without_info(objects: &dyn Objects, data: &DataAddress) -> Result<StartError, ObjectError> {
     let served = !objects.list("holders/", None, 1)?.is_empty();
     Ok(match served {
-        true => StartError::Damaged(data.clone(), "it is missing, what it describes is there".to_owned()),
+        true => StartError::Damaged(data.clone(), "it is missing, although its stores exist".to_owned()),
         false => StartError::NotFormatted(data.clone()),
     })
 }

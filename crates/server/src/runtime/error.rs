@@ -101,7 +101,7 @@ impl fmt::Display for StartError {
             StartError::Held { data, holder, next } => write!(f, "{data} is in use by {holder}: {next}"),
             StartError::Corrupt(what) => write!(
                 f,
-                "cannot recover what is stored: {what}; chiton fsck and chiton journal inspect say what is affected; if neither \
+                "cannot recover what is stored: {what}; chiton fsck and chiton journal inspect show the damage; if neither \
                  that nor a backup helps, chiton mount --salvage serves what can be read, read-only"
             ),
             StartError::Failed(what) => write!(f, "cannot start: {what}"),

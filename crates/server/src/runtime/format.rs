@@ -164,9 +164,7 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
             let was_ours = ["lock", "journal", "meta"].iter().all(|part| dir.join(part).exists());
             return Err(match (empty, was_ours) {
                 (true, _) => StartError::NotFormatted(data),
-                (_, true) => {
-                    StartError::Damaged(data, "it is missing, what it describes is there".to_owned())
-                }
+                (_, true) => StartError::Damaged(data, "it is missing, although its stores exist".to_owned()),
                 _ => StartError::Foreign(data, format!("it has files but no {INFO_FILE}")),
             });
         }

@@ -28,7 +28,7 @@ pub(crate) enum Often {
 }
 
 const KINDS: [(Often, &str); 3] = [
-    (Often::Connections, "connections were closed for what they sent or did not read"),
+    (Often::Connections, "connections were closed for malformed messages or unread replies"),
     (Often::Objects, "times an object could not be read or written"),
     (Often::Rows, "times metadata could not be read"),
 ];

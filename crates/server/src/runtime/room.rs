@@ -1,7 +1,7 @@
 //! The way into a full disk and out of it.
 //!
 //! ```text
-//!   free space below the margin, or something had no space ──▶ tight: what takes space is refused
+//!   free space below the margin, or something had no space ──▶ tight: operations that need space are refused
 //!   removals ─ checkpoint soon ─ trim, sweep, reclaim ──▶ reserve taken again, margin free ──▶ no longer tight
 //! ```
 //!
@@ -71,7 +71,7 @@ impl Shared {
         let Some(reserve) = &self.reserve else { return free };
         if (reserve.was_pressed() || free < reserve.margin()) && !self.tight.swap(true, Relaxed) {
             self.log(
-                "the disk of the data directory is full: what takes space is refused until there is some; removing files \
+                "the disk of the data directory is full: operations that need space are refused until there is some; removing files \
                  gives it back",
             );
             *self.tight_since.lock() =

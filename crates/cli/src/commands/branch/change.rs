@@ -89,7 +89,9 @@ pub(super) fn rebase(args: &Diff) -> Outcome {
     tree.branch(&args.at, &name)?;
     let report = tree.realms.rebase_branch(tree.root, &name).map_err(failure)?;
     let text = match report.stopped {
-        true => format!("{report}not rebased: chiton branch resolve says what is to hold, then rebase again"),
+        true => {
+            format!("{report}not rebased: settle the conflicts with chiton branch resolve, then rebase again")
+        }
         false => format!("branch {} is rebased: {} changes were done again", args.name, report.events),
     };
     let exit_code = if report.stopped { Class::Conflict as u8 } else { 0 };
@@ -189,7 +191,9 @@ fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
         std::thread::sleep(LOOK);
     }
     let at = user.mountpoint.display();
-    chiton_world::log_line!("chiton: somebody still uses the mount at {at}, which goes when they have gone");
+    chiton_world::log_line!(
+        "chiton: the mount at {at} is still in use; it is removed when its last user ends"
+    );
     Ok(done)
 }
 

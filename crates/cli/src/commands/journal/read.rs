@@ -86,7 +86,7 @@ pub(super) fn header(args: &HeaderGet) -> Outcome {
         Ok(())
     } else {
         Err(Failure::failed(
-            "the pointers contradict each other, as listed above; chiton fsck and chiton journal inspect say what is affected",
+            "the pointers contradict each other, as listed above; chiton fsck and chiton journal inspect show the damage",
         ))
     }
 }
@@ -109,7 +109,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     let store = journal.as_ref().and_then(|journal| journal.offline()).map(|offline| offline.meta());
     if filter.path.is_some() && store.is_none() {
         chiton_world::log_line!(
-            "chiton: a server has the metadata store: only what the journal itself says of paths is known"
+            "chiton: a server has the metadata store: paths are known only as far as the journal names them"
         );
     }
     let mut out: Box<dyn Write> = match &args.to {

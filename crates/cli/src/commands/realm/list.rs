@@ -248,7 +248,10 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
             journal = info.journal_at
         ),
         None => {
-            format!("decoupling {realm} of {} is over; what {owner} had not merged is dropped", path(&info))
+            format!(
+                "decoupling {realm} of {} is over; the unmerged changes of {owner} are dropped",
+                path(&info)
+            )
         }
     };
     Ok(Some(Done {

@@ -34,7 +34,7 @@ pub(crate) fn recover(args: &Recover) -> Outcome {
     let says = args.merge || args.discard || args.offline || args.as_branch.is_some();
     if !args.id.is_empty() && !says {
         return Err(Failure::failed(
-            "name what is to be done with what is left: --merge, --discard or --as-branch NAME",
+            "choose what becomes of the journals: --merge, --discard or --as-branch NAME",
         ));
     }
     let dir = state_dir(args.state_dir.as_ref())?;
@@ -123,7 +123,7 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
     }
     println!("{}", table.trim_fmt());
     if left.iter().any(|one| one.branch.is_none()) {
-        println!("chiton recover --merge merges what is left, --discard drops it");
+        println!("chiton recover --merge merges the journals, --discard drops them");
     }
     if left.iter().any(|one| one.branch.is_some()) {
         println!("branches wait for chiton branch merge or chiton branch delete");

@@ -124,7 +124,7 @@ impl Ended {
 pub(crate) fn when_answering(answers: &dyn Fn() -> Outcome) -> Outcome {
     let Err(failure) = answers() else { return Ok(()) };
     chiton_world::log_line!(
-        "chiton: {failure}\nchiton: the command has ended; chiton merges or drops what it did when the server is back (Ctrl-C: leaves it)"
+        "chiton: {failure}\nchiton: the command has ended; chiton merges or drops its changes when the server is back (Ctrl-C: leaves it)"
     );
     let mut signals = heeded()?;
     loop {

@@ -136,7 +136,7 @@ fn service(source: &Source<'_>, report: &mut Report) {
     }
     match source.text("/health") {
         Some("full") => report.problem(
-            "the disk is full, and what takes space is refused",
+            "the disk is full, and operations that need space are refused",
             format!("remove files here or elsewhere on the server's disk (chiton df {target})"),
         ),
         Some("failed") => report.problem(

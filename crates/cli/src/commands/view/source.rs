@@ -95,7 +95,7 @@ impl Source {
         };
         if let Some(damage) = offline.journal_damage() {
             return Err(Failure::failed(format!(
-                "the file system's own journal is damaged: {damage}; `chiton journal inspect` says what is affected"
+                "the file system's own journal is damaged: {damage}; `chiton journal inspect` shows the damage"
             )));
         }
         Ok(Source {
@@ -188,7 +188,9 @@ fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place
         });
         if let Err(why) = synced {
             let at = dir.display();
-            chiton_world::log_line!("chiton: what {at} has not written out yet is not in the view: {why}");
+            chiton_world::log_line!(
+                "chiton: changes that {at} has not written out yet are not in the view: {why}"
+            );
         }
     }
 }

@@ -54,7 +54,7 @@ impl DirectoryHold {
         let path = dir.join("lock");
         let failed = |e: std::io::Error| {
             StartError::Failed(format!(
-                "cannot use the lock {}: {e}; see who may write there",
+                "cannot use the lock {}: {e}; check the permissions of its directory",
                 path.display()
             ))
         };
