@@ -180,7 +180,10 @@ impl FjallMetastore {
         let path = path.to_owned();
         let (open, writer) = guarded(&path, || {
             let failed = |e| sort_error(&path, e);
-            fs::create_dir_all(&path).map_err(|e| failed(e.into()))?;
+            // Not those above it: a data directory that is gone is not begun anew.
+            if !path.is_dir() {
+                fs::create_dir(&path).map_err(|e| failed(e.into()))?;
+            }
             markers::check(&path)?;
             // The library opens no store without its lock, which is an empty file.
             if path.join("rows/version").exists() && !path.join("rows/lock").exists() {

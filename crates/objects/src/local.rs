@@ -104,7 +104,8 @@ impl LocalObjects {
     /// Runs `op` on the object's path; if its directory is missing, makes it and runs it once more.
     fn with_directory(&self, path: &Path, op: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
         match op(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            // A store that is gone is not begun anew.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.root.is_dir() => {
                 fs::create_dir_all(path.parent().expect("a key lies below the root"))?;
                 op(path)
             }

@@ -99,6 +99,7 @@ fn a_data_directory_that_vanishes_ends_in_answers() {
         let path = mounted.path(&format!("during-{n}"));
         let _ = write_durable(&path, n, 300_000);
     }
+    assert!(!scratch.data().exists(), "nothing begins it anew");
     mounted.process.assert_sane();
     mounted.kill();
     fs::rename(&elsewhere, scratch.data()).expect("renamed back");

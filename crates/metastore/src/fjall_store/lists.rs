@@ -92,7 +92,10 @@ fn replace(file: &Path, parts: &[&[u8]]) -> io::Result<()> {
 /// Copies the lists that have changed since they were copied.
 pub(super) fn keep(path: &Path) -> io::Result<()> {
     let (rows, lists) = (path.join("rows"), path.join("lists"));
-    fs::create_dir_all(&lists)?;
+    // Not those above it: a data directory that is gone is not begun anew.
+    if !lists.is_dir() {
+        fs::create_dir(&lists)?;
+    }
     let version = fs::read(rows.join("version"))?;
     if fs::read(lists.join("version")).ok().as_ref() != Some(&version) {
         replace(&lists.join("version"), &[&version])?;

@@ -488,3 +488,21 @@ fn reclaiming_gives_back_tables_and_journal() {
     assert!(store.reclaim(u64::MAX, 1).unwrap());
     assert_eq!((left(&store), store.settled()), (11, (1, 1)), "and is in tables now");
 }
+
+/// A data directory that is gone, or whose disk is not mounted, is not begun anew.
+#[test]
+fn a_store_that_vanished_is_not_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, elsewhere) = (dir.path().join("data"), dir.path().join("elsewhere"));
+    std::fs::create_dir(&data).unwrap();
+    let store = FjallMetastore::open(&data.join("meta"), FjallOptions::default()).unwrap();
+    store.commit(&Batch::from_iter([("a", Some("1"))])).unwrap();
+    std::fs::rename(&data, &elsewhere).unwrap();
+    // It may succeed in the files that are open.
+    let _ = store.commit(&Batch::from_iter([("b", Some("1"))]));
+    drop(store);
+    assert!(FjallMetastore::open(&data.join("meta"), FjallOptions::default()).is_err());
+    assert!(!data.exists());
+    let store = FjallMetastore::open(&elsewhere.join("meta"), FjallOptions::default()).unwrap();
+    assert_eq!(store.get(b"a").unwrap(), Some(b"1".to_vec()));
+}

@@ -78,3 +78,17 @@ fn a_full_disk_is_told_as_such() {
     let text = sort_error("k/1", "write", &Errno::IO.into()).to_string();
     assert!(text.contains("k/1") && text.contains("write"), "{text}");
 }
+
+/// A store that is gone, or whose disk is not mounted, is not begun anew.
+#[test]
+fn a_store_that_vanished_is_not_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, elsewhere) = (dir.path().join("objects"), dir.path().join("elsewhere"));
+    let store = LocalObjects::open(&root).unwrap();
+    store.put("a/b/1", b"x").unwrap();
+    std::fs::rename(&root, &elsewhere).unwrap();
+    assert!(store.put("c/d/2", b"x").is_err());
+    assert!(!root.exists());
+    std::fs::rename(&elsewhere, &root).unwrap();
+    store.put("c/d/2", b"x").unwrap();
+}
