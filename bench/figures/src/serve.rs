@@ -76,6 +76,7 @@ fn stores(args: &ServeArgs) -> Result<Stores> {
         (Arc::new(LocalObjects::open(&dir)?), format!("local:{}", dir.display()))
     };
     let place: Arc<dyn Place> = Arc::new(ObjectPlace::new(objects.clone(), "journal"));
+    std::fs::create_dir_all(&args.data)?;
     let meta = args.data.join("meta");
     let open_meta: OpenMeta = Box::new(move || {
         Ok(Arc::new(FjallMetastore::open(&meta, FjallOptions::default())?) as Arc<dyn Metastore>)
