@@ -215,7 +215,7 @@ fn a_mapping_follows_a_file_that_grows_elsewhere() {
             for at in [size - 1, begins, begins + step / 2] {
                 assert_eq!(mapped(&reader, at), Ok(byte), "round {round}, byte {at} of {size}");
             }
-            // Readers see an overwrite as well: they do not believe the cached page that told the end.
+            // Readers see an overwrite as well: they do not trust the page from which they learned the end.
             writer.write_all_at(b"!", size - 1).expect("write");
             assert_eq!(mapped(&reader, size - 1), Ok(b'!'), "round {round}");
         }

@@ -34,7 +34,7 @@ impl Realm {
         home.remove()
     }
 
-    /// Drops what is not merged, and the decoupling ends.
+    /// Drops unmerged changes, and the decoupling ends.
     ///
     /// # Errors
     /// Why not; then it is as before.
@@ -50,12 +50,12 @@ impl Realm {
         self.close_down(true)
     }
 
-    /// The server is told that it is over.
+    /// Ends the decoupling at the server.
     pub(super) fn end(&self) -> Result<(), RealmError> {
         self.calls.end(false)
     }
 
-    /// This client ends, the decoupling does not: another goes on where its journal ends.
+    /// This client ends, the decoupling stays: another client resumes where its journal ends.
     pub(crate) fn leave(&self) -> Result<(), RealmError> {
         if self.is_lost() {
             // It has left, and the journal waits.
@@ -92,7 +92,7 @@ impl Realm {
 impl Drop for Realm {
     fn drop(&mut self) {
         for handle in self.held.get_mut().drain(..) {
-            // If the server is gone, so is what was held.
+            // If the server is gone, so are the files that were held.
             let _ = self.global.release(handle);
         }
     }

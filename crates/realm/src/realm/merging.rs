@@ -30,10 +30,10 @@ use crate::windows::{read_events, read_sent};
 const COMPARED_MAX: u64 = 65_536;
 
 impl Realm {
-    /// Merges what there is so far; work goes on meanwhile.
+    /// Merges the changes so far. Clients may work in the subtree meanwhile.
     ///
     /// # Errors
-    /// Why not; what was merged by then is.
+    /// Why the merge ended early. Changes that were merged by then stay merged.
     pub fn sync(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
         let _turn = self.turn()?;
@@ -47,7 +47,7 @@ impl Realm {
     ) -> Result<MergeReport, RealmError> {
         match self.in_the_way()? {
             Standing::Free => self.merge_so_far(alone, progress),
-            // Ours is what was resolved to.
+            // The conflicts were resolved to ours.
             Standing::Resolved => {
                 self.resolving(Some(OnConflict::Overwrite), || self.merge_so_far(alone, progress))
             }
@@ -55,7 +55,7 @@ impl Realm {
         }
     }
 
-    /// Nobody else merges in the directory from here on.
+    /// Waits until no other client merges in the directory, and keeps them from it.
     fn turn(&self) -> Result<Turn<'_>, RealmError> {
         Turn::wait(&self.calls, self.root(), &self.options.world)
     }
@@ -119,7 +119,7 @@ impl Realm {
         merged
     }
 
-    /// What is done about conflicts from now on.
+    /// Sets how conflicts are treated from now on.
     fn resolve(&self, on_conflict: OnConflict) -> Result<(), RealmError> {
         self.check_open()?;
         let _merging = self.merging.lock();
@@ -133,7 +133,7 @@ impl Realm {
         Ok(())
     }
 
-    /// Where conflicts are forbidden: what stands in the way of a merge.
+    /// Where conflicts are forbidden: whether any of them prevent a merge.
     fn in_the_way(&self) -> Result<Standing, RealmError> {
         match *self.on_conflict.lock() == OnConflict::Abort && self.others_act() {
             true => self.standing(),
@@ -141,7 +141,7 @@ impl Realm {
         }
     }
 
-    /// Looks at what both sides changed, before anything is merged. Where conflicts are forbidden: the report of a merge that
+    /// Compares the changes of both sides before anything is merged. Where conflicts are forbidden: the report of a merge that
     /// does not begin, if there are any.
     fn meet_others(&self, state: &MergeState, alone: bool) -> Result<Option<MergeReport>, RealmError> {
         let on_conflict = *self.on_conflict.lock();
@@ -191,7 +191,7 @@ impl Realm {
         result
     }
 
-    /// A client of the subtree as it was when it was taken, or merged last: what ours builds on.
+    /// A client of the subtree as it was when it was taken, or merged last: the base of ours.
     fn base_as_it_was(&self) -> Result<(Arc<Server>, Arc<Client>), RealmError> {
         let granted = &self.granted;
         let server = Server::start_realm(RealmStart {
@@ -228,22 +228,22 @@ impl Realm {
         self.branch.is_some() || self.policy.interfere == Interfere::Allow
     }
 
-    /// Merges everything, and the decoupling ends. What is asked of its client meanwhile waits, and is refused with
+    /// Merges everything, and the decoupling ends. Operations of its client wait meanwhile, and are then refused with
     /// [`chiton_types::Refusal::NotConnected`] when it has ended.
     ///
     /// # Errors
-    /// Why not; then it is decoupled as before, and what was merged by then is.
+    /// Why the merge ended early. Then it is decoupled as before, and changes that were merged by then stay merged.
     pub fn merge(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
         let _turn = self.turn()?;
-        // What is merged line by line replaces files of ours: nobody acts meanwhile.
+        // A merge of texts replaces files of ours, so no operation may run meanwhile.
         let merges_texts = *self.on_conflict.lock() == OnConflict::Merge && self.others_act();
         let early = merges_texts.then(|| self.gate.write());
         let first = self.merge_unless_in_the_way(early.is_some(), progress)?;
         if first.stopped {
             return Ok(first);
         }
-        // What came since is little: others wait for it.
+        // The rest since then is small: other operations wait for it.
         let _alone = early.unwrap_or_else(|| self.gate.write());
         let mut state = self.merging.lock();
         self.check_open()?;
@@ -271,7 +271,7 @@ impl Realm {
     }
 
     /// Files that were unlinked while open are merged without a name, and go with the decoupling unless somebody has them open:
-    /// whoever goes on with their descriptors finds them.
+    /// a client that continues with their descriptors finds them.
     fn hold_orphans(&self) {
         let groups = no_groups();
         let opened = self.server.open_orphans().into_iter();
@@ -279,10 +279,10 @@ impl Realm {
         self.held.lock().extend(opened);
     }
 
-    /// What a merge would do now.
+    /// The effects that a merge would have now.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// The comparison failed.
     pub fn diff(&self) -> Result<Diff, RealmError> {
         self.check_open()?;
         let state = self.merging.lock();
@@ -356,7 +356,7 @@ impl Realm {
             return Ok(MergeReport::default());
         }
         self.unsettled.store(true, Ordering::Release);
-        // Whoever goes on after a crash replays only what is not merged, and must not use these numbers again.
+        // A client that resumes after a crash replays only unmerged events, and must not use these numbers again.
         let used = self.server.numbers().used;
         match (&self.remote, &mut *self.home.lock()) {
             (Some(remote), _) => remote.note_used(cut, &used)?,

@@ -7,9 +7,10 @@ use chiton_client::{Client, ClientOptions};
 use chiton_journal::{Frame, MemoryPlace, Place, Shape, replay};
 use chiton_namespace::Event;
 use chiton_policy::{Durability, Interfere, Policy};
-use chiton_proto::Granted;
+use chiton_proto::{Granted, MergeState};
 use chiton_server::{RealmStart, Server, ServerOptions, StartError};
 use chiton_types::{Ino, Name, Position, Refusal, SessionId};
+use chiton_world::SharedWorld;
 use chiton_world::sync::{Mutex, RwLock};
 
 use crate::base::ServerBase;
@@ -21,6 +22,7 @@ use crate::merge::Merger;
 use crate::options::{BRANCH_ROWS_BYTES, Journals};
 use crate::realm::{Realm, journal_identity, journal_named, policy_of};
 use crate::remote::Remote;
+use crate::report::MergeReport;
 use crate::resolve::Resolved;
 use crate::stages::Stages;
 use crate::turn::Turn;
@@ -104,15 +106,7 @@ impl Realm {
         let world = options.world.clone();
         // The server has begun with a window: what is in the rows must end where an operation does.
         if let Some((upto, _)) = state.window {
-            let _turn = Turn::wait(&calls, granted.root.ino, &world)?;
-            let mut merger = Merger {
-                calls: &calls,
-                place: place.clone(),
-                world: &world,
-                progress: &|_| {},
-                durable: &mut |_| Ok(()),
-            };
-            merger.run(&mut state, upto)?;
+            merge_before_opening((&calls, granted.root.ino, &world), &place, &mut state, upto)?;
         }
         let blocks = global.blocks().clone();
         let durable = policy.durability() != Durability::None;
@@ -155,7 +149,7 @@ impl Realm {
         };
         let mut trouble = None;
         let server = match start(state.merged, &used) {
-            // What others did meanwhile is in the way. A merge knows what to do about that, so it goes first.
+            // The changes of others contradict the journal. A merge settles that, so it goes first.
             Err(StartError::Corrupt(why)) if may_merge_first(&policy) => {
                 let last = last_of(&*place, state.merged)?;
                 read_events(&*place, state.merged, last, &mut |event| {
@@ -163,15 +157,8 @@ impl Realm {
                         used.push(*ino);
                     }
                 })?;
-                let _turn = Turn::wait(&calls, granted.root.ino, &world)?;
-                let mut merger = Merger {
-                    calls: &calls,
-                    place: place.clone(),
-                    world: &world,
-                    progress: &|_| {},
-                    durable: &mut |_| Ok(()),
-                };
-                let report = merger.run(&mut state, last)?;
+                let report =
+                    merge_before_opening((&calls, granted.root.ino, &world), &place, &mut state, last)?;
                 if report.stopped {
                     return Err(RealmError::journal(why));
                 }
@@ -249,6 +236,18 @@ impl Realm {
             granted,
         })
     }
+}
+
+/// Merges a journal up to a position, in this client's turn, before an engine runs over it.
+fn merge_before_opening(
+    (calls, root, world): (&ClaimCalls, Ino, &SharedWorld),
+    place: &Arc<dyn Place>,
+    state: &mut MergeState,
+    upto: Position,
+) -> Result<MergeReport, RealmError> {
+    let _turn = Turn::wait(calls, root, world)?;
+    let (place, progress, durable) = (place.clone(), &|_| {}, &mut |_| Ok(()));
+    Merger { calls, place, world, progress, durable }.run(state, upto)
 }
 
 /// Whether a journal that does not fit what others did may be merged before its client goes on: the policy merges by

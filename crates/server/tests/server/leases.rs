@@ -183,6 +183,17 @@ fn mapped_pages_of_all_holders_are_written_before_one_writes() {
     let answer = first.try_call(Call::Lease { ino, mode: LeaseMode::Exclusive });
     let Ok(Answer::Lease { mode, attr, .. }) = answer else { panic!("{answer:?}") };
     assert_eq!((mode, attr.mtime, wrote.load(Ordering::SeqCst)), (LeaseMode::Exclusive, Time(6), 2));
+    // A write of one of them recalls the other's pages. That push may recall the writer's own, before or after the write: the two
+    // do not wait for each other.
+    let [a, b] = slots.each_ref().map(|slot| slot.get().expect("set"));
+    for holder in [a, b] {
+        holder.query(Query::Map { ino, offset: 0, len: 9 }).expect("map");
+    }
+    let hold = Hold::Shared;
+    a.op(Op::Write { ino, body: Body::Inline(vec![8; 9]), size: 9, mtime: Time(7), kill_setid: false, hold });
+    assert!(wrote.load(Ordering::SeqCst) > 2, "the other's pages come first");
+    let (attr, _) = first.getattr(ino).expect("there");
+    assert!([Time(6), Time(7)].contains(&attr.mtime), "{attr:?}");
 }
 
 /// What a policy's `data` weakens, and for how long.
