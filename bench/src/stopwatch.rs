@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 
 /// A running measurement.
 pub(crate) struct Stopwatch(Duration);

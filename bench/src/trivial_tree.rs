@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 use fuser::{Errno, FileAttr, FileType, INodeNo, RenameFlags};
 use hashbrown::HashMap;
 use parking_lot::RwLock;

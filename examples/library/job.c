@@ -1,5 +1,5 @@
 /* Makes 100 files in a directory of its own, alone, and then lets everybody see them.
- *   cc job.c -I ../../crates/capi/include -L ../../target/release -lchiton -o job
+ *   cc job.c -I ../../crates/ffi/include -L ../../target/release -lchiton -o job
  *   LD_LIBRARY_PATH=../../target/release ./job unix:/srv/chiton/socket [STATE_DIR] */
 #include <chiton.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 //! Makes 100 files in a directory of its own, alone, and then lets everybody see them.
 //!
-//!   cargo run --release -p chiton-realm --example job -- unix:/srv/chiton/socket [STATE_DIR]
+//!   cargo run --release -p chiton-decoupled --example job -- unix:/srv/chiton/socket [STATE_DIR]
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_realm::{Realms, RealmsOptions, Subtree, default_state_dir};
+use chiton_decoupled::{Realms, RealmsOptions, Subtree, default_state_dir};
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     job(std::env::args().skip(1), &mut |line| println!("{line}"))

@@ -96,7 +96,7 @@ fn fresh_place(name: &str) -> Result<PathBuf> {
 
 /// Both suites in a directory.
 fn on(suites: &Path, work: &Path) -> Result<Outcome> {
-    let configs = root().join("crates/mount/tests/suites");
+    let configs = root().join("crates/fuse/tests/suites");
     let mut outcome = Outcome::default();
     if is_root()? {
         pjdfstest(suites, &configs, work, &mut outcome)?;

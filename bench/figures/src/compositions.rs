@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_realm::{Realm, Realms, RealmsOptions};
+use chiton_decoupled::{Realm, Realms, RealmsOptions};
+use chiton_runtime::RealWorld;
 use chiton_server::{Server, ServerOptions};
 use chiton_types::Ino;
-use chiton_world::RealWorld;
 
 use crate::load::create;
 use crate::setting::{now, processor_time, timed};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use chiton_client::{Client, Lookup, OpenFlags};
-use chiton_realm::Realm;
+use chiton_decoupled::Realm;
 use chiton_types::{Ino, Mode, Refusal};
 
 use crate::latency::Latencies;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use chiton_journal::{ObjectPlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
 use chiton_objects::{LocalObjects, MemoryObjects, Objects};
-use chiton_proto::Address;
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, OpenMeta, Server, ServerOptions, Stores};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::Address;
 use clap::Args;
 
 use crate::Result;

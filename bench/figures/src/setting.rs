@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 
 use crate::{Result, Table, policies};
 

@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
+use chiton_decoupled::{Realm, Realms, RealmsOptions};
 use chiton_namespace::XattrHow;
-use chiton_proto::Address;
-use chiton_realm::{Realm, Realms, RealmsOptions};
 use chiton_types::{Ino, Refusal};
+use chiton_wire::Address;
 use tempfile::TempDir;
 
 use crate::{Result, Setting};

@@ -158,7 +158,7 @@ pub(crate) struct Serve {
     pub(crate) data: DataAddress,
     /// Further addresses: tcp:HOST:PORT or unix:PATH; may be repeated.
     #[arg(long)]
-    pub(crate) listen: Vec<chiton_proto::Address>,
+    pub(crate) listen: Vec<chiton_wire::Address>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -189,7 +189,7 @@ pub(crate) struct Mount {
     pub(crate) format: bool,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
     #[arg(long, group = "source", value_name = "ADDRESS")]
-    pub(crate) server: Option<chiton_proto::Address>,
+    pub(crate) server: Option<chiton_wire::Address>,
     /// Where to mount: a directory.
     pub(crate) mountpoint: PathBuf,
     /// Stay in the foreground, with messages on the terminal.

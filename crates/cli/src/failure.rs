@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use chiton_mount::MountError;
+use chiton_fuse::MountError;
 use chiton_server::{FormatError, StartError};
 
 /// Exit codes (2 is clap's: wrong usage).

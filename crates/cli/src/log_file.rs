@@ -15,7 +15,7 @@ use crate::target;
 
 /// Where the messages of a mount go that is in the background. `state_dir`: as the user named it.
 pub(crate) fn path(state_dir: Option<&Path>, mountpoint: &Path) -> Outcome<PathBuf> {
-    let state_dir = state_dir.map(Path::to_owned).or_else(chiton_realm::default_state_dir);
+    let state_dir = state_dir.map(Path::to_owned).or_else(chiton_decoupled::default_state_dir);
     let dir = match state_dir {
         Some(state_dir) => {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&state_dir);

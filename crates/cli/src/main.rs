@@ -41,7 +41,7 @@ fn end_quietly_with_the_reader() {
             if cause.contains("(os error 32)") {
                 std::process::exit(ENDED_BY_SIGPIPE);
             }
-            chiton_world::log_line!("chiton: cannot write the output: {cause}");
+            chiton_runtime::log_line!("chiton: cannot write the output: {cause}");
             std::process::exit(1);
         }
         before(info);
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
         return code;
     }
     let chiton = Chiton::parse();
-    if let Err(why) = chiton_world::log::install() {
-        chiton_world::log_line!("chiton: {why}");
+    if let Err(why) = chiton_runtime::log::install() {
+        chiton_runtime::log_line!("chiton: {why}");
         return ExitCode::from(2);
     }
     let result = match chiton.command {
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            chiton_world::log_line!("chiton: {failure}");
+            chiton_runtime::log_line!("chiton: {failure}");
             failure.exit_code()
         }
     }

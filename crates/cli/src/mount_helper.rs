@@ -99,7 +99,7 @@ pub(crate) fn instead() -> Option<ExitCode> {
         Ok(words) if words.is_empty() => ExitCode::SUCCESS,
         Ok(words) => become_chiton(&name, &words),
         Err(why) => {
-            chiton_world::log_line!("{name}: {why}");
+            chiton_runtime::log_line!("{name}: {why}");
             ExitCode::from(WRONG_USAGE)
         }
     })
@@ -111,7 +111,7 @@ fn become_chiton(name: &str, words: &[OsString]) -> ExitCode {
         Ok(program) => Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).exec(),
         Err(error) => error,
     };
-    chiton_world::log_line!("{name}: cannot run chiton: {error}");
+    chiton_runtime::log_line!("{name}: cannot run chiton: {error}");
     ExitCode::FAILURE
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_journal::Progress;
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::size;
@@ -63,7 +63,10 @@ impl Work {
             self.bar.set_position(done);
         } else if millis(now) >= self.line_at.load(Ordering::Relaxed) {
             self.line_at.store(millis(now + BETWEEN_LINES), Ordering::Relaxed);
-            chiton_world::log_line!("chiton: {}", line(self.what, self.unit, done, total, now - self.begun));
+            chiton_runtime::log_line!(
+                "chiton: {}",
+                line(self.what, self.unit, done, total, now - self.begun)
+            );
         }
     }
 }

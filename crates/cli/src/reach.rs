@@ -13,8 +13,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use chiton_mount::{ControlReply, ControlRequest, ask_control};
-use chiton_proto::{Address, OpenError};
+use chiton_fuse::{ControlReply, ControlRequest, ask_control};
+use chiton_wire::{Address, OpenError};
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Outcome};
@@ -59,7 +59,7 @@ impl Mount {
     fn knock(&self) -> Outcome {
         let at = self.dir.display();
         let address = target::from_source(&self.source, &at.to_string())?;
-        let error = match chiton_proto::knock(&address, KNOCK) {
+        let error = match chiton_wire::knock(&address, KNOCK) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -158,7 +158,7 @@ pub(crate) fn answering(path: &Path) -> Outcome {
 
 /// Refuses if nobody answers at the address, which stands for what the user `said`.
 pub(crate) fn knock(address: &Address, said: &str) -> Outcome {
-    match chiton_proto::knock(address, KNOCK) {
+    match chiton_wire::knock(address, KNOCK) {
         Ok(()) => Ok(()),
         Err(OpenError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::failed(format!(

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_proto::Address;
 use chiton_server::DataAddress;
+use chiton_wire::Address;
 
 use crate::failure::{Failure, Outcome};
 use crate::reach::{self, Mount, answering, mount_around};
@@ -78,7 +78,7 @@ pub(crate) fn control_socket(for_others: bool) -> Outcome<PathBuf> {
         true => made(run.join("chiton"), 0o711, "remove it")?,
         false => own_dir()?,
     };
-    Ok(dir.join(chiton_mount::control_name()))
+    Ok(dir.join(chiton_fuse::control_name()))
 }
 
 /// The address of the server behind `target`: a mount point or anything in a mount, a data directory, an address.

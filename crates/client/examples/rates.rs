@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use chiton_bench::echo::{self, EchoOptions, Transport};
 use chiton_client::{Client, ClientOptions};
-use chiton_proto::Address;
+use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Refusal};
-use chiton_world::{RealWorld, SharedWorld, World};
+use chiton_wire::Address;
 
 const IN_FLIGHT: usize = 64;
 const BATCH: usize = 1_000;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chiton_client::{Caller, Client, ClientOptions, Groups, OpenFlags};
+use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode};
-use chiton_world::{RealWorld, SharedWorld, World};
 
 struct Load {
     file_bytes: u64,

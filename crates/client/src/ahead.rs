@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use chiton_namespace::permission::{self, Denial, List, Subject};
 use chiton_namespace::{Op, Outcome};
-use chiton_proto::{Answer, Call};
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, ShardId, Time};
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call};
 use hashbrown::HashMap;
 
 use crate::client::Client;

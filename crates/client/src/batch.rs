@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use chiton_namespace::{Make, Op, Outcome};
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
 use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
+use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
 
 use crate::client::{Client, Lookup};
 use crate::names::new_name;
@@ -152,7 +152,7 @@ impl Client {
         })
     }
 
-    /// Makes an empty file for each name, in one message: at most [`chiton_proto::BATCH_OPS_MAX`] names.
+    /// Makes an empty file for each name, in one message: at most [`chiton_wire::BATCH_OPS_MAX`] names.
     pub fn start_create_in(
         &self,
         caller: &Caller<'_>,

@@ -13,9 +13,9 @@
 //! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
 
 use chiton_namespace::{AttrChange, Op, Outcome};
-use chiton_proto::LeaseMode;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Ino, Kind, Name};
-use chiton_world::sync::Mutex;
+use chiton_wire::LeaseMode;
 
 use crate::generations::Generations;
 use crate::whole::{Part, Whole};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::Call;
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::Cred;
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_wire::Call;
 
 use crate::service::Service;
 
@@ -48,7 +48,7 @@ impl CancelToken {
         state.cancelled = true;
         while !state.over {
             let Some(id) = state.request else { return };
-            chiton_world::sync::without_lock(&mut state, || {
+            chiton_runtime::sync::without_lock(&mut state, || {
                 // An error means that the link is down: the request is asked anew later, and so are we.
                 drop(service.call(&Cred::ROOT, Call::CancelLock { id }));
             });

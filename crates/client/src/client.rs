@@ -9,9 +9,9 @@ use std::time::Duration;
 use chiton_namespace::permission::{self, Denial, Subject};
 use chiton_namespace::{Op, XattrHow};
 use chiton_objects::{LocalObjects, Objects};
-use chiton_proto::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
 use chiton_server::Server;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
+use chiton_wire::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
 
 use crate::cache::Since;
 use crate::connected::{Connected, ConnectedOptions};
@@ -400,7 +400,7 @@ impl Client {
             let mut names = entries.iter().map(|entry| (&entry.name, entry.cookie));
             cache.listed(recalls, dir, Part { since, cookie, names: &mut names, end });
         }
-        let listed = |entry: chiton_proto::DirEntry| {
+        let listed = |entry: chiton_wire::DirEntry| {
             if parent_leased {
                 cache.learn_name(recalls, since, dir, &entry.name, Some(entry.ino));
             }

@@ -22,11 +22,11 @@ use std::task::Waker;
 use std::time::Duration;
 
 use chiton_namespace::Op;
-use chiton_proto::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERSION, Request, Welcome};
+use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread::JoinHandle;
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
-use chiton_world::SharedWorld;
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::thread::JoinHandle;
+use chiton_wire::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERSION, Request, Welcome};
 
 use crate::asked::Asked;
 use crate::handler::HandlerSlot;
@@ -353,7 +353,7 @@ impl Shared {
     }
 
     /// Waits for a change of the link (or for a while, to look at the clock).
-    pub(crate) fn wait(&self, state: &mut chiton_world::sync::MutexGuard<'_, State>) {
+    pub(crate) fn wait(&self, state: &mut chiton_runtime::sync::MutexGuard<'_, State>) {
         match (self.options.timeout, self.interrupted.get()) {
             (None, None) => self.changed.wait(state),
             _ => drop(self.changed.wait_for(state, Duration::from_millis(100))),

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use chiton_namespace::permission::is_list;
 use chiton_namespace::{AttrChange, Body, Make, Op, Outcome};
-use chiton_proto::{Grown, LeaseMode, Recall};
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::{SharedWorld, thread};
 use chiton_types::{Attr, Ino, Kind, Mode, Name};
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::{SharedWorld, thread};
+use chiton_wire::{Grown, LeaseMode, Recall};
 
 use crate::ahead::Ahead;
 use crate::cache::{Cache, Since, narrows};
@@ -230,7 +230,7 @@ impl Core {
                 invalidate(&*invalidator, dir, taken);
             }
         };
-        drop(chiton_world::thread::spawn("chiton-inval", work).expect("a thread can be started"));
+        drop(chiton_runtime::thread::spawn("chiton-inval", work).expect("a thread can be started"));
     }
 
     /// Ends what is done ahead in a directory or with a file (or everywhere), and returns when the server knows of all that

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chiton_proto::{
+use chiton_wire::{
     Address, CONNECT_TIMEOUT, Connection, ConnectionLost, Hello, OpenError, Pending, Recall, RecallChannel,
     RecallDone, Reply, Request, Welcome,
 };

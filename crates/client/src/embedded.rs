@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use chiton_proto::{Answer, Call, Recall, Request};
 use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
+use chiton_wire::{Answer, Call, Recall, Request};
 
 use crate::asked::result;
 use crate::connected::Ready;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
-use chiton_proto::{Grown, LeaseMode};
 use chiton_types::Ino;
+use chiton_wire::{Grown, LeaseMode};
 
 /// Told by a service, on threads of its own.
 pub(crate) trait Handler: Send + Sync {

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Ranges of one owner (of one inode, of one sort) do not overlap.
 
-use chiton_proto::{Lock, LockKind};
+use chiton_wire::{Lock, LockKind};
 
 /// Locks held.
 #[derive(Debug, Default)]

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_namespace::{Body, Op};
-use chiton_proto::{Call, Request};
 use chiton_types::{BlockId, Seq};
+use chiton_wire::{Call, Request};
 
 /// The blocks of one session.
 #[derive(Default)]

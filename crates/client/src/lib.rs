@@ -15,7 +15,7 @@
 //! use chiton_client::{Client, ClientOptions, OpenFlags};
 //! use chiton_server::{FormatOptions, Server, ServerOptions};
 //! use chiton_types::Refusal;
-//! use chiton_world::{RealWorld, SharedWorld};
+//! use chiton_runtime::{RealWorld, SharedWorld};
 //!
 //! let dir = tempfile::tempdir()?;
 //! let world: SharedWorld = Arc::new(RealWorld);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::Outcome;
-use chiton_proto::{
+use chiton_runtime::thread::{self, JoinHandle};
+use chiton_types::{Cred, Ino, Position, Refusal, Seq, Time};
+use chiton_wire::{
     Answer, Call, Channel, Failure, Hello, LeaseMode, Pending, RefuseReason, Request, Welcome,
 };
-use chiton_types::{Cred, Ino, Position, Refusal, Seq, Time};
-use chiton_world::thread::{self, JoinHandle};
 
 use crate::connected::{Shared, hello};
 use crate::session::{CarriedOut, Resend, Session, assemble};

@@ -1,7 +1,7 @@
 //! What only a mount asks: directories held open, pages of the kernel's cache, and what it may keep.
 
-use chiton_proto::{Answer, Call, Query};
 use chiton_types::{Ino, Refusal, access};
+use chiton_wire::{Answer, Call, Query};
 
 use crate::client::Client;
 use crate::service::Caller;

@@ -1,8 +1,8 @@
 //! Calls that change the tree.
 
 use chiton_namespace::{AttrChange, Make, Op, Outcome, RenameHow};
-use chiton_proto::{Answer, Call, LeaseMode};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
+use chiton_wire::{Answer, Call, LeaseMode};
 
 use crate::ahead;
 use crate::cache::Since;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use chiton_namespace::Op;
 use chiton_namespace::permission::is_list;
-use chiton_proto::{Answer, Call, Foretold, LeaseMode};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
+use chiton_wire::{Answer, Call, Foretold, LeaseMode};
 
 use crate::Recalls;
 use crate::ahead::Overturning;

@@ -1,8 +1,8 @@
 //! Open files: creating, opening, and what the data layer does with them; locks.
 
 use chiton_namespace::{Make, Op};
-use chiton_proto::{Answer, Call, LeaseMode, Lock, LockKind, Query};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Refusal};
+use chiton_wire::{Answer, Call, LeaseMode, Lock, LockKind, Query};
 
 use crate::client::{Client, Entry, Lookup};
 use crate::data::Whence;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_types::Ino;
-use chiton_world::{RealWorld, SharedWorld};
 
 use crate::data::FilesOptions;
 

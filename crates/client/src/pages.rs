@@ -15,9 +15,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread;
 use chiton_types::Ino;
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::thread;
 
 use crate::core::Invalidator;
 use crate::data::{Files, WriteNumber};

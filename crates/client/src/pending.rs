@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use chiton_proto::Answer;
 use chiton_types::Refusal;
+use chiton_wire::Answer;
 
 use crate::service::{CallError, Underway};
 

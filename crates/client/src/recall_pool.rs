@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use chiton_proto::{Recall, RecallDone};
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_wire::{Recall, RecallDone};
 
 use crate::Recalls;
 use crate::connected::Shared;
@@ -121,5 +121,5 @@ pub(crate) fn take_in(recall: &Recall, recalls: &Recalls, handler: &HandlerSlot)
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
-    drop(chiton_world::thread::spawn(name, body).expect("a thread can be started"));
+    drop(chiton_runtime::thread::spawn(name, body).expect("a thread can be started"));
 }

@@ -12,9 +12,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chiton_proto::Recall;
+use chiton_runtime::sync::Mutex;
 use chiton_types::Ino;
-use chiton_world::sync::Mutex;
+use chiton_wire::Recall;
 use hashbrown::HashMap;
 
 /// Inodes remembered, at least. A call that meets more while it is under way caches nothing.

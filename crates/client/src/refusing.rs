@@ -22,10 +22,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_namespace::Op;
-use chiton_proto::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall, operation_touches};
+use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal, SessionId};
-use chiton_world::SharedWorld;
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall, operation_touches};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::Op;
-use chiton_proto::{Call, Failure, Foretold, LeaseMode, Reply, Request};
+use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Cred, Ino, Seq};
-use chiton_world::thread::{self, JoinHandle};
+use chiton_wire::{Call, Failure, Foretold, LeaseMode, Reply, Request};
 
 use crate::connected::{Shared, State};
 use crate::session::{Behind, disappointed};

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::Op;
-use chiton_proto::{Answer, Call, Foretold};
 use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
+use chiton_wire::{Answer, Call, Foretold};
 
 use crate::{CancelToken, Recalls};
 

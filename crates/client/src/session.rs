@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use chiton_namespace::{Make, Op, Outcome};
-use chiton_proto::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
+use chiton_wire::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Ino, Name};
-use chiton_world::sync::Mutex;
 use hashbrown::{HashMap, HashSet};
 
 use crate::{Mark, Recalls};

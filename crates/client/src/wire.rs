@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use chiton_proto::{ConnectionLost, Hello, Pending, Recall, RecallDone, Reply, Request, Welcome};
+use chiton_wire::{ConnectionLost, Hello, Pending, Recall, RecallDone, Reply, Request, Welcome};
 
 /// The main connection.
 pub trait Wire: Send + Sync {

@@ -1,160 +1,108 @@
-//! Attributes of inodes in the kernel's terms.
+//! Attributes and times between the file system's words and FUSE's.
 
-use crate::body::Body;
-use crate::numbers::{FileHandle, INodeNo};
+use chiton_fuse_session::{Errno, FileAttr, FileType, Generation, INodeNo, TimeOrNow, Timestamp};
+use chiton_types::{Attr, Kind, Mode, Refusal, Time};
 
-/// An error number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(i32);
+/// Inode numbers are never used twice, so generations are not needed.
+pub(crate) const GENERATION: Generation = Generation(0);
 
-impl Errno {
-    /// The request could not be carried out, or nobody answered it.
-    pub const EIO: Errno = Errno(libc::EIO);
-    /// There is no such request; for most the kernel does not ask again.
-    pub const ENOSYS: Errno = Errno(libc::ENOSYS);
-
-    /// From a number of `errno.h`. Zero, and what the kernel would not take, become EIO.
-    pub fn from_i32(number: i32) -> Errno {
-        if (1..512).contains(&number) { Errno(number) } else { Errno::EIO }
-    }
-
-    /// The number.
-    pub fn code(self) -> i32 {
-        self.0
-    }
+/// What the caller gets for a refusal. The table itself is [`Refusal::errno`].
+pub(crate) fn errno(refusal: Refusal) -> Errno {
+    Errno::from_i32(refusal.errno().0)
 }
 
-/// Type of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileType {
-    /// Regular file.
-    RegularFile,
-    /// Directory.
-    Directory,
-    /// Symbolic link.
-    Symlink,
-    /// Fifo.
-    NamedPipe,
-    /// Socket.
-    Socket,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
-}
-
-impl FileType {
-    /// The bits of a mode.
-    pub(crate) fn mode(self) -> u32 {
-        match self {
-            FileType::RegularFile => libc::S_IFREG,
-            FileType::Directory => libc::S_IFDIR,
-            FileType::Symlink => libc::S_IFLNK,
-            FileType::NamedPipe => libc::S_IFIFO,
-            FileType::Socket => libc::S_IFSOCK,
-            FileType::CharDevice => libc::S_IFCHR,
-            FileType::BlockDevice => libc::S_IFBLK,
-        }
-    }
-
-    /// The number in a listing (`DT_*`).
-    pub(crate) fn in_listing(self) -> u32 {
-        self.mode() >> 12
+pub(crate) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Dir => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::Char => FileType::CharDevice,
+        Kind::Block => FileType::BlockDevice,
     }
 }
 
-/// A moment: seconds since 1970, also before, and the nanoseconds after that second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timestamp {
-    /// Seconds.
-    pub secs: i64,
-    /// Nanoseconds, below 10^9.
-    pub nanos: u32,
+/// The type in the upper bits of a mode, as mknod(2) gives it: 0 means a regular file.
+pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
+    Some(match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Kind::File,
+        libc::S_IFIFO => Kind::Fifo,
+        libc::S_IFSOCK => Kind::Socket,
+        libc::S_IFCHR => Kind::Char,
+        libc::S_IFBLK => Kind::Block,
+        _ => return None,
+    })
 }
 
-impl Timestamp {
-    /// The beginning of 1970.
-    pub const EPOCH: Timestamp = Timestamp { secs: 0, nanos: 0 };
+/// The permission bits of a mode as the kernel gives it.
+pub(crate) fn mode(mode: u32) -> Mode {
+    Mode((mode & 0o7777) as u16)
 }
 
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeOrNow {
-    /// When the request is carried out.
-    Now,
-    /// This.
-    At(Timestamp),
+pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino.0),
+        shown_ino: attr.ino.0,
+        size: attr.size,
+        blocks: attr.allocated.div_ceil(512),
+        atime: timestamp(attr.atime),
+        mtime: timestamp(attr.mtime),
+        ctime: timestamp(attr.ctime),
+        kind: file_type(attr.kind),
+        perm: attr.mode.0,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: 4096,
+    }
 }
 
-/// What a SETATTR changes; `None` leaves it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttr {
-    /// chmod.
-    pub mode: Option<u32>,
-    /// chown.
-    pub uid: Option<u32>,
-    /// chgrp.
-    pub gid: Option<u32>,
-    /// truncate.
-    pub size: Option<u64>,
-    /// utimens.
-    pub atime: Option<TimeOrNow>,
-    /// utimens.
-    pub mtime: Option<TimeOrNow>,
-    /// Through this open file.
-    pub fh: Option<FileHandle>,
-    /// Set-id bits go (with [`crate::InitFlags::FUSE_HANDLE_KILLPRIV_V2`]).
-    pub kill_suidgid: bool,
+fn timestamp(time: Time) -> Timestamp {
+    const NANOS: i64 = 1_000_000_000;
+    let nanos = time.0.rem_euclid(NANOS);
+    Timestamp { secs: time.0.div_euclid(NANOS), nanos: u32::try_from(nanos).expect("less than a second") }
 }
 
-/// Attributes of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileAttr {
-    /// The number by which the kernel asks for it.
-    pub ino: INodeNo,
-    /// The number that programs see (`st_ino`, `d_ino`).
-    pub shown_ino: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Units of 512 bytes.
-    pub blocks: u64,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of content.
-    pub mtime: Timestamp,
-    /// Last change.
-    pub ctime: Timestamp,
-    /// Type.
-    pub kind: FileType,
-    /// Permissions.
-    pub perm: u16,
-    /// Names.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number.
-    pub rdev: u32,
-    /// Preferred size of an access.
-    pub blksize: u32,
+/// A time that the kernel sent.
+pub(crate) fn time(at: Timestamp) -> Time {
+    Time::from_parts(at.secs, at.nanos)
 }
 
-impl FileAttr {
-    /// Appends a `fuse_attr`.
-    pub(crate) fn put(&self, out: &mut Body) {
-        out.put_u64(self.shown_ino);
-        out.put_u64(self.size);
-        out.put_u64(self.blocks);
-        for time in [self.atime, self.mtime, self.ctime] {
-            out.put_u64(time.secs as u64);
-        }
-        for time in [self.atime, self.mtime, self.ctime] {
-            out.put_u32(time.nanos);
-        }
-        out.put_u32(self.kind.mode() | u32::from(self.perm));
-        for number in [self.nlink, self.uid, self.gid, self.rdev, self.blksize, 0] {
-            out.put_u32(number);
-        }
+/// What utimens(2) asked for.
+pub(crate) fn set_time(asked: TimeOrNow) -> chiton_namespace::SetTime {
+    match asked {
+        TimeOrNow::Now => chiton_namespace::SetTime::Now,
+        TimeOrNow::At(at) => chiton_namespace::SetTime::At(time(at)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_pass_on_both_sides_of_the_epoch() {
+        let check = |secs: i64, nanos: u32, expect: i64| {
+            let at = Timestamp { secs, nanos };
+            assert_eq!(time(at), Time(expect), "{secs} {nanos}");
+            assert_eq!(timestamp(Time(expect)), at, "{secs} {nanos}");
+        };
+        check(0, 0, 0);
+        check(1_700_000_000, 1, 1_700_000_000_000_000_001);
+        check(-1, 999_999_999, -1);
+        check(-1, 0, -1_000_000_000);
+        check(-5, 500_000_000, -4_500_000_000);
+    }
+
+    #[test]
+    fn modes_name_kinds() {
+        let check = |mode: u32, expect: Option<Kind>| assert_eq!(kind_of_mode(mode), expect, "{mode:o}");
+        check(0o644, Some(Kind::File));
+        check(libc::S_IFREG | 0o600, Some(Kind::File));
+        check(libc::S_IFIFO, Some(Kind::Fifo));
+        check(libc::S_IFDIR, None);
+        check(libc::S_IFLNK, None);
     }
 }

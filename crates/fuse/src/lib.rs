@@ -1,47 +1,62 @@
-//! The conversation with the Linux kernel over `/dev/fuse`: requests come in, replies and notifications go out.
+//! A FUSE mount of a [`chiton_client::Client`]: a thin shell that translates and decides nothing.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──▶ Device (one clone a thread) ── Fields ──▶ dispatch ──▶ Filesystem (the shell)
-//!      ▲                        ▲                                                    │
-//!      │                        └───────────────── Reply ◀───────────────────────────┘
-//!      └─────────────────────── Notifier: names, attributes and pages that no longer hold
+//!   kernel ── /dev/fuse ──▶ dispatch threads ── Shell ── Router ─┬─▶ Client      ◀── Control ◀── chiton merge …
+//!      ▲                                         │               └─▶ the clients of decoupled subtrees
+//!      │                                         │                       │ recalls, names narrowed
+//!      └──────────── Kernel ◀── pages unleased ──┘◀──────────────────────┘
+//!                    locks that wait: threads of their own
 //! ```
 //!
-//! It replaces a library because none passes on all that the kernel says: see
-//! `docs/decisions/2026-11-25-fuse-session.md`.
+//! What a mounted file system promises, and where it differs from POSIX, stands in `docs/semantics.md`; the tests
+//! quote it by number.
 //!
 //! Invariants:
-//! - Every request is answered exactly once: a reply that is dropped answers EIO.
-//! - A reply leaves through the descriptor that its request came from; the kernel looks for it nowhere else.
-//! - Nothing here knows a file system: numbers, names and bytes are passed on as they are.
-//! - All numbers are in the byte order of the machine, as the kernel has them.
+//! - Nothing else of the workspace, but `chiton-fuse-session`, knows FUSE.
+//! - An errno comes from one table only: [`chiton_types::Refusal::errno`].
+//! - A handler never waits for the kernel, and never for a lock of a file.
 
-mod filesystem;
-mod session;
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
+mod error;
+mod mount;
+mod options;
 
 mod attr;
-mod flags;
-mod numbers;
+mod caller;
+mod listing;
+mod lock_waits;
+mod range_lock;
 mod reply;
+mod router;
+mod shell;
+mod shown;
+mod unnamed;
 
-mod notifier;
+mod invalidator;
+mod kernel;
+mod moves;
 
-mod abi;
-mod body;
-mod crew;
-mod device;
-mod dispatch;
-mod fields;
-mod greeting;
+mod attach;
+mod departure;
+mod farewell;
+mod mount_table;
 
-pub use attr::{Errno, FileAttr, FileType, SetAttr, TimeOrNow, Timestamp};
-pub use filesystem::Filesystem;
-pub use flags::{AccessFlags, CopyFileRangeFlags, FopenFlags, InitFlags, OpenFlags, RenameFlags, WriteFlags};
-pub use greeting::KernelConfig;
-pub use notifier::Notifier;
-pub use numbers::{FileHandle, Generation, INodeNo, LockAsked, LockOwner, Request};
-pub use reply::{
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+mod control;
+
+mod guard;
+mod open_files;
+mod proc_status;
+
+pub use attach::check_mount_point;
+pub use control::{
+    AwaitedEnd, ControlReply, ControlRequest, GiveBack, Progress, ask_control, await_end, control_name,
 };
-pub use session::Session;
+pub use error::MountError;
+pub use mount::{Mount, Unmounter};
+pub use options::MountOptions;
+pub use shell::NOT_DURABLE;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 
 use crate::memory::take_largest;
 use crate::mutate::{Random, mutate};

@@ -5,8 +5,8 @@
 use std::hint::black_box;
 
 use chiton_journal::{FrameBuilder, FrameHeader};
+use chiton_runtime::{RealWorld, World};
 use chiton_types::{Seq, SessionId, ShardId};
-use chiton_world::{RealWorld, World};
 
 const FRAMES: u64 = 50_000_000;
 const BUFFER_BYTES: usize = 4 << 20;

@@ -17,8 +17,8 @@ use std::thread;
 use std::time::Duration;
 
 use chiton_journal::{FilePlace, FrameHeader, Identity, Journal, Options, encode_frame};
+use chiton_runtime::{RealWorld, World};
 use chiton_types::{Epoch, Seq, SessionId, ShardId};
-use chiton_world::{RealWorld, World};
 use parking_lot::{Condvar, Mutex};
 
 const THREADS: u64 = 64;

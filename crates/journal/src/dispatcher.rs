@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread;
 use chiton_types::Position;
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::thread;
 
 use crate::error::JournalError;
 use crate::frame;

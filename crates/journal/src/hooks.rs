@@ -4,8 +4,8 @@
 //! - All run on the committer's thread, one at a time, without the tail's lock.
 //! - A hook that was set is asked from the next commit on.
 
+use chiton_runtime::sync::Mutex;
 use chiton_types::Position;
-use chiton_world::sync::Mutex;
 
 use crate::error::JournalError;
 use crate::place::PlaceError;

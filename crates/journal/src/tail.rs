@@ -12,8 +12,8 @@
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::Position;
-use chiton_world::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::error::JournalError;
 use crate::hooks::Hooks;

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chiton_runtime::sync::Mutex;
 use chiton_types::Position;
-use chiton_world::sync::Mutex;
 
 use crate::chain::{Chain, Link};
 use crate::place::{Place, PlaceError};

@@ -8,9 +8,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Epoch, Position};
-use chiton_world::sync::Mutex;
-use chiton_world::thread::{self, JoinHandle};
 
 use crate::chain::{Chain, Link};
 use crate::committer::Committer;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, prefix_end};
-use chiton_world::{RealWorld, SeededWorld, World};
+use chiton_runtime::{RealWorld, SeededWorld, World};
 
 const PAIRS_PER_COMMIT: u64 = 50_000;
 const FILES_PER_DIR: u64 = 1000;

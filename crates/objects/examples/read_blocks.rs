@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chiton_objects::block::{BlockIndex, read_block, seal_block};
 use chiton_objects::{LocalObjects, Objects};
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 
 const BLOCKS: u64 = 256;
 const BYTES: u64 = 4 << 20;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_world::SharedWorld;
+use chiton_runtime::SharedWorld;
 
 use crate::{ObjectError, ObjectInfo, Objects};
 
@@ -125,7 +125,7 @@ impl Objects for Retry {
 mod tests {
     use super::*;
     use crate::{Fault, MemoryObjects};
-    use chiton_world::SeededWorld;
+    use chiton_runtime::SeededWorld;
     use parking_lot::Mutex;
 
     fn retry() -> (Arc<MemoryObjects>, Retry, Arc<Mutex<Vec<Duration>>>) {

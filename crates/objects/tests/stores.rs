@@ -8,7 +8,7 @@ use chiton_objects::{
     LocalObjects, MemoryObjects, Metered, Objects, Retry, RetryOptions, S3Config, S3Location, S3Objects,
     conformance,
 };
-use chiton_world::SeededWorld;
+use chiton_runtime::SeededWorld;
 
 #[test]
 fn memory() {

@@ -6,10 +6,10 @@ use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::MemoryMetastore;
 use chiton_namespace::{Event, Make, Op};
 use chiton_objects::MemoryObjects;
-use chiton_proto::{Answer, Call, MERGE_EVENTS_MAX, MergeState, MergeWindow, RealmAnswer, RealmCall};
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions, Stores};
 use chiton_types::{Cred, Ino, Kind, Mode, Name, Position, Time};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::{Answer, Call, MERGE_EVENTS_MAX, MergeState, MergeWindow, RealmAnswer, RealmCall};
 
 /// Files of one directory.
 const FILES: u64 = 1000;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::{Make, Op};
-use chiton_proto::{Answer, Call, Query, Request};
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{EmbeddedSession, FormatOptions, Server, ServerOptions};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Seq};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::{Answer, Call, Query, Request};
 
 fn main() {
     let mut args = std::env::args().skip(1);

@@ -49,8 +49,8 @@ use std::mem;
 use std::time::Duration;
 
 use chiton_namespace::{Event, Namespace, Need};
-use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
 use chiton_types::{Epoch, Ino, Malformed, Position, Refusal, SessionId, Time};
+use chiton_wire::{Answer, Call, Failure, Recall, Reply, Request};
 
 pub(crate) use counters::{Counters, name_of};
 pub(crate) use deferred::Creates;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use chiton_runtime::World;
 use chiton_types::Time;
-use chiton_world::World;
 
 /// Wall-clock time at the beginning of each run: 2026-01-01.
 const EPOCH_NS: i64 = 1_767_225_600_000_000_000;

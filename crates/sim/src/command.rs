@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 use clap::{Parser, ValueEnum};
 
 use crate::canary::Canary;

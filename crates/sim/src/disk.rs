@@ -17,8 +17,8 @@ use std::time::Duration;
 use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 
 use crate::canary::Canary;
 use crate::random::Random;

@@ -12,8 +12,8 @@
 
 use std::time::Duration;
 
-use chiton_proto::LeaseMode;
 use chiton_types::{Ino, Refusal, SessionId, Time};
+use chiton_wire::LeaseMode;
 
 use crate::model::List;
 use crate::tree::Tree;

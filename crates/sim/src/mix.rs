@@ -24,7 +24,7 @@ mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_world::sync::Mutex;
+use chiton_runtime::sync::Mutex;
 
 use crate::net;
 use crate::random::Random;

@@ -20,12 +20,12 @@ use std::time::Duration;
 
 use chiton_client::Dialer;
 use chiton_namespace::Op;
-use chiton_proto::{
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread;
+use chiton_types::{Ino, SessionId, Take};
+use chiton_wire::{
     Call, Channel, ConnId, ConnectionLost, Hello, Promise, Query, Recall, Request, Sender, Service, Welcome,
 };
-use chiton_types::{Ino, SessionId, Take};
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::thread;
 use ends::{Exit, SimDialer};
 use host::{Greeting, Inbox, LOOPS, Work};
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{Place, SegmentHeader};
+use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
-use chiton_world::SharedWorld;
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
 
 use crate::clock::PartyWorld;
 use crate::disk::{Bay, Disk};
@@ -130,7 +130,7 @@ pub fn run_in<T: Send + 'static>(party: Party, name: &str, body: impl FnOnce() -
         let value = body();
         *put.lock() = Some(value);
     });
-    chiton_world::schedule::Schedule::join(&*turns(), number);
+    chiton_runtime::schedule::Schedule::join(&*turns(), number);
     result.lock().take().expect("the thread has ended")
 }
 

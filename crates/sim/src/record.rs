@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{LeaseMode, Recall, Reply};
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Ino, SessionId};
-use chiton_world::sync::Mutex;
+use chiton_wire::{LeaseMode, Recall, Reply};
 
 use crate::history::{CallId, ClientId, Happened, History, ServerId};
 use crate::turns::turns;

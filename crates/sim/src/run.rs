@@ -19,10 +19,10 @@ use std::time::Duration;
 use chiton_client::ClientOptions;
 use chiton_client::data::FilesOptions;
 use chiton_journal::Shape;
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, ServerOptions};
 use chiton_types::Ino;
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
 use program::Program;
 
 use crate::canary::Canary;

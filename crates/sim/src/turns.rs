@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_world::schedule::{Installed, Schedule, install};
+use chiton_runtime::schedule::{Installed, Schedule, install};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use state::{Alarm, EVENTS, PartyState, State, Thread, WOKEN};

@@ -13,7 +13,7 @@ use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
 use chiton_bench::trivial_mount::TrivialMount;
 use chiton_client::Client;
-use chiton_mount::{Mount, MountOptions};
+use chiton_fuse::{Mount, MountOptions};
 use chiton_types::{Ino, Kind, Mode};
 
 use super::Plan;

@@ -67,7 +67,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         if !args.only.is_empty() && !args.only.contains(&group) {
             continue;
         }
-        chiton_world::log_line!("measuring: {name}");
+        chiton_runtime::log_line!("measuring: {name}");
         match measure(&plan) {
             Ok(rows) => report.rows.extend(rows),
             Err(failure) => failed.push(format!("{name}: {failure}")),

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_mount::{Mount, MountOptions};
-use chiton_proto::Address;
+use chiton_fuse::{Mount, MountOptions};
+use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_world::{RealWorld, SharedWorld, World};
+use chiton_wire::Address;
 
 use super::Plan;
 use crate::failure::{Failure, Outcome};

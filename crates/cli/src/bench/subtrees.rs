@@ -19,7 +19,7 @@ use std::time::Duration;
 use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
 use chiton_bench::trivial_mount::TrivialMount;
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 
 use super::Plan;
 use super::subject::{make_dir, timed};

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, BufWriter, Write, stdin, stdout};
 use std::path::Path;
 use std::sync::Arc;
 
+use chiton_admin::dump::{DumpOptions, LoadOptions, dump, load};
 use chiton_client::{Client, ClientOptions};
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
-use chiton_tools::dump::{DumpOptions, LoadOptions, dump, load};
-use chiton_world::RealWorld;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Dump, Load};
@@ -96,7 +96,7 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
         })?;
     }
     access.end()?;
-    chiton_world::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
+    chiton_runtime::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
     match done.unreadable {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
@@ -138,9 +138,9 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     let ended = access.end();
     let done = done?;
     ended?;
-    chiton_world::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
+    chiton_runtime::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
     if done.passed_over > 0 {
-        chiton_world::log_line!("{} were there already", done.passed_over);
+        chiton_runtime::log_line!("{} were there already", done.passed_over);
     }
     if done.unreadable > 0 {
         return Err(Failure::failed(format!(

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server};
-use chiton_world::{RealWorld, SharedWorld};
 
 use crate::args::Format;
 use crate::failure::{Failure, Outcome};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use chiton_admin::fsck::{Finding, Offline, Options, Progress, Summary, check_online};
 use chiton_client::Client;
+use chiton_runtime::{RealWorld, World};
 use chiton_server::{DataAddress, StartError};
-use chiton_tools::fsck::{Finding, Offline, Options, Progress, Summary, check_online};
-use chiton_world::{RealWorld, World};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Fsck) -> ExitCode {
     match fsck(args) {
         Ok(code) => ExitCode::from(code),
         Err(message) => {
-            chiton_world::log_line!("chiton: {message}");
+            chiton_runtime::log_line!("chiton: {message}");
             ExitCode::from(FAILED)
         }
     }
@@ -65,12 +65,12 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     }
     let data: DataAddress = args.target.parse()?;
     if args.rebuild {
-        let done = chiton_tools::fsck::rebuild(&data, &RealWorld).map_err(|error| error.to_string())?;
+        let done = chiton_admin::fsck::rebuild(&data, &RealWorld).map_err(|error| error.to_string())?;
         for line in &done {
-            chiton_world::log_line!("chiton: rebuild: {line}");
+            chiton_runtime::log_line!("chiton: rebuild: {line}");
         }
         if done.is_empty() {
-            chiton_world::log_line!("chiton: rebuild: the metadata store opens, nothing was changed");
+            chiton_runtime::log_line!("chiton: rebuild: the metadata store opens, nothing was changed");
         }
     }
     let mut replaying = |done, total| show(&bar, Progress { pass: "journal", done, total });
@@ -88,7 +88,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     if args.repair {
         if let Some(cause) = offline.journal_damage() {
             bar.suspend(|| {
-                chiton_world::log_line!("chiton: nothing is repaired while the journal is damaged: {cause}")
+                chiton_runtime::log_line!("chiton: nothing is repaired while the journal is damaged: {cause}")
             });
         }
         let mut tell = |finding: &Finding, done: bool| {

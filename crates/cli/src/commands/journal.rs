@@ -9,7 +9,7 @@ pub(crate) use args::JournalArgs;
 use args::{EventCommand, HeaderCommand, JournalCommand};
 
 use crate::failure::{Class, Failure, Outcome};
-use chiton_tools::journal::JournalToolError;
+use chiton_admin::journal::JournalToolError;
 
 /// The one journal of a server.
 const SERVER: &str = "server";

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use chiton_client::data::DataMode;
 use chiton_client::{Client, ClientOptions};
-use chiton_mount::{MountError, MountOptions, Unmounter};
-use chiton_proto::Address;
-use chiton_realm::{Realms, RealmsOptions};
+use chiton_decoupled::{Realms, RealmsOptions};
+use chiton_fuse::{MountError, MountOptions, Unmounter};
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatError, Server};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::Address;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         ..MountOptions::default()
     };
     let mount = match realms {
-        Some(realms) => chiton_mount::Mount::start_decoupling(client, realms, &mountpoint, options),
-        None => chiton_mount::Mount::start(client, &mountpoint, options),
+        Some(realms) => chiton_fuse::Mount::start_decoupling(client, realms, &mountpoint, options),
+        None => chiton_fuse::Mount::start(client, &mountpoint, options),
     };
     let mount = mount.map_err(Failure::from)?;
     end_on_signals(mount.unmounter())?;
@@ -90,7 +90,7 @@ pub(super) fn found(mountpoint: &Path, over_entries: bool) -> Outcome<PathBuf> {
             mountpoint.display()
         )),
     })?;
-    chiton_mount::check_mount_point(&full, over_entries).map_err(Failure::from)?;
+    chiton_fuse::check_mount_point(&full, over_entries).map_err(Failure::from)?;
     Ok(full)
 }
 
@@ -99,10 +99,10 @@ pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
     if announce {
         let pid = std::process::id();
         let said = serde_json::json!({ "pid": pid, "mountpoint": mountpoint, "source": source });
-        chiton_world::log::announce(format_args!("{said}"));
+        chiton_runtime::log::announce(format_args!("{said}"));
         return close_stdout();
     }
-    chiton_world::log_line!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
+    chiton_runtime::log_line!("mounted on {}; end it with: chiton umount {0}", mountpoint.display());
     Ok(())
 }
 
@@ -120,12 +120,12 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Ending) -> Outcome<Arc<S
             ),
             error => Failure::from(error),
         })?;
-        chiton_world::log_line!("formatted {data}");
+        chiton_runtime::log_line!("formatted {data}");
     }
     let server = match args.announce {
         // Whoever waits for the announcement shows it.
         true => serve::start(data, &args.inside, told, |progress| {
-            chiton_world::log::announce(format_args!("{}", background::replaying(progress)));
+            chiton_runtime::log::announce(format_args!("{}", background::replaying(progress)));
         })?,
         false => serve::start_visibly(data, &args.inside, told)?,
     };
@@ -174,7 +174,7 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     );
     for recovered in realms.recover() {
         match recovered {
-            Ok(realm) => chiton_world::log_line!(
+            Ok(realm) => chiton_runtime::log_line!(
                 "chiton: resumed decoupling {} (inode {}), which an earlier mount left with {} events: chiton diff shows them, \
                  chiton merge or chiton discard ends it",
                 realm.id(),
@@ -182,7 +182,7 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
                 realm.status().events
             ),
             Err(error) => {
-                chiton_world::log_line!(
+                chiton_runtime::log_line!(
                     "chiton: cannot resume a decoupled subtree that an earlier mount left: {error}"
                 )
             }
@@ -218,7 +218,7 @@ impl TakenOver {
             // Not here: whoever tells may be what the kernel waits for.
             std::thread::spawn(move || {
                 if let Err(e) = unmounter.unmount(true) {
-                    chiton_world::log_line!("chiton: cannot unmount: {e}; unmount by hand: umount -l");
+                    chiton_runtime::log_line!("chiton: cannot unmount: {e}; unmount by hand: umount -l");
                 }
             });
         }
@@ -236,14 +236,14 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
     std::thread::spawn(move || {
         for (n, _) in signals.forever().enumerate() {
             if let Some(limit) = unmounter.is_away() {
-                chiton_world::log_line!(
+                chiton_runtime::log_line!(
                     "chiton: the server does not answer; the mount waits up to {} s for it before it ends",
                     limit.as_secs()
                 );
                 std::thread::spawn(move || end_anyway(limit));
             }
             if let Err(e) = unmounter.unmount(n > 0) {
-                chiton_world::log_line!(
+                chiton_runtime::log_line!(
                     "chiton: {e}; the same signal again takes the mount away although it is in use"
                 );
             }
@@ -255,9 +255,9 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
 /// Whoever still uses a mount whose server is away keeps it no longer than this.
 fn end_anyway(limit: Duration) {
     std::thread::sleep(limit + Duration::from_secs(10));
-    chiton_world::log_line!(
+    chiton_runtime::log_line!(
         "chiton: {}: the server did not answer in time while the mount was in use; writes that the mount had not delivered are lost",
-        chiton_mount::NOT_DURABLE
+        chiton_fuse::NOT_DURABLE
     );
     std::process::exit(1);
 }

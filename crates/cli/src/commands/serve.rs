@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use chiton_journal::Progress;
-use chiton_proto::{Address, Listener};
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions};
-use chiton_world::RealWorld;
+use chiton_wire::{Address, Listener};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     }
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
     for address in &addresses {
-        chiton_world::log_line!("serving {data} on {address}");
+        chiton_runtime::log_line!("serving {data} on {address}");
     }
     std::thread::spawn(move || {
         signals.forever().next();
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         server.abandon();
         return Err(Failure::new(class, why));
     }
-    chiton_world::log_line!("shutting down: everything is made durable first");
+    chiton_runtime::log_line!("shutting down: everything is made durable first");
     server.shutdown().map_err(Failure::failed)
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn start(
         ..ServerOptions::default()
     };
     let started = match args.salvage {
-        true => chiton_tools::salvage::serve(data, options, Arc::new(RealWorld)),
+        true => chiton_admin::salvage::serve(data, options, Arc::new(RealWorld)),
         false => Server::start(data, options, Arc::new(RealWorld)),
     };
     started.map_err(Failure::from)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 use serde_json::Value;
 
 use super::df::flatten;

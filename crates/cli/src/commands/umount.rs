@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use chiton_mount::{AwaitedEnd, ControlReply, await_end};
+use chiton_fuse::{AwaitedEnd, ControlReply, await_end};
 use rustix::mount::UnmountFlags;
 
 use crate::args::Umount;
@@ -100,7 +100,7 @@ fn waited(end: AwaitedEnd) -> io::Result<ControlReply> {
         reply
     });
     if told.recv_timeout(PATIENCE).is_err() {
-        chiton_world::log_line!("chiton: unmounted; waiting for the mount to make everything durable");
+        chiton_runtime::log_line!("chiton: unmounted; waiting for the mount to make everything durable");
     }
     waiting.join().expect("it does not panic")
 }

@@ -16,10 +16,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use chiton_proto::Address;
-use chiton_realm::{Composed, Composition, RealmError};
+use chiton_decoupled::{Composed, Composition, RealmError};
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server};
-use chiton_world::RealWorld;
+use chiton_wire::Address;
 use clap::Args;
 
 use self::journals::Choice;

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use chiton_proto::{
+use chiton_types::{Ino, Position, SessionId, Take};
+use chiton_wire::{
     Answer, Call, Channel, FRAME_BYTES_MAX, FrameKind, LeaseMode, Lock, LockKind, Query, RefuseReason,
     Welcome,
 };
-use chiton_types::{Ino, Position, SessionId, Take};
 
 use crate::peer::{Peer, Raw, find, framed, hello, make_file, request};
 use crate::rig::{Process, Random, Scratch, serve, until};

@@ -1,7 +1,7 @@
 //! Ten thousand clients come and go, in order and by cut connections: nothing of them stays.
 
-use chiton_proto::{Call, Failure, Lock, LockKind, Query};
 use chiton_types::Ino;
+use chiton_wire::{Call, Failure, Lock, LockKind, Query};
 
 use crate::peer::Peer;
 use crate::rig::{Process, Scratch, serve, until};

@@ -77,5 +77,5 @@ touch -d '2001-02-03 04:05:06.789012345' old/edit7 old/crates/policy
 mv old/edit8 old/moved
 mv old/docs docs
 mv old/crates/types/src old/crates/types/sources
-rm -rf old/gone copy/crates/proto source/examples
+rm -rf old/gone copy/crates/wire source/examples
 cp --reflink=never docs/semantics.md old/crates/types/semantics.md

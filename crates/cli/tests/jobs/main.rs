@@ -54,7 +54,7 @@ fn scripts() -> PathBuf {
 fn archive(at: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let parts =
-        ["crates/proto", "crates/policy", "crates/types", "crates/mount", "examples", "docs", "README.md"];
+        ["crates/wire", "crates/policy", "crates/types", "crates/fuse", "examples", "docs", "README.md"];
     let status =
         Command::new("tar").arg("-C").arg(root).arg("-cf").arg(at).args(parts).status().expect("tar runs");
     assert!(status.success(), "{status}");

@@ -16,8 +16,8 @@ use chiton_namespace::permission::{self, Birth, Changed, Denial, Newborn, Subjec
 use chiton_namespace::{
     AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX,
 };
-use chiton_proto::{Foretold, LeaseMode};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time};
+use chiton_wire::{Foretold, LeaseMode};
 
 use super::{Dir, Inner};
 use crate::core::Core;

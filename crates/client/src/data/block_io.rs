@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use chiton_objects::{BlockIndex, ObjectError, Objects};
-use chiton_proto::{Answer, Call};
+use chiton_runtime::sync::Mutex;
 use chiton_types::{BlockId, Cred, Position, Refusal};
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call};
 use hashbrown::HashMap;
 
 use crate::{CallError, Service};

@@ -13,8 +13,8 @@
 
 use std::time::Duration;
 
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::Refusal;
-use chiton_world::sync::{Condvar, Mutex};
 
 /// Block buffers kept for the next block: memory that is already there need not be cleared by the kernel.
 const SPARE_BUFFERS_MAX: usize = 8;

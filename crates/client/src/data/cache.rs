@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::BlockId;
-use chiton_world::sync::{Condvar, Mutex};
 use hashbrown::HashMap;
 
 use super::block_io::{BlockError, BlockIo};

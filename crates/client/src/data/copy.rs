@@ -6,8 +6,8 @@
 //!   for each other.
 
 use chiton_namespace::Op;
-use chiton_proto::{Answer, Call, Grown, LeaseMode};
 use chiton_types::Refusal;
+use chiton_wire::{Answer, Call, Grown, LeaseMode};
 
 use super::content::Content;
 use super::files::{Files, OpenFile};

@@ -17,9 +17,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_proto::{Grown, LeaseMode};
+use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::{Attr, BlockId, Cred, Ino, Refusal, Time};
-use chiton_world::sync::{Condvar, Mutex, MutexGuard};
+use chiton_wire::{Grown, LeaseMode};
 
 use super::budget::Budget;
 use super::buffer::DirtyBuffer;

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use chiton_objects::block::encoded_bytes;
-use chiton_proto::LeaseMode;
+use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::{Condvar, Mutex, RwLock};
+use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Attr, BlockId, Cred, Ino, Position, Refusal};
-use chiton_world::SharedWorld;
-use chiton_world::sync::{Condvar, Mutex, RwLock};
-use chiton_world::thread::{self, JoinHandle};
+use chiton_wire::LeaseMode;
 use hashbrown::HashMap;
 
 use super::block_io::BlockIo;

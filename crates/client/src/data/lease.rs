@@ -16,9 +16,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use chiton_proto::{Answer, Call, Content as Told, LeaseMode, Query};
+use chiton_runtime::sync::MutexGuard;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
-use chiton_world::sync::MutexGuard;
+use chiton_wire::{Answer, Call, Content as Told, LeaseMode, Query};
 
 use super::content::{Chunks, Content};
 use super::file::{FileState, Inner};
@@ -86,7 +86,7 @@ impl Files {
                     // Recalled meanwhile, or not given for a moment: while somebody takes a subtree for himself nobody is.
                     drop(inner);
                     voided = PAUSE_MS_LOG2_MAX.min(voided + 1);
-                    chiton_world::thread::sleep(Duration::from_micros(
+                    chiton_runtime::thread::sleep(Duration::from_micros(
                         self.world.random() % (1000 << voided),
                     ));
                     inner = file.lock();

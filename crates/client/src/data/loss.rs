@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Ino, Refusal};
-use chiton_world::sync::Mutex;
 
 /// Most files whose losses are remembered.
 const OWED_MAX: usize = 16_384;

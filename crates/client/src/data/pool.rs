@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::thread::{self, JoinHandle};
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread::{self, JoinHandle};
 
 type Job = Box<dyn FnOnce() + Send>;
 

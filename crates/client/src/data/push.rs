@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use chiton_namespace::{Body, CHUNK_BYTES, Extent, Hold, Op};
 use chiton_objects::block::encoded_bytes;
-use chiton_proto::{Answer, Call};
+use chiton_runtime::sync::MutexGuard;
 use chiton_types::{Cred, Ino, Refusal, SessionId, Time};
-use chiton_world::sync::MutexGuard;
+use chiton_wire::{Answer, Call};
 
 use super::buffer::Piece;
 use super::content::{Chunks, Content};

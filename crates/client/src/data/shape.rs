@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_namespace::{AttrChange, CHUNK_BYTES, FILE_BYTES_MAX, Op};
-use chiton_proto::{Answer, Call, LeaseMode};
 use chiton_types::{Attr, Ino, Mode, Refusal};
+use chiton_wire::{Answer, Call, LeaseMode};
 
 use super::content::Content;
 use super::file::FileState;

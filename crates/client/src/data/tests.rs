@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_objects::MemoryObjects;
+use chiton_runtime::RealWorld;
 use chiton_types::{Attr, Ino};
-use chiton_world::RealWorld;
 
 use super::{BlockIo, DirectBlocks, Files, FilesOptions};
 use crate::{Caller, Groups, OpenFlags};

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use chiton_objects::block::seal_block;
+use chiton_runtime::sync::RwLock;
 use chiton_types::{BlockId, Refusal};
-use chiton_world::sync::RwLock;
 
 use super::block_io::BlockIo;
 use super::budget::Budget;

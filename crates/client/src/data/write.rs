@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_namespace::{Extent, FILE_BYTES_MAX};
-use chiton_proto::{Call, Grown, LeaseMode};
 use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal};
+use chiton_wire::{Call, Grown, LeaseMode};
 
-use chiton_world::sync::MutexGuard;
+use chiton_runtime::sync::MutexGuard;
 
 use super::block_io::BlockIo;
 use super::budget::Budget;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::{Make, Op};
-use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq};
+use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
 use hashbrown::HashMap;
 
 use super::{Kept, Session, call_bytes, journalled};

@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
-use chiton_proto::{Answer, Call, Foretold, LeaseMode, Query};
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::{RealWorld, SharedWorld, World};
+use chiton_wire::{Answer, Call, Foretold, LeaseMode, Query};
 use tempfile::TempDir;
 
 use crate::data::{BlockIo, DirectBlocks};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use chiton_namespace::{AttrChange, Make, Op, Outcome};
-use chiton_proto::{Answer, Call, LeaseMode};
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::{Answer, Call, LeaseMode};
 
 use super::fake_server::attr;
 use crate::cache::Cache;

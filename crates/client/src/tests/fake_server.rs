@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use chiton_namespace::{Op, Outcome};
-use chiton_proto::{
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_types::{Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+use chiton_wire::{
     Again, Answer, Call, Channel, ConnectionLost, Failure, Hello, LeaseMode, Pending, Query, Recall,
     RecallDone, RefuseReason, Reply, Request, Welcome,
 };
-use chiton_types::{Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
-use chiton_world::sync::{Condvar, Mutex};
 
 use crate::wire::{Dialer, RecallWire, Wire};
 

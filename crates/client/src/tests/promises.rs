@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_namespace::{Make, Op, Outcome};
-use chiton_proto::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+use chiton_wire::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
 
 use crate::session::{Behind, CarriedOut, Session};
 

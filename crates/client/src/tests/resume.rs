@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use chiton_namespace::{Make, Op};
-use chiton_proto::{Answer, Call, Failure, LeaseMode, Query, Recall};
+use chiton_runtime::RealWorld;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{BlockId, Cred, Ino, Mode, Name, Position, Refusal};
-use chiton_world::RealWorld;
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Recall};
 use proptest::prelude::*;
 
 use super::fake_server::{FakeServer, Fate};
@@ -209,7 +209,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
         }
 
         fn stop_ahead(&self, _: Ino) {}
-        fn grown(&self, _: Ino, _: chiton_proto::Grown) {}
+        fn grown(&self, _: Ino, _: chiton_wire::Grown) {}
         fn weaken(&self, _: Ino, _: LeaseMode) {}
 
         fn recall(&self, ino: Ino, keep: LeaseMode) {

@@ -2,8 +2,8 @@
 //! place in the journal, since it changed nothing.
 
 use chiton_namespace::{Op, Outcome, RenameHow};
-use chiton_proto::{Answer, Call, LeaseMode, Reply};
 use chiton_types::{Cred, Epoch, Ino, Name, Position, SessionId, Time};
+use chiton_wire::{Answer, Call, LeaseMode, Reply};
 
 use crate::session::Session;
 

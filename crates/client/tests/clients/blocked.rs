@@ -1,8 +1,8 @@
 //! "Refusing must not slow the server": who is kept out of a decoupled subtree is told so once, and then knows it until it is over.
 
 use chiton_client::{Client, OpenFlags};
-use chiton_proto::{Answer, Call, Claim, RealmAnswer, RealmCall};
 use chiton_types::{Cred, Ino, Mode, Refusal};
+use chiton_wire::{Answer, Call, Claim, RealmAnswer, RealmCall};
 
 use crate::site::Site;
 

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_proto::Address;
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_world::sync::Mutex;
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::Address;
 use tempfile::TempDir;
 
 /// See the module.

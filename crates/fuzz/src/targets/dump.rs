@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use chiton_admin::dump::{DumpOptions, LoadOptions, dump, load};
+use chiton_admin::journal::{ExportHeader, ExportReader, ExportWriter};
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{FrameHeader, MemoryPlace, Shape};
 use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_namespace::Event;
 use chiton_objects::MemoryObjects;
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions, Stores};
-use chiton_tools::dump::{DumpOptions, LoadOptions, dump, load};
-use chiton_tools::journal::{ExportHeader, ExportReader, ExportWriter};
 use chiton_types::{Epoch, Position, Seq, SessionId, ShardId};
-use chiton_world::{RealWorld, SharedWorld};
 
 use super::{Target, as_it_is};
 use crate::mutate::Random;

@@ -9,9 +9,9 @@ use chiton_journal::{
 use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_namespace::Event;
 use chiton_objects::MemoryObjects;
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{Apply, FilesystemInfo, FormatOptions, Offline, Server, Stores};
 use chiton_types::{Epoch, Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Take, Time};
-use chiton_world::{RealWorld, SharedWorld};
 
 use super::{Target, as_it_is};
 use crate::mutate::Random;

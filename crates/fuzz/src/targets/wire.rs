@@ -1,7 +1,7 @@
 //! What a peer sends: frames, and all that they can hold.
 
-use chiton_proto::{FrameKind, FrameReader, Hello, RecallDone, Reply, Request, Welcome};
 use chiton_types::Take;
+use chiton_wire::{FrameKind, FrameReader, Hello, RecallDone, Reply, Request, Welcome};
 
 use super::{Target, as_it_is};
 

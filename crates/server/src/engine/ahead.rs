@@ -18,8 +18,8 @@
 use std::time::Duration;
 
 use chiton_namespace::{Body, Make, Op, Outcome};
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, access};
+use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
 
 use crate::engine::counters::kind_of_op;
 use crate::engine::driver::Asked;

@@ -1,8 +1,8 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
 use chiton_namespace::WARM_OPS;
-use chiton_proto::{Answer, BATCH_OPS_MAX, Call, Failure, Grown, LeaseMode, Lock, Query, Request};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, access};
+use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Grown, LeaseMode, Lock, Query, Request};
 use smallvec::smallvec;
 
 use crate::engine::driver::Asked;

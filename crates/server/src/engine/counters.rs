@@ -1,7 +1,7 @@
 //! How often what was done, for `status` and `metrics`.
 
 use chiton_namespace::{Make, Op};
-use chiton_proto::{Call, Query};
+use chiton_wire::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].
 pub(crate) const KINDS: [&str; 49] = [

@@ -6,8 +6,8 @@
 
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_namespace::{Body, Context, Event, Hold, Make, Op, Outcome, Planned};
-use chiton_proto::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
+use chiton_wire::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
 use smallvec::SmallVec;
 
 use crate::engine::answer::clamp;

@@ -15,8 +15,8 @@
 //! - What a session held is released only when the event of its end is durable.
 //! - The recovery window does not close before that, either.
 
-use chiton_proto::Failure;
 use chiton_types::{Position, Refusal, SessionId};
+use chiton_wire::Failure;
 
 use crate::engine::parked::Wait;
 use crate::engine::sessions::Slot;

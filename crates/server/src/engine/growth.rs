@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use chiton_namespace::{FILE_BYTES_MAX, Op};
 use chiton_policy::Data;
-use chiton_proto::{Answer, Grown, LeaseMode, Recall};
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, access};
+use chiton_wire::{Answer, Grown, LeaseMode, Recall};
 
 use crate::engine::parked::{Task, Wait};
 use crate::engine::sessions::Slot;
@@ -105,7 +105,7 @@ fn recall(id: u64, notice: &Notice) -> Recall {
 }
 
 impl Engine {
-    /// Whether the client that is about to write a file has to report each growth ([`chiton_proto::Call::Grown`]): others have
+    /// Whether the client that is about to write a file has to report each growth ([`chiton_wire::Call::Grown`]): others have
     /// it open, and its policy does not let them be behind.
     pub(super) fn is_watched(&mut self, ino: Ino, slot: Slot) -> Result<bool, Stop> {
         Ok(self.opens.others(ino, slot).next().is_some() && self.policy_of(ino)?.1.data == Data::Linearizable)

@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chiton_proto::{LeaseMode, Recall};
 use chiton_types::{Ino, Time};
+use chiton_wire::{LeaseMode, Recall};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use chiton_namespace::Event;
-use chiton_proto::{Call, Failure, Recall, RefuseReason};
 use chiton_types::{Ino, Position, SessionId};
+use chiton_wire::{Call, Failure, Recall, RefuseReason};
 
 use crate::engine::parked::{Task, Wait};
 use crate::engine::sessions::{Slot, clip_identity, event_identity};

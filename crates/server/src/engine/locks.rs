@@ -11,8 +11,8 @@ mod ranges;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use chiton_proto::{Lock, LockKind};
 use chiton_types::Ino;
+use chiton_wire::{Lock, LockKind};
 
 use crate::engine::parked::Ticket;
 use crate::engine::sessions::Slot;

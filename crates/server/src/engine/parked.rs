@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_namespace::Outcome;
-use chiton_proto::{Answer, Failure, Request};
 use chiton_types::{Ino, Position, SessionId};
+use chiton_wire::{Answer, Failure, Request};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 

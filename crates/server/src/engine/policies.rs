@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use chiton_namespace::{Event, Fault, Op, PolicyChange, XattrHow};
 use chiton_policy::{Acknowledge, Durability, Explanation, Policy, PolicyFile, Support, preset};
-use chiton_proto::Failure;
 use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
+use chiton_wire::Failure;
 use hashbrown::HashMap;
 
 use crate::engine::{Engine, Stop};

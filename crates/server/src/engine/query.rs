@@ -8,8 +8,8 @@
 
 use chiton_namespace::{Fault, Listing, Mapped, Need};
 use chiton_policy::Data;
-use chiton_proto::{Answer, Content, DirEntry, LeaseMode, Query, StatFs, is_policy_attribute};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Refusal, access};
+use chiton_wire::{Answer, Content, DirEntry, LeaseMode, Query, StatFs, is_policy_attribute};
 use smallvec::{SmallVec, smallvec};
 
 use crate::engine::parked::Wait;

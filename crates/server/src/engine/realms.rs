@@ -24,10 +24,10 @@ use chiton_journal::FrameHeader;
 use chiton_namespace::merge::{MergeMap, MergeState, OnConflict, Settled};
 use chiton_namespace::{Attached, Decoupling, Event, Fault, Interference, MergedUpTo};
 use chiton_policy::{Durability, Policy};
-use chiton_proto::{
+use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
+use chiton_wire::{
     Answer, Call, Claim, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall, RealmInfo,
 };
-use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
 use hashbrown::HashMap;
 use smallvec::smallvec;
 
@@ -109,7 +109,7 @@ impl Engine {
         let asker = Asker { session, cred: &Cred::ROOT };
         match self.claimed(&asker, claim) {
             Ok(_) => Ok(()),
-            Err(Stop::Fail(chiton_proto::Failure::Refused(refusal))) => Err(refusal),
+            Err(Stop::Fail(chiton_wire::Failure::Refused(refusal))) => Err(refusal),
             Err(_) => Err(Refusal::Stale),
         }
     }

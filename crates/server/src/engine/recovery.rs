@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use chiton_proto::Call;
 use chiton_types::{Position, SessionId};
+use chiton_wire::Call;
 
 use crate::engine::parked::Task;
 
@@ -144,8 +144,8 @@ mod declared;
 
 #[cfg(test)]
 mod tests {
-    use chiton_proto::{Again, Request};
     use chiton_types::{Cred, Epoch, Seq};
+    use chiton_wire::{Again, Request};
 
     use super::*;
 

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use chiton_world::sync::Mutex;
-use chiton_world::{SharedWorld, thread};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::{SharedWorld, thread};
 use serde_json::{Value, json};
 
 use crate::runtime::options::Log;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_runtime::sync::{Condvar, Mutex};
 
 /// Rung by anybody, waited for by one.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use chiton_objects::{ObjectError, Objects, read_block};
-use chiton_proto::{Answer, Failure};
 use chiton_types::{BlockId, Refusal, SessionId};
+use chiton_wire::{Answer, Failure};
 
 use crate::runtime::often::Often;
 use crate::runtime::shared::Shared;

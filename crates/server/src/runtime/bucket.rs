@@ -12,7 +12,7 @@ use std::sync::Arc;
 use chiton_journal::ObjectPlace;
 use chiton_metastore::{Metastore, SlateMetastore, SlateOptions, StoreError};
 use chiton_objects::{ObjectError, Objects, Retry, RetryOptions, S3Location, S3Objects};
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::error::{FormatError, StartError};
@@ -35,7 +35,7 @@ impl Bucket {
     /// Asks the service nothing.
     pub(crate) fn open(location: &S3Location) -> Result<Bucket, String> {
         let s3 = Arc::new(S3Objects::open(location)?);
-        let sleeper = Arc::new(chiton_world::thread::sleep);
+        let sleeper = Arc::new(chiton_runtime::thread::sleep);
         let objects = Retry::new(s3.clone(), Arc::new(RealWorld), sleeper, RetryOptions::default());
         Ok(Bucket { s3, objects: Arc::new(objects) })
     }

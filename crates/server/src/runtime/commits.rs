@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chiton_proto::{ConnectionLost, Reply, Sender, Welcome};
+use chiton_runtime::sync::Mutex;
 use chiton_types::Position;
-use chiton_world::sync::Mutex;
+use chiton_wire::{ConnectionLost, Reply, Sender, Welcome};
 
 use crate::runtime::bell::Bell;
 

@@ -20,8 +20,8 @@ use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_namespace::{Fault, Fetched, Namespace, Need};
 use chiton_objects::MemoryObjects;
 use chiton_policy::Policy;
+use chiton_runtime::SharedWorld;
 use chiton_types::{Ino, Kind, Position, SessionId, ShardId};
-use chiton_world::SharedWorld;
 
 use crate::engine::{Engine, Health, Moment, Settings};
 use crate::runtime::backlog::{Backlog, ReplayRate};
@@ -388,7 +388,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use chiton_journal::{MemoryPlace, Shape};
-    use chiton_world::SeededWorld;
+    use chiton_runtime::SeededWorld;
 
     use super::*;
 

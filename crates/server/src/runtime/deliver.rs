@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use chiton_proto::{Channel, ConnId, Recall, Reply, Sender};
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::SessionId;
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_wire::{Channel, ConnId, Recall, Reply, Sender};
 
 /// Where a thread waits for its answer.
 #[derive(Default)]

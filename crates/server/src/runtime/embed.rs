@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chiton_objects::Objects;
-use chiton_proto::{Answer, Call, Failure, Recall, Reply, Request};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Seq, SessionId};
-use chiton_world::sync::Mutex;
-use chiton_world::thread::{self, JoinHandle};
+use chiton_wire::{Answer, Call, Failure, Recall, Reply, Request};
 
 use crate::engine::Creates;
 use crate::runtime::deliver::RecallQueue;

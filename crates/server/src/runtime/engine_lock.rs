@@ -3,7 +3,7 @@
 //! Invariant: whoever takes it finds everything in memory that was answered, but for those who say that they do not
 //! look ([`EngineLock::lock_as_it_is`]).
 
-use chiton_world::sync::{Mutex, MutexGuard};
+use chiton_runtime::sync::{Mutex, MutexGuard};
 
 use crate::engine::Engine;
 

@@ -14,9 +14,9 @@
 
 use std::collections::VecDeque;
 
-use chiton_proto::{Call, Reply, Request, Sender};
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::{Position, SessionId};
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_wire::{Call, Reply, Request, Sender};
 
 use crate::runtime::fatal::Fatal;
 use crate::runtime::shared::Shared;

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use chiton_world::schedule;
+use chiton_runtime::schedule;
 
 /// Ends the process if it is dropped by a panic that began after it was made.
 pub(crate) struct Fatal {

@@ -13,8 +13,8 @@ use std::path::Path;
 use chiton_journal::{Identity, Journal};
 use chiton_metastore::{Batch, FjallOptions};
 use chiton_namespace::Namespace;
+use chiton_runtime::World;
 use chiton_types::{Epoch, Ino, Position, SHARDS_DEFAULT, ShardId};
-use chiton_world::World;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value};
@@ -198,7 +198,7 @@ pub(crate) fn parse_info(text: &[u8], data: &DataAddress) -> Result<FilesystemIn
 
 #[cfg(test)]
 mod tests {
-    use chiton_world::SeededWorld;
+    use chiton_runtime::SeededWorld;
 
     use super::*;
 

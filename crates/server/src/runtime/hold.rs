@@ -6,7 +6,7 @@ mod objects;
 use std::sync::Arc;
 
 use chiton_metastore::StoreError;
-use chiton_world::World;
+use chiton_runtime::World;
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::Bucket;

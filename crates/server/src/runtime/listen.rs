@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use chiton_proto::{
+use chiton_types::SessionId;
+use chiton_wire::{
     Channel, Closed, ConnId, Hello, RecallDone, RefuseReason, Request, Sender, Service, Welcome,
 };
-use chiton_types::SessionId;
 
 use crate::engine::Opened;
 use crate::runtime::commits::Tidings;

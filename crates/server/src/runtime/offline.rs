@@ -16,8 +16,8 @@ use std::sync::Arc;
 use chiton_journal::{Frame, FrameHeader, Identity, Place, Progress, ReplayError, replay};
 use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
 use chiton_namespace::{Event, Namespace, OpenError, StoredRow};
+use chiton_runtime::SharedWorld;
 use chiton_types::{Position, Take};
-use chiton_world::SharedWorld;
 
 use crate::engine::{Engine, Moment, POSITION_KEY, ReplayFault, Settings, position_value};
 use crate::runtime::address::DataAddress;

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use chiton_world::sync::Mutex;
+use chiton_runtime::sync::Mutex;
 
 /// Lines of a kind that are written in a span.
 const LINES_MAX: u64 = 10;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_metastore::FjallOptions;
-use chiton_proto::ServeOptions;
+use chiton_wire::ServeOptions;
 
 /// Told how far a replay is.
 pub(crate) type Tell = Arc<dyn Fn(chiton_journal::Progress) + Send + Sync>;

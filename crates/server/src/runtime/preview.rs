@@ -16,8 +16,8 @@ use chiton_journal::{Identity, Journal, MemoryPlace, Shape, reset};
 use chiton_metastore::Metastore;
 use chiton_namespace::{Namespace, OpenError};
 use chiton_objects::MemoryObjects;
+use chiton_runtime::SharedWorld;
 use chiton_types::{Ino, SessionId};
-use chiton_world::SharedWorld;
 
 use crate::engine::{Engine, Moment, Settings};
 use crate::runtime::backlog::{Backlog, ReplayRate};

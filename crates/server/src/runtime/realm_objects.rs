@@ -10,8 +10,8 @@
 //! - When a decoupling is over, durably, the server deletes its objects: whoever had it may have died before.
 
 use chiton_objects::{ObjectError, Objects};
-use chiton_proto::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
 use chiton_types::{Position, RealmId, Refusal, SessionId};
+use chiton_wire::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
 
 use crate::runtime::shared::Shared;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use chiton_namespace::Need;
-use chiton_proto::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
 use chiton_types::{Cred, Position, Refusal, SessionId};
+use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
 
 use crate::engine::{Engine, Health, Moment, Step, Task, name_of};
 use crate::runtime::commits::Tidings;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
-use chiton_world::sync::Mutex;
+use chiton_runtime::sync::Mutex;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 

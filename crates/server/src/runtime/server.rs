@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use chiton_objects::Objects;
-use chiton_proto::{Address, Listener, Recall, Serving};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread::{self, JoinHandle};
+use chiton_runtime::{SharedWorld, World};
 use chiton_types::Position;
-use chiton_world::sync::Mutex;
-use chiton_world::thread::{self, JoinHandle};
-use chiton_world::{SharedWorld, World};
+use chiton_wire::{Address, Listener, Recall, Serving};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::away::END_PATIENCE;
@@ -207,13 +207,13 @@ impl Server {
         let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
         let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
         let door = Arc::new(Door(self.shared.clone()));
-        let serving = chiton_proto::serve(listeners, door, self.shared.options.serve)?;
+        let serving = chiton_wire::serve(listeners, door, self.shared.options.serve)?;
         self.serving.lock().push(serving);
         Ok(bound)
     }
 
     /// What answers the messages of clients, for a network of another kind (simulation).
-    pub fn door(&self) -> Arc<dyn chiton_proto::Service> {
+    pub fn door(&self) -> Arc<dyn chiton_wire::Service> {
         Arc::new(Door(self.shared.clone()))
     }
 

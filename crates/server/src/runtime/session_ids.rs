@@ -6,8 +6,8 @@
 //! - Who needs a number waits for the store only if more came at once than are reserved ahead.
 
 use chiton_metastore::{Batch, Metastore, StoreError};
+use chiton_runtime::sync::Mutex;
 use chiton_types::SessionId;
-use chiton_world::sync::Mutex;
 
 use crate::engine::SESSION_MARK_KEY;
 use crate::runtime::shared::Shared;

@@ -15,10 +15,10 @@ use chiton_journal::{Journal, JournalError};
 use chiton_metastore::StoreError;
 use chiton_namespace::{Fetched, Namespace, Need};
 use chiton_objects::{Metered, Objects};
-use chiton_proto::{Reply, Sender};
+use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::{Mutex, MutexGuard};
 use chiton_types::{Position, SessionId};
-use chiton_world::SharedWorld;
-use chiton_world::sync::{Mutex, MutexGuard};
+use chiton_wire::{Reply, Sender};
 use hashbrown::HashMap;
 
 use crate::engine::{Command, Engine, Health, Moment, Progress, Ticket};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use chiton_journal::{Frame, Identity, Journal, JournalError, Progress, ReplayError, replay};
 use chiton_metastore::{Metastore, StoreError, prefix_end};
 use chiton_namespace::{Fetched, Namespace, Need, OpenError};
+use chiton_runtime::SharedWorld;
 use chiton_types::{Epoch, Position, SessionId};
-use chiton_world::SharedWorld;
 
 use crate::engine::{
     Engine, Moment, OwnRows, POSITION_KEY, ReplayFault, SESSION_MARK_KEY, Settings, mark_key,

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use chiton_proto::{Answer, Failure};
 use chiton_types::Refusal;
+use chiton_wire::{Answer, Failure};
 use serde_json::{Value, json};
 
 use crate::engine::{Engine, Health};

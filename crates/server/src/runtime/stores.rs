@@ -9,7 +9,7 @@ use chiton_journal::{FilePlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
 use chiton_namespace::{RowSource, Rows};
 use chiton_objects::{LocalObjects, Objects};
-use chiton_world::sync::{Mutex, RwLock};
+use chiton_runtime::sync::{Mutex, RwLock};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::bucket::Bucket;

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use chiton_journal::{JournalError, survey};
 use chiton_metastore::Metastore;
-use chiton_proto::{Answer, Failure};
 use chiton_types::{Capabilities, Cred, Put, Refusal};
+use chiton_wire::{Answer, Failure};
 use serde_json::json;
 
 use crate::runtime::checkpointer::Reason;

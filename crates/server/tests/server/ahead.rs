@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::exactly_once::{Client, never_answered, serve};
 use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
 use chiton_namespace::{Body, Make, Op};
-use chiton_proto::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query};
 use chiton_types::{Attr, Ino, Kind, Position, Refusal, Time};
+use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query};
 
 /// When a client wrote, by its own clock.
 const WRITTEN: Time = Time(1_900_000_000_000_000_000);
@@ -242,7 +242,7 @@ fn who_has_made_a_directory_holds_its_names_and_who_looks_at_what_has_one_there_
         let recall = recalls.next().expect("asked");
         assert_eq!((recall.ino, recall.keep), (n(0), LeaseMode::Shared));
         assert_eq!(refusals(tell(&c, 5, None, vec![(unlink(n(0), "f"), n(1))])), [None]);
-        recalls.done(chiton_proto::RecallDone { id: recall.id }).expect("said");
+        recalls.done(chiton_wire::RecallDone { id: recall.id }).expect("said");
         assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Stale)));
     });
     assert_eq!(other.list(n(0), false).len(), 1);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use chiton_journal::{PlaceError, Shape};
 use chiton_objects::Fault;
-use chiton_proto::Call;
 use chiton_server::{Server, ServerOptions};
 use chiton_types::{Ino, Position, Refusal};
+use chiton_wire::Call;
 
 use crate::rig::{Asks, Rig, eventually, quiet, refused, session};
 

@@ -2,9 +2,9 @@
 
 use chiton_namespace::{Body, Extent, Op};
 use chiton_objects::{Objects, encode_block, read_block};
-use chiton_proto::{Answer, Call, Content, Query};
 use chiton_server::{EmbeddedSession, ServerOptions};
 use chiton_types::{BlockId, Ino, Position, Time};
+use chiton_wire::{Answer, Call, Content, Query};
 
 use crate::rig::{Asks, Rig, eventually, quiet, session, unlink};
 

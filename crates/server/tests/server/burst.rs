@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
-use chiton_proto::{
-    Address, Answer, Call, Channel, Connection, Hello, PROTOCOL_VERSION, Query, ServeOptions, Welcome,
-};
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_server::{Server, ServerOptions, Stores};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Seq, SessionId};
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_wire::{
+    Address, Answer, Call, Channel, Connection, Hello, PROTOCOL_VERSION, Query, ServeOptions, Welcome,
+};
 use std::time::Duration;
 
 use crate::rig::{Asks, Rig, eventually, figure, quiet, world};
@@ -158,8 +158,8 @@ impl Client {
 }
 
 impl Asks for Client {
-    fn try_call(&self, call: Call) -> Result<Answer, chiton_proto::Failure> {
-        let request = chiton_proto::Request {
+    fn try_call(&self, call: Call) -> Result<Answer, chiton_wire::Failure> {
+        let request = chiton_wire::Request {
             id: self.0.next_id(),
             seq: Seq(0),
             settled: Seq(0),

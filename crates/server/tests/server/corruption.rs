@@ -8,10 +8,10 @@ use std::sync::Arc;
 use chiton_metastore::{Batch, Metastore};
 use chiton_namespace::{Body, Extent, Make, Op, StoredRow};
 use chiton_objects::encode_block;
-use chiton_proto::{Answer, Call, Content, Failure, Query};
+use chiton_runtime::sync::Mutex;
 use chiton_server::{EmbeddedSession, FormatOptions, Server, ServerOptions};
 use chiton_types::{BlockId, Ino, Refusal, Time};
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call, Content, Failure, Query};
 
 use crate::rig::{Asks, Rig, make, quiet, session, world};
 

@@ -9,10 +9,10 @@ use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::{MemoryMetastore, Metastore, StoreError};
 use chiton_namespace::{Fetched, Make, Namespace, Need, Op, RenameHow, RowSource, Rows};
 use chiton_policy::Policy;
-use chiton_proto::{Answer, Call, Query};
+use chiton_runtime::sync::Mutex;
 use chiton_server::{Base, RealmStart, Server, StartError};
 use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal, SessionId, ShardId};
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call, Query};
 
 use crate::rig::{Asks, Rig, file, make, name, quiet, refused, session, unlink, world};
 
@@ -148,7 +148,7 @@ fn rows_come_when_they_are_needed_and_what_changes_is_its_own() {
         to_name: name("below"),
         how: RenameHow::Replace,
     };
-    assert_eq!(refused(s.try_call(chiton_proto::Call::Op { op: below, open: false })), Refusal::Invalid);
+    assert_eq!(refused(s.try_call(chiton_wire::Call::Op { op: below, open: false })), Refusal::Invalid);
     let outside = taken.base.fetched.lock().iter().any(|need| *need == Need::Inode(Ino::ROOT));
     assert!(!outside, "asked for what is outside of the subtree");
 }
@@ -195,7 +195,7 @@ fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
     let mut made = Vec::new();
     let refusal = loop {
         let op = file(taken.root, &format!("f{}", made.len()));
-        match s.try_call(chiton_proto::Call::Op { op, open: false }) {
+        match s.try_call(chiton_wire::Call::Op { op, open: false }) {
             Ok(Answer::Op { outcome, .. }) => made.push(outcome.attr.expect("made").ino),
             other => break refused(other),
         }
@@ -219,7 +219,7 @@ fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
     let begun = world().monotonic();
     loop {
         let op = file(taken.root, "again");
-        match s.try_call(chiton_proto::Call::Op { op, open: false }) {
+        match s.try_call(chiton_wire::Call::Op { op, open: false }) {
             Ok(_) => break,
             other => assert_eq!(refused(other), Refusal::NoSpace),
         }

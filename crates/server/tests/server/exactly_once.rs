@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink};
 use chiton_namespace::{Body, Make, Op, Outcome};
-use chiton_proto::{
+use chiton_server::{Server, ServerOptions};
+use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
+use chiton_wire::{
     Address, Again, Answer, Call, Channel, Connection, Failure, Hello, LeaseMode, OpenError,
     PROTOCOL_VERSION, Query, RecallChannel, RecallDone, Reply, Request, Welcome,
 };
-use chiton_server::{Server, ServerOptions};
-use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

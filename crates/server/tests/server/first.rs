@@ -1,8 +1,8 @@
 //! Sessions that decouple subtrees are told when it is time; others are served as if they were strong.
 
 use chiton_namespace::{AttrChange, Op, RenameHow, XattrHow};
-use chiton_proto::{Call, Failure, Query};
 use chiton_types::{Ino, Mode, Refusal, access};
+use chiton_wire::{Call, Failure, Query};
 
 use crate::realms::Realms;
 use crate::rig::{Asks, Rig, file, name, quiet, session, unlink};

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::rig::{Asks, Rig, file, quiet, refused, session, unlink};
 use chiton_namespace::{Body, Hold, Op, XattrHow};
-use chiton_proto::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
+use chiton_runtime::sync::Mutex;
 use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
 
 /// A session whose names are cached under leases on their directory.
 struct Caching {
@@ -133,7 +133,7 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
     };
     assert_eq!((attr.size, lease), (8, LeaseMode::Shared));
     let answer = reader.query(Query::Map { ino, offset: 0, len: 8 });
-    let Ok(Answer::Map { content: chiton_proto::Content::Inline(bytes), .. }) = answer else {
+    let Ok(Answer::Map { content: chiton_wire::Content::Inline(bytes), .. }) = answer else {
         panic!("{answer:?}")
     };
     assert_eq!(bytes, b"buffered");
@@ -220,7 +220,7 @@ fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
     let read = |ino| {
         let answer = reader.query(Query::Map { ino, offset: 0, len: 99 });
         let Ok(Answer::Map { content, lease, .. }) = answer else { panic!("{answer:?}") };
-        let chiton_proto::Content::Inline(bytes) = content else { panic!("not inline") };
+        let chiton_wire::Content::Inline(bytes) = content else { panic!("not inline") };
         (String::from_utf8(bytes).expect("text"), lease)
     };
     for policy in ["data: lazy", "data: close_to_open", "hdfs"] {

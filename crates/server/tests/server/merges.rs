@@ -3,12 +3,12 @@
 use chiton_journal::Place;
 use chiton_namespace::merge::{ConflictKind, MergeState, Resolution};
 use chiton_namespace::{Event, Op};
-use chiton_proto::{
+use chiton_server::EmbeddedSession;
+use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
+use chiton_wire::{
     Answer, Call, Claim, Failure, Foreign, Granted, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, Query,
     RealmAnswer, RealmCall,
 };
-use chiton_server::EmbeddedSession;
-use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
 
 use crate::realms::Realms;
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};

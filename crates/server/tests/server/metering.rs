@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use chiton_journal::Shape;
 use chiton_objects::encode_block;
-use chiton_proto::{Answer, Call};
 use chiton_server::ServerOptions;
 use chiton_types::{BlockId, Ino};
+use chiton_wire::{Answer, Call};
 
 use crate::rig::{Asks, Rig, figure, quiet, session};
 

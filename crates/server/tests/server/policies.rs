@@ -2,9 +2,9 @@
 
 use chiton_namespace::{Op, XattrHow};
 use chiton_policy::preset;
-use chiton_proto::{Answer, Call, Failure, Query};
 use chiton_server::EmbeddedSession;
 use chiton_types::{Cred, Ino, Refusal};
+use chiton_wire::{Answer, Call, Failure, Query};
 
 use crate::rig::{Asks, Rig, figure, name, quiet, refused, session, unlink};
 

@@ -1,11 +1,11 @@
 //! Decoupled realms: taken, kept from others, gone on with, given back.
 
 use chiton_namespace::{AttrChange, Need, Op, RenameHow, XattrHow};
-use chiton_proto::{
-    Answer, Call, Claim, Failure, FoundRows, Granted, LeaseMode, Query, RealmAnswer, RealmCall, RealmInfo,
-};
 use chiton_server::EmbeddedSession;
 use chiton_types::{BlockId, Cred, Ino, Kind, Position, RealmId, Refusal, ShardId, access};
+use chiton_wire::{
+    Answer, Call, Claim, Failure, FoundRows, Granted, LeaseMode, Query, RealmAnswer, RealmCall, RealmInfo,
+};
 
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};
 

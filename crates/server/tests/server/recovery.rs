@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::rig::{Asks, Rig, eventually, figure, file, quiet, session, world};
 use chiton_metastore::Fault;
 use chiton_namespace::Event;
-use chiton_proto::Call;
 use chiton_server::{Apply, Offline, Server, ServerOptions};
 use chiton_types::{Ino, Position};
+use chiton_wire::Call;
 
 /// Events a second that are assumed until a replay was measured.
 const ASSUMED_PER_SECOND: u64 = 500_000;

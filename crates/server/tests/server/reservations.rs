@@ -2,8 +2,8 @@
 
 use chiton_journal::PlaceError;
 use chiton_metastore::Batch;
-use chiton_proto::{Call, Failure, RealmAnswer, RealmCall};
 use chiton_types::{Ino, Position, Refusal, ShardId};
+use chiton_wire::{Call, Failure, RealmAnswer, RealmCall};
 
 use crate::realms::Realms;
 use crate::rig::{Asks, Rig, eventually, figure, quiet, refused, session};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink, world};
 use chiton_namespace::{Make, Op, RenameHow};
-use chiton_proto::{Answer, Call, Query};
 use chiton_server::{FormatOptions, Server, ServerOptions, StartError};
 use chiton_types::Ino;
+use chiton_wire::{Answer, Call, Query};
 
 #[test]
 fn a_directory_is_served_again_after_an_orderly_end() {

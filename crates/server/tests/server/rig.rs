@@ -8,10 +8,10 @@ use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::{Fault, MemoryMetastore, Metastore};
 use chiton_namespace::{Make, Op, Outcome};
 use chiton_objects::MemoryObjects;
-use chiton_proto::{Answer, Call, Failure, LeaseMode, Query};
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::{Answer, Call, Failure, LeaseMode, Query};
 
 /// Stores of one file system.
 pub(crate) struct Rig {

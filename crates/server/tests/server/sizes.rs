@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};
 use chiton_namespace::{AttrChange, Body, Op, RenameHow};
-use chiton_proto::{Answer, Call, Failure, Grown, LeaseMode, Query, Recall};
+use chiton_runtime::sync::Mutex;
 use chiton_server::EmbeddedSession;
 use chiton_types::{Ino, Mode, Refusal, Time, access};
-use chiton_world::sync::Mutex;
+use chiton_wire::{Answer, Call, Failure, Grown, LeaseMode, Query, Recall};
 
 fn open(s: &EmbeddedSession, ino: Ino) {
     let opened = s.query(Query::Open { ino, want: access::READ });

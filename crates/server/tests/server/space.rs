@@ -8,9 +8,9 @@ use crate::rig::{Asks, Rig, eventually, figure, file, quiet, refused, session, w
 use chiton_journal::PlaceError;
 use chiton_metastore::{Fault, Metastore, StoreError};
 use chiton_objects::{Objects, encode_block};
-use chiton_proto::{Answer, Call, Failure};
 use chiton_server::{Server, ServerOptions};
 use chiton_types::{BlockId, Ino, Position, Refusal};
+use chiton_wire::{Answer, Call, Failure};
 
 #[test]
 fn a_full_journal_refuses_changes_until_there_is_space() {

@@ -3,9 +3,9 @@
 use chiton_namespace::Extent;
 use chiton_objects::Objects;
 use chiton_objects::block::read_block;
-use chiton_proto::{Answer, Call, Content, Query};
 use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Cred, Ino, Kind};
+use chiton_wire::{Answer, Call, Content, Query};
 
 use crate::tree::{Node, Tree};
 

@@ -13,9 +13,9 @@ use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::Shape;
 use chiton_namespace::{AttrChange, RenameHow, SetTime};
+use chiton_runtime::{SeededWorld, World};
 use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Name, Refusal, Time};
-use chiton_world::{SeededWorld, World};
 
 use super::disk::Disk;
 use super::live::LiveDisk;
@@ -102,7 +102,7 @@ impl Base {
     pub(crate) fn new(shape: Shape) -> Result<Base, String> {
         let live = LiveDisk::new(Disk::new(shape));
         let world = world(1, 1);
-        let shared: chiton_world::SharedWorld = world.clone();
+        let shared: chiton_runtime::SharedWorld = world.clone();
         let options = FormatOptions { shards: SHARDS, ..FormatOptions::default() };
         let info = Server::format_with(&live.stores(), &options, &shared).map_err(|e| e.to_string())?;
         let empty = Base { disk: live.disk(), info, model: Model::new(world.now()) };

@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 use chiton_journal::Shape;
-use chiton_world::{RealWorld, World};
+use chiton_runtime::{RealWorld, World};
 use parking_lot::Mutex;
 
 use machine::Base;

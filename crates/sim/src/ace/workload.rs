@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use chiton_namespace::{Make, Op, Outcome};
-use chiton_proto::{Answer, Call};
 use chiton_server::{FilesystemInfo, Server};
 use chiton_types::{Cred, Ino, Mode, Name};
+use chiton_wire::{Answer, Call};
 
 use super::describe;
 use super::disk::{Canary, Crash, Disk};

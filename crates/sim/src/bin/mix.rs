@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use chiton_runtime::{RealWorld, World};
 use chiton_sim::mix::cells::{self, Switch};
 use chiton_sim::mix::{Case, Met, Outcome, Step, run, shrink};
-use chiton_world::{RealWorld, World};
 use clap::Parser;
 
 /// A job that has decoupled a subtree, branches of it, and others who act in it; they merge, drop, die and go on, and

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use chiton_proto::{LeaseMode, Recall};
 use chiton_types::{Ino, SessionId};
+use chiton_wire::{LeaseMode, Recall};
 
 use crate::checkers::violation;
 use crate::history::Violation;

@@ -1,9 +1,9 @@
 //! Structural consistency: none of the named inconsistencies that `chiton fsck` knows (dangling entry, wrong link count,
 //! orphan, leaked or missing block, directory loop, size without blocks, wrong parent …).
 
+use chiton_admin::fsck::{Options, check as fsck};
 use chiton_metastore::Metastore;
 use chiton_objects::Objects;
-use chiton_tools::fsck::{Options, check as fsck};
 
 use crate::checkers::violation;
 use crate::history::Violation;
@@ -34,8 +34,8 @@ pub fn check(store: &dyn Metastore, objects: &dyn Objects) -> Result<(), Violati
 mod tests {
     use chiton_metastore::{Batch, MemoryMetastore};
     use chiton_objects::MemoryObjects;
+    use chiton_runtime::SeededWorld;
     use chiton_server::{FormatOptions, Server, Stores};
-    use chiton_world::SeededWorld;
     use std::sync::Arc;
 
     use super::*;
@@ -50,7 +50,7 @@ mod tests {
             place: Arc::new(chiton_journal::MemoryPlace::new(chiton_journal::Shape::Grows)),
             objects_address: String::new(),
         };
-        let world: chiton_world::SharedWorld = Arc::new(SeededWorld::new(1));
+        let world: chiton_runtime::SharedWorld = Arc::new(SeededWorld::new(1));
         Server::format_with(&stores, &FormatOptions { shards: 2, ..FormatOptions::default() }, &world)
             .unwrap();
         // Formatting closes the store.

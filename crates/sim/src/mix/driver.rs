@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::{Client, ask};
+use chiton_decoupled::{Realm, RealmError};
 use chiton_namespace::XattrHow;
-use chiton_proto::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo};
-use chiton_realm::{Realm, RealmError};
+use chiton_runtime::thread;
 use chiton_types::{Ino, Name, Refusal};
-use chiton_world::thread;
+use chiton_wire::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo};
 
 use super::Met;
 use super::acts::{acts, is_done};

@@ -1,8 +1,8 @@
 //! Merging and dropping, whatever it takes, with a look at both sides before and after.
 
-use chiton_realm::{Choice, MergeReport};
+use chiton_decoupled::{Choice, MergeReport};
+use chiton_runtime::thread;
 use chiton_types::Refusal;
-use chiton_world::thread;
 
 use super::acts::{short, this_time};
 use super::driver::{After, Driver, TRIES_MAX, within};
@@ -55,7 +55,7 @@ impl Driver {
                 continue;
             }
             if let Ok(report) = &merged {
-                let told = |line: &chiton_realm::ConflictLine| {
+                let told = |line: &chiton_decoupled::ConflictLine| {
                     format!("{}: {} {} {}: {}", line.path, line.base, line.ours, line.theirs, line.resolution)
                 };
                 let told: Vec<String> = report.conflicts.iter().map(told).collect();

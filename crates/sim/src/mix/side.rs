@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chiton_proto::Claim;
-use chiton_realm::Realm;
+use chiton_decoupled::Realm;
 use chiton_types::{Ino, Name};
+use chiton_wire::Claim;
 
 use super::case::SideSetup;
 use super::stage::Desk;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions};
+use chiton_decoupled::{Journals, Realms, RealmsOptions};
 use chiton_journal::{Place, Shape};
-use chiton_realm::{Journals, Realms, RealmsOptions};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, ServerOptions};
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
 
 use super::case::{Arm, Case, OfDisk, Victim};
 use crate::canary::Canary;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use chiton_client::{Dialer, RecallWire, Wire};
 use chiton_namespace::Event;
-use chiton_proto::{
+use chiton_types::{Ino, Position, Take};
+use chiton_wire::{
     Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, RealmCall, Recall, RecallDone,
     Reply, Request, Welcome,
 };
-use chiton_types::{Ino, Position, Take};
 
 use super::host::Work;
 use super::{Conn, Net, Question, net};

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use chiton_proto::{Closed, ConnId, Hello, RecallDone, Request, Service, Welcome};
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_wire::{Closed, ConnId, Hello, RecallDone, Request, Service, Welcome};
 
 use super::Conn;
 use crate::history::ServerId;

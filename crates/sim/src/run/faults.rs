@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_world::thread;
+use chiton_runtime::thread;
 
 use super::Cluster;
 use crate::disk::Mood;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use chiton_world::thread;
+use chiton_runtime::thread;
 
 use super::job::end_forsaken;
 use super::{Cluster, HEAL, WORK, heal_violation};

@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use chiton_client::{Client, ask};
+use chiton_decoupled::{Journals, Realm, RealmError, Realms, RealmsOptions};
 use chiton_journal::{Place, Shape};
-use chiton_proto::{Answer as Told, Call, RealmAnswer, RealmCall, RealmInfo};
-use chiton_realm::{Journals, Realm, RealmError, Realms, RealmsOptions};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_types::{Ino, Refusal};
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
+use chiton_wire::{Answer as Told, Call, RealmAnswer, RealmCall, RealmInfo};
 
 use super::Cluster;
 use super::program::{Program, fits, in_root};
@@ -405,7 +405,7 @@ impl Desk<'_> {
         self.durably_listed().is_ok_and(|all| !all.iter().any(is_ours))
     }
 
-    fn look_at(&self, report: &chiton_realm::MergeReport) {
+    fn look_at(&self, report: &chiton_decoupled::MergeReport) {
         if report.stopped || report.conflict_count + report.lost_count > 0 {
             self.push(Happened::MergeTrouble { client: self.live.id, what: report.to_string() });
         }

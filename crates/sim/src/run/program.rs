@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use chiton_client::data::{FilesOptions, TellLoss};
 use chiton_client::{Client, ClientOptions};
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 
 use super::Cluster;
 use super::job::Apart;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use chiton_world::sync::{Condvar, Mutex};
-use chiton_world::thread;
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread;
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use chiton_mount::{ControlRequest, GiveBack};
-use chiton_realm::{Branch, Choice, MergeProgress, OpenConflict, Realm, RealmError, User};
+use chiton_decoupled::{Branch, Choice, MergeProgress, OpenConflict, Realm, RealmError, User};
+use chiton_fuse::{ControlRequest, GiveBack};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -191,7 +191,7 @@ fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
         std::thread::sleep(LOOK);
     }
     let at = user.mountpoint.display();
-    chiton_world::log_line!(
+    chiton_runtime::log_line!(
         "chiton: the mount at {at} is still in use; it is removed when its last user ends"
     );
     Ok(done)

@@ -13,7 +13,7 @@ use super::tree::Tree;
 pub(super) fn sweep(tree: &Tree) {
     for user in tree.realms.dead_users() {
         if is_dead(&user.mountpoint) && take_away(&user.mountpoint) {
-            chiton_world::log_line!(
+            chiton_runtime::log_line!(
                 "chiton: took away the mount at {}, whose process {} is gone",
                 user.mountpoint.display(),
                 user.pid

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use chiton_decoupled::Branch;
 use chiton_policy::{Policy, PolicyFile};
-use chiton_realm::Branch;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub(super) fn list(args: &List) -> Outcome {
         table.add_row([
             path(branch).display().to_string(),
             branch.name(),
-            chiton_tools::journal::utc(branch.info.since),
+            chiton_admin::journal::utc(branch.info.since),
             user(branch).unwrap_or_default(),
             policy(branch).map_or("?".to_owned(), |policy| policy.durability().name().to_owned()),
             branch.info.journal_at.clone(),

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chiton_mount::MountOptions;
-use chiton_realm::User;
+use chiton_decoupled::User;
+use chiton_fuse::MountOptions;
 
 use super::Mount;
 use super::left::sweep;
@@ -74,7 +74,7 @@ fn found(args: &Mount, dir: &Path) -> Outcome<PathBuf> {
     mount::found(dir, false)
 }
 
-fn begin(args: &Mount, (named, mountpoint): &Pair) -> Outcome<(chiton_mount::Mount, String)> {
+fn begin(args: &Mount, (named, mountpoint): &Pair) -> Outcome<(chiton_fuse::Mount, String)> {
     Place::keep_mounts(mountpoint)?;
     let name = name(named)?;
     let who = format!("branch {named} of {}, mount {}", args.at.path.display(), mountpoint.display());
@@ -94,7 +94,7 @@ fn begin(args: &Mount, (named, mountpoint): &Pair) -> Outcome<(chiton_mount::Mou
         ..MountOptions::default()
     };
     let Tree { client, realms, .. } = tree;
-    let mounted = chiton_mount::Mount::start_branch(client, realms, &branch, mountpoint, options)
+    let mounted = chiton_fuse::Mount::start_branch(client, realms, &branch, mountpoint, options)
         .map_err(Failure::from)?;
     let user = User { pid: std::process::id(), mountpoint: mountpoint.clone(), control };
     branch.note_user(&user).map_err(failure)?;

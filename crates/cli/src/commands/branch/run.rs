@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use chiton_mount::{ControlRequest, GiveBack, Mount, MountOptions};
-use chiton_realm::{Realm, User};
+use chiton_decoupled::{Realm, User};
+use chiton_fuse::{ControlRequest, GiveBack, Mount, MountOptions};
 
 use super::Where;
 use super::tree::{Tree, failure, name};
@@ -124,7 +124,7 @@ impl Job {
         let was_run = ended.as_ref().is_ok_and(|ended| ended.not_run.is_none());
         let code = ended.as_ref().map_or(1, |ended| ended.code);
         if code != 0 && args.keeps(self.branch.policy().on_failure) && was_run {
-            chiton_world::log_line!("chiton: the command failed ({code}); {next}");
+            chiton_runtime::log_line!("chiton: the command failed ({code}); {next}");
             return Ok(code);
         }
         let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
@@ -156,11 +156,11 @@ impl Job {
         std::thread::spawn(move || tell.send(mount.wait()));
         match told.recv_timeout(GRACE) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => chiton_world::log_line!("chiton: {error}"),
+            Ok(Err(error)) => chiton_runtime::log_line!("chiton: {error}"),
             Err(_) => {
                 let (branch, dir) = &self.said;
                 let (at, seconds) = (self.dir.display(), GRACE.as_secs());
-                chiton_world::log_line!(
+                chiton_runtime::log_line!(
                     "chiton: the mount of branch {branch} of {dir}, at {at}, has not ended within {seconds} s: a process may \
                      still use it, or the server is slow; it ends with this command, and programs that use it meet errors \
                      (fuser -vm {at} names them)"

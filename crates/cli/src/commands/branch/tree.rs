@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions};
-use chiton_proto::Address;
-use chiton_realm::{Branch, RealmError, Realms, RealmsOptions};
+use chiton_decoupled::{Branch, RealmError, Realms, RealmsOptions};
 use chiton_types::{Ino, Name};
+use chiton_wire::Address;
 
 use super::Where;
 use crate::commands::realm::state_dir;

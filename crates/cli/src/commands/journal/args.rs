@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use chiton_admin::journal::{Filter, Output, Pointer, Range, TYPE_NAMES};
 use chiton_server::DataAddress;
-use chiton_tools::journal::{Filter, Output, Pointer, Range, TYPE_NAMES};
 use chiton_types::{Ino, SessionId};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};

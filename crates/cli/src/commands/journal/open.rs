@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use chiton_admin::journal::JournalToolError;
 use chiton_journal::{FilePlace, JournalError, Place};
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Offline, Server, StartError, Stores};
-use chiton_tools::journal::JournalToolError;
 use chiton_types::Position;
-use chiton_world::RealWorld;
 
 use super::SERVER;
 use super::args::Consent;

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-use chiton_tools::journal::{JournalToolError, Pointers, export as export_to, get, inspect as inspect_place};
+use chiton_admin::journal::{JournalToolError, Pointers, export as export_to, get, inspect as inspect_place};
 use serde_json::json;
 
 use super::args::{EventGet, Export, Form, HeaderGet, Inspect};
@@ -108,7 +108,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     };
     let store = journal.as_ref().and_then(|journal| journal.offline()).map(|offline| offline.meta());
     if filter.path.is_some() && store.is_none() {
-        chiton_world::log_line!(
+        chiton_runtime::log_line!(
             "chiton: a server has the metadata store: paths are known only as far as the journal names them"
         );
     }

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 
-use chiton_journal::{JournalError, Place, survey};
-use chiton_server::{Apply, Offline};
-use chiton_tools::journal::{
+use chiton_admin::journal::{
     Gaps, JournalToolError, Output, Pointer, Pointers, get, import as import_from, set_trimmed, set_write,
     splice as splice_in,
 };
+use chiton_journal::{JournalError, Place, survey};
+use chiton_server::{Apply, Offline};
 use chiton_types::Position;
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use chiton_mount::{ControlReply, ControlRequest, GiveBack, ask_control};
-use chiton_realm::Stage;
+use chiton_decoupled::Stage;
+use chiton_fuse::{ControlReply, ControlRequest, GiveBack, ask_control};
 use rustix::io::Errno;
 use serde_json::Value;
 

@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use chiton_client::{Client, ask};
-use chiton_mount::ControlRequest;
+use chiton_decoupled::{JournalAt, durable_upto, journal_at};
+use chiton_fuse::ControlRequest;
 use chiton_policy::{Policy, PolicyFile};
-use chiton_proto::{Answer, Call, RealmAnswer, RealmCall, RealmInfo};
-use chiton_realm::{JournalAt, durable_upto, journal_at};
+use chiton_runtime::{RealWorld, World};
 use chiton_types::Refusal;
-use chiton_world::{RealWorld, World};
+use chiton_wire::{Answer, Call, RealmAnswer, RealmCall, RealmInfo};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
             if info.is_attached { "yes" } else { "gone" }.to_owned(),
             policy.as_ref().map_or("?".to_owned(), |policy| policy.composition.to_string()),
             policy.as_ref().map_or("?".to_owned(), |policy| policy.interfere.word().to_owned()),
-            chiton_tools::journal::utc(info.since),
+            chiton_admin::journal::utc(info.since),
             match used.get(&info.claim.realm.0) {
                 Some((used, granted)) => format!("{used} of {granted}"),
                 None => format!("? of {}", info.reserved),
@@ -279,7 +279,7 @@ fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Ou
             "{at_stake}; nothing was ended, because standard input is no terminal, so nobody can confirm: add --yes to end it"
         )));
     }
-    chiton_world::log_line!("{at_stake}");
+    chiton_runtime::log_line!("{at_stake}");
     let mut asking = std::io::stderr();
     let asked = asking.write_all(b"end it? [y/N] ").and_then(|()| asking.flush());
     asked.map_err(|e| Failure::failed(format!("nobody can be asked: {e}; say --yes")))?;

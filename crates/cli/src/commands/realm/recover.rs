@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_proto::Address;
-use chiton_realm::{MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir};
+use chiton_decoupled::{MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir};
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
 use chiton_types::{Name, RealmId};
-use chiton_world::RealWorld;
+use chiton_wire::Address;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -208,7 +208,7 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
 fn note(first: &mut Option<RealmError>, error: RealmError) {
     match first {
         None => *first = Some(error),
-        Some(_) => chiton_world::log_line!("chiton: {error}"),
+        Some(_) => chiton_runtime::log_line!("chiton: {error}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use chiton_mount::ControlRequest;
+use chiton_fuse::ControlRequest;
 use clap::Args;
 
 use super::Within;

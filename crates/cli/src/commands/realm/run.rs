@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use chiton_mount::{ControlRequest, GiveBack};
+use chiton_fuse::{ControlRequest, GiveBack};
 use chiton_policy::OnFailure;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Run) -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            chiton_world::log_line!("chiton: {failure}");
+            chiton_runtime::log_line!("chiton: {failure}");
             failure.exit_code()
         }
     }
@@ -75,7 +75,7 @@ fn decoupled(args: &Run) -> Outcome<u8> {
     let ended = command(args, signals, None);
     let (code, at) = (ended.as_ref().map_or(NOT_RUN, |ended| ended.code), args.path.display());
     if code != 0 && keeps && ended.as_ref().is_ok_and(|ended| ended.not_run.is_none()) {
-        chiton_world::log_line!(
+        chiton_runtime::log_line!(
             "chiton: the command failed ({code}); {at} is still decoupled: chiton diff {at}, then chiton merge or chiton discard"
         );
         return Ok(code);
@@ -101,14 +101,14 @@ impl Ended {
     /// Says what became of it; the code to end with. `left`: what is the case if a conflict stopped the merge.
     pub(crate) fn tell(self, args: &Run, done: &Done, left: &str) -> Outcome<u8> {
         if let Some(why) = self.not_run {
-            chiton_world::log_line!("chiton: {why}");
+            chiton_runtime::log_line!("chiton: {why}");
             return Ok(self.code);
         }
         if args.json {
             done.show(true)?;
             return Ok(self.code);
         }
-        chiton_world::log_line!("chiton: {}", done.text.trim_end());
+        chiton_runtime::log_line!("chiton: {}", done.text.trim_end());
         // Printed already; a conflict that stopped the merge still is a failure.
         match done.exit_code {
             0 => Ok(self.code),
@@ -123,7 +123,7 @@ impl Ended {
 /// A signal came; how the server is.
 pub(crate) fn when_answering(answers: &dyn Fn() -> Outcome) -> Outcome {
     let Err(failure) = answers() else { return Ok(()) };
-    chiton_world::log_line!(
+    chiton_runtime::log_line!(
         "chiton: {failure}\nchiton: the command has ended; chiton merges or drops its changes when the server is back (Ctrl-C: leaves it)"
     );
     let mut signals = heeded()?;

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use chiton_admin::journal::JournalToolError;
 use chiton_journal::survey;
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Offline, StartError};
-use chiton_tools::journal::JournalToolError;
-use chiton_world::RealWorld;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};

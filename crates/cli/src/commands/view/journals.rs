@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chiton_journal::{ObjectPlace, Place};
-use chiton_proto::RealmInfo;
-use chiton_realm::{
+use chiton_decoupled::{
     JournalAt, Unmerged, decoupling_at, durable_in_store, durable_upto, journal_at, journal_on_disk, quoted,
 };
+use chiton_journal::{ObjectPlace, Place};
 use chiton_server::realm_prefix;
+use chiton_wire::RealmInfo;
 
 use super::mounted::JournalOfMount;
 use super::source::Source;

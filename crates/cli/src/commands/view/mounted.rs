@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use chiton_fuse::{ControlReply, ControlRequest, ask_control};
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
-use chiton_mount::{ControlReply, ControlRequest, ask_control};
 use serde_json::Value;
 
 /// What a request ends with whose segment is gone.

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::io::{BufWriter, Write};
 use std::time::Duration;
 
-use chiton_realm::{Composed, Contradiction, Node, RealmError, Step, Written, if_no_text, quoted};
+use chiton_decoupled::{Composed, Contradiction, Node, RealmError, Step, Written, if_no_text, quoted};
+use chiton_runtime::{RealWorld, World};
 use chiton_types::{Kind, Refusal};
-use chiton_world::{RealWorld, World};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 

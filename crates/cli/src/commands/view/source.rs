@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_admin::View as Rows;
+use chiton_admin::fsck::Offline;
 use chiton_client::data::{BlockIo, DirectBlocks};
 use chiton_client::{Client, ClientOptions};
+use chiton_decoupled::{JournalAt, decouplings, journal_at, user_at};
 use chiton_metastore::Metastore;
 use chiton_objects::Objects;
-use chiton_proto::{Address, RealmInfo};
-use chiton_realm::{JournalAt, decouplings, journal_at, user_at};
+use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, FilesystemInfo, StartError};
-use chiton_tools::View as Rows;
-use chiton_tools::fsck::Offline;
 use chiton_types::Refusal;
-use chiton_world::RealWorld;
+use chiton_wire::{Address, RealmInfo};
 
 use super::View;
 use super::journals::is_about;
@@ -188,7 +188,7 @@ fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place
         });
         if let Err(why) = synced {
             let at = dir.display();
-            chiton_world::log_line!(
+            chiton_runtime::log_line!(
                 "chiton: changes that {at} has not written out yet are not in the view: {why}"
             );
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chiton_proto::LeaseMode;
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::{BlockId, Ino};
-use chiton_world::sync::{Condvar, Mutex};
+use chiton_wire::LeaseMode;
 
 use super::{Member, Rig, caller, tiny};
 use crate::OpenFlags;
@@ -265,7 +265,7 @@ fn an_open_that_was_answered_before_a_file_was_written_and_forgotten_is_not_beli
     let rig = Rig::new();
     let (session, io) = (rig.server.session(), Arc::new(DirectBlocks::new(rig.objects.clone())));
     let options = FilesOptions { idle_files_max: 0, ..tiny() };
-    let files = Files::new(session.clone(), io, Arc::new(chiton_world::RealWorld), options);
+    let files = Files::new(session.clone(), io, Arc::new(chiton_runtime::RealWorld), options);
     session.attach(&files);
     let member = Member { files: files.clone(), door: session.clone() };
     let (ino, fh) = member.create();

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use chiton_namespace::{AttrChange, Body, CHUNK_BYTES, Extent, Op, Outcome};
 use chiton_objects::{Objects, block};
-use chiton_proto::{Answer, Call, Content, LeaseMode, Query};
+use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Position, Refusal, SessionId, Time};
-use chiton_world::sync::{Condvar, Mutex, MutexGuard};
+use chiton_wire::{Answer, Call, Content, LeaseMode, Query};
 
 use super::{Door, caller};
 use crate::data::Files;

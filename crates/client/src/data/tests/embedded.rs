@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chiton_proto::Address;
+use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Ino, Mode};
-use chiton_world::{RealWorld, SharedWorld};
+use chiton_wire::Address;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::histories::{History, steps};

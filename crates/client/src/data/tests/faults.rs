@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_objects::Objects;
-use chiton_proto::LeaseMode;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Position, Refusal};
-use chiton_world::sync::Mutex;
+use chiton_wire::LeaseMode;
 
 use super::{Rig, caller, tiny};
 use crate::OpenFlags;

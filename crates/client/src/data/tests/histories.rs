@@ -1,8 +1,8 @@
 //! Random histories of two clients on two files, one step after the other, against bytes in memory: whatever is
 //! cached where, every read shows what was written last.
 
-use chiton_proto::LeaseMode;
 use chiton_types::{Attr, Ino, Refusal};
+use chiton_wire::LeaseMode;
 use proptest::prelude::*;
 
 use super::{Member, Rig, caller, tiny};
@@ -201,7 +201,7 @@ impl History {
             Step::Flush => self.members[m].files.flush(fh).expect("flush"),
             Step::Fsync => self.members[m].files.fsync(fh, false).expect("fsync"),
             Step::PushOld => {
-                let until = chiton_world::World::monotonic(&chiton_world::RealWorld);
+                let until = chiton_runtime::World::monotonic(&chiton_runtime::RealWorld);
                 self.members[m].files.push_dirty(Scope::Until(until), || true).expect("push");
             }
             Step::Reopen { truncate } => {

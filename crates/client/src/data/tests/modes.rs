@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use chiton_proto::LeaseMode;
 use chiton_types::Refusal;
+use chiton_wire::LeaseMode;
 
 use super::{ALICE, Rig, caller, tiny};
 use crate::data::{DataMode, FilesOptions};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
 use chiton_namespace::{Body, Make, Namespace, Op, XattrHow};
-use chiton_proto::{
+use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+use chiton_wire::{
     Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, RefuseReason, Reply, Request,
 };
-use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 
 use crate::engine::formatted::Formatted;
 use crate::engine::{

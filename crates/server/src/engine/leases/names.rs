@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use chiton_proto::LeaseMode;
 use chiton_types::{Ino, Time};
+use chiton_wire::LeaseMode;
 use smallvec::SmallVec;
 
 use super::{Leases, Named};

@@ -2,7 +2,7 @@
 //!
 //! Invariants: ranges of one owner do not overlap; adjacent ones of the same kind are merged; ends are inclusive.
 
-use chiton_proto::LockKind;
+use chiton_wire::LockKind;
 
 use crate::engine::locks::Owner;
 use crate::engine::sessions::Slot;

@@ -1,5 +1,5 @@
-use chiton_proto::{Lock, LockKind};
 use chiton_types::Ino;
+use chiton_wire::{Lock, LockKind};
 use proptest::prelude::*;
 
 use super::*;

@@ -10,8 +10,8 @@
 //! - Base, images, inode numbers and blocks stay, so the journal means what it meant.
 
 use chiton_namespace::{Attached, Event};
-use chiton_proto::RealmAnswer;
 use chiton_types::{Name, RealmId, Refusal, SessionId};
+use chiton_wire::RealmAnswer;
 use smallvec::smallvec;
 
 use super::{Asker, Found};

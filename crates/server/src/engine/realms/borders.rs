@@ -12,8 +12,8 @@
 //! - Which directories are borders does not change while there is the decoupling.
 
 use chiton_namespace::{Fault, Op};
-use chiton_proto::{Call, operation_touches};
 use chiton_types::{Cred, Ino, Name, Refusal};
+use chiton_wire::{Call, operation_touches};
 
 use crate::engine::{Engine, Stop};
 

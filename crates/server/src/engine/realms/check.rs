@@ -1,8 +1,8 @@
 //! What others did in a decoupled subtree since its base, for those who ask before a merge.
 
 use chiton_namespace::merge::Change;
-use chiton_proto::{Claim, Foreign, NEEDS_MAX, RealmAnswer};
 use chiton_types::{Ino, Name, Refusal};
+use chiton_wire::{Claim, Foreign, NEEDS_MAX, RealmAnswer};
 
 use super::{Asker, Found, NOW};
 use crate::engine::{Engine, Stop};

@@ -8,8 +8,8 @@
 
 use chiton_namespace::{Fault, Op};
 use chiton_policy::Consistency;
-use chiton_proto::is_policy_attribute;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
+use chiton_wire::is_policy_attribute;
 
 use super::Asker;
 use crate::engine::driver::Asked;

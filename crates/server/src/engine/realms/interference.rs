@@ -17,8 +17,8 @@
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
 use chiton_namespace::{Decoupling, Event, Fault, Interference, Op, Over};
-use chiton_proto::{Blocked, Call, LeaseMode, Query, is_policy_attribute, operation_touches};
 use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
+use chiton_wire::{Blocked, Call, LeaseMode, Query, is_policy_attribute, operation_touches};
 
 use crate::engine::sessions::Slot;
 use crate::engine::{Engine, Moment, Stop};

@@ -18,10 +18,8 @@ use std::mem;
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_namespace::merge::{Conflict, MergeContext, MergeMap, MergeState, MergeStep, OnConflict, Skipped};
 use chiton_namespace::{Body, Event, Fault, MergedUpTo, Namespace, Need, Over};
-use chiton_proto::{
-    Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall,
-};
 use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Take};
+use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
 use smallvec::{SmallVec, smallvec};
 
 use super::Asker;

@@ -6,8 +6,8 @@
 //!   upwards pass, and of those at which it ends, as they are now.
 
 use chiton_namespace::{Fault, Need};
-use chiton_proto::{Claim, FoundRows, NEEDS_MAX, RealmAnswer};
 use chiton_types::{Ino, RealmId, Refusal};
+use chiton_wire::{Claim, FoundRows, NEEDS_MAX, RealmAnswer};
 
 use super::{Asker, Found, NOW};
 use crate::engine::{Engine, Stop};

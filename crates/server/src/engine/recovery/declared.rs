@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use chiton_namespace::{Body, Hold, Make, Op};
-use chiton_proto::{Again, Answer, Call, Content, Failure, Foretold, LeaseMode, Query, RefuseReason};
 use chiton_types::{Ino, Mode, Name, Position, Refusal, Seq, Time};
+use chiton_wire::{Again, Answer, Call, Content, Failure, Foretold, LeaseMode, Query, RefuseReason};
 
 use crate::engine::Ticket;
 use crate::engine::ending::tests::{A, B, SESSION_MS, World};
@@ -246,7 +246,7 @@ impl World {
         again: Option<Again>,
         call: Call,
     ) -> Ticket {
-        let request = chiton_proto::Request {
+        let request = chiton_wire::Request {
             id: 1,
             seq,
             settled: Seq(0),

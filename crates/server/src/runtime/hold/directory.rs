@@ -14,7 +14,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use chiton_world::World;
+use chiton_runtime::World;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -235,7 +235,7 @@ pub(super) fn started(pid: Pid) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use chiton_world::RealWorld;
+    use chiton_runtime::RealWorld;
 
     use super::*;
 

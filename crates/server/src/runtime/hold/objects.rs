@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chiton_objects::{ObjectError, Objects};
-use chiton_world::{World, sync, thread};
+use chiton_runtime::{World, sync, thread};
 use serde::{Deserialize, Serialize};
 
 use super::directory::{host, started};
@@ -298,7 +298,7 @@ fn is_there(objects: &dyn Objects, holder: &Found) -> Result<bool, ObjectError> 
 #[cfg(test)]
 mod tests {
     use chiton_objects::MemoryObjects;
-    use chiton_world::SeededWorld;
+    use chiton_runtime::SeededWorld;
 
     use super::*;
 

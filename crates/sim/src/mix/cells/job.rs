@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use chiton_client::OpenFlags;
+use chiton_decoupled::{Realm, RealmError};
 use chiton_namespace::XattrHow;
-use chiton_realm::{Realm, RealmError};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_types::{Ino, Refusal};
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
 
 use super::super::driver::{TRIES_MAX, on};
 use super::super::stage::{Desk, PAUSE, Stage};

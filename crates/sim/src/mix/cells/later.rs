@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use chiton_client::Client;
+use chiton_decoupled::Realm;
 use chiton_namespace::XattrHow;
 use chiton_policy::{Durability, Policy, PolicyFile};
-use chiton_proto::{RealmCall, RealmInfo};
-use chiton_realm::Realm;
+use chiton_runtime::schedule::Schedule;
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
 use chiton_types::{Ino, Refusal};
-use chiton_world::schedule::Schedule;
-use chiton_world::sync::Mutex;
-use chiton_world::thread;
+use chiton_wire::{RealmCall, RealmInfo};
 
 use super::super::case::{OfDisk, Victim};
 use super::super::driver::{ROOT, TRIES_MAX, listed, on, realm_call, within};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chiton_namespace::{Event, Make, Namespace, Op};
-use chiton_proto::{
+use chiton_types::{Cred, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Seq, SessionId, Time};
+use chiton_wire::{
     Answer, Call, Claim, MERGE_EVENTS_MAX, MergeWindow, RealmAnswer, RealmCall, Reply, Request,
 };
-use chiton_types::{Cred, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Seq, SessionId, Time};
 
 use super::PIECE_EVENTS;
 use crate::engine::formatted::Formatted;

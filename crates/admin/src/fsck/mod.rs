@@ -1,0 +1,294 @@
+//! Is a metadata store consistent with itself and with the object store? In bounded memory, by passes over sorted rows.
+//!
+//! ```text
+//!   census   all rows once: decode, sort names by what they name, extents by block
+//!   inodes   merge by inode number: row, names, content, map, extended attributes, orphans
+//!   tree     merge by directory: subdirectories; then every directory must lead up to the root
+//!   blocks   merge by block: extents, counts, garbage, objects
+//! ```
+//!
+//! Invariants:
+//! - [`check`] changes nothing. Its memory does not grow with the tree: what is sorted spills into temporary files.
+//! - Rows are decoded by `chiton_namespace` and `chiton_server`, nowhere else.
+//! - No bytes of a store make it panic. Where its files are damaged, the check goes on behind what cannot be read, and
+//!   tells only what does not follow from that.
+//! - [`repair`] deletes no content, commits atomically, and ends where a further check finds nothing that it repairs.
+
+mod blocks;
+mod census;
+mod cursor;
+mod inodes;
+mod offline;
+mod online;
+mod pace;
+mod policies;
+mod problem;
+mod repair;
+mod rows;
+mod sorter;
+mod tree;
+
+use std::path::PathBuf;
+
+use chiton_metastore::{Metastore, StoreError};
+use chiton_objects::{ObjectError, Objects};
+use chiton_runtime::{RealWorld, World, thread};
+use serde::Serialize;
+
+use crate::fsck::pace::Pace;
+
+pub use offline::{Offline, rebuild};
+pub use online::check_online;
+pub use problem::{Lists, Problem};
+pub use repair::{Repaired, repair};
+
+/// Findings whose path is looked for.
+const PATHS_MAX: u64 = 1_000;
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Read every block and verify its checksums, not only that it is there and long enough.
+    pub content: bool,
+    /// Most bytes to read in a second, rows and blocks together; `None`: as fast as it goes.
+    pub rate: Option<u64>,
+    /// About how much memory sorting may take, in bytes.
+    pub memory_bytes: usize,
+    /// Where what does not fit goes meanwhile.
+    pub temp_dir: PathBuf,
+    /// A server is running: sessions that began after the rows were read may have blocks.
+    pub live: bool,
+    /// Changed rows in one commit of a repair, at least.
+    pub commit_rows: usize,
+    /// How many shards there are, if that is known: each has a row.
+    pub shards: Option<u16>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let temp_dir = std::env::temp_dir();
+        Options {
+            content: false,
+            rate: None,
+            memory_bytes: 256 << 20,
+            temp_dir,
+            live: false,
+            commit_rows: 512,
+            shards: None,
+        }
+    }
+}
+
+/// One inconsistency.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong.
+    pub problem: Problem,
+    /// Where, if it has a place that could be found.
+    pub path: Option<String>,
+}
+
+impl Finding {
+    /// For machines: name, inode, path, what is wrong, what repair does.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "problem": self.problem.name(),
+            "inode": self.problem.ino().map(|ino| ino.0),
+            "path": self.path,
+            "what": self.problem.to_string(),
+            "repair": self.problem.remedy(),
+            "advice": self.problem.advice(),
+        })
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.problem.name())?;
+        if let Some(path) = &self.path {
+            write!(f, "{path}: ")?;
+        }
+        write!(f, "{}", self.problem)?;
+        match (self.problem.remedy(), self.problem.advice()) {
+            (Some(remedy), _) => write!(f, " (repair: {remedy})"),
+            (None, Some(advice)) => write!(f, " (not repaired: {advice})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Rows of the metadata store.
+    pub rows: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Inodes without a name that the server removes when nobody has them open any more.
+    pub removed_but_open: u64,
+    /// Objects of blocks.
+    pub blocks: u64,
+    /// Their bytes.
+    pub block_bytes: u64,
+    /// Blocks that nothing names, of sessions that are not over.
+    pub blocks_of_sessions: u64,
+    /// Blocks that nothing names, which the server deletes at its next start.
+    pub blocks_to_sweep: u64,
+    /// Findings.
+    pub findings: u64,
+    /// Ranges of rows that cannot be read.
+    pub unreadable: u64,
+    /// What else would be findings, and may only follow from what cannot be read.
+    pub doubtful: u64,
+    /// Findings that repair does something about.
+    pub repairable: u64,
+}
+
+/// Where a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being looked at.
+    pub pass: &'static str,
+    /// How far.
+    pub done: u64,
+    /// Of about how many.
+    pub total: u64,
+}
+
+/// Why a check did not come to its end.
+#[derive(Debug)]
+pub enum CheckError {
+    /// The metadata store failed.
+    Store(StoreError),
+    /// The object store failed.
+    Objects(ObjectError),
+    /// A temporary file.
+    Temporary(std::io::Error),
+    /// A server gives no view of its rows.
+    View(String),
+}
+
+impl std::fmt::Display for CheckError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CheckError::Store(e) => write!(f, "{e}"),
+            CheckError::Objects(e) => write!(f, "{e}"),
+            CheckError::View(what) => f.write_str(what),
+            CheckError::Temporary(e) => {
+                write!(f, "a temporary file: {e}; set TMPDIR to a directory with more space")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+impl From<StoreError> for CheckError {
+    fn from(e: StoreError) -> CheckError {
+        CheckError::Store(e)
+    }
+}
+
+impl From<ObjectError> for CheckError {
+    fn from(e: ObjectError) -> CheckError {
+        CheckError::Objects(e)
+    }
+}
+
+impl From<std::io::Error> for CheckError {
+    fn from(e: std::io::Error) -> CheckError {
+        CheckError::Temporary(e)
+    }
+}
+
+/// What the passes share.
+pub(crate) struct Run<'a> {
+    store: &'a dyn Metastore,
+    objects: &'a dyn Objects,
+    options: &'a Options,
+    summary: Summary,
+    pace: Option<Pace>,
+    found: &'a mut dyn FnMut(Finding),
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Run<'_> {
+    fn sorter<const N: usize>(&self) -> sorter::Sorter<N> {
+        // Six are filled at the same time, as many may be read.
+        sorter::Sorter::new(self.options.memory_bytes / 12, &self.options.temp_dir)
+    }
+
+    fn report(&mut self, problem: Problem) -> Result<(), CheckError> {
+        if self.summary.unreadable > 0 && problem.may_be_absence() {
+            self.summary.doubtful += 1;
+            return Ok(());
+        }
+        self.summary.findings += 1;
+        self.summary.repairable += u64::from(problem.remedy().is_some());
+        let mut path = None;
+        if self.summary.findings <= PATHS_MAX {
+            path = match (problem.entry(), problem.ino()) {
+                (Some((dir, name)), _) => rows::path_of(self.store, dir)?
+                    .map(|dir| format!("{}/{}", dir.trim_end_matches('/'), rows::shown(name.as_bytes()))),
+                (None, Some(ino)) => rows::path_of(self.store, ino)?,
+                (None, None) => None,
+            };
+        }
+        (self.found)(Finding { problem, path });
+        Ok(())
+    }
+
+    /// So much was read: rests if that was too fast.
+    fn read(&mut self, bytes: u64) {
+        if let Some(pace) = &mut self.pace {
+            let rest = pace.spend(bytes, RealWorld.monotonic());
+            if !rest.is_zero() {
+                thread::sleep(rest);
+            }
+        }
+    }
+
+    fn tell(&mut self, pass: &'static str, done: u64, total: u64) {
+        if done.is_multiple_of(8192) {
+            (self.progress)(Progress { pass, done, total: total.max(done) });
+        }
+    }
+}
+
+/// Checks everything; tells each finding as it comes.
+///
+/// The rows must not change meanwhile: a store that nobody serves, or a snapshot.
+///
+/// # Errors
+/// If a store cannot be read, or there is no space for temporary files.
+pub fn check(
+    store: &dyn Metastore,
+    objects: &dyn Objects,
+    options: &Options,
+    found: &mut dyn FnMut(Finding),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, CheckError> {
+    let summary = Summary::default();
+    let pace = options.rate.map(|rate| Pace::new(rate, RealWorld.monotonic()));
+    let mut run = Run { store, objects, options, summary, pace, found, progress };
+    let census = census::take(&mut run)?;
+    let (by_inode, by_block) = census.part();
+    let tree = inodes::check(&mut run, by_inode)?;
+    tree::check(&mut run, tree)?;
+    blocks::check(&mut run, by_block)?;
+    Ok(run.summary)
+}
+
+/// [`check`] with all findings at once, for tests and simulation.
+///
+/// # Errors
+/// As [`check`].
+pub fn findings(store: &dyn Metastore, objects: &dyn Objects) -> Result<Vec<Finding>, CheckError> {
+    let mut all = Vec::new();
+    check(store, objects, &Options::default(), &mut |finding| all.push(finding), &mut |_| {})?;
+    Ok(all)
+}

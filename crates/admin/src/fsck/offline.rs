@@ -1,0 +1,261 @@
+//! Checking and repairing a file system that nobody serves.
+//!
+//! The metadata store is as of the last checkpoint; what the journal holds beyond it is replayed in memory by the
+//! server's own recovery and laid over the store. A check writes nothing. A repair first commits what was replayed, as a
+//! checkpoint would, so that the journal is never replayed over what was repaired.
+//!
+//! Invariants:
+//! - The hold is taken before anything is opened, and kept: nobody else changes the stores meanwhile.
+//! - A file system whose journal is damaged is not repaired: what it lost may be what the rows lack.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chiton_journal::{Place, ReplayError, replay};
+use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
+use chiton_objects::Objects;
+use chiton_runtime::SharedWorld;
+use chiton_server::{Apply, DataAddress, FilesystemInfo, Hold, OwnRow, Server, StartError, Stores};
+use chiton_types::{Position, Time};
+
+use crate::Overlay;
+use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, repair};
+
+/// A file system in one's own hands.
+pub struct Offline {
+    _hold: Hold,
+    world: SharedWorld,
+    info: FilesystemInfo,
+    store: Arc<dyn Metastore>,
+    objects: Arc<dyn Objects>,
+    place: Arc<dyn Place>,
+    /// The store and what the journal holds beyond it.
+    view: Arc<Overlay>,
+    damage: Option<String>,
+}
+
+/// Makes a metadata store that does not open one that does, from what is whole; returns what was done, in words. What its rows
+/// lack then, the journal holds.
+///
+/// # Errors
+/// [`StartError::Held`] if somebody serves it; if nothing opens, all is as before.
+pub fn rebuild(data: &DataAddress, world: &dyn chiton_runtime::World) -> Result<Vec<String>, StartError> {
+    let Some(dir) = data.dir() else {
+        return Err(StartError::Failed(format!("{data}: only the store of a data directory can be rebuilt")));
+    };
+    Server::info(data)?;
+    chiton_server::make_room_for_tools(data);
+    let _hold = Hold::take(data, false, world)?;
+    let (path, failed) = (dir.join("meta"), |error: StoreError| StartError::Failed(error.to_string()));
+    let done = FjallMetastore::rebuild(&path, FjallOptions::default()).map_err(failed)?;
+    if !done.is_empty() {
+        let store = FjallMetastore::open(&path, FjallOptions::default()).map_err(failed)?;
+        skip_session_ids(&store).map_err(failed)?;
+        store.close().map_err(failed)?;
+    }
+    Ok(done)
+}
+
+/// More ids than sessions have begun since any commit that a rebuild goes back to.
+const SKIPPED_SESSION_IDS: u64 = 1 << 32;
+
+/// Session ids are reserved in the rows alone, and are never used again: those of rows that went back may have been given out.
+fn skip_session_ids(store: &dyn Metastore) -> Result<(), StoreError> {
+    let (key, _) = OwnRow::SessionMark(0).encode().expect("a row of the server");
+    let row = store.get(&key)?.map(|value| OwnRow::decode(&key, &value));
+    // A row that cannot be read is the check's to find.
+    let Some(Ok(Some(OwnRow::SessionMark(mark)))) = row else { return Ok(()) };
+    let (key, value) = OwnRow::SessionMark(mark + SKIPPED_SESSION_IDS).encode().expect("a row of the server");
+    store.commit(&Batch::from_iter([(key, Some(value))]))
+}
+
+impl Offline {
+    /// Takes it. `progress` is told bytes of the journal: done, total.
+    ///
+    /// # Errors
+    /// [`StartError::Held`] if somebody serves it; others as a server's start.
+    pub fn open(
+        data: &DataAddress,
+        world: SharedWorld,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Offline, StartError> {
+        let info = Server::info(data)?;
+        chiton_server::make_room_for_tools(data);
+        let hold = Hold::take(data, false, &*world)?;
+        let mut stores = Stores::open(data)?;
+        hold.guard(&mut stores);
+        let Stores { objects, open_meta, place, .. } = stores;
+        let store = open_meta().map_err(|e| match e {
+            StoreError::Corrupt { .. } => StartError::Corrupt(format!(
+                "{e}. The library opens a store whole or not at all: chiton fsck --rebuild --yes makes of what is whole \
+                 one that opens; else restore it from a backup (a copy of the data directory, or a chiton dump)"
+            )),
+            _ => StartError::Failed(e.to_string()),
+        })?;
+        let view = Arc::new(Overlay::new(store.clone()));
+        let mut offline = Offline { _hold: hold, world, info, store, objects, place, view, damage: None };
+        offline.damage = match offline.replay(offline.view.clone(), progress) {
+            Ok(()) => None,
+            Err(StartError::Corrupt(cause)) => Some(cause),
+            Err(error) => return Err(error),
+        };
+        Ok(offline)
+    }
+
+    /// Brings a store to the end of the journal, as the start of a server would.
+    fn replay(
+        &self,
+        store: Arc<dyn Metastore>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), StartError> {
+        let failed = |e: StoreError| not_replayed(&e);
+        let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row of the server");
+        let value = store.get(&key).map_err(failed)?;
+        let Some(Ok(Some(OwnRow::Position(stored)))) = value.map(|value| OwnRow::decode(&key, &value)) else {
+            return Err(StartError::Corrupt(
+                "from where to replay the journal, the metadata store does not say".to_owned(),
+            ));
+        };
+        // First whether it can be read at all: what fails afterwards is not its fault.
+        let mut frames = 0u64;
+        let mut count = |_: &chiton_journal::Frame<'_>| {
+            frames += 1;
+            Ok::<_, std::convert::Infallible>(())
+        };
+        match replay(&*self.place, stored, &mut count, &mut |_| {}) {
+            Ok(end) if end.last < stored => {
+                return Err(StartError::Corrupt(format!(
+                    "the journal ends at position {}, the metadata store holds all up to {stored}",
+                    end.last
+                )));
+            }
+            // After an end in order there is nothing to replay, and a store in which recovery would fail is looked at.
+            Ok(_) if frames == 0 => return Ok(()),
+            Ok(_) => {}
+            Err(ReplayError::Journal(error)) => {
+                return Err(StartError::Corrupt(format!("the journal: {error}")));
+            }
+        }
+        let stores = Stores {
+            objects: self.objects.clone(),
+            open_meta: Box::new(move || Ok(store.clone())),
+            place: self.place.clone(),
+            objects_address: String::new(),
+        };
+        let offline = chiton_server::Offline::open_with(&self.info, &stores, self.world.clone())?;
+        let select = &mut |_: Position, _: &_, _: &_| true;
+        let all = Apply { after: Position(0), upto: Position(u64::MAX), select, skip_misfits: false };
+        offline.apply(all, &mut |p| progress(p.bytes_done, p.bytes_total)).map(drop).map_err(|error| {
+            match error {
+                StartError::Corrupt(cause) => {
+                    StartError::Corrupt(format!("the journal cannot be replayed: {cause}"))
+                }
+                error => error,
+            }
+        })
+    }
+
+    /// What is wrong with the journal, if something is.
+    pub fn journal_damage(&self) -> Option<&str> {
+        self.damage.as_deref()
+    }
+
+    /// What the file system is.
+    pub fn info(&self) -> &FilesystemInfo {
+        &self.info
+    }
+
+    /// Its rows, with what the journal holds beyond the metadata store; what is committed to them stays in memory.
+    pub fn rows(&self) -> Arc<dyn Metastore> {
+        self.view.clone()
+    }
+
+    /// Where its blocks and other objects are.
+    pub fn objects(&self) -> Arc<dyn Objects> {
+        self.objects.clone()
+    }
+
+    fn options(&self, options: &Options) -> Options {
+        Options { shards: Some(self.info.shards), live: false, ..options.clone() }
+    }
+
+    /// As [`check`].
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub fn check(
+        &self,
+        options: &Options,
+        found: &mut dyn FnMut(Finding),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Summary, CheckError> {
+        if let Some(cause) = self.journal_damage() {
+            found(Finding { problem: Problem::JournalDamage { cause: cause.to_owned() }, path: None });
+        }
+        let mut summary = check(&*self.view, &*self.objects, &self.options(options), found, progress)?;
+        summary.findings += u64::from(self.journal_damage().is_some());
+        Ok(summary)
+    }
+
+    /// As [`repair`]; nothing is changed while [`Offline::journal_damage`] says something.
+    ///
+    /// # Errors
+    /// As [`repair`].
+    pub fn repair(
+        &mut self,
+        options: &Options,
+        now: Time,
+        tell: &mut dyn FnMut(&Finding, bool),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Repaired, CheckError> {
+        if self.journal_damage().is_some() {
+            let summary = self.check(options, &mut |finding| tell(&finding, false), progress)?;
+            return Ok(Repaired { repaired: 0, left: summary.findings, summary });
+        }
+        self.view = Arc::new(Overlay::new(self.store.clone()));
+        self.replay(Arc::new(Open(self.store.clone())), &mut |_, _| {}).map_err(|e| {
+            CheckError::Store(StoreError::Io { path: Default::default(), cause: e.to_string() })
+        })?;
+        let done = repair(&*self.store, &*self.objects, &self.options(options), now, tell, progress)?;
+        self.objects.sync()?;
+        Ok(done)
+    }
+}
+
+fn not_replayed(error: &StoreError) -> StartError {
+    match error {
+        StoreError::Corrupt { .. } => StartError::Corrupt(format!("the journal cannot be replayed: {error}")),
+        _ => StartError::Failed(error.to_string()),
+    }
+}
+
+/// The store, which stays open when who replays into it is done.
+struct Open(Arc<dyn Metastore>);
+
+impl Metastore for Open {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(key)
+    }
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.0.get_many(keys)
+    }
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.0.scan(start, end, limit)
+    }
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        self.0.commit(batch)
+    }
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.0.stats()
+    }
+    fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        // Every commit was durable when it returned.
+        let _ = self.store.close();
+    }
+}

@@ -1,0 +1,291 @@
+//! Serving what can still be read of a damaged file system, read-only.
+//!
+//! ```text
+//!   metadata store ─ what a start needs and cannot read is replaced ─▶ overlay in memory ─▶ server, read-only
+//!   journal ─ up to its damage, without what does not fit ────────────▲       journal of the server: in memory
+//! ```
+//!
+//! Invariants:
+//! - Nothing of the file system is changed: the background writes of the server stay in memory, or are refused.
+//! - A read of a damaged part is answered EIO, and the log says why. A name is never silently absent, except for changes that the
+//!   log counts as not shown.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use chiton_journal::{Frame, Identity, MemoryPlace, Place, ReplayError, Shape, replay, reset};
+use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
+use chiton_namespace::StoredRow;
+use chiton_objects::{ObjectError, ObjectInfo, Objects};
+use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::Mutex;
+use chiton_server::{
+    Apply, DataAddress, FilesystemInfo, Hold, OwnRow, Server, ServerOptions, StartError, Stores,
+};
+use chiton_types::{Epoch, Position, ShardId};
+
+use crate::Overlay;
+
+/// Rows that a start reads whole, by their first byte: orphans, garbage, policies and their history, links, decouplings, images,
+/// marks, sessions that are open and that are over. Without them names and content are as they are.
+const START_ROWS: &[u8] = b"OGPHLDVRSF";
+/// In place of numbers that cannot be read: above all that were given out, and far from their ends.
+const HIGH_POSITION: Position = Position(1 << 48);
+const HIGH_SESSION: u64 = 1 << 48;
+const HIGH_COUNTER: u64 = 1 << 47;
+
+type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Starts a server that answers what can be read, and refuses changes. Its log says what cannot be shown.
+///
+/// # Errors
+/// As a server's start, where nothing can be read: the metadata store does not open.
+pub fn serve(
+    data: &DataAddress,
+    options: ServerOptions,
+    world: SharedWorld,
+) -> Result<Arc<Server>, StartError> {
+    let info = Server::info(data)?;
+    chiton_server::make_room_for_tools(data);
+    let hold = Hold::take(data, options.take_over, &*world)?;
+    let mut stores = Stores::open(data)?;
+    hold.guard(&mut stores);
+    let Stores { objects, open_meta, place, .. } = stores;
+    let store = open_meta().map_err(|e| match e {
+        StoreError::Corrupt { .. } => StartError::Corrupt(format!(
+            "{e}. Without a metadata store that opens nothing can be served: chiton fsck --rebuild --yes first"
+        )),
+        _ => StartError::Failed(e.to_string()),
+    })?;
+    let salvage = Salvage::new(info, store, objects, options.log.clone());
+    salvage.replay(&place, &world)?;
+    let stores = salvage.stores(world.random())?;
+    let options = ServerOptions { read_only: true, grace_ms: 0, ..options };
+    let server = Server::start_held(&salvage.info, stores, options, world, hold)?;
+    (salvage.log)(
+        "this file system is served read-only, with what can be read of it; nothing of it is changed",
+    );
+    Ok(server)
+}
+
+struct Salvage {
+    info: FilesystemInfo,
+    rows: Arc<Overlay>,
+    objects: Arc<dyn Objects>,
+    log: Log,
+    /// Whether it is known from where on to replay the journal.
+    knows_position: bool,
+}
+
+impl Salvage {
+    /// With rows in the place of those without which no server starts.
+    fn new(info: FilesystemInfo, store: Arc<dyn Metastore>, objects: Arc<dyn Objects>, log: Log) -> Salvage {
+        let readable = Readable { store, log: log.clone(), told: Mutex::default() };
+        let rows = Arc::new(Overlay::new(Arc::new(readable)));
+        let mut batch = Batch::new();
+        let mut is_whole = |row: OwnRow, accept: &dyn Fn(&OwnRow) -> bool| {
+            let (key, value) = row.encode().expect("a row that tools write");
+            let found = rows.get(&key).ok().flatten();
+            let found = found.and_then(|value| OwnRow::decode(&key, &value).ok().flatten());
+            let is_whole = found.is_some_and(|row| accept(&row));
+            if !is_whole {
+                batch.put(key, value);
+            }
+            is_whole
+        };
+        let knows_position = is_whole(OwnRow::Position(HIGH_POSITION), &|_| true);
+        is_whole(OwnRow::SessionMark(HIGH_SESSION), &|row| {
+            matches!(row, OwnRow::SessionMark(1..=HIGH_SESSION))
+        });
+        for shard in 0..info.shards {
+            is_whole(OwnRow::InodeMark(ShardId(shard), HIGH_COUNTER), &|row| {
+                matches!(row, OwnRow::InodeMark(_, 1..))
+            });
+        }
+        let count = StoredRow::InodeCount(1);
+        let found = rows.get(&count.key()).ok().flatten();
+        if found.is_none_or(|value| !matches!(StoredRow::decode(&count.key(), &value), Ok(Some(_)))) {
+            batch.put(count.key(), count.value());
+        }
+        rows.commit(&batch).expect("memory takes everything");
+        if !knows_position {
+            log(
+                "how far the metadata store holds the journal cannot be read: what was done after the last checkpoint is not \
+                 shown",
+            );
+        }
+        Salvage { info, rows, objects, log, knows_position }
+    }
+
+    /// Brings the rows in memory as far as the journal can be read and fits.
+    fn replay(&self, place: &Arc<dyn Place>, world: &SharedWorld) -> Result<(), StartError> {
+        if !self.knows_position {
+            return Ok(());
+        }
+        let stored = self.position();
+        let mut last = stored;
+        let mut visit = |frame: &Frame<'_>| {
+            last = frame.last();
+            Ok::<(), std::convert::Infallible>(())
+        };
+        if let Err(ReplayError::Journal(error)) = replay(&**place, stored, &mut visit, &mut |_| {}) {
+            (self.log)(&format!("the journal: {error}. What was done after position {last} is not shown"));
+        }
+        let rows = self.rows.clone();
+        let stores = Stores {
+            objects: self.objects.clone(),
+            open_meta: Box::new(move || Ok(rows.clone())),
+            place: place.clone(),
+            objects_address: String::new(),
+        };
+        let offline = chiton_server::Offline::open_with(&self.info, &stores, world.clone())?;
+        let select = &mut |_: Position, _: &_, _: &_| true;
+        let all = Apply { after: Position(0), upto: last, select, skip_misfits: true };
+        match offline.apply(all, &mut |_| {}) {
+            Ok(applied) if applied.misfits > 0 => (self.log)(&format!(
+                "{} of the journal's last {} changes are not shown, since they rest on metadata that cannot be read",
+                applied.misfits,
+                applied.misfits + applied.applied
+            )),
+            Ok(_) => {}
+            Err(error) => {
+                (self.log)(&format!("what was done after position {} is not shown: {error}", self.position()))
+            }
+        }
+        Ok(())
+    }
+
+    /// Up to where the rows hold the events.
+    fn position(&self) -> Position {
+        let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row that tools write");
+        let value = self.rows.get(&key).ok().flatten();
+        match value.map(|value| OwnRow::decode(&key, &value)) {
+            Some(Ok(Some(OwnRow::Position(position)))) => position,
+            _ => HIGH_POSITION,
+        }
+    }
+
+    /// The stores of the server: its journal begins where the rows end, in memory.
+    fn stores(&self, nonce: u64) -> Result<Stores, StartError> {
+        let place = Arc::new(MemoryPlace::new(Shape::Grows));
+        let identity = Identity { journal: self.info.filesystem, epoch: Epoch(1), nonce };
+        reset(&*place, identity, self.position().next()).map_err(|e| StartError::Failed(e.to_string()))?;
+        let rows = self.rows.clone();
+        Ok(Stores {
+            objects: Arc::new(Unchanged(self.objects.clone())),
+            open_meta: Box::new(move || Ok(rows.clone())),
+            place,
+            // Clients read through the server, and put nothing past it.
+            objects_address: String::new(),
+        })
+    }
+}
+
+/// Rows, without those that only a start needs and that cannot be read.
+struct Readable {
+    store: Arc<dyn Metastore>,
+    log: Log,
+    /// First bytes of keys of which it was said that they are left out.
+    told: Mutex<Vec<u8>>,
+}
+
+impl Readable {
+    /// True if it is done without this row, or what begins with it.
+    fn is_left_out(&self, key: &[u8], error: &StoreError) -> bool {
+        let kind = key.first().copied().unwrap_or_default();
+        let is_needed = !START_ROWS.contains(&kind) && kind != 0 && kind != b'N';
+        if is_needed || !matches!(error, StoreError::Corrupt { .. }) {
+            return false;
+        }
+        let mut told = self.told.lock();
+        if !told.contains(&kind) {
+            told.push(kind);
+            (self.log)(&format!("rows of kind {:?} are left out: {error}", char::from(kind)));
+        }
+        true
+    }
+}
+
+impl Metastore for Readable {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.store.get(key) {
+            Err(error) if self.is_left_out(key, &error) => Ok(None),
+            result => result,
+        }
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
+    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        let (Bound::Included(first) | Bound::Excluded(first)) = start else {
+            return self.store.scan(start, end, limit);
+        };
+        match self.store.scan(start, end, limit) {
+            Err(error) if self.is_left_out(first, &error) => Ok(Vec::new()),
+            result => result,
+        }
+    }
+
+    fn commit(&self, _: &Batch) -> Result<(), StoreError> {
+        unreachable!("changes stay in the overlay")
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        self.store.stats()
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
+
+/// Objects that are read only. A deletion is acknowledged, since the row that it belongs to changes only in memory.
+struct Unchanged(Arc<dyn Objects>);
+
+fn refused(key: &str) -> ObjectError {
+    ObjectError::Io { key: key.to_owned(), cause: "the file system is served read-only".to_owned() }
+}
+
+/// A request that waited for a store which denies access would wait for ever.
+fn unread(error: ObjectError) -> ObjectError {
+    match error {
+        ObjectError::Denied { key, cause } => ObjectError::Io { key, cause },
+        error => error,
+    }
+}
+
+impl Objects for Unchanged {
+    fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, ObjectError> {
+        self.0.get(key, range).map_err(unread)
+    }
+
+    fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
+        self.0.read_into(key, offset, into).map_err(unread)
+    }
+
+    fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        self.0.size(key).map_err(unread)
+    }
+
+    fn put(&self, key: &str, _: &[u8]) -> Result<(), ObjectError> {
+        Err(refused(key))
+    }
+
+    fn put_if_absent(&self, key: &str, _: &[u8]) -> Result<bool, ObjectError> {
+        Err(refused(key))
+    }
+
+    fn delete(&self, _: &str) -> Result<(), ObjectError> {
+        Ok(())
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
+        self.0.list(prefix, after, max).map_err(unread)
+    }
+
+    fn sync(&self) -> Result<(), ObjectError> {
+        Ok(())
+    }
+}

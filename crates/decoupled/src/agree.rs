@@ -1,0 +1,314 @@
+//! Files that both sides changed, looked at before a merge: what is the same is no conflict, and texts become one.
+//!
+//! ```text
+//!   paths that both changed ─▶ read ours, theirs ─┬─ alike ───────────────────────────────────┐
+//!                                                 └─ read the base ─▶ merged, line by line:   │
+//!                        written as ours (a new file renamed over the old) ─▶ durable ────────┴▶ Settle ─▶ the merge
+//! ```
+//!
+//! Invariants:
+//! - What is merged is written to our own journal, and the server is notified when that is durable; it remembers which
+//!   version of theirs was looked at. So after a crash between any two of these steps the merge is right: what was merged once
+//!   has the lines of theirs already, and merged again it stays the same.
+//! - A version of theirs that is newer than the one that was looked at is a conflict like any other.
+//! - What cannot be decided here (no text, lines that both changed, no base) is left to the policy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chiton_client::{Caller, Client, OpenFlags};
+use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
+use chiton_types::{Attr, Ino, Kind, Mode, Position, Refusal};
+use chiton_wire::Settled;
+
+use crate::calls::{ClaimCalls, no_groups, root as as_root};
+use crate::error::RealmError;
+use crate::report::Diff;
+use crate::resolve::path_of;
+
+/// Larger files are not looked at.
+const BYTES_MAX: u64 = 16 << 20;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+/// How often a file that changes while it is read is read again.
+const READS_MAX: u32 = 3;
+
+/// A file as one side has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Version {
+    content: Vec<u8>,
+    mode: Mode,
+    owner: (u32, u32),
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What both sides come to.
+pub(crate) struct Agreed {
+    /// Where, from the subtree's root.
+    pub(crate) path: Vec<u8>,
+    /// The file of theirs, and the position of its last change.
+    theirs: (Ino, Position),
+    /// Ours, and what it becomes; nothing if both did the same.
+    merged: Option<(Attr, Version)>,
+}
+
+impl Agreed {
+    /// Whether both did the same.
+    pub(crate) fn is_same(&self) -> bool {
+        self.merged.is_none()
+    }
+}
+
+/// Who is asked.
+pub(crate) struct Sides<'a> {
+    pub(crate) calls: &'a ClaimCalls,
+    pub(crate) root: Ino,
+    pub(crate) ours: &'a Client,
+    pub(crate) global: &'a Client,
+    /// Opens what ours builds on, to be read; asked once, and only if texts are to be merged.
+    pub(crate) base: &'a dyn Fn() -> Result<Arc<Client>, RealmError>,
+}
+
+impl Sides<'_> {
+    /// Looks at each path of a comparison that both sides changed; `inos` are the inodes of its conflicts. `texts`: those that
+    /// differ are merged.
+    pub(crate) fn compare(&self, diff: &Diff, inos: &[Ino], texts: bool) -> Result<Vec<Agreed>, RealmError> {
+        let mut paths: BTreeMap<Vec<u8>, BTreeSet<Ino>> = BTreeMap::new();
+        for ((change, _), ino) in diff.conflicts.iter().zip(inos) {
+            paths.entry(path_of(change)).or_default().insert(*ino);
+        }
+        let mut base = None;
+        let mut agreed = Vec::new();
+        for (path, inos) in paths {
+            agreed.extend(self.compare_one(path, inos, texts, &mut base)?);
+        }
+        Ok(agreed)
+    }
+
+    fn compare_one(
+        &self,
+        path: Vec<u8>,
+        mut inos: BTreeSet<Ino>,
+        texts: bool,
+        base: &mut Option<Arc<Client>>,
+    ) -> Result<Option<Agreed>, RealmError> {
+        let is_small = |attr: &Attr| attr.kind == Kind::File && attr.size <= BYTES_MAX;
+        let Ok(attr) = self.ours.lstat([b"/", &path[..]].concat()) else { return Ok(None) };
+        let Some(found) = self.calls.file(self.root, &path)?.filter(is_small) else { return Ok(None) };
+        if !is_small(&attr) {
+            return Ok(None);
+        }
+        let Some((found, theirs)) = self.read_theirs(found.ino) else { return Ok(None) };
+        let Ok(ours) = read(self.ours, &attr) else { return Ok(None) };
+        let at = (found.ino, found.position);
+        // For the others the changed file is elsewhere. An equal file here does not settle their changes there.
+        inos.insert(attr.ino);
+        inos.remove(&found.ino);
+        for ino in inos {
+            if self.calls.attr(ino)?.is_some_and(|there| there.nlink > 0) {
+                return Ok(None);
+            }
+        }
+        if ours == theirs {
+            return Ok(Some(Agreed { path, theirs: at, merged: None }));
+        }
+        // Another name of it would keep what it was.
+        if !texts || attr.nlink > 1 || found.nlink > 1 {
+            return Ok(None);
+        }
+        let client = match base {
+            Some(client) => client,
+            None => base.insert((self.base)()?),
+        };
+        let known = client.getattr(attr.ino, None).map(|entry| entry.attr);
+        let known = known.or_else(|_| client.lstat([b"/", &path[..]].concat()));
+        let Some(was) = known.ok().filter(is_small).and_then(|attr| read(client, &attr).ok()) else {
+            return Ok(None);
+        };
+        let merged = merged(&was, &ours, &theirs);
+        Ok(merged.map(|merged| Agreed { path, theirs: at, merged: Some((attr, merged)) }))
+    }
+
+    /// A file as others have it, at one position.
+    fn read_theirs(&self, ino: Ino) -> Option<(Attr, Version)> {
+        for _ in 0..READS_MAX {
+            let before = self.calls.attr(ino).ok()??;
+            let version = read(self.global, &before).ok()?;
+            let after = self.calls.attr(ino).ok()??;
+            if before.position == after.position && after.size == version.content.len() as u64 {
+                return Some((after, version));
+            }
+        }
+        None
+    }
+
+    /// Writes what was merged as ours, and notifies the server when that is durable.
+    pub(crate) fn settle(&self, agreed: &[Agreed]) -> Result<(), RealmError> {
+        let failed = |refusal: Refusal| {
+            RealmError::refused("a text that both sides changed cannot be merged", refusal)
+        };
+        for one in agreed {
+            if let Some((attr, merged)) = &one.merged {
+                self.replace(&one.path, attr, merged).map_err(failed)?;
+            }
+        }
+        self.ours.sync().map_err(failed)?;
+        let how = |one: &Agreed| if one.is_same() { Settled::Same } else { Settled::Merged };
+        let files: Vec<(Ino, Position, Settled)> =
+            agreed.iter().map(|one| (one.theirs.0, one.theirs.1, how(one))).collect();
+        self.calls.settle(files)
+    }
+
+    /// As programs save a file: a new one takes its place, so that a crash leaves the one or the other.
+    fn replace(&self, path: &[u8], attr: &Attr, merged: &Version) -> Result<(), Refusal> {
+        let groups = no_groups();
+        let caller = as_root(&groups);
+        let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&b""[..], path),
+        };
+        let dir = self.ours.lstat([b"/", above].concat())?.ino;
+        let temporary = format!(".chiton-merged-{}", attr.ino).into_bytes();
+        match self.ours.unlink(&caller, dir, &temporary) {
+            Ok(()) | Err(Refusal::NotFound) => {}
+            Err(refusal) => return Err(refusal),
+        }
+        let (entry, fh) = self.ours.create(&caller, dir, &temporary, Mode(0o600), OpenFlags::READ_WRITE)?;
+        let ino = entry.attr.ino;
+        let written = self.write_all(&caller, fh, &merged.content);
+        self.ours.release(fh).and(written)?;
+        let (uid, gid) = merged.owner;
+        let owner = AttrChange { uid: Some(uid), gid: Some(gid), ..AttrChange::default() };
+        self.ours.setattr(&caller, ino, owner, None)?;
+        for (name, value) in &merged.xattrs {
+            self.ours.setxattr(&caller, ino, name, value, XattrHow::Set)?;
+        }
+        let mode = AttrChange { mode: Some(merged.mode), mtime: Some(SetTime::Now), ..AttrChange::default() };
+        self.ours.setattr(&caller, ino, mode, None)?;
+        self.ours.rename(&caller, dir, &temporary, dir, name, RenameHow::Replace)
+    }
+
+    fn write_all(&self, caller: &Caller<'_>, fh: u64, content: &[u8]) -> Result<(), Refusal> {
+        let mut at = 0;
+        for part in content.chunks(READ_BYTES) {
+            at += u64::from(self.ours.write(caller, fh, at, part)?);
+        }
+        self.ours.flush(fh)
+    }
+}
+
+fn read(client: &Client, attr: &Attr) -> Result<Version, Refusal> {
+    let groups = no_groups();
+    let caller = as_root(&groups);
+    let fh = client.open(&caller, attr.ino, OpenFlags::READ)?;
+    let whole = || {
+        let mut content = Vec::new();
+        loop {
+            let more = client.read(fh, content.len() as u64, READ_BYTES)?;
+            if more.is_empty() {
+                return Ok(content);
+            }
+            content.extend_from_slice(&more);
+            if content.len() as u64 > BYTES_MAX {
+                return Err(Refusal::TooBig);
+            }
+        }
+    };
+    let content = whole();
+    client.release(fh)?;
+    let content = content?;
+    let names = client.listxattr(&caller, attr.ino)?;
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let xattrs = names.map(|name| Ok((name.to_vec(), client.getxattr(&caller, attr.ino, name)?)));
+    let xattrs = xattrs.collect::<Result<_, Refusal>>()?;
+    Ok(Version { content, mode: attr.mode, owner: (attr.uid, attr.gid), xattrs })
+}
+
+/// What one side changed, of one thing; `None` if both did, and differently.
+fn either<T: PartialEq>(base: T, ours: T, theirs: T) -> Option<T> {
+    match () {
+        () if ours == theirs || theirs == base => Some(ours),
+        () if ours == base => Some(theirs),
+        () => None,
+    }
+}
+
+/// Both changes of a text, if no line, and no attribute, was changed by both.
+fn merged(base: &Version, ours: &Version, theirs: &Version) -> Option<Version> {
+    let content = match either(&base.content, &ours.content, &theirs.content) {
+        Some(content) => content.clone(),
+        None => {
+            let [base, ours, theirs] = [base, ours, theirs].map(|version| text(&version.content));
+            diffy::merge(base?, ours?, theirs?).ok()?.into_bytes()
+        }
+    };
+    let mut xattrs = BTreeMap::new();
+    let names: BTreeSet<&Vec<u8>> = ours.xattrs.keys().chain(theirs.xattrs.keys()).collect();
+    for name in names {
+        let of = |version: &Version| version.xattrs.get(name).cloned();
+        if let Some(value) = either(of(base), of(ours), of(theirs))? {
+            xattrs.insert(name.clone(), value);
+        }
+    }
+    Some(Version {
+        content,
+        mode: either(base.mode, ours.mode, theirs.mode)?,
+        owner: either(base.owner, ours.owner, theirs.owner)?,
+        xattrs,
+    })
+}
+
+/// Content as a text: UTF-8 without NUL.
+fn text(content: &[u8]) -> Option<&str> {
+    std::str::from_utf8(content).ok().filter(|text| !text.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(content: &str, mode: u16, xattrs: &[(&str, &str)]) -> Version {
+        let pair = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        Version {
+            content: content.as_bytes().to_vec(),
+            mode: Mode(mode),
+            owner: (0, 0),
+            xattrs: xattrs.iter().map(pair).collect(),
+        }
+    }
+
+    #[test]
+    fn what_each_side_changed_is_in_the_merged_text_and_what_both_did_is_not_merged() {
+        let file = |content: &str| version(content, 0o644, &[]);
+        let base = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n".to_owned();
+        let with = |from: &str, to: &str| file(&base.replace(from, to));
+        for (ours, theirs, expect) in [
+            (with("one", "ONE"), with("six", "SIX"), Some(base.replace("one", "ONE").replace("six", "SIX"))),
+            (with("one", "ONE"), file(&base), Some(base.replace("one", "ONE"))),
+            (with("one", "uno"), with("one", "eins"), None),
+            // Both append something else.
+            (file(&format!("{base}ours\n")), file(&format!("{base}theirs\n")), None),
+            // One removes lines to which the other adds.
+            (with("two\nthree\n", ""), with("three\n", "three\nand a half\n"), None),
+            (file("\0binary"), with("one", "ONE"), None),
+        ] {
+            let found = merged(&file(&base), &ours, &theirs).map(|merged| merged.content);
+            assert_eq!(found, expect.map(String::into_bytes), "{ours:?} {theirs:?}");
+        }
+        // Merged again it stays the same.
+        let (ours, theirs) = (with("one", "ONE"), with("six", "SIX"));
+        let once = merged(&file(&base), &ours, &theirs).expect("merged");
+        assert_eq!(merged(&file(&base), &once, &theirs), Some(once));
+    }
+
+    #[test]
+    fn attributes_are_merged_one_by_one() {
+        let base = version("x", 0o644, &[("user.a", "1"), ("user.b", "1")]);
+        let ours = version("y", 0o644, &[("user.a", "2"), ("user.b", "1")]);
+        let theirs = version("x", 0o755, &[("user.a", "1"), ("user.c", "3")]);
+        let expect = version("y", 0o755, &[("user.a", "2"), ("user.c", "3")]);
+        assert_eq!(merged(&base, &ours, &theirs), Some(expect));
+        let other = version("x", 0o700, &[("user.a", "1")]);
+        assert_eq!(merged(&base, &version("y", 0o600, &[]), &other), None, "both changed the mode");
+    }
+}

@@ -1,0 +1,273 @@
+//! Branches: several copies of one subtree side by side, each taken by itself, merged or dropped.
+//!
+//! ```text
+//!   create_branch ─▶ granted, a directory in the state directory       (no row is read, no engine is started)
+//!   open_branch   ─▶ Realm ─▶ client() … sync() | merge() | discard() | close: it waits for the next one
+//!   delete_branch ─▶ nothing stays
+//! ```
+//!
+//! Invariants:
+//! - A branch is merged when somebody says so, and never by itself.
+//! - It outlives its processes: it has a journal, and a client that dies leaves it as that journal has it.
+//! - What others do in the directory goes on, and is not seen in the branch.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_client::Caller;
+use chiton_policy::{Consistency, Durability};
+use chiton_runtime::thread;
+use chiton_types::{Ino, Name, RealmId, Refusal};
+use chiton_wire::{Claim, RealmCall, RealmInfo};
+
+use crate::calls::ClaimCalls;
+use crate::error::RealmError;
+use crate::home::{Home, Left, Record, User};
+use crate::realm::{Realm, policy_of};
+use crate::realms::{self, Realms};
+
+/// How often, and for how long, it is looked whether a branch is free.
+const LOOKS: u32 = 20;
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The policy of a branch of which nobody says otherwise, on top of the one that holds for the directory: it keeps
+/// what was synced on the local disk.
+pub const BRANCH_POLICY: &str =
+    "consistency: invisible\ndurability: local\ninterfere_policy: allow\nallocated_inodes: 1000\n";
+
+/// What the server and this machine know of a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The server's part.
+    pub info: RealmInfo,
+    /// This machine's part, if its directory is here.
+    pub left: Option<Left>,
+}
+
+impl Branch {
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.info.branch.as_ref().map(text).unwrap_or_default()
+    }
+
+    /// The state directory in which its journal is, if that is on this machine.
+    pub fn state_dir(&self) -> Option<PathBuf> {
+        let (host, dir) = self.info.journal_at.split_once(':')?;
+        (host == realms::host()).then(|| PathBuf::from(dir))
+    }
+
+    /// Whether a process works in it.
+    pub fn is_in_use(&self) -> bool {
+        match &self.left {
+            Some(left) => left.in_use,
+            None => self.info.is_attached,
+        }
+    }
+}
+
+pub(crate) fn text(name: &Name) -> String {
+    String::from_utf8_lossy(name.as_bytes()).into_owned()
+}
+
+impl Realms {
+    /// Makes a branch of the directory `root`, as it is now: nothing of it is read, however large it is. `policy` is
+    /// YAML; without one it is [`BRANCH_POLICY`]. The branch is nobody's until it is opened.
+    ///
+    /// # Errors
+    /// Why not: there is one of this name, the caller is not the directory's owner, the policy keeps nothing …
+    pub fn create_branch(
+        &self,
+        caller: &Caller<'_>,
+        root: Ino,
+        name: &Name,
+        policy: Option<&[u8]>,
+    ) -> Result<Claim, RealmError> {
+        if self.infos(Some(root))?.iter().any(|info| info.branch.as_ref() == Some(name)) {
+            let what = format!("there is a branch {} of this directory already", text(name));
+            return Err(RealmError::new(
+                Refusal::Busy,
+                what,
+                "choose another name, or delete that one (chiton branch delete)",
+            ));
+        }
+        let call = RealmCall::Decouple {
+            root,
+            branch: Some(name.clone()),
+            nonce: self.options.client.world.random(),
+            journal_at: self.journal_at(),
+            policy: policy.unwrap_or(BRANCH_POLICY.as_bytes()).to_vec(),
+        };
+        let granted =
+            self.calls.decouple(caller, call).map_err(|error| self.with_obstacle(error, root, true))?;
+        let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
+        let make = || {
+            let policy = policy_of(&granted.policy)?;
+            let what = match (policy.consistency(), policy.durability()) {
+                (Consistency::Strong, _) => "strong: the server carries everything out",
+                (_, Durability::None) => {
+                    "without durability: nothing of a branch would stay between two commands"
+                }
+                (_, Durability::Geo) => "durability: geo, which no client's journal has",
+                (_, Durability::Local | Durability::Global) => {
+                    let name = Some(text(name));
+                    let record = Record::new(granted.filesystem, granted.claim.realm, granted.root.ino, name);
+                    return Home::create(&self.options.state_dir, record).map(drop);
+                }
+            };
+            let what = format!("the branch's policy ({}) is {what}", policy.composition);
+            let next = "give it one with durability: local or global; without any it is local";
+            Err(RealmError::new(Refusal::Invalid, what, next))
+        };
+        match make() {
+            Ok(()) => Ok(granted.claim),
+            Err(error) => {
+                // If that fails, too, it is in the list, and can be deleted.
+                let _ = calls.end(false);
+                Err(error)
+            }
+        }
+    }
+
+    /// Who had branches of this file system mounted, by the state directory, and is gone without having said so. Each is told
+    /// once.
+    pub fn dead_users(&self) -> Vec<User> {
+        let dirs = Home::all(&self.options.state_dir, self.global.filesystem()).unwrap_or_default();
+        let dead = |dir: &PathBuf| {
+            let user = Home::user(dir)?;
+            // Whoever can take it finds nobody in it. This forgets who had it.
+            let home = Home::open(dir).ok()??;
+            drop(home);
+            Some(user)
+        };
+        dirs.iter().filter_map(dead).collect()
+    }
+
+    /// The branches of a directory, or all, in the order in which they were made.
+    ///
+    /// # Errors
+    /// The server does not say, or the state directory cannot be read.
+    pub fn branches(&self, root: Option<Ino>) -> Result<Vec<Branch>, RealmError> {
+        let look = |info| {
+            let mut branch = self.with_left(info)?;
+            if let (None, Some(state_dir)) = (&branch.left, branch.state_dir()) {
+                // Another user's may not be looked at.
+                branch.left = self.left_in(&state_dir, &branch.info).unwrap_or_default();
+            }
+            Ok(branch)
+        };
+        self.infos(root)?.into_iter().map(look).collect()
+    }
+
+    fn infos(&self, root: Option<Ino>) -> Result<Vec<RealmInfo>, RealmError> {
+        let mut all = self.calls.list()?;
+        all.retain(|info| info.branch.is_some() && root.is_none_or(|root| info.root == root));
+        Ok(all)
+    }
+
+    /// The branch of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn branch(&self, root: Ino, name: &Name) -> Result<Branch, RealmError> {
+        let found = self.infos(Some(root))?.into_iter().find(|info| info.branch.as_ref() == Some(name));
+        let found = found.ok_or_else(|| {
+            let what = format!("there is no branch {} of this directory", text(name));
+            RealmError::new(Refusal::NotFound, what, "`chiton branch list` lists them")
+        })?;
+        self.with_left(found)
+    }
+
+    /// Takes a branch for this process: what was done in it is there.
+    ///
+    /// # Errors
+    /// Why not: another process has it, its journal is on another machine …
+    pub fn open_branch(&self, root: Ino, name: &Name) -> Result<Arc<Realm>, RealmError> {
+        let branch = self.branch(root, name)?;
+        match branch.left {
+            Some(left) => match open_home(&left)? {
+                Some(mut home) => {
+                    // One that an administrator made of a decoupling has another name here than there.
+                    if home.record().branch.as_deref() != Some(&*text(name)) {
+                        home.note_branch(text(name))?;
+                    }
+                    self.recover_as(home, Some(name.clone()))
+                }
+                None => Err(in_use(&branch.info)),
+            },
+            None if branch.info.is_attached => Err(in_use(&branch.info)),
+            None => self.adopt(branch.info.claim.realm),
+        }
+    }
+
+    /// Drops a branch; nothing of it stays. By `force` also one that another process, or another machine, has: what is
+    /// in its journal there is refused from then on.
+    ///
+    /// # Errors
+    /// Why not: there is none, another process has it.
+    pub fn delete_branch(&self, root: Ino, name: &Name, force: bool) -> Result<(), RealmError> {
+        let branch = self.branch(root, name)?;
+        let realm = branch.info.claim.realm;
+        let home = match &branch.left {
+            Some(left) => open_home(left)?,
+            None => None,
+        };
+        let is_free = home.is_some() || (branch.left.is_none() && !branch.info.is_attached);
+        if !is_free && !force {
+            return Err(in_use(&branch.info));
+        }
+        let is_global = policy_of(&branch.info.policy)?.durability() == Durability::Global;
+        if !is_global && branch.left.is_none() && !force {
+            let what = format!("its journal is not here: {}", branch.info.journal_at);
+            return Err(RealmError::new(
+                Refusal::Busy,
+                what,
+                "delete it there, or use --force: unmerged changes are then lost",
+            ));
+        }
+        // As its latest client: what any other says is refused from here on.
+        let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
+        let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
+        calls.end(false)?;
+        home.map_or(Ok(()), Home::remove)
+    }
+
+    /// Gives a branch that nobody works in another name.
+    pub(crate) fn rename_branch(&self, realm: RealmId, name: &Name) -> Result<(), RealmError> {
+        let dir = Home::dir_of(&self.options.state_dir, self.global.filesystem(), realm);
+        let home = if Home::is_at(&dir) { open_home(&Home::look(&dir)?)? } else { None };
+        self.calls.become_branch(realm, Some(name))?;
+        home.map_or(Ok(()), |mut home| home.note_branch(text(name)))
+    }
+
+    fn with_left(&self, info: RealmInfo) -> Result<Branch, RealmError> {
+        let left = self.left_in(&self.options.state_dir, &info)?;
+        Ok(Branch { info, left })
+    }
+
+    fn left_in(&self, state_dir: &Path, info: &RealmInfo) -> Result<Option<Left>, RealmError> {
+        let dir = Home::dir_of(state_dir, self.global.filesystem(), info.claim.realm);
+        if Home::is_at(&dir) { Home::look(&dir).map(Some) } else { Ok(None) }
+    }
+}
+
+/// Takes the directory of a branch. Who only looks at it has it for a moment, too.
+fn open_home(left: &Left) -> Result<Option<Home>, RealmError> {
+    for _ in 0..LOOKS {
+        if let Some(home) = Home::open(&left.dir)? {
+            return Ok(Some(home));
+        }
+        thread::sleep(LOOK);
+    }
+    Home::open(&left.dir)
+}
+
+fn in_use(info: &RealmInfo) -> RealmError {
+    let name = info.branch.as_ref().map(text).unwrap_or_default();
+    let what = format!("branch {name} is in use: {}", info.owner);
+    RealmError::new(
+        Refusal::Busy,
+        what,
+        "run the command on a path in that mount, or unmount it first (chiton umount)",
+    )
+}

@@ -1,0 +1,218 @@
+//! What others did to what was changed here, asked of the server before anything is merged.
+//!
+//! ```text
+//!   change ─▶ its inode, its name, its name before ─▶ changed, removed: both did something
+//!      ├─ a new directory, and theirs has one of that name ─▶ the two are one: what is in it is asked for in theirs
+//!      ├─ a directory that is gone ─▶ what is in it for everybody, and was not when it went
+//!      └─ a directory that moved ─▶ the way up from its new place: over our moves, else as it is for everybody
+//! ```
+
+use chiton_namespace::Need;
+use chiton_types::{Ino, Kind};
+use chiton_wire::{Foreign, NEEDS_MAX};
+use hashbrown::{HashMap, HashSet};
+
+use crate::calls::ClaimCalls;
+use crate::diff::Place;
+use crate::error::RealmError;
+use crate::report::{Change, ChangeKind, SideVersion};
+
+/// Directories on the way up that are followed: a way that is longer goes in a circle.
+const DEPTH_MAX: usize = 65_536;
+
+/// A change, and what the server is asked about it.
+pub(crate) struct Row {
+    pub(crate) change: Change,
+    pub(crate) path: Vec<u8>,
+    pub(crate) ino: Ino,
+    /// It is new.
+    pub(crate) made: bool,
+    /// It is new, and a directory.
+    pub(crate) is_dir: bool,
+    /// Where it is, or was when it was removed; none if its place did not change.
+    pub(crate) place: Option<Place>,
+    /// Where it was before it moved.
+    pub(crate) from: Option<Place>,
+    pub(crate) theirs: Option<SideVersion>,
+    /// Others removed it, too.
+    pub(crate) both_removed: bool,
+    /// It had the name for a while only, or left it for a while.
+    pub(crate) is_passing: bool,
+}
+
+impl Row {
+    /// A name that ours used only for a while: the merge checks the changes of others to the name, and to the file that bore it.
+    pub(crate) fn passing(ino: Ino, place: &Place, path: &[u8], made: bool) -> Row {
+        let kind = if made { ChangeKind::Created } else { ChangeKind::Renamed };
+        Row {
+            change: Change::new(path, kind, None),
+            path: path.to_vec(),
+            ino,
+            made,
+            is_dir: false,
+            place: Some(place.clone()),
+            from: None,
+            theirs: None,
+            both_removed: false,
+            is_passing: true,
+        }
+    }
+
+    /// Whether anybody else knows it.
+    fn asks_inode(&self) -> bool {
+        !self.made
+    }
+
+    /// Names that it has or had.
+    fn names(&self) -> impl Iterator<Item = &Place> {
+        self.place.iter().chain(&self.from)
+    }
+}
+
+/// Asks what others did.
+pub(crate) fn ask_all(calls: &ClaimCalls, root: Ino, rows: &mut [Row]) -> Result<(), RealmError> {
+    let mut rest: Vec<&mut Row> = rows.iter_mut().collect();
+    let mut twins = ask_some(calls, root, &mut rest)?;
+    while !twins.is_empty() {
+        let theirs = |row: &Row| row.place.as_ref().and_then(|(parent, _)| twins.get(parent).copied());
+        let (mut again, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|row| theirs(row).is_some());
+        for row in &mut again {
+            if let (Some(theirs), Some((parent, _))) = (theirs(row), &mut row.place) {
+                *parent = theirs;
+            }
+        }
+        twins = ask_some(calls, root, &mut again)?;
+        rest = others;
+    }
+    note_filled(calls, rows)?;
+    note_loops(calls, rows)
+}
+
+/// Asks for some. Returns directories of ours that are one with theirs.
+fn ask_some(calls: &ClaimCalls, root: Ino, rows: &mut [&mut Row]) -> Result<HashMap<Ino, Ino>, RealmError> {
+    let mut twins = HashMap::new();
+    // Each asks for an inode and two names at most.
+    for some in rows.chunks_mut(NEEDS_MAX / 3) {
+        ask(calls, some)?;
+        for row in some.iter_mut().filter(|row| row.is_dir && row.theirs == Some(SideVersion::Changed)) {
+            // One that was there at the base, and theirs moved to this name, stays another directory.
+            if let Some(theirs) = calls.directory(root, &row.path)?
+                && is_new_to_ours(calls, theirs)?
+            {
+                twins.insert(row.ino, theirs);
+                row.theirs = None;
+            }
+        }
+    }
+    Ok(twins)
+}
+
+fn is_new_to_ours(calls: &ClaimCalls, ino: Ino) -> Result<bool, RealmError> {
+    Ok(calls.rows(vec![Need::Inode(ino)])?.iter().all(|found| found.rows.is_empty()))
+}
+
+fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
+    let inodes = rows.iter().filter(|row| row.asks_inode()).map(|row| row.ino).collect();
+    let names = rows.iter().flat_map(|row| row.names().cloned()).collect();
+    let (of_inodes, of_names) = calls.check(inodes, names)?;
+    let (mut of_inodes, mut of_names) = (of_inodes.into_iter(), of_names.into_iter());
+    for row in rows {
+        let inode = if row.asks_inode() { of_inodes.next() } else { None }.unwrap_or(Foreign::Same);
+        // What theirs changed is moved, or given a further name, as it is.
+        let goes_along = matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Linked);
+        let inode = if goes_along && inode == Foreign::Changed { Foreign::Same } else { inode };
+        let mut said: Vec<Foreign> = of_names.by_ref().take(row.names().count()).collect();
+        // The name that it had is gone: theirs moved it, if it is there, else removed it.
+        let gone = had(row).and(said.last_mut()).filter(|was| **was == Foreign::Removed);
+        if let Some(was) = gone {
+            *was = match inode {
+                Foreign::Removed => Foreign::Removed,
+                Foreign::Same | Foreign::Changed => Foreign::Changed,
+            };
+        }
+        // What both removed is gone.
+        if row.change.kind == ChangeKind::Removed
+            && inode == Foreign::Removed
+            && !said.contains(&Foreign::Changed)
+        {
+            (row.theirs, row.both_removed) = (None, true);
+            continue;
+        }
+        said.push(inode);
+        row.theirs = match said.into_iter().find(|foreign| *foreign != Foreign::Same) {
+            Some(Foreign::Changed) => Some(SideVersion::Changed),
+            Some(Foreign::Removed) => Some(SideVersion::Removed),
+            Some(Foreign::Same) | None => None,
+        };
+    }
+    Ok(())
+}
+
+/// The name that it has no more, which is asked for last.
+fn had(row: &Row) -> Option<&Place> {
+    match row.change.kind {
+        ChangeKind::Removed => row.place.as_ref(),
+        _ => row.from.as_ref(),
+    }
+}
+
+/// Directories that were removed here, and got new entries from others.
+fn note_filled(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
+    // Names that went with it, or before it.
+    let left: HashSet<Place> = rows.iter().filter_map(had).cloned().collect();
+    let removed = |row: &&mut Row| row.change.kind == ChangeKind::Removed && row.theirs.is_none();
+    for row in rows.iter_mut().filter(removed) {
+        let mut cookie = 0;
+        while let Some((entries, end)) = calls.names(row.ino, cookie)? {
+            if entries.iter().any(|entry| !left.contains(&(row.ino, entry.name.clone()))) {
+                row.theirs = Some(SideVersion::Changed);
+                break;
+            }
+            match entries.last() {
+                Some(last) if !end => cookie = last.cookie,
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Directories that were moved below what others moved below them.
+fn note_loops(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
+    let moved =
+        |row: &Row| matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Created) && !row.is_passing;
+    let ours: HashMap<Ino, Ino> = rows
+        .iter()
+        .filter(|row| moved(row))
+        .filter_map(|row| Some((row.ino, row.place.as_ref()?.0)))
+        .collect();
+    let mut known: HashMap<Ino, Option<(Kind, Ino)>> = HashMap::new();
+    let mut kind_and_parent = |ino: Ino| -> Result<Option<(Kind, Ino)>, RealmError> {
+        if let Some(found) = known.get(&ino) {
+            return Ok(*found);
+        }
+        let found = calls.attr(ino)?.map(|attr| (attr.kind, attr.parent));
+        known.insert(ino, found);
+        Ok(found)
+    };
+    let renamed =
+        |row: &&mut Row| moved(row) && row.change.kind == ChangeKind::Renamed && row.theirs.is_none();
+    for row in rows.iter_mut().filter(renamed) {
+        if kind_and_parent(row.ino)?.is_none_or(|(kind, _)| kind != Kind::Dir) {
+            continue;
+        }
+        let mut at = ours.get(&row.ino).copied();
+        for _ in 0..DEPTH_MAX {
+            let Some(dir) = at.filter(|dir| *dir != Ino::ROOT) else { break };
+            if dir == row.ino {
+                row.theirs = Some(SideVersion::Changed);
+                break;
+            }
+            at = match ours.get(&dir) {
+                Some(parent) => Some(*parent),
+                None => kind_and_parent(dir)?.map(|(_, parent)| parent),
+            };
+        }
+    }
+    Ok(())
+}

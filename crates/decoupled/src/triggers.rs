@@ -1,0 +1,172 @@
+//! When a weak realm is merged by itself: at intervals, after so many updates, when its client has nothing else to do.
+//!
+//! Invariants:
+//! - Clients that began together do not merge together: the first interval is a random part of one.
+//! - What cannot be merged is tried again, less and less often; a conflict that stops a merge is not.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use chiton_policy::Policy;
+use chiton_runtime::SharedWorld;
+use chiton_runtime::thread;
+use chiton_types::Position;
+
+use crate::realm::Realm;
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the server is asked whether the decoupling is still this client's.
+const CLAIM_LOOK: Duration = Duration::from_secs(1);
+/// Nothing has happened for so long: there is time.
+const IDLE: Duration = Duration::from_millis(500);
+/// Longest pause after a merge that failed.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What a policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Triggers {
+    interval: Option<Duration>,
+    updates: Option<u64>,
+    when_idle: bool,
+}
+
+/// What is known at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    /// Since the last merge, or since the beginning with a random part of an interval added.
+    since_merge: Duration,
+    /// Since the journal grew.
+    since_event: Duration,
+    /// Events that are not merged.
+    waiting: u64,
+}
+
+impl Triggers {
+    fn of(policy: &Policy) -> Option<Triggers> {
+        let triggers = Triggers {
+            interval: policy.sync_interval.map(|span| span.duration()),
+            updates: policy.sync_updates,
+            when_idle: policy.sync_when_idle,
+        };
+        let any = triggers.interval.is_some() || triggers.updates.is_some() || triggers.when_idle;
+        (any && policy.merges_by_itself()).then_some(triggers)
+    }
+
+    /// Whether to merge now.
+    fn is_due(&self, look: Look) -> bool {
+        look.waiting > 0
+            && (self.interval.is_some_and(|interval| look.since_merge >= interval)
+                || self.updates.is_some_and(|updates| look.waiting >= updates)
+                || (self.when_idle && look.since_event >= IDLE))
+    }
+}
+
+/// Starts to look after a realm: whether it is still this client's; and whether it is to be merged, if its policy asks for
+/// that.
+pub(crate) fn watch(realm: &Arc<Realm>, world: &SharedWorld) {
+    let weak = Arc::downgrade(realm);
+    let body = move || look_whether_lost(&weak);
+    drop(thread::spawn("chiton-claim", body).expect("a thread can be started"));
+    if realm.branch().is_some() {
+        return;
+    }
+    let Some(triggers) = Triggers::of(realm.policy()) else { return };
+    let (realm, world) = (Arc::downgrade(realm), world.clone());
+    let body = move || run(triggers, &realm, &world);
+    drop(thread::spawn("chiton-sync", body).expect("a thread can be started"));
+}
+
+/// Nobody notifies a client that its decoupling was ended elsewhere: it asks. That is one small message a second. Then it
+/// records how far its journal in the object store is durable.
+fn look_whether_lost(realm: &Weak<Realm>) {
+    loop {
+        thread::sleep(CLAIM_LOOK);
+        let Some(realm) = realm.upgrade().filter(|realm| !realm.is_ended() && !realm.is_lost()) else {
+            return;
+        };
+        realm.look_whether_lost();
+        realm.note_durable();
+    }
+}
+
+fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
+    let mut merged_at = world.monotonic();
+    let mut early = triggers.interval.map_or(Duration::ZERO, |interval| {
+        // Of 2^64 parts.
+        interval.mul_f64(world.random() as f64 / (u64::MAX as f64 + 1.0))
+    });
+    let mut event_at = merged_at;
+    let mut last = Position(0);
+    let mut pause = LOOK;
+    loop {
+        thread::sleep(pause);
+        let Some(realm) = realm.upgrade().filter(|realm| !realm.is_ended() && !realm.is_lost()) else {
+            return;
+        };
+        let now = world.monotonic();
+        let (merged, end) = realm.extent();
+        if end != last {
+            (last, event_at) = (end, now);
+        }
+        let look = Look {
+            since_merge: now.saturating_sub(merged_at) + early,
+            since_event: now.saturating_sub(event_at),
+            waiting: end.0.saturating_sub(merged.0),
+        };
+        if !triggers.is_due(look) {
+            pause = LOOK;
+            continue;
+        }
+        match realm.sync(&|_| {}) {
+            Ok(report) if report.stopped => {
+                realm.note_trouble(Some(
+                    "the policy forbids conflicts, and there is one: merge or discard".to_owned(),
+                ));
+                return;
+            }
+            Ok(report) => {
+                // The status keeps the missing rest.
+                let missing = (report.missing > 0).then(|| report.to_string());
+                if let Some(missing) = &missing {
+                    tracing::warn!("decoupling {}: {missing}", realm.id());
+                }
+                realm.note_trouble(missing);
+                pause = LOOK;
+            }
+            Err(_) if realm.is_ended() => return,
+            Err(error) => {
+                realm.note_trouble(Some(error.to_string()));
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+        (merged_at, early) = (world.monotonic(), Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trigger_has_its_time_and_nothing_is_merged_when_nothing_waits() {
+        let ms = Duration::from_millis;
+        let check = |triggers: Triggers, since_merge, since_event, waiting, expect| {
+            let look = Look { since_merge: ms(since_merge), since_event: ms(since_event), waiting };
+            assert_eq!(triggers.is_due(look), expect, "{triggers:?} {look:?}");
+        };
+        let none = Triggers { interval: None, updates: None, when_idle: false };
+        let interval = Triggers { interval: Some(ms(1_000)), ..none };
+        let updates = Triggers { updates: Some(100), ..none };
+        let idle = Triggers { when_idle: true, ..none };
+        check(interval, 1_000, 0, 0, false);
+        check(interval, 1_000, 0, 1, true);
+        check(interval, 999, 0, 1_000_000, false);
+        check(updates, 0, 0, 99, false);
+        check(updates, 0, 0, 100, true);
+        check(idle, 100_000, 499, 5, false);
+        check(idle, 0, 500, 5, true);
+        check(idle, 0, 500, 0, false);
+        check(none, 100_000, 100_000, 100_000, false);
+    }
+}

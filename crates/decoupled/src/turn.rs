@@ -1,0 +1,58 @@
+//! Merges of one directory take turns: pieces of two would interleave.
+
+use std::time::Duration;
+
+use chiton_runtime::SharedWorld;
+use chiton_runtime::thread;
+use chiton_types::{Ino, Refusal};
+
+use crate::branches::text;
+use crate::calls::ClaimCalls;
+use crate::error::RealmError;
+
+/// How long another's merge is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is asked whether that is over.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// It is this decoupling's turn until this is dropped.
+pub(crate) struct Turn<'a> {
+    calls: &'a ClaimCalls,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // If that is lost, the turn ends with the session, or the decoupling.
+        let _ = self.calls.turn(false);
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// Waits until nobody else merges in the directory.
+    ///
+    /// # Errors
+    /// It takes too long: by whom; or the server does not say.
+    pub(crate) fn wait(
+        calls: &'a ClaimCalls,
+        root: Ino,
+        world: &SharedWorld,
+    ) -> Result<Turn<'a>, RealmError> {
+        let begun = world.monotonic();
+        loop {
+            match calls.turn(true) {
+                Ok(()) => return Ok(Turn { calls }),
+                Err(error) if error.refusal() != Refusal::Busy => return Err(error),
+                Err(_) if world.monotonic().saturating_sub(begun) >= PATIENCE => break,
+                Err(_) => thread::sleep(PAUSE),
+            }
+        }
+        let all = calls.calls.list()?;
+        let holder = all.into_iter().find(|info| info.root == root && info.is_merging);
+        let whose = holder.map_or("another".to_owned(), |info| match &info.branch {
+            Some(name) => format!("that of branch {} ({})", text(name), info.owner),
+            None => format!("that of decoupling {} ({})", info.claim.realm.0, info.owner),
+        });
+        let what = format!("another merge of this directory is under way: {whose}");
+        Err(RealmError::new(Refusal::Busy, what, "wait until it is over, then merge again"))
+    }
+}

@@ -1,0 +1,276 @@
+//! The decoupled journal in pieces, as a merge sends it.
+//!
+//! ```text
+//!   segments ──▶ frames ──▶ at most 65,536 events, whole frames ──▶ squashed, filtered, encoded ──▶ Window
+//!      (a thread of its own: the next window is made while this one is sent)
+//! ```
+//!
+//! Invariants:
+//! - A window of the same two positions has the same events, whoever reads it and whenever.
+//! - Memory is bounded by a few windows.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use chiton_journal::{Frame, Place, ReplayError, replay};
+use chiton_namespace::Event;
+use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_runtime::thread::{self, JoinHandle};
+use chiton_types::{Position, Take};
+use chiton_wire::{MERGE_BYTES_MAX, MERGE_EVENTS_MAX, MergeWindow};
+
+use crate::calls::Piece;
+use crate::error::RealmError;
+use crate::filter::filter;
+
+/// Most events of a window, before what is redundant goes; one frame may hold more.
+pub(crate) const WINDOW_EVENTS: u64 = 65_536;
+/// Windows made ahead.
+const AHEAD: usize = 2;
+
+/// A piece of the journal, ready to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) window: MergeWindow,
+    bytes: Vec<u8>,
+    /// Where each event ends in `bytes`.
+    ends: Vec<usize>,
+}
+
+impl Window {
+    fn new(window: MergeWindow, mut events: Vec<Event>) -> Window {
+        filter(&mut events);
+        let mut bytes = Vec::with_capacity(events.len() * 80);
+        let mut ends = Vec::with_capacity(events.len());
+        for event in &events {
+            event.encode(&mut bytes);
+            ends.push(bytes.len());
+        }
+        Window { window, bytes, ends }
+    }
+
+    /// Events that are sent.
+    pub(crate) fn len(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Positions of the journal that it stands for.
+    pub(crate) fn span(&self) -> u64 {
+        self.window.upto.0 - self.window.after.0
+    }
+
+    /// What to send when so many events are done.
+    pub(crate) fn piece(&self, done: u64) -> Piece<'_> {
+        let from = usize::try_from(done).unwrap_or(usize::MAX).min(self.ends.len());
+        let start = if from == 0 { 0 } else { self.ends[from - 1] };
+        let within = |end: &&usize| **end - start <= MERGE_BYTES_MAX;
+        let fitting = self.ends[from..].iter().take(MERGE_EVENTS_MAX).take_while(within).count();
+        // One that is larger goes alone.
+        let count = fitting.max(1).min(self.ends.len() - from);
+        let end = if count == 0 { start } else { self.ends[from + count - 1] };
+        Piece {
+            window: self.window,
+            from: from as u64,
+            count: count as u32,
+            events: &self.bytes[start..end],
+            last: from + count == self.ends.len(),
+        }
+    }
+}
+
+/// What the reader has made and nobody has taken.
+#[derive(Default)]
+struct Shelf {
+    windows: VecDeque<Window>,
+    /// The reader is through, and how.
+    end: Option<Result<(), RealmError>>,
+    /// Nobody takes any more.
+    abandoned: bool,
+}
+
+#[derive(Default)]
+struct Handoff {
+    shelf: Mutex<Shelf>,
+    changed: Condvar,
+}
+
+/// The windows of a journal between two positions, in order.
+pub(crate) struct Windows {
+    handoff: Arc<Handoff>,
+    reader: Option<JoinHandle>,
+}
+
+impl Windows {
+    /// Begins to read after `after`, which is the end of a frame, up to `cut`, which is one too and durable. The first
+    /// window ends at `first` if that is given.
+    pub(crate) fn read(
+        place: Arc<dyn Place>,
+        after: Position,
+        first: Option<Position>,
+        cut: Position,
+    ) -> Windows {
+        let handoff = Arc::new(Handoff::default());
+        let shared = handoff.clone();
+        let body = move || {
+            let mut put = |window| shared.put(window);
+            let end = read_windows(&*place, after, first, cut, &mut put);
+            shared.shelf.lock().end = Some(end);
+            shared.changed.notify_all();
+        };
+        let reader = thread::spawn("chiton-windows", body).expect("a thread can be started");
+        Windows { handoff, reader: Some(reader) }
+    }
+
+    /// The next one; `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Window>, RealmError> {
+        let mut shelf = self.handoff.shelf.lock();
+        loop {
+            if let Some(window) = shelf.windows.pop_front() {
+                self.handoff.changed.notify_all();
+                return Ok(Some(window));
+            }
+            if let Some(end) = &shelf.end {
+                return end.clone().map(|()| None);
+            }
+            self.handoff.changed.wait(&mut shelf);
+        }
+    }
+}
+
+impl Drop for Windows {
+    fn drop(&mut self) {
+        self.handoff.shelf.lock().abandoned = true;
+        self.handoff.changed.notify_all();
+        if let Some(reader) = self.reader.take() {
+            // One that panicked has said so.
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Handoff {
+    /// Waits for room; false if nobody wants it.
+    fn put(&self, window: Window) -> bool {
+        let mut shelf = self.shelf.lock();
+        while shelf.windows.len() >= AHEAD && !shelf.abandoned {
+            self.changed.wait(&mut shelf);
+        }
+        if shelf.abandoned {
+            return false;
+        }
+        shelf.windows.push_back(window);
+        self.changed.notify_all();
+        true
+    }
+}
+
+/// Gives each event between two positions that a merge sends to `visit`. `first`: as for [`Windows::read`].
+pub(crate) fn read_sent(
+    place: &dyn Place,
+    after: Position,
+    first: Option<Position>,
+    cut: Position,
+    visit: &mut dyn FnMut(&Event),
+) -> Result<(), RealmError> {
+    read_windows(place, after, first, cut, &mut |window| {
+        let mut from = Take::new(&window.bytes);
+        while !from.is_empty() {
+            visit(&Event::decode(&mut from).expect("it was encoded here"));
+        }
+        true
+    })
+}
+
+/// Gives each event between two positions to `visit`, as the journal has it.
+pub(crate) fn read_events(
+    place: &dyn Place,
+    after: Position,
+    cut: Position,
+    visit: &mut dyn FnMut(&Event),
+) -> Result<(), RealmError> {
+    if after >= cut {
+        return Ok(());
+    }
+    let mut visit_frame = |frame: &Frame<'_>| {
+        if frame.first > cut {
+            return Err(Halt::Enough);
+        }
+        decode(frame, &mut |event| visit(&event))
+    };
+    match replay(place, after, &mut visit_frame, &mut |_| {}) {
+        Ok(_) | Err(ReplayError::Visitor(Halt::Enough)) => Ok(()),
+        Err(ReplayError::Visitor(Halt::Failed(error))) => Err(error),
+        Err(ReplayError::Journal(error)) => Err(RealmError::journal(error)),
+    }
+}
+
+fn decode(frame: &Frame<'_>, take: &mut dyn FnMut(Event)) -> Result<(), Halt> {
+    let mut from = Take::new(frame.payload);
+    for _ in 0..frame.header.event_count {
+        let event = Event::decode(&mut from);
+        take(event.map_err(|e| Halt::Failed(RealmError::journal(format!("position {}: {e}", frame.first))))?);
+    }
+    Ok(())
+}
+
+/// Why reading ends before the journal does.
+enum Halt {
+    /// The cut is reached, or nobody wants more.
+    Enough,
+    Failed(RealmError),
+}
+
+impl From<chiton_journal::JournalError> for Halt {
+    fn from(error: chiton_journal::JournalError) -> Halt {
+        Halt::Failed(RealmError::journal(error))
+    }
+}
+
+/// Gives the windows between two positions to `put`, until it says that it wants no more.
+pub(crate) fn read_windows(
+    place: &dyn Place,
+    after: Position,
+    first: Option<Position>,
+    cut: Position,
+    put: &mut dyn FnMut(Window) -> bool,
+) -> Result<(), RealmError> {
+    if after >= cut {
+        return Ok(());
+    }
+    let mut begun = MergeWindow { after, upto: after };
+    let mut fixed = first;
+    let mut events = Vec::new();
+    let mut visit = |frame: &Frame<'_>| {
+        let span = u64::from(frame.header.event_count);
+        let is_full = match fixed {
+            Some(end) => begun.upto == end,
+            None => begun.upto > begun.after && begun.upto.0 + span > begun.after.0 + WINDOW_EVENTS,
+        };
+        if is_full || begun.upto >= cut {
+            let window = Window::new(begun, std::mem::take(&mut events));
+            (begun, fixed) = (MergeWindow { after: begun.upto, upto: begun.upto }, None);
+            if !put(window) || begun.upto >= cut {
+                return Err(Halt::Enough);
+            }
+        }
+        decode(frame, &mut |event| events.push(event))?;
+        begun.upto = frame.last();
+        if begun.upto > cut || fixed.is_some_and(|end| begun.upto > end) {
+            let what = format!("no operation ends at position {}, but one at {}", cut.0, begun.upto.0);
+            return Err(Halt::Failed(RealmError::journal(what)));
+        }
+        Ok(())
+    };
+    match replay(place, after, &mut visit, &mut |_| {}) {
+        Ok(_) if begun.upto < cut => {
+            Err(RealmError::journal(format!("it ends at position {}, before {}", begun.upto.0, cut.0)))
+        }
+        Ok(_) => {
+            put(Window::new(begun, events));
+            Ok(())
+        }
+        Err(ReplayError::Visitor(Halt::Enough)) => Ok(()),
+        Err(ReplayError::Visitor(Halt::Failed(error))) => Err(error),
+        Err(ReplayError::Journal(error)) => Err(RealmError::journal(error)),
+    }
+}

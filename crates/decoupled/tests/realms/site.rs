@@ -1,0 +1,161 @@
+//! A server in a directory of its own, a client of it, and its decoupled subtrees.
+
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_decoupled::{Realm, RealmError, Realms, RealmsOptions};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::{RealWorld, SharedWorld};
+use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_types::{Attr, Ino, RealmId};
+use chiton_wire::{Address, Answer, Call, Claim, RealmAnswer, RealmCall};
+use tempfile::TempDir;
+
+/// See the module.
+pub(crate) struct Site {
+    dir: TempDir,
+    server: Mutex<Option<Arc<Server>>>,
+}
+
+/// A client and its realms.
+pub(crate) struct Party {
+    pub(crate) client: Arc<Client>,
+    pub(crate) realms: Arc<Realms>,
+}
+
+fn world() -> SharedWorld {
+    Arc::new(RealWorld)
+}
+
+impl Site {
+    /// Formats and starts one. Everybody may do everything at the root.
+    pub(crate) fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        let user = rustix::process::geteuid().as_raw();
+        let options = FormatOptions { uid: user, ..FormatOptions::default() };
+        Server::format(&dir.path().join("data"), &options, &world()).expect("formatted");
+        let site = Site { dir, server: Mutex::default() };
+        site.start();
+        site
+    }
+
+    /// Starts the server.
+    pub(crate) fn start(&self) {
+        let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
+        let server = Server::start(&self.dir.path().join("data"), options, world()).expect("started");
+        server.serve(&[self.address()]).expect("listening");
+        *self.server.lock() = Some(server);
+    }
+
+    /// Ends the server as a crash would.
+    pub(crate) fn kill(&self) {
+        self.server().abandon();
+        self.server.lock().take();
+    }
+
+    /// How many objects decoupled clients have in the store.
+    pub(crate) fn objects_of_realms(&self) -> impl Fn() -> usize {
+        let dir = self.dir.path().join("data/objects/decoupled");
+        move || count_files(&dir)
+    }
+
+    /// An administrator ends a decoupling.
+    pub(crate) fn end_by_force(&self, realm: RealmId) {
+        let client = Client::embedded(self.server(), ClientOptions::default()).expect("a session");
+        let claim = Claim { realm, generation: 0 };
+        let call = Call::Realm(Box::new(RealmCall::End { claim, force: true }));
+        let ended = chiton_client::ask(&**client.service(), &client.caller(), call).expect("ended");
+        assert_eq!(ended, Answer::Realm(RealmAnswer::Ended));
+    }
+
+    /// Ends the server in order, and starts it again.
+    pub(crate) fn restart(&self) {
+        self.server().shutdown().expect("ended");
+        self.server.lock().take();
+        self.start();
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Address {
+        format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
+    }
+
+    /// A directory for journals of its own.
+    pub(crate) fn state_dir(&self) -> String {
+        self.dir.path().join("state of an example").display().to_string()
+    }
+
+    pub(crate) fn server(&self) -> Arc<Server> {
+        self.server.lock().clone().expect("running")
+    }
+
+    fn party(&self, client: Client) -> Party {
+        self.party_with(client, "state")
+    }
+
+    fn party_with(&self, client: Client, state: &str) -> Party {
+        let client = Arc::new(client);
+        let state_dir = self.dir.path().join(state);
+        let options = RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false };
+        Party { realms: Realms::new(client.clone(), options), client }
+    }
+
+    /// A client in the server's process.
+    pub(crate) fn embedded(&self) -> Party {
+        self.party(Client::embedded(self.server(), ClientOptions::default()).expect("a session"))
+    }
+
+    /// A client on another machine.
+    pub(crate) fn elsewhere(&self) -> Party {
+        let client = Client::connect(&self.address(), ClientOptions::default()).expect("connected");
+        self.party_with(client, "state elsewhere")
+    }
+
+    /// A client at the other end of a socket.
+    pub(crate) fn connected(&self) -> Party {
+        self.party(Client::connect(&self.address(), ClientOptions::default()).expect("connected"))
+    }
+}
+
+fn count_files(dir: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| if e.path().is_dir() { count_files(&e.path()) } else { 1 }).sum()
+}
+
+impl Party {
+    /// Makes a directory and takes it.
+    pub(crate) fn take(&self, path: &str, policy: &str) -> Arc<Realm> {
+        let root = self.mkdir(path).ino;
+        self.decouple(root, policy).expect("decoupled")
+    }
+
+    pub(crate) fn mkdir(&self, path: &str) -> Attr {
+        self.client.mkdir_all(path).expect("made")
+    }
+
+    pub(crate) fn decouple(&self, root: Ino, policy: &str) -> Result<Arc<Realm>, RealmError> {
+        self.realms.decouple(&self.client.caller(), root, Some(policy.as_bytes()), None)
+    }
+
+    /// Goes on with the one that an earlier client left.
+    pub(crate) fn recover(&self) -> Arc<Realm> {
+        let mut all = self.realms.recover();
+        assert_eq!(all.len(), 1);
+        all.remove(0).expect("recovered")
+    }
+}
+
+/// Merges without looking at the progress.
+pub(crate) fn merge(realm: &Realm) -> chiton_decoupled::MergeReport {
+    let report = realm.merge(&|_| {}).expect("merged");
+    assert!(report.ended && !report.stopped, "{report}");
+    assert_eq!(report.lost, [""; 0], "{report}");
+    report
+}
+
+/// What has a journal in memory, and keeps others out.
+pub(crate) const IN_MEMORY: &str = "consistency: weak\ndurability: none\ninterfere_policy: block\n";
+/// What has a journal on the local disk, and keeps others out.
+pub(crate) const ON_DISK: &str = "consistency: weak\ndurability: local\ninterfere_policy: block\n";
+/// What has a journal in the object store, and keeps others out.
+pub(crate) const IN_STORE: &str = "consistency: weak\ndurability: global\ninterfere_policy: block\n";

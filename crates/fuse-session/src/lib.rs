@@ -1,0 +1,47 @@
+//! The conversation with the Linux kernel over `/dev/fuse`: requests come in, replies and notifications go out.
+//!
+//! ```text
+//!   kernel ── /dev/fuse ──▶ Device (one clone a thread) ── Fields ──▶ dispatch ──▶ Filesystem (the shell)
+//!      ▲                        ▲                                                    │
+//!      │                        └───────────────── Reply ◀───────────────────────────┘
+//!      └─────────────────────── Notifier: names, attributes and pages that no longer hold
+//! ```
+//!
+//! It replaces a library because none passes on all that the kernel says: see
+//! `docs/decisions/2026-11-25-fuse-session.md`.
+//!
+//! Invariants:
+//! - Every request is answered exactly once: a reply that is dropped answers EIO.
+//! - A reply leaves through the descriptor that its request came from; the kernel looks for it nowhere else.
+//! - Nothing here knows a file system: numbers, names and bytes are passed on as they are.
+//! - All numbers are in the byte order of the machine, as the kernel has them.
+
+mod filesystem;
+mod session;
+
+mod attr;
+mod flags;
+mod numbers;
+mod reply;
+
+mod notifier;
+
+mod abi;
+mod body;
+mod crew;
+mod device;
+mod dispatch;
+mod fields;
+mod greeting;
+
+pub use attr::{Errno, FileAttr, FileType, SetAttr, TimeOrNow, Timestamp};
+pub use filesystem::Filesystem;
+pub use flags::{AccessFlags, CopyFileRangeFlags, FopenFlags, InitFlags, OpenFlags, RenameFlags, WriteFlags};
+pub use greeting::KernelConfig;
+pub use notifier::Notifier;
+pub use numbers::{FileHandle, Generation, INodeNo, LockAsked, LockOwner, Request};
+pub use reply::{
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+pub use session::Session;

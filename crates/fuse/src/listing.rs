@@ -1,0 +1,199 @@
+//! The offsets of a directory stream.
+//!
+//! An offset says where the *next* read goes on: 0 begins, 1 is after `.`, 2 after `..`, and a hash (4 and above)
+//! is after every name of that hash. So telldir and seekdir hold across any change of the directory.
+//!
+//! ```text
+//!   names    .   ..   a(17)   b(23)   c(23)   d(90)
+//!   offset   1    2    17      17 *    23      90       * not 23: a read that goes on there would lose c
+//! ```
+//!
+//! Invariants:
+//! - A reply that is cut between two names of one hash shows the first of them again, and loses none. (How large
+//!   a reply may be is known to the session alone, so what fits is not known here.)
+//! - Such names at the very beginning of a reply move on even so: otherwise more of them than fit one reply would
+//!   list for ever.
+
+use std::time::Duration;
+
+use chiton_client::{Caller, Client, Entry, Listed};
+use chiton_fuse_session::{FileAttr, FileType, INodeNo, Timestamp};
+use chiton_types::{Attr, Ino, Refusal};
+
+use crate::attr::{file_attr, file_type};
+
+/// Entries asked for by a readdir at first; the kernel has room for at least 4 KiB, then for up to 1 MiB.
+const ENTRIES: u32 = 512;
+/// The same with attributes, which take five times the room.
+const ENTRIES_PLUS: u32 = 128;
+
+/// Offset after `.`.
+const AFTER_DOT: u64 = 1;
+/// Offset after `..`.
+const AFTER_DOT_DOT: u64 = 2;
+/// Lowest offset that is a hash.
+const FIRST_COOKIE: u64 = 4;
+
+/// One row of a reply.
+pub(crate) struct Row<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileType,
+    pub(crate) name: &'a [u8],
+    /// Where the next read goes on after it.
+    pub(crate) offset: u64,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    /// `.` or `..`: attributes of the directory that is listed.
+    Dots(&'a Attr),
+    Entry(Option<&'a Entry>),
+}
+
+impl Row<'_> {
+    /// Attributes for readdirplus, and how long the name and they may be kept.
+    pub(crate) fn plus(&self) -> (FileAttr, Duration, Duration) {
+        match self.what {
+            // The kernel takes number and type of these, and nothing else.
+            What::Dots(dir) => {
+                let attr = FileAttr { ino: INodeNo(self.ino.0), shown_ino: self.ino.0, ..file_attr(dir) };
+                (attr, Duration::ZERO, Duration::ZERO)
+            }
+            What::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl, entry.attr_ttl),
+            // Of a subtree that somebody else has decoupled only the name is told: whoever asks for more is answered.
+            What::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO, Duration::ZERO),
+        }
+    }
+}
+
+/// An inode of which nothing is known but its type.
+fn unknown(ino: Ino, kind: FileType) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(ino.0),
+        shown_ino: ino.0,
+        size: 0,
+        blocks: 0,
+        atime: Timestamp::EPOCH,
+        mtime: Timestamp::EPOCH,
+        ctime: Timestamp::EPOCH,
+        kind,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+    }
+}
+
+/// Shows the rows of a directory from `offset` on, until there are no more or `show` says that the reply is full.
+pub(crate) fn read(
+    client: &Client,
+    caller: &Caller<'_>,
+    dir: Ino,
+    offset: u64,
+    plus: bool,
+    mut show: impl FnMut(Row<'_>) -> bool,
+) -> Result<(), Refusal> {
+    let mut start = offset;
+    if start < AFTER_DOT_DOT {
+        let here = client.getattr(dir, None)?.attr;
+        for (name, ino, after) in [(&b"."[..], dir, AFTER_DOT), (b"..", here.parent, AFTER_DOT_DOT)] {
+            let row = Row { ino, kind: FileType::Directory, name, offset: after, what: What::Dots(&here) };
+            if start < after && show(row) {
+                return Ok(());
+            }
+        }
+        start = AFTER_DOT_DOT;
+    }
+    let most = if plus { ENTRIES_PLUS } else { ENTRIES };
+    loop {
+        let (entries, end) = client.readdir(caller, dir, cookie(start), most, plus)?;
+        for (entry, offset) in with_offsets(&entries, start) {
+            let what = What::Entry(entry.entry.as_ref());
+            let (ino, kind, name) = (entry.ino, file_type(entry.kind), entry.name.as_bytes());
+            if show(Row { ino, kind, name, offset, what }) {
+                return Ok(());
+            }
+        }
+        match entries.last() {
+            Some(last) if !end => start = last.cookie,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// The cookie from which a read at `offset` goes on behind `.` and `..`.
+fn cookie(offset: u64) -> u64 {
+    if offset < FIRST_COOKIE { 0 } else { offset }
+}
+
+/// The entries with the offset that each is told with. `start` is the offset in force before the first.
+fn with_offsets(entries: &[Listed], start: u64) -> impl Iterator<Item = (&Listed, u64)> {
+    let mut group_start = start;
+    entries.iter().enumerate().map(move |(at, entry)| {
+        if at > 0 && entries[at - 1].cookie != entry.cookie {
+            group_start = entries[at - 1].cookie;
+        }
+        let is_last_of_hash = entries.get(at + 1).is_none_or(|next| next.cookie != entry.cookie);
+        let opens_reply = entry.cookie == entries[0].cookie;
+        let offset = if is_last_of_hash || opens_reply { entry.cookie } else { group_start };
+        (entry, offset)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::{Kind, Name};
+
+    use super::*;
+
+    fn entry(name: &str, cookie: u64) -> Listed {
+        Listed {
+            name: Name::try_from(name).expect("a name"),
+            ino: Ino(cookie),
+            kind: Kind::File,
+            cookie,
+            entry: None,
+        }
+    }
+
+    #[test]
+    fn names_of_one_hash_share_their_fate() {
+        let check = |cookies: &[u64], start: u64, expect: &[u64]| {
+            let entries: Vec<Listed> = cookies.iter().map(|&c| entry("n", c)).collect();
+            let offsets: Vec<u64> = with_offsets(&entries, start).map(|(_, offset)| offset).collect();
+            assert_eq!(offsets, expect, "{cookies:?} from {start}");
+        };
+        check(&[], 2, &[]);
+        check(&[17, 23, 90], 2, &[17, 23, 90]);
+        check(&[17, 23, 23, 90], 2, &[17, 17, 23, 90]);
+        check(&[17, 23, 23, 23], 2, &[17, 17, 17, 23]);
+        // At the beginning of a reply the listing must get ahead.
+        check(&[23, 23, 90], 17, &[23, 23, 90]);
+    }
+
+    #[test]
+    fn a_listing_cut_anywhere_shows_every_name() {
+        let all: Vec<Listed> =
+            [17, 23, 23, 40, 90, 90, 90, 95].iter().map(|&c| entry(&format!("n{c}"), c)).collect();
+        // A reply holds 3 entries or more; hashes have at most 3 names.
+        for reply_entries in 3..=all.len() {
+            let (mut offset, mut seen) = (AFTER_DOT_DOT, vec![0; all.len()]);
+            loop {
+                let from = cookie(offset);
+                let rest: Vec<Listed> = all.iter().filter(|e| e.cookie > from).cloned().collect();
+                if rest.is_empty() {
+                    break;
+                }
+                for (entry, next) in with_offsets(&rest, offset).take(reply_entries) {
+                    let at = all.len() - rest.len()
+                        + rest.iter().position(|e| std::ptr::eq(e, entry)).expect("in it");
+                    seen[at] += 1;
+                    offset = next;
+                }
+            }
+            assert!(seen.iter().all(|&times| times >= 1), "{reply_entries}: {seen:?}");
+        }
+    }
+}

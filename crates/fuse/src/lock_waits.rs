@@ -1,0 +1,233 @@
+//! Waiting for locks, away from the dispatch threads.
+//!
+//! ```text
+//!   SETLKW ─ try ─ granted ────────────────────────▶ reply
+//!              └─ thread: client.setlk(wait) ──────▶ reply
+//!                              ▲ cancel
+//!                 watcher ─────┘ every 100 ms: has the caller a signal, is it gone (EINTR)?
+//! ```
+//!
+//! Invariants:
+//! - A dispatch thread never waits for a lock.
+//! - At most [`WAITS_MAX`] threads wait; the next caller gets ENOLCK.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use chiton_client::{CancelToken, Client};
+use chiton_fuse_session::{FileHandle, ReplyEmpty};
+use chiton_types::{Ino, Refusal};
+use chiton_wire::{Lock, LockKind};
+use parking_lot::{Condvar, Mutex};
+
+use crate::attr::errno;
+use crate::proc_status::{self, Waiting};
+use crate::range_lock;
+use crate::router::Router;
+
+const WAITS_MAX: usize = 1024;
+/// How often the callers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The waits of one mount.
+pub(crate) struct LockWaits {
+    router: Arc<Router>,
+    /// Those that may hold locks.
+    owners: Mutex<BTreeMap<Owner, Through>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// An owner of locks of one sort on one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Owner {
+    ino: Ino,
+    flock: bool,
+    owner: u64,
+}
+
+/// The open files through which an owner asked for its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Through {
+    One(FileHandle),
+    Several,
+}
+
+#[derive(Default)]
+struct State {
+    waits: BTreeMap<u64, Wait>,
+    next: u64,
+    has_watcher: bool,
+    closed: bool,
+}
+
+struct Wait {
+    /// The caller's.
+    thread: u32,
+    token: CancelToken,
+    /// Whom it waits for.
+    client: Arc<Client>,
+}
+
+impl LockWaits {
+    pub(crate) fn new(router: Arc<Router>) -> Arc<LockWaits> {
+        Arc::new(LockWaits {
+            router,
+            owners: Mutex::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Sets, changes or drops a lock for the caller `thread`, who asks through the open file `fh`, and answers: now or when it
+    /// is granted.
+    pub(crate) fn set(
+        self: &Arc<LockWaits>,
+        lock: Lock,
+        fh: FileHandle,
+        wait: bool,
+        thread: u32,
+        reply: ReplyEmpty,
+    ) {
+        match self.set_noting(lock, Some(fh), None) {
+            Ok(()) => reply.ok(),
+            Err(Refusal::WouldBlock) if wait => self.wait(lock, fh, thread, reply),
+            Err(refusal) => reply.error(errno(refusal)),
+        }
+    }
+
+    /// What is in the way of a lock.
+    pub(crate) fn held(&self, lock: Lock) -> Result<Option<Lock>, Refusal> {
+        self.router.client_of(lock.ino).getlk(lock)
+    }
+
+    fn wait(self: &Arc<LockWaits>, lock: Lock, fh: FileHandle, thread: u32, reply: ReplyEmpty) {
+        let token = CancelToken::new();
+        let mut state = self.state.lock();
+        if state.waits.len() >= WAITS_MAX || state.closed {
+            drop(state);
+            return reply.error(errno(Refusal::NoLocks));
+        }
+        let id = state.next;
+        state.next += 1;
+        let client = self.router.client_of(lock.ino);
+        state.waits.insert(id, Wait { thread, token: token.clone(), client });
+        if !state.has_watcher {
+            let weak = Arc::downgrade(self);
+            let spawned =
+                std::thread::Builder::new().name("chiton-lockwatch".to_owned()).spawn(move || watch(&weak));
+            state.has_watcher = spawned.is_ok();
+        }
+        drop(state);
+        let waits = self.clone();
+        let spawned = std::thread::Builder::new().name("chiton-lockwait".to_owned()).spawn(move || {
+            let result = waits.set_noting(lock, Some(fh), Some(&token));
+            waits.state.lock().waits.remove(&id);
+            match result {
+                Ok(()) => reply.ok(),
+                Err(refusal) => reply.error(errno(refusal)),
+            }
+        });
+        if spawned.is_err() {
+            // The reply went down with the closure and answered EIO.
+            self.state.lock().waits.remove(&id);
+        }
+    }
+
+    /// A descriptor of the file is closed: the ranges of its process go, as fcntl(2) has it.
+    pub(crate) fn drop_ranges(&self, ino: Ino, owner: u64) {
+        self.drop_owner(Owner { ino, flock: false, owner });
+    }
+
+    /// The last descriptor of an open file that had a lock of flock(2) is closed.
+    pub(crate) fn drop_flock(&self, ino: Ino, owner: u64) {
+        self.drop_owner(Owner { ino, flock: true, owner });
+    }
+
+    /// The last descriptor of an open file is closed: ranges that belong to the open file (`F_OFD_SETLK`) go with it. The kernel
+    /// does not say which these are. Those of a process have gone before, when that process closed its descriptor.
+    pub(crate) fn drop_handle(&self, ino: Ino, fh: FileHandle) {
+        let mut gone = Vec::new();
+        {
+            let owners = self.owners.lock();
+            let of_file = |owner| Owner { ino, flock: false, owner };
+            for (owner, through) in owners.range(of_file(0)..=of_file(u64::MAX)) {
+                if *through == Through::One(fh) {
+                    gone.push(*owner);
+                }
+            }
+        }
+        for owner in gone {
+            self.drop_owner(owner);
+        }
+    }
+
+    /// Drops what an owner holds, if it holds anything: no message otherwise.
+    fn drop_owner(&self, owner: Owner) {
+        if self.owners.lock().contains_key(&owner) {
+            // The owner is gone; if the server cannot be told, it drops the lock with the session.
+            let _ = self.set_noting(range_lock::all_of(owner.ino, owner.flock, owner.owner), None, None);
+        }
+    }
+
+    fn set_noting(
+        &self,
+        lock: Lock,
+        through: Option<FileHandle>,
+        wait: Option<&CancelToken>,
+    ) -> Result<(), Refusal> {
+        let key = Owner { ino: lock.ino, flock: lock.flock, owner: lock.owner };
+        if let Some(fh) = through.filter(|_| lock.kind != LockKind::Unlock) {
+            // Before it is granted: whoever is told so may close the file at once.
+            let mut owners = self.owners.lock();
+            let noted = owners.entry(key).or_insert(Through::One(fh));
+            if *noted != Through::One(fh) {
+                *noted = Through::Several;
+            }
+        }
+        let result = self.router.client_of(lock.ino).setlk(lock, wait);
+        let all = range_lock::all_of(lock.ino, lock.flock, lock.owner);
+        if (Lock { pid: 0, ..lock }) == all && result.is_ok() {
+            self.owners.lock().remove(&key);
+        }
+        result
+    }
+
+    /// Ends all waits: the mount is going.
+    pub(crate) fn close(&self) {
+        let waits: Vec<(Arc<Client>, CancelToken)> = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            self.changed.notify_all();
+            state.waits.values().map(|wait| (wait.client.clone(), wait.token.clone())).collect()
+        };
+        for (client, token) in waits {
+            client.cancel(&token);
+        }
+    }
+
+    /// Cancels the waits of callers that have a signal to act on. `false`: nobody waits any more.
+    fn look(&self) -> bool {
+        let waits: Vec<(u32, CancelToken, Arc<Client>)> = {
+            let mut state = self.state.lock();
+            if state.waits.is_empty() || state.closed {
+                state.has_watcher = false;
+                return false;
+            }
+            self.changed.wait_for(&mut state, LOOK_EVERY);
+            let all = state.waits.values();
+            all.map(|wait| (wait.thread, wait.token.clone(), wait.client.clone())).collect()
+        };
+        for (thread, token, client) in waits {
+            if matches!(proc_status::look(thread), Waiting::Signalled | Waiting::Gone) {
+                client.cancel(&token);
+            }
+        }
+        true
+    }
+}
+
+fn watch(waits: &Weak<LockWaits>) {
+    while waits.upgrade().is_some_and(|waits| waits.look()) {}
+}

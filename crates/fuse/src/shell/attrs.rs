@@ -1,0 +1,149 @@
+//! Attributes of inodes and of the file system.
+
+use std::sync::Arc;
+
+use chiton_client::{Caller, Entry};
+use chiton_fuse_session::{FileHandle, Request};
+use chiton_namespace::permission::is_list;
+use chiton_namespace::{AttrChange, XattrHow};
+use chiton_types::{Capabilities, Ino, Kind, Refusal};
+use chiton_wire::StatFs;
+
+use super::Shell;
+use crate::caller::{as_caller, as_vouched};
+use crate::router::Slot;
+
+/// The attribute that tells where the control socket of the mount is.
+const CONTROL: &[u8] = b"chiton.control";
+/// Attributes of policies that a realm does not have. (What holds in it, it tells itself.)
+const KEPT_AT_THE_SERVER: [&[u8]; 2] = [b"chiton.policy", b"chiton.policy.crossing"];
+
+impl Shell {
+    /// Totals of the file system; those heard last if the server is away.
+    pub(super) fn totals(&self) -> Result<StatFs, Refusal> {
+        match self.router.global().statfs() {
+            Ok(totals) => {
+                *self.totals.lock() = Some(totals);
+                Ok(totals)
+            }
+            Err(Refusal::Interrupted) => Ok(self.totals.lock().unwrap_or_default()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    pub(super) fn attributes(&self, req: &Request, ino: Ino) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| self.attributes_of(caller, ino))
+    }
+
+    /// Of an inode, from whoever has it.
+    pub(super) fn attributes_of(&self, caller: &Caller<'_>, ino: Ino) -> Result<Entry, Refusal> {
+        self.router.on(caller, [ino], |route| route.getattr(ino, None))
+    }
+
+    /// What the root of a realm is within.
+    pub(super) fn attributes_in(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller<'_>,
+        root: Ino,
+    ) -> Result<Entry, Refusal> {
+        debug_assert_eq!(slot.realm().root(), root, "only a root is seen from without");
+        self.attributes_of(caller, root)
+    }
+
+    pub(super) fn set_attributes(
+        &self,
+        req: &Request,
+        ino: Ino,
+        change: &AttrChange,
+        fh: Option<FileHandle>,
+    ) -> Result<Entry, Refusal> {
+        as_caller(req, |caller| match fh {
+            Some(fh) => self.router.on_files(caller, [(fh, ino)], |route, [number]| {
+                route.setattr(caller, ino, *change, Some(number))
+            }),
+            None => self.router.on(caller, [ino], |route| route.setattr(caller, ino, *change, None)),
+        })
+    }
+
+    pub(super) fn link_target(&self, req: &Request, ino: Ino) -> Result<Vec<u8>, Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.readlink(ino)))
+    }
+
+    pub(super) fn may(&self, req: &Request, ino: Ino, want: u8) -> Result<(), Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.access(caller, ino, want)))
+    }
+
+    /// A process may be in chdir(2): what is asked so, and is a directory, may be worked in from now on.
+    pub(super) fn note_entered(&self, req: &Request, ino: Ino) {
+        if self.router.branch().is_none()
+            && self.router.slot_of(ino).is_none()
+            && ino != self.kernel.root()
+            && let Ok(Entry { attr, .. }) = self.attributes(req, ino)
+            && attr.kind == Kind::Dir
+        {
+            self.kernel.moves.entered(ino, attr.parent);
+        }
+    }
+
+    pub(super) fn set_xattr(
+        &self,
+        req: &Request,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Refusal> {
+        let how = match flags {
+            0 => XattrHow::Set,
+            libc::XATTR_CREATE => XattrHow::Create,
+            libc::XATTR_REPLACE => XattrHow::Replace,
+            _ => return Err(Refusal::Invalid),
+        };
+        supported(name)?;
+        as_vouched(req, vouched(name), |caller| {
+            self.router.on(caller, [ino], |route| route.setxattr(caller, ino, name, value, how))
+        })
+    }
+
+    pub(super) fn xattr(&self, req: &Request, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
+        supported(name)?;
+        if name == CONTROL {
+            return self.control.clone().ok_or(Refusal::NoXattr);
+        }
+        as_vouched(req, vouched(name), |caller| {
+            if KEPT_AT_THE_SERVER.contains(&name) && self.router.slot_of(ino).is_some() {
+                // What was made in the realm has none.
+                let kept = self.router.global().getxattr(caller, ino, name);
+                return kept
+                    .map_err(|refusal| if refusal == Refusal::Stale { Refusal::NoXattr } else { refusal });
+            }
+            self.router.on(caller, [ino], |route| route.getxattr(caller, ino, name))
+        })
+    }
+
+    pub(super) fn xattrs(&self, req: &Request, ino: Ino) -> Result<Vec<u8>, Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.listxattr(caller, ino)))
+    }
+
+    pub(super) fn remove_xattr(&self, req: &Request, ino: Ino, name: &[u8]) -> Result<(), Refusal> {
+        supported(name)?;
+        as_vouched(req, vouched(name), |caller| {
+            self.router.on(caller, [ino], |route| route.removexattr(caller, ino, name))
+        })
+    }
+}
+
+/// What the kernel has checked before it asks for an attribute with this name.
+fn vouched(name: &[u8]) -> Capabilities {
+    match name {
+        b"security.capability" => Capabilities::SETFCAP,
+        _ if name.starts_with(b"trusted.") || name.starts_with(b"security.") => Capabilities::SYS_ADMIN,
+        _ => Capabilities::NONE,
+    }
+}
+
+/// Of what the system keeps for itself only access control lists are supported.
+fn supported(name: &[u8]) -> Result<(), Refusal> {
+    if name.starts_with(b"system.") && !is_list(name) { Err(Refusal::Unsupported) } else { Ok(()) }
+}

@@ -1,0 +1,202 @@
+//! Open files and their content.
+
+use std::cell::RefCell;
+
+use chiton_client::OpenFlags;
+use chiton_client::data::Whence;
+use chiton_fuse_session::{FileHandle, FopenFlags, ReplyData, Request};
+use chiton_types::{Ino, Refusal};
+use chiton_wire::Grown;
+
+use super::Shell;
+use crate::attr::errno;
+use crate::caller::as_caller;
+use crate::router::{Route, Told};
+
+/// Largest write that the kernel sends in one request, in bytes. From a buffer that does not begin with a page it touches one page
+/// more than it fills; the kernel sends it in one piece if it allows as many pages (`fs.fuse.max_pages_limit`).
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Largest read: of as many pages.
+const READ_BYTES_MAX: u32 = REQUEST_BYTES_MAX + 4096;
+/// Most bytes that one copy_file_range request copies; the caller asks again for the rest.
+const COPY_BYTES_MAX: u64 = 1 << 30;
+
+thread_local! {
+    /// Where a dispatch thread reads file content into on its way to the kernel.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An open file as the kernel speaks of it.
+type Open = (FileHandle, Ino);
+
+impl Told for (FileHandle, FopenFlags) {}
+
+impl Shell {
+    /// How the kernel is to treat an open file. `had_content`: what the kernel still has of it is true.
+    pub(super) fn open_answer(
+        &self,
+        route: &Route<'_>,
+        ino: Ino,
+        flags: OpenFlags,
+        had_content: bool,
+    ) -> FopenFlags {
+        // A buffered write waits for its lease with pages locked, which a recall has to invalidate: two mounts that
+        // both want to write what both have read would wait for each other. In a realm nobody else is.
+        if flags.direct || (self.is_shared() && flags.write && !route.is_realm()) {
+            return FopenFlags::FOPEN_DIRECT_IO;
+        }
+        // Somebody else writes it, and its policy does not have him asked (S2a): a page that was read up to the end of then would
+        // show zeros behind it as soon as the kernel hears of a later end.
+        if !self.may_keep(route, ino) {
+            return FopenFlags::FOPEN_DIRECT_IO;
+        }
+        if had_content { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+    }
+
+    /// Whether the kernel is told when what it reads of a file is no longer true.
+    fn may_keep(&self, route: &Route<'_>, ino: Ino) -> bool {
+        !self.is_shared() || route.is_realm() || route.has_content(ino)
+    }
+
+    /// Whether what the kernel has of a file's content is true: the lease on it was there before this open.
+    fn had_content(&self, route: &Route<'_>, ino: Ino) -> bool {
+        match route {
+            Route::Global(client) => !self.is_shared() || client.has_content(ino),
+            Route::Realm(slot) => slot.had_content(ino),
+        }
+    }
+
+    pub(super) fn open_file(
+        &self,
+        req: &Request,
+        ino: Ino,
+        flags: OpenFlags,
+    ) -> Result<(FileHandle, FopenFlags), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                let had_content = self.had_content(route, ino);
+                let number = route.open(caller, ino, flags)?;
+                self.unnamed.opened(ino);
+                if flags.read && !route.is_realm() {
+                    self.end_known(route, ino, number);
+                }
+                Ok((route.opened(number, ino, flags), self.open_answer(route, ino, flags, had_content)))
+            })
+        })
+    }
+
+    /// A file was opened that another mount was writing when the kernel looked it up: it may be longer than the kernel was told,
+    /// and who maps it without a look at its attributes would meet the old end.
+    fn end_known(&self, route: &Route<'_>, ino: Ino, number: u64) {
+        let Some(told) = self.kernel.take_unsure(ino) else { return };
+        let Ok(entry) = route.getattr(ino, None) else { return };
+        let size = entry.attr.size;
+        let mut last = [0];
+        if size > told && matches!(route.read_into(number, size - 1, &mut last), Ok(1)) {
+            self.kernel.grown_soon(ino, Grown { size, last: last[0] });
+        }
+    }
+
+    pub(super) fn read_file(&self, req: &Request, file: Open, offset: u64, size: u32, reply: ReplyData) {
+        let mut is_leased = true;
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let len = size.min(READ_BYTES_MAX) as usize;
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            let read = as_caller(req, |caller| {
+                self.router.on_files(caller, [file], |route, [number]| {
+                    let read = route.read_into(number, offset, &mut buffer[..len]);
+                    is_leased = self.may_keep(route, file.1);
+                    read
+                })
+            });
+            match read {
+                Ok(n) => reply.data(&buffer[..n]),
+                Err(refusal) => reply.error(errno(refusal)),
+            }
+        });
+        if !is_leased {
+            // Answered while the lease was being taken back: nobody else will tell the kernel when these pages
+            // are no longer true.
+            self.kernel.inval_inode_later(file.1);
+        }
+    }
+
+    /// `is_back`: the kernel writes a page of a mapping, for nobody in particular.
+    pub(super) fn write_file(
+        &self,
+        req: &Request,
+        file: Open,
+        offset: u64,
+        data: &[u8],
+        is_back: bool,
+    ) -> Result<u32, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on_files(caller, [file], |route, [number]| match is_back {
+                true => route.write_back(caller, number, offset, data),
+                false => route.write(caller, number, offset, data),
+            })
+        })
+    }
+
+    pub(super) fn flush_file(&self, req: &Request, file: Open) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on_files(caller, [file], |route, [number]| {
+                let flushed = route.flush(number);
+                if let Route::Realm(slot) = route {
+                    slot.note_flushed(number);
+                }
+                flushed
+            })
+        })
+    }
+
+    pub(super) fn sync_file(&self, req: &Request, file: Open, data_only: bool) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on_files(caller, [file], |route, [number]| route.fsync(number, data_only))
+        })
+    }
+
+    pub(super) fn reserve(
+        &self,
+        req: &Request,
+        file: Open,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on_files(caller, [file], |route, [number]| {
+                route.fallocate(caller, number, mode, offset, length)
+            })
+        })
+    }
+
+    pub(super) fn seek(
+        &self,
+        req: &Request,
+        file: Open,
+        offset: u64,
+        whence: Whence,
+    ) -> Result<u64, Refusal> {
+        as_caller(req, |caller| {
+            self.router.on_files(caller, [file], |route, [number]| route.seek(number, offset, whence))
+        })
+    }
+
+    pub(super) fn copy_range(
+        &self,
+        req: &Request,
+        files: [Open; 2],
+        offsets: [u64; 2],
+        len: u64,
+    ) -> Result<u64, Refusal> {
+        let len = len.min(COPY_BYTES_MAX);
+        as_caller(req, |caller| {
+            self.router.on_files(caller, files, |route, [from, to]| {
+                route.copy_range(caller, from, offsets[0], to, offsets[1], len)
+            })
+        })
+    }
+}

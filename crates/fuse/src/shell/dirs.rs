@@ -1,0 +1,85 @@
+//! Directories.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use chiton_fuse_session::{ReplyDirectory, ReplyDirectoryPlus, Request};
+use chiton_types::{Ino, Refusal};
+
+use super::Shell;
+use crate::attr::{GENERATION, file_attr};
+use crate::caller::as_caller;
+use crate::listing;
+
+impl Shell {
+    pub(super) fn open_dir(&self, req: &Request, ino: Ino) -> Result<(), Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.opendir(caller, ino)))
+    }
+
+    pub(super) fn close_dir(&self, req: &Request, ino: Ino) {
+        // Refused is only what has ended meanwhile, and with it its open directories.
+        let _ = as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                route.closedir(ino);
+                Ok(())
+            })
+        });
+    }
+
+    pub(super) fn list(
+        &self,
+        req: &Request,
+        ino: Ino,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                listing::read(route, caller, ino, offset, false, |row| {
+                    reply.add(self.shown.of(row.ino), row.offset, row.kind, OsStr::from_bytes(row.name))
+                })
+            })
+        })
+    }
+
+    pub(super) fn list_plus(
+        &self,
+        req: &Request,
+        ino: Ino,
+        offset: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), Refusal> {
+        as_caller(req, |caller| {
+            self.router.on(caller, [ino], |route| {
+                listing::read(route, caller, ino, offset, true, |row| {
+                    let (mut attr, mut ttl, mut attr_ttl) = row.plus();
+                    let is_elsewhere = match route.is_realm() {
+                        true => self.router.is_border(row.ino),
+                        false => self.router.slot_at(row.ino).is_some(),
+                    };
+                    if is_elsewhere && let Ok(here) = self.attributes_of(caller, row.ino) {
+                        (attr, attr_ttl) = (file_attr(&here.attr), here.attr_ttl);
+                    }
+                    if let crate::router::Route::Realm(slot) = route {
+                        slot.note_told(row.ino);
+                    }
+                    // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a
+                    // name that was taken back in between would be believed.
+                    let is_shared = self.is_shared() && !route.is_realm();
+                    if is_shared {
+                        (ttl, attr_ttl) = (Duration::ZERO, Duration::ZERO);
+                    }
+                    attr.shown_ino = self.shown.of(row.ino);
+                    let told = self.bounded(ttl);
+                    let name = OsStr::from_bytes(row.name);
+                    reply.add(row.offset, name, &attr_ttl, &told.ttl, &attr, GENERATION)
+                })
+            })
+        })
+    }
+
+    pub(super) fn sync_dir(&self, req: &Request, ino: Ino) -> Result<(), Refusal> {
+        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.fsyncdir()))
+    }
+}

@@ -1,0 +1,114 @@
+//! The beginning and the end of a mount.
+
+use std::sync::Arc;
+
+use chiton_fuse_session::{InitFlags, KernelConfig};
+use chiton_types::Refusal;
+use parking_lot::Mutex;
+
+use super::Shell;
+use super::content::REQUEST_BYTES_MAX;
+use crate::MountOptions;
+use crate::farewell::Farewell;
+use crate::guard;
+use crate::kernel::Kernel;
+use crate::lock_waits::LockWaits;
+use crate::router::Router;
+use crate::shown::Shown;
+use crate::unnamed::Unnamed;
+
+/// Requests that the kernel lets run in the background (read-ahead, asynchronous I/O).
+const BACKGROUND_MAX: u16 = 64;
+
+/// What a mount says that ends and leaves something undone.
+pub const NOT_DURABLE: &str = "unmount: not everything could be made durable";
+/// What a mount says that ends and could not merge, or keep, what was done in a decoupled subtree.
+const NOT_GIVEN_BACK: &str = "unmount: a decoupled subtree is not as its policy says";
+
+impl Shell {
+    pub(crate) fn new(
+        router: Arc<Router>,
+        kernel: Arc<Kernel>,
+        control: Option<Vec<u8>>,
+        farewell: Farewell,
+        options: &MountOptions,
+    ) -> Shell {
+        let client = router.global();
+        client.set_interrupted(Box::new(guard::caller_is_signalled));
+        Shell {
+            locks: LockWaits::new(router.clone()),
+            router,
+            kernel,
+            shared: options.shared,
+            unmount_timeout: options.unmount_timeout,
+            control,
+            farewell,
+            shown: Shown::new(options.ino32),
+            unnamed: Unnamed::default(),
+            totals: Mutex::default(),
+            root: Mutex::default(),
+        }
+    }
+
+    pub(super) fn greet(&self, config: &mut KernelConfig) {
+        for wanted in self.capabilities() {
+            // One by one: of several none is taken if one is missing. What is missing is slower, or answered
+            // differently (docs/semantics.md).
+            let _ = config.add_capabilities(wanted);
+        }
+        config.set_max_write(REQUEST_BYTES_MAX);
+        config.set_max_readahead(REQUEST_BYTES_MAX);
+        config.set_max_background(BACKGROUND_MAX);
+    }
+
+    fn capabilities(&self) -> impl Iterator<Item = InitFlags> {
+        // A mount that shares files trusts cached pages as long as the attributes under a lease. A mount that is alone, or begins
+        // alone, trusts them until the server invalidates them.
+        let invalidation = if self.is_shared() {
+            InitFlags::FUSE_AUTO_INVAL_DATA
+        } else {
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA
+        };
+        // Not FUSE_ATOMIC_O_TRUNC: the kernel would have the open empty a file before it sees that it is being
+        // executed, and refuses the open. Not FUSE_POSIX_ACL: the kernel would check permissions itself, with a getattr for each
+        // create and unlink.
+        [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_EXPORT_SUPPORT,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            invalidation,
+        ]
+        .into_iter()
+    }
+
+    pub(super) fn end(&self) {
+        self.locks.close();
+        self.kernel.close();
+        let client = self.router.global();
+        client.leave(self.unmount_timeout);
+        for error in self.router.realms().map(|realms| realms.close()).unwrap_or_default() {
+            self.farewell.note(format!("{NOT_GIVEN_BACK}: {error}"));
+        }
+        // Of a branch there is nothing outside of it.
+        let Some(Err(refusal)) = self.router.branch().is_none().then(|| client.sync()) else { return };
+        let (bytes, operations) = client.at_stake();
+        let what = match refusal {
+            Refusal::NotConnected => format!(
+                ": the server has not answered for {} s, and the mount waits for it no longer: {bytes} bytes that were \
+                 written and not handed over are lost; {operations} operations are there if the server had them on its \
+                 disk, else they are lost",
+                self.unmount_timeout.as_secs()
+            ),
+            _ => String::new(),
+        };
+        self.farewell.note(format!("{NOT_DURABLE}: {refusal}{what}"));
+    }
+}
