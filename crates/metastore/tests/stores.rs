@@ -8,7 +8,7 @@ use chiton_metastore::{
     Batch, FjallMetastore, FjallOptions, MemoryMetastore, Metastore, SlateMetastore, SlateOptions, StoreError,
 };
 use chiton_moto::Moto;
-use chiton_objects::{S3Config, S3Location, S3Objects};
+use chiton_s3::{S3Config, S3Location, S3Objects};
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 

@@ -162,7 +162,7 @@ impl BlockIndex {
     /// The whole chunks that hold `range`.
     fn cover(&self, key: &str, range: &Range<u64>) -> Result<Range<u64>, ObjectError> {
         if range.start > range.end || range.end > self.payload_bytes {
-            return Err(crate::memory::out_of_range(key, range, self.payload_bytes));
+            return Err(ObjectError::out_of_range(key, range, self.payload_bytes));
         }
         if range.is_empty() {
             return Ok(range.clone());

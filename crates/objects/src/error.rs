@@ -1,6 +1,7 @@
 //! What went wrong, sorted by what the caller should do.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Why an object could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +88,11 @@ impl ObjectError {
     /// True if the store is gone.
     pub fn is_gone(&self) -> bool {
         matches!(self, ObjectError::Gone { .. })
+    }
+
+    /// The error of a range that an object of `bytes` bytes does not have.
+    pub fn out_of_range(key: &str, range: &Range<u64>, bytes: u64) -> ObjectError {
+        ObjectError::corrupt(key, format!("bytes {}..{} asked of {bytes}", range.start, range.end))
     }
 
     pub(crate) fn corrupt(key: &str, cause: impl Into<String>) -> ObjectError {

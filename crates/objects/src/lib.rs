@@ -1,7 +1,7 @@
 //! Named bytes that are written whole: file data, journals in the object store, checkpoints.
 //!
 //! ```text
-//!    Retry ─▶ Metered ─▶ MemoryObjects | LocalObjects | S3Objects
+//!    Retry ─▶ Metered ─▶ MemoryObjects | LocalObjects | S3Objects (chiton-s3)
 //!    block: payload ‖ crc32c per 64 KiB ‖ tail, stored as one object
 //! ```
 //!
@@ -18,7 +18,6 @@ mod key;
 
 mod local;
 mod memory;
-mod s3;
 
 mod metered;
 mod retry;
@@ -33,5 +32,4 @@ pub use local::LocalObjects;
 pub use memory::{Fault, MemoryObjects};
 pub use metered::{Counters, Metered};
 pub use retry::{Retry, RetryOptions, Sleeper};
-pub use s3::{S3Config, S3Location, S3Objects, block_on, probe_conditional_put, runtime};
 pub use store::{ObjectInfo, Objects};

@@ -29,7 +29,6 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, pread};
 
 use crate::key::{check_key, check_prefix};
-use crate::memory::out_of_range;
 use crate::{ObjectError, ObjectInfo, Objects};
 use durable::Durable;
 use staging::Staging;
@@ -138,7 +137,7 @@ impl Objects for LocalObjects {
         let (file, bytes) = self.open_object(key)?;
         let range = range.unwrap_or(0..bytes);
         if range.start > range.end || range.end > bytes {
-            return Err(out_of_range(key, &range, bytes));
+            return Err(ObjectError::out_of_range(key, &range, bytes));
         }
         read_part(key, &file, range)
     }
@@ -147,7 +146,7 @@ impl Objects for LocalObjects {
         let (file, bytes) = self.open_object(key)?;
         let range = offset..offset.saturating_add(into.len() as u64);
         if range.end > bytes {
-            return Err(out_of_range(key, &range, bytes));
+            return Err(ObjectError::out_of_range(key, &range, bytes));
         }
         file.read_exact_at(into, offset).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => ObjectError::corrupt(key, "was cut while it was read"),

@@ -94,12 +94,7 @@ fn part<'a>(key: &str, bytes: &'a [u8], range: &Range<u64>) -> Result<&'a [u8], 
     let found = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
     found
         .and_then(|(start, end)| bytes.get(start..end))
-        .ok_or_else(|| out_of_range(key, range, bytes.len() as u64))
-}
-
-/// The error of a range that an object does not have.
-pub(crate) fn out_of_range(key: &str, range: &Range<u64>, bytes: u64) -> ObjectError {
-    ObjectError::corrupt(key, format!("bytes {}..{} asked of {bytes}", range.start, range.end))
+        .ok_or_else(|| ObjectError::out_of_range(key, range, bytes.len() as u64))
 }
 
 impl MemoryObjects {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use chiton_objects::S3Location;
+use chiton_s3::S3Location;
 
 /// A data address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use chiton_journal::ObjectPlace;
 use chiton_metastore::{Metastore, SlateMetastore, SlateOptions, StoreError};
-use chiton_objects::{ObjectError, Objects, Retry, RetryOptions, S3Location, S3Objects};
+use chiton_objects::{ObjectError, Objects, Retry, RetryOptions};
 use chiton_runtime::{RealWorld, World};
+use chiton_s3::{S3Location, S3Objects};
 
 use crate::runtime::address::DataAddress;
 use crate::runtime::error::{FormatError, StartError};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{Certificate, ClientOptions, RetryConfig};
 
-use crate::s3::location::S3Location;
-use crate::s3::profile::{self, Profile};
+use crate::location::S3Location;
+use crate::profile::{self, Profile};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest silence of the service.
@@ -188,7 +188,7 @@ mod tests {
                 [("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_REGION", "eu-west-1")];
             let config = found(&[&keys[..], more].concat()).expect("understood");
             let location: S3Location = location.parse().expect("a location");
-            let runtime = crate::s3::runtime::runtime();
+            let runtime = crate::runtime::runtime();
             let client = runtime.block_on(async { config.client(&location, 0) }).expect("settings fit");
             let path = object_store::path::Path::from("key");
             let url =
@@ -211,7 +211,7 @@ mod tests {
         let open = |path: &std::path::Path| {
             let config = found(&[("AWS_CA_BUNDLE", path.to_str().expect("text"))]).expect("understood");
             let location: S3Location = "s3://bucket".parse().expect("a location");
-            crate::s3::runtime::runtime().block_on(async { config.client(&location, 0) }).map(drop)
+            crate::runtime::runtime().block_on(async { config.client(&location, 0) }).map(drop)
         };
         let dir = tempfile::tempdir().expect("a directory");
         let missing = dir.path().join("none.pem");

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use object_store::Error as Client;
 
-use crate::ObjectError;
+use chiton_objects::ObjectError;
 
 /// The whole chain of causes, in one line.
 fn words(error: &Client) -> String {

@@ -1,6 +1,6 @@
 //! Whether a service keeps what we build on: a put "if absent" that is refused when the object is there.
 
-use crate::{ObjectError, Objects};
+use chiton_objects::{ObjectError, Objects};
 
 /// Puts an object twice under the condition that it is absent, reads it back and removes it.
 ///
@@ -57,7 +57,7 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::{MemoryObjects, ObjectInfo};
+    use chiton_objects::{MemoryObjects, ObjectInfo};
 
     /// A store that takes every put.
     struct Careless(MemoryObjects);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - One request for each call (parts of a large put, pages of a listing aside): trying again is [`crate::Retry`]'s.
+//! - One request for each call (parts of a large put, pages of a listing aside): retrying is up to [`chiton_objects::Retry`].
 //! - A conditional put whose outcome is not known is `Transient`, also the service's own "conflict, try again" (409):
 //!   only "the condition does not hold" (412, 304) means that another object is there.
 
@@ -26,9 +26,7 @@ use object_store::aws::AmazonS3;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
-use crate::key::{check_key, check_prefix};
-use crate::memory::out_of_range;
-use crate::{ObjectError, ObjectInfo, Objects};
+use chiton_objects::{ObjectError, ObjectInfo, Objects, check_key, check_prefix};
 use error::sort;
 
 pub use config::S3Config;
@@ -120,7 +118,11 @@ impl S3Objects {
             // Not to be asked of the service: nothing, or nonsense.
             let bytes = self.size(key)?;
             let is_inside = range.start <= range.end && range.end <= bytes;
-            return if is_inside { Ok(bytes::Bytes::new()) } else { Err(out_of_range(key, range, bytes)) };
+            return if is_inside {
+                Ok(bytes::Bytes::new())
+            } else {
+                Err(ObjectError::out_of_range(key, range, bytes))
+            };
         }
         let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
         let path = self.path(key);
@@ -131,8 +133,10 @@ impl S3Objects {
         });
         match got {
             Ok((_, part)) if part.len() as u64 == range.end - range.start => Ok(part),
-            Ok((bytes, _)) => Err(out_of_range(key, range, bytes)),
-            Err(e) if error::status(&e) == Some(416) => Err(out_of_range(key, range, self.size(key)?)),
+            Ok((bytes, _)) => Err(ObjectError::out_of_range(key, range, bytes)),
+            Err(e) if error::status(&e) == Some(416) => {
+                Err(ObjectError::out_of_range(key, range, self.size(key)?))
+            }
             Err(e) => Err(sort(key, &e)),
         }
     }
@@ -171,7 +175,7 @@ impl Objects for S3Objects {
         check_key(key)?;
         let part = self.range(key, &(offset..offset.saturating_add(into.len() as u64)))?;
         if part.len() != into.len() {
-            return Err(out_of_range(key, &(offset..u64::MAX), self.size(key)?));
+            return Err(ObjectError::out_of_range(key, &(offset..u64::MAX), self.size(key)?));
         }
         into.copy_from_slice(&part);
         Ok(())

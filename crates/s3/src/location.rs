@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::check_key;
+use chiton_objects::check_key;
 
 /// A bucket, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
