@@ -4,7 +4,7 @@
 //!   names: (directory, name) -> inode or absent, with the stamp of the directory
 //!   dirs:  directory -> stamp, searchable by all      a recall forgets the stamp, and so all names at once
 //!   attrs: inode -> attributes
-//!   whole: directories all of whose names are known (`whole.rs`)
+//!   complete: directories all of whose names are known (`complete_dirs.rs`)
 //! ```
 //!
 //! Invariants:
@@ -17,8 +17,8 @@ use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_wire::LeaseMode;
 
+use crate::complete_dirs::{CompleteDirs, Part};
 use crate::generations::Generations;
-use crate::whole::{Part, Whole};
 use crate::{Mark, Recalls};
 
 /// Names, attributes and directories.
@@ -48,7 +48,7 @@ struct Inner {
     dirs: Generations<Ino, Dir>,
     names: Generations<(Ino, Name), (u64, Option<Ino>)>,
     attrs: Generations<Ino, (Attr, LeaseMode)>,
-    whole: Whole,
+    complete: CompleteDirs,
     stamp: u64,
 }
 
@@ -56,14 +56,14 @@ struct Inner {
 const DIRS_MAX: usize = 65_536;
 
 impl Cache {
-    /// Holds at most so many names, as many attributes, and notes as many names of whole directories. 0: asking is as good (only directories are
+    /// Holds at most so many names, as many attributes, and notes as many names of complete directories. 0: asking is as good (only directories are
     /// remembered, for the kernel's sake).
     pub(crate) fn new(entries_max: usize) -> Cache {
         let inner = Inner {
             dirs: Generations::new(DIRS_MAX),
             names: Generations::new(entries_max),
             attrs: Generations::new(entries_max),
-            whole: Whole::new(entries_max),
+            complete: CompleteDirs::new(entries_max),
             stamp: 0,
         };
         Cache { inner: Mutex::new(inner), changes: Recalls::default(), is_nothing: entries_max == 0 }
@@ -83,37 +83,38 @@ impl Cache {
         let mut inner = self.inner.lock();
         let known = inner.name(parent, name);
         let open = inner.dirs.get(&parent)?.open;
-        let absent = || inner.whole.lacks(parent, name).then_some(None);
+        let absent = || inner.complete.lacks(parent, name).then_some(None);
         known.or_else(absent).map(|ino| (ino, open))
     }
 
     /// True if a name is known to be absent, and nothing is asked for that may add it.
     pub(crate) fn lacks(&self, dir: Ino, name: &Name) -> bool {
         let mut inner = self.inner.lock();
-        inner.whole.lacks(dir, name) || (inner.whole.is_still(dir) && inner.name(dir, name) == Some(None))
+        inner.complete.lacks(dir, name)
+            || (inner.complete.is_still(dir) && inner.name(dir, name) == Some(None))
     }
 
     /// True if all names of a directory are known.
-    pub(crate) fn is_whole(&self, dir: Ino) -> bool {
-        self.inner.lock().whole.knows(dir)
+    pub(crate) fn is_complete(&self, dir: Ino) -> bool {
+        self.inner.lock().complete.knows(dir)
     }
 
     /// Operations are about to be asked for. [`Cache::ended`] follows when they are answered.
     pub(crate) fn begins(&self, ops: &[Op]) {
         let mut inner = self.inner.lock();
-        ops.iter().for_each(|op| inner.whole.begins(op));
+        ops.iter().for_each(|op| inner.complete.begins(op));
     }
 
     /// They are answered, and [`Cache::changed`] knows of it.
     pub(crate) fn ended(&self, ops: &[Op]) {
         let mut inner = self.inner.lock();
-        ops.iter().for_each(|op| inner.whole.ended(op));
+        ops.iter().for_each(|op| inner.complete.ended(op));
     }
 
     /// A part of a directory was listed, and there is a lease on it.
     pub(crate) fn listed(&self, recalls: &Recalls, dir: Ino, part: Part<'_>) {
         let mut inner = self.inner.lock();
-        inner.whole.listed(dir, part, |since| self.holds(recalls, since, dir));
+        inner.complete.listed(dir, part, |since| self.holds(recalls, since, dir));
     }
 
     /// Attributes.
@@ -210,7 +211,7 @@ impl Cache {
         let mut inner = self.inner.lock();
         inner.dirs.remove(&ino);
         inner.attrs.remove(&ino);
-        inner.whole.forget(ino);
+        inner.complete.forget(ino);
     }
 
     /// All leases are void.
@@ -219,7 +220,7 @@ impl Cache {
         inner.dirs.clear();
         inner.names.clear();
         inner.attrs.clear();
-        inner.whole.clear();
+        inner.complete.clear();
     }
 }
 
@@ -286,12 +287,12 @@ impl Inner {
             self.attrs.remove(ino);
         }
         if let Some(gone) = outcome.gone {
-            self.whole.forget(gone.ino);
+            self.complete.forget(gone.ino);
         }
         if let Some(attr) = learned {
             if is_new && attr.kind == Kind::Dir && lease > LeaseMode::None {
                 self.set_dir(attr.ino, attr.is_open());
-                self.whole.made(attr.ino);
+                self.complete.made(attr.ino);
             }
             self.attrs.insert(attr.ino, (attr.clone(), lease));
         }

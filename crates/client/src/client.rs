@@ -14,16 +14,16 @@ use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
 use chiton_wire::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
 
 use crate::cache::Since;
+use crate::cache_invalidation::Invalidating;
+use crate::complete_dirs::Part;
 use crate::connected::{Connected, ConnectedOptions};
 use crate::core::{Core, Invalidator};
 use crate::data::{BlockIo, DirectBlocks, Files, NearBlocks, ServerBlocks};
 use crate::dial::SocketDialer;
 use crate::embedded::Embedded;
+use crate::exclusion_cache::ExclusionCache;
 use crate::handler::Handler;
-use crate::observed::Observed;
-use crate::refusing::Refusing;
 use crate::service::{Caller, Service, ask};
-use crate::whole::Part;
 use crate::{ClientOptions, ConnectError, Dialer};
 
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
@@ -173,9 +173,9 @@ impl Client {
         // In this process asking is as good as knowing.
         let service = match service.is_embedded() {
             true => service,
-            false => Arc::new(Refusing::new(service, options.world.clone())),
+            false => Arc::new(ExclusionCache::new(service, options.world.clone())),
         };
-        let service: Arc<dyn Service> = Arc::new(Observed { inner: service, core: core.clone() });
+        let service: Arc<dyn Service> = Arc::new(Invalidating { inner: service, core: core.clone() });
         let blocks = blocks.unwrap_or_else(|| Arc::new(ServerBlocks::new(service.clone())));
         assert!(core.service.set(Arc::downgrade(&service)).is_ok(), "the service is set once");
         let files = Files::new(service.clone(), blocks, options.world, options.files);
@@ -310,7 +310,7 @@ impl Client {
         }
         let cache = &self.core.cache;
         let (ino, open) = cache.name(parent, name)?;
-        let may_search = || match self.core.ahead.may_search(parent, &caller.cred()) {
+        let may_search = || match self.core.write_behind.may_search(parent, &caller.cred()) {
             Some(may) => Some(may),
             None => Some(self.may_search(caller, &cache.attr(parent)?)),
         };
@@ -445,7 +445,7 @@ impl Client {
     /// [`Refusal::NoXattr`].
     pub fn getxattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
         // Asked for by kernels before each write.
-        if name.starts_with(b"security.") && self.core.ahead.is_bare(ino) && self.is_fresh() {
+        if name.starts_with(b"security.") && self.core.write_behind.is_bare(ino) && self.is_fresh() {
             return Err(Refusal::NoXattr);
         }
         self.bytes(caller, Query::GetXattr { ino, name: name.to_vec() })

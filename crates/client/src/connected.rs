@@ -32,10 +32,10 @@ use crate::asked::Asked;
 use crate::handler::HandlerSlot;
 use crate::link;
 use crate::recall_pool::RecallPool;
-use crate::sending;
 use crate::service::{CallError, Interrupted, Service, Underway};
-use crate::session::{Behind, Session};
+use crate::session::Session;
 use crate::wire::{Dialer, Wire};
+use crate::write_behind::{Behind, sender};
 use crate::{CancelToken, ConnectError, Recalls};
 
 /// Closes told at once when so many are waiting.
@@ -184,7 +184,7 @@ impl Connected {
         shared.pool.listen(&shared, recall);
         let mut threads = link::spawn(&shared);
         if shared.options.ahead {
-            threads.push(sending::spawn(&shared));
+            threads.push(sender::spawn(&shared));
         }
         Ok((Connected { shared, threads }, welcome))
     }

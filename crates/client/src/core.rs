@@ -12,13 +12,13 @@ use chiton_runtime::{SharedWorld, thread};
 use chiton_types::{Attr, Ino, Kind, Mode, Name};
 use chiton_wire::{Grown, LeaseMode, Recall};
 
-use crate::ahead::Ahead;
 use crate::cache::{Cache, Since, narrows};
+use crate::cache_invalidation::AllUnheard;
 use crate::data::Files;
 use crate::handler::Handler;
-use crate::observed::AllUnheard;
+use crate::kernel_dentries::KernelDentries;
 use crate::pages;
-use crate::told::Told;
+use crate::write_behind::WriteBehind;
 use crate::{Recalls, Service};
 
 /// How long the kernel may keep what only this process can change.
@@ -51,10 +51,10 @@ pub trait Invalidator: Send + Sync {
 /// See the module.
 pub(crate) struct Core {
     pub(crate) cache: Cache,
-    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) write_behind: Arc<WriteBehind>,
     pub(crate) unheard: AllUnheard,
     pub(crate) service: OnceLock<Weak<dyn Service>>,
-    pub(crate) told: Told,
+    pub(crate) dentries: KernelDentries,
     pub(crate) files: OnceLock<Weak<Files>>,
     pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
     pub(crate) world: SharedWorld,
@@ -73,10 +73,10 @@ impl Core {
         Core {
             // The engine is as near as a cache.
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
-            ahead: Arc::new(Ahead::new(ahead_after.unwrap_or_default())),
+            write_behind: Arc::new(WriteBehind::new(ahead_after.unwrap_or_default())),
             unheard: AllUnheard::default(),
             service: OnceLock::new(),
-            told: Told::new(1 << 20),
+            dentries: KernelDentries::new(1 << 20),
             files: OnceLock::new(),
             invalidator: OnceLock::new(),
             world,
@@ -107,7 +107,7 @@ impl Core {
             return if recalled { Duration::ZERO } else { ttl };
         }
         let now = self.world.monotonic();
-        match self.told.tell(service.recalls(), since.recalls, parent, name, now, ttl) {
+        match self.dentries.tell(service.recalls(), since.recalls, parent, name, now, ttl) {
             true => ttl,
             false => Duration::ZERO,
         }
@@ -159,22 +159,22 @@ impl Core {
         for (op, outcome, _) in done {
             // A write's time is the writer's word.
             if !matches!(op, Op::Write { .. }) {
-                self.ahead.seen(outcome.attr.as_ref().map_or(outcome.time, |attr| attr.ctime));
+                self.write_behind.seen(outcome.attr.as_ref().map_or(outcome.time, |attr| attr.ctime));
             }
             if let (Op::Make { parent, .. }, Some(attr)) = (op, &outcome.attr)
                 && attr.kind == Kind::Dir
             {
-                self.ahead.dir_made(*parent);
+                self.write_behind.dir_made(*parent);
             }
             let changed = match (op, &outcome.attr) {
                 (Op::SetAttr { .. }, Some(attr)) if attr.kind == Kind::Dir => {
-                    self.ahead.dir_changed(attr);
+                    self.write_behind.dir_changed(attr);
                     None
                 }
                 (Op::SetAttr { ino, .. }, _) => Some(*ino),
                 _ => outcome.gone.map(|gone| gone.ino).or(outcome.other),
             };
-            changed.map(|ino| self.ahead.end(ino, now, || {}));
+            changed.map(|ino| self.write_behind.end(ino, now, || {}));
         }
         self.cache.changed(recalls, since, done.iter().copied());
         for (op, outcome, _) in done {
@@ -221,7 +221,7 @@ impl Core {
 
     fn invalidate_later(&self, dirs: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned() else { return };
-        let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.told.take(dir))).collect();
+        let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.dentries.take(dir))).collect();
         if taken.is_empty() {
             return;
         }
@@ -242,7 +242,7 @@ impl Core {
         let everything = ino == Recall::EVERYTHING;
         let mut were_held = false;
         if everything {
-            self.ahead.clear();
+            self.write_behind.clear();
         } else {
             were_held = self.end_ahead(ino);
         }
@@ -253,7 +253,7 @@ impl Core {
     }
 
     fn end_ahead(&self, ino: Ino) -> bool {
-        self.ahead.end(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
+        self.write_behind.end(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
     }
 
     fn files(&self) -> Option<InUse> {
@@ -288,7 +288,7 @@ impl Drop for InUse {
     }
 }
 
-fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::told::TakenBack) {
+fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::kernel_dentries::Dentries) {
     for name in &taken.names {
         invalidator.inval_entry(dir, name);
     }
@@ -344,7 +344,7 @@ impl Handler for Core {
             if may_be_dir && self.forgets_names_at_once() {
                 invalidator.inval_dir(ino);
             }
-            invalidate(&**invalidator, ino, self.told.take(ino));
+            invalidate(&**invalidator, ino, self.dentries.take(ino));
             self.forget_pages(invalidator, ino);
         }
     }
@@ -354,13 +354,13 @@ impl Handler for Core {
     }
 
     fn void(&self, landed: Option<&BTreeSet<Ino>>) {
-        self.ahead.clear();
+        self.write_behind.clear();
         self.cache.clear();
         let open = self.files().map(|files| files.forget(landed)).unwrap_or_default();
         if let Some(invalidator) = self.invalidator.get().filter(|_| self.forgets_names_at_once()) {
             invalidator.inval_dir(Ino::ROOT);
         }
         self.invalidate_content(open);
-        self.invalidate_later(self.told.dirs());
+        self.invalidate_later(self.dentries.dirs());
     }
 }

@@ -70,14 +70,15 @@ mod batch;
 mod path;
 mod pending;
 
-mod ahead;
+mod write_behind;
+
 mod cache;
+mod cache_invalidation;
+mod complete_dirs;
 mod core;
+mod exclusion_cache;
 mod generations;
-mod observed;
-mod refusing;
-mod told;
-mod whole;
+mod kernel_dentries;
 
 pub mod data;
 
@@ -90,7 +91,6 @@ mod held_locks;
 mod kept_blocks;
 mod link;
 mod recall_pool;
-mod sending;
 mod session;
 mod wire;
 

@@ -4,10 +4,10 @@ use chiton_namespace::{AttrChange, Make, Op, Outcome, RenameHow};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode};
 
-use crate::ahead;
 use crate::cache::Since;
 use crate::client::{Client, Entry};
 use crate::service::Caller;
+use crate::write_behind;
 
 impl Client {
     /// Asks for an operation and returns what became of it, with the lease on its inode.
@@ -21,11 +21,11 @@ impl Client {
         if let Some(outcome) = self.operate_ahead(caller, &op, open) {
             return Ok((outcome, LeaseMode::Exclusive, since));
         }
-        let dir = ahead::dir_of(&op).filter(|_| self.core.works_ahead);
+        let dir = write_behind::dir_of(&op).filter(|_| self.core.works_ahead);
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
                 if let Some(dir) = dir {
-                    self.core.ahead.changed_asking(dir);
+                    self.core.write_behind.changed_asking(dir);
                 }
                 Ok((outcome, lease, since))
             }

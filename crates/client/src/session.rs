@@ -24,48 +24,44 @@ use chiton_wire::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
-
-mod ahead;
-
-pub(crate) use ahead::{Behind, disappointed, lease_on};
-use ahead::{Promises, foretold, makes};
+use crate::write_behind::{PendingOps, foretold, makes};
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) secret: u64,
-    boot: u64,
-    epoch: Epoch,
-    next_id: u64,
-    next_seq: u64,
-    kept: VecDeque<Kept>,
-    kept_bytes: usize,
+    pub(crate) boot: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) next_id: u64,
+    pub(crate) next_seq: u64,
+    pub(crate) kept: VecDeque<Kept>,
+    pub(crate) kept_bytes: usize,
     durable: Position,
     /// Highest position of any answer in this boot.
     answered: Position,
     /// Highest position that an operation has got that was sent again: commits that were asked with a
     /// position of the boot before wait for this one.
     moved_to: Position,
-    lost: bool,
-    opens: BTreeMap<Ino, u32>,
+    pub(crate) lost: bool,
+    pub(crate) opens: BTreeMap<Ino, u32>,
     locks: HeldLocks,
-    closes: Vec<Ino>,
-    promises: Promises,
+    pub(crate) closes: Vec<Ino>,
+    pub(crate) promises: PendingOps,
     pub(crate) blocks: KeptBlocks,
 }
 
-struct Kept {
-    request: Arc<Request>,
-    count: u64,
-    bytes: usize,
+pub(crate) struct Kept {
+    pub(crate) request: Arc<Request>,
+    pub(crate) count: u64,
+    pub(crate) bytes: usize,
     /// What each operation was answered with; empty while there is no answer. `None`: refused.
-    answers: Vec<Option<Again>>,
+    pub(crate) answers: Vec<Option<Again>>,
     /// Highest position in `answers`.
-    last: Position,
+    pub(crate) last: Position,
     /// An answer of this boot is there.
-    current: bool,
+    pub(crate) current: bool,
     /// Somebody still waits for the answer.
-    waited_for: bool,
+    pub(crate) waited_for: bool,
 }
 
 /// One request of a resend.
@@ -96,7 +92,7 @@ impl Session {
             opens: BTreeMap::new(),
             locks: HeldLocks::default(),
             closes: Vec::new(),
-            promises: Promises::default(),
+            promises: PendingOps::default(),
             blocks: KeptBlocks::default(),
         }
     }
@@ -212,7 +208,7 @@ impl Session {
         self.settle();
     }
 
-    fn find(&mut self, seq: Seq) -> Option<&mut Kept> {
+    pub(crate) fn find(&mut self, seq: Seq) -> Option<&mut Kept> {
         let first = self.kept.front()?.request.seq;
         // Without batches before it, its place is known.
         let guess = seq.0.checked_sub(first.0)? as usize;
@@ -467,7 +463,7 @@ fn ops(call: &Call) -> &[Op] {
 
 /// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
 /// promises nothing, or because it changed nothing; then it is not sent again.
-fn journalled(again: Again) -> Option<Again> {
+pub(crate) fn journalled(again: Again) -> Option<Again> {
     (again.position > Position(0)).then_some(again)
 }
 
@@ -529,7 +525,7 @@ fn header(of: &Request) -> Request {
 }
 
 /// About what a kept call takes in memory.
-fn call_bytes(ops: &[Op]) -> usize {
+pub(crate) fn call_bytes(ops: &[Op]) -> usize {
     const FIXED: usize = 192;
     ops.iter()
         .map(|op| {

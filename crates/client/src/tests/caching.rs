@@ -12,10 +12,10 @@ use chiton_wire::{Answer, Call, LeaseMode};
 
 use super::fake_server::attr;
 use crate::cache::Cache;
+use crate::complete_dirs::Part;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::embedded::Embedded;
 use crate::handler::Handler;
-use crate::whole::Part;
 use crate::{CallError, Client, ClientOptions, Lookup, Recalls, Service, Underway};
 
 const DIR: Ino = Ino(1);

@@ -19,10 +19,9 @@ use chiton_namespace::{
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time};
 use chiton_wire::{Foretold, LeaseMode};
 
-use super::{Dir, Inner};
+use super::{Dir, Inner, lease_on};
 use crate::core::Core;
 use crate::service::Service;
-use crate::session::lease_on;
 
 /// Of the names that a directory may have at most, so many are left to those that are asked for.
 const LINKS_SPARE: u32 = 1_000;
@@ -60,7 +59,7 @@ impl Promising<'_> {
 
     fn make(&self, op: &Op, parent: Ino, (kind, size): (Kind, u64), open: bool) -> Option<Outcome> {
         let Op::Make { name, mode, make, .. } = op else { return None };
-        let inner = &mut *self.core.ahead.0.lock();
+        let inner = &mut *self.core.write_behind.0.lock();
         let dir = self.held(inner, parent)?;
         let (gid, mode) = self.decided(born(dir, (self.cred, self.umask), kind, *mode))??;
         if !self.core.cache.lacks(parent, name) {
@@ -109,7 +108,7 @@ impl Promising<'_> {
     }
 
     fn unlink(&self, op: &Op, parent: Ino, name: &Name) -> Option<Outcome> {
-        let inner = &mut *self.core.ahead.0.lock();
+        let inner = &mut *self.core.write_behind.0.lock();
         let dir = self.held(inner, parent)?;
         let (subject, lease) = (dir.subject(), dir.lease);
         self.decided(permission::may_change_names(self.cred, &subject))?;
@@ -138,7 +137,7 @@ impl Promising<'_> {
         let Op::Write { ino, body: Body::Inline(bytes), size, mtime, kill_setid, .. } = op else {
             return None;
         };
-        let inner = &mut *self.core.ahead.0.lock();
+        let inner = &mut *self.core.write_behind.0.lock();
         let (parent, before) = self.made_here(inner, known)?;
         if bytes.len() > INLINE_BYTES_MAX {
             return None;
@@ -165,7 +164,7 @@ impl Promising<'_> {
     /// Promises other attributes of a file, but no other size: all of them then.
     pub(super) fn set_attr(&self, op: &Op, known: &Attr) -> Option<Attr> {
         let Op::SetAttr { ino, change } = op else { return None };
-        let inner = &mut *self.core.ahead.0.lock();
+        let inner = &mut *self.core.write_behind.0.lock();
         let (parent, before) = self.made_here(inner, known)?;
         let time = inner.time(self.now);
         let attr = self.decided(changed(before, change, self.cred, time))??;

@@ -13,25 +13,25 @@ use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Foretold, LeaseMode};
 
 use crate::Recalls;
-use crate::ahead::Overturning;
 use crate::cache::Since;
 use crate::core::Core;
 use crate::service::{CallError, Service, Underway};
+use crate::write_behind::Overturning;
 
 /// The service.
-pub(crate) struct Observed {
+pub(crate) struct Invalidating {
     pub(crate) inner: Arc<dyn Service>,
     pub(crate) core: Arc<Core>,
 }
 
-impl Observed {
+impl Invalidating {
     /// Asks by `ask`, and takes note of what it changes.
     fn observe(
         &self,
         call: Call,
         ask: impl FnOnce(Call) -> Result<Answer, CallError>,
     ) -> Result<Answer, CallError> {
-        let _overturning = self.core.ahead.overturn(&call);
+        let _overturning = self.core.write_behind.overturn(&call);
         let ops = self.ops(&call);
         if ops.is_empty() {
             return ask(call);
@@ -80,7 +80,7 @@ fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Resul
     core.cache.ended(ops);
 }
 
-impl Service for Observed {
+impl Service for Invalidating {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.observe(call, |call| self.inner.call(cred, call))
     }
@@ -111,7 +111,7 @@ impl Service for Observed {
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
-        let overturning = self.core.ahead.overturn(&call);
+        let overturning = self.core.write_behind.overturn(&call);
         let ops = self.ops(&call);
         self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());

@@ -19,7 +19,7 @@ use chiton_types::{Cred, Ino, Position, Refusal, Seq};
 use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
 use hashbrown::HashMap;
 
-use super::{Kept, Session, call_bytes, journalled};
+use crate::session::{Kept, Session, call_bytes, journalled};
 
 /// Most promises in one message.
 const MESSAGE_PROMISES: usize = 1_000;
@@ -28,7 +28,7 @@ const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Promises that the server has not answered.
 #[derive(Default)]
-pub(super) struct Promises {
+pub(crate) struct PendingOps {
     /// Their messages.
     waiting: VecDeque<Waiting>,
     /// The last of these messages, which are to be sent.
@@ -56,7 +56,7 @@ struct Waiting {
     about: Vec<(Ino, Ino, bool)>,
 }
 
-impl Promises {
+impl PendingOps {
     fn forget(&mut self, about: &[(Ino, Ino, bool)]) {
         self.count -= about.len();
         for (dir, ino, removes) in about {
@@ -277,7 +277,7 @@ impl Session {
     }
 
     /// A message of promises is answered, or answered again.
-    pub(super) fn kept_promises(&mut self, request: &Request) {
+    pub(crate) fn kept_promises(&mut self, request: &Request) {
         let promises = &mut self.promises;
         let Some(at) = promises.waiting.iter().position(|waiting| waiting.seq == request.seq) else { return };
         let about = promises.waiting.remove(at).map_or(Vec::new(), |waiting| waiting.about);
@@ -287,26 +287,26 @@ impl Session {
     }
 
     /// Directories in which promises are not answered, in order.
-    pub(super) fn promised_dirs(&self) -> Vec<Ino> {
+    pub(crate) fn promised_dirs(&self) -> Vec<Ino> {
         let mut dirs: Vec<Ino> = self.promises.dirs.keys().copied().collect();
         dirs.sort_unstable();
         dirs
     }
 
     /// A new connection: what was not sent is sent again with the rest.
-    pub(super) fn promises_resent(&mut self) {
+    pub(crate) fn promises_resent(&mut self) {
         self.promises.unsent.clear();
         self.promises.open = None;
         self.promises.stuck = None;
     }
 
     /// Whether the making or writing of an inode is promised, and not answered.
-    pub(super) fn is_promised(&self, ino: Ino) -> bool {
+    pub(crate) fn is_promised(&self, ino: Ino) -> bool {
         self.promises.unclosed.contains_key(&ino)
     }
 
     /// What is kept of the results of promises. A refused one is lost.
-    pub(super) fn promises_answered(
+    pub(crate) fn promises_answered(
         &mut self,
         ops: &[Op],
         told: &[Foretold],
@@ -324,13 +324,13 @@ impl Session {
 }
 
 /// Where and how a promise took effect.
-pub(super) fn foretold(boot: u64, op: &Op, told: &Foretold, position: Position) -> Again {
+pub(crate) fn foretold(boot: u64, op: &Op, told: &Foretold, position: Position) -> Again {
     let ino = if makes(op) { told.ino } else { Ino(0) };
     Again { boot, position, ino, time: told.time }
 }
 
 /// Whether a promise is one of a new inode, which can be open from its first moment on.
-pub(super) fn makes(op: &Op) -> bool {
+pub(crate) fn makes(op: &Op) -> bool {
     matches!(op, Op::Make { .. })
 }
 

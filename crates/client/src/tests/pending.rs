@@ -7,7 +7,8 @@ use chiton_namespace::{Make, Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
 
-use crate::session::{Behind, CarriedOut, Session};
+use crate::session::{CarriedOut, Session};
+use crate::write_behind::Behind;
 
 const NOW: Duration = Duration::from_secs(5);
 const DIR: Ino = Ino(9);

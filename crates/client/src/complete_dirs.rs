@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   made here ──────────────────────────▶ no names ─┐
-//!   listed here, from the start to the end ▶ names ─┴─▶ whole ── what is added here is noted before it is asked for
+//!   listed here, from the start to the end ▶ names ─┴─▶ complete ── what is added here is noted before it is asked for
 //! ```
 //!
 //! Invariants:
-//! - What is noted of a whole directory is never less than what is there: names are noted before the operation that may
+//! - What is noted of a complete directory is never less than what is there: names are noted before the operation that may
 //!   add them is sent, and stay noted when they go. So "not noted" means absent, and "noted" means: look elsewhere.
-//! - A directory does not become whole while an operation of this client that may add a name is under way in it.
+//! - A directory does not become complete while an operation of this client that may add a name is under way in it.
 //! - Names are noted by their hashes: two names with one hash cost a question, nothing else.
 
 use chiton_namespace::Op;
@@ -21,7 +21,7 @@ use crate::cache::Since;
 const LISTINGS_MAX: usize = 64;
 
 /// See the module.
-pub(crate) struct Whole {
+pub(crate) struct CompleteDirs {
     dirs: HashMap<Ino, HashSet<u64>>,
     listings: HashMap<Ino, Listing>,
     /// How many operations that may add a name are under way, by directory.
@@ -52,10 +52,16 @@ pub(crate) struct Part<'a> {
     pub(crate) end: bool,
 }
 
-impl Whole {
+impl CompleteDirs {
     /// Notes at most about so many names.
-    pub(crate) fn new(noted_max: usize) -> Whole {
-        Whole { dirs: HashMap::new(), listings: HashMap::new(), adding: HashMap::new(), noted: 0, noted_max }
+    pub(crate) fn new(noted_max: usize) -> CompleteDirs {
+        CompleteDirs {
+            dirs: HashMap::new(),
+            listings: HashMap::new(),
+            adding: HashMap::new(),
+            noted: 0,
+            noted_max,
+        }
     }
 
     /// Whether a name is known to be absent.
@@ -73,7 +79,7 @@ impl Whole {
         !self.adding.contains_key(&dir)
     }
 
-    /// An operation is about to be asked for: call [`Whole::ended`] with the same when it is over.
+    /// An operation is about to be asked for: call [`CompleteDirs::ended`] with the same when it is over.
     pub(crate) fn begins(&mut self, op: &Op) {
         let Some((dir, name)) = added(op) else { return };
         *self.adding.entry(dir).or_default() += 1;

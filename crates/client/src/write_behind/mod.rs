@@ -1,18 +1,21 @@
 //! What is done before the server knows of it, in directories whose names this client holds exclusively.
 //!
 //! ```text
-//!   create ─ create ─ LeaseNames ─▶ held ── create ✓ write ✓ create ✓ … (promised; `sending` tells the server)
+//!   create ─ create ─ LeaseNames ─▶ held ── create ✓ write ✓ create ✓ … (promised; `sender` tells the server)
 //!                                    │
 //!        recall, numbers used up, … ──┴▶ not held; asked for again after a while
 //! ```
 //!
 //! Invariants:
-//! - An operation is answered here only if the server could not refuse it: see [`promising`].
+//! - An operation is answered here only if the server could not refuse it: see [`decide`].
 //! - What is promised is noted under the lock that a recall takes before it waits for promises: none comes after.
 
-mod promising;
+mod decide;
+mod pending;
+pub(crate) mod sender;
 
-pub(crate) use promising::dir_of;
+pub(crate) use decide::dir_of;
+pub(crate) use pending::{Behind, PendingOps, disappointed, foretold, lease_on, makes};
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -30,7 +33,7 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::generations::Generations;
 use crate::service::{Caller, Service};
-use promising::Promising;
+use decide::Promising;
 
 /// After a refusal or a recall they are not asked for again for so long.
 const REST: Duration = Duration::from_millis(500);
@@ -43,7 +46,7 @@ const DIRS_MAX: usize = 4_096;
 const FILES_MAX: usize = 65_536;
 
 /// What is held, and what was tried.
-pub(crate) struct Ahead(Mutex<Inner>);
+pub(crate) struct WriteBehind(Mutex<Inner>);
 
 struct Inner {
     after: u32,
@@ -94,7 +97,7 @@ struct Tried {
 }
 
 /// A call is under way beside which nothing is promised.
-pub(crate) struct Overturning(Arc<Ahead>);
+pub(crate) struct Overturning(Arc<WriteBehind>);
 
 impl Drop for Overturning {
     fn drop(&mut self) {
@@ -102,10 +105,10 @@ impl Drop for Overturning {
     }
 }
 
-impl Ahead {
+impl WriteBehind {
     /// The names of a directory are asked for when so many were changed there one by one.
-    pub(crate) fn new(after: u32) -> Ahead {
-        Ahead(Mutex::new(Inner {
+    pub(crate) fn new(after: u32) -> WriteBehind {
+        WriteBehind(Mutex::new(Inner {
             after,
             held: HashMap::new(),
             leases: 0,
@@ -387,8 +390,8 @@ impl Client {
     /// Asks for the names of a directory, if files are made there one after the other.
     fn lease_names(&self, caller: &Caller<'_>, dir: Ino, now: Duration) {
         let core = &self.core;
-        let Some(numbers) = core.ahead.wanted(dir, now) else { return };
-        if !core.cache.is_whole(dir) {
+        let Some(numbers) = core.write_behind.wanted(dir, now) else { return };
+        if !core.cache.is_complete(dir) {
             return;
         }
         let mark = self.service.recalls().now();
@@ -398,7 +401,7 @@ impl Client {
         {
             let clock = (now, core.world.monotonic());
             let holds = || !self.service.recalls().recalled_since(mark, dir);
-            core.ahead.granted(&attr, numbers, clock, holds);
+            core.write_behind.granted(&attr, numbers, clock, holds);
         }
     }
 }

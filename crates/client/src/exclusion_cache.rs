@@ -39,7 +39,7 @@ const NOTED_MAX: usize = 65_536;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The service.
-pub(crate) struct Refusing(Arc<Knowing>);
+pub(crate) struct ExclusionCache(Arc<Knowing>);
 
 /// What it shares with calls that are under way.
 struct Knowing {
@@ -102,10 +102,10 @@ impl Touched {
     }
 }
 
-impl Refusing {
-    pub(crate) fn new(inner: Arc<dyn Service>, world: SharedWorld) -> Refusing {
+impl ExclusionCache {
+    pub(crate) fn new(inner: Arc<dyn Service>, world: SharedWorld) -> ExclusionCache {
         let is_any = AtomicBool::new(false);
-        Refusing(Arc::new(Knowing { inner, world, is_any, known: Mutex::default() }))
+        ExclusionCache(Arc::new(Knowing { inner, world, is_any, known: Mutex::default() }))
     }
 
     fn inner(&self) -> &dyn Service {
@@ -189,7 +189,7 @@ impl Known {
     }
 }
 
-impl Service for Refusing {
+impl Service for ExclusionCache {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.ask(call, |call| self.inner().call(cred, call))
     }

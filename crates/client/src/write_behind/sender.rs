@@ -25,8 +25,8 @@ use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Cred, Ino, Seq};
 use chiton_wire::{Call, Failure, Foretold, LeaseMode, Reply, Request};
 
+use super::{Behind, disappointed};
 use crate::connected::{Shared, State};
-use crate::session::{Behind, disappointed};
 
 /// Oldest promise beside which another may be made.
 const AGE_MAX: Duration = Duration::from_secs(1);

@@ -34,22 +34,22 @@ struct Inner {
 
 /// What the kernel has to be told when a directory is recalled.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct TakenBack {
+pub(crate) struct Dentries {
     pub(crate) names: Vec<Name>,
     /// There are more, not remembered one by one.
     pub(crate) more: bool,
 }
 
 /// Names told.
-pub(crate) struct Told {
+pub(crate) struct KernelDentries {
     inner: Mutex<Inner>,
     names_max: usize,
 }
 
-impl Told {
+impl KernelDentries {
     /// Remembers at most `names_max` names a period.
-    pub(crate) fn new(names_max: usize) -> Told {
-        Told { inner: Mutex::default(), names_max }
+    pub(crate) fn new(names_max: usize) -> KernelDentries {
+        KernelDentries { inner: Mutex::default(), names_max }
     }
 
     /// The kernel is about to be told a name for `ttl`. False: it must not, a recall came in between.
@@ -91,9 +91,9 @@ impl Told {
     }
 
     /// Forgets a directory's names and returns them.
-    pub(crate) fn take(&self, dir: Ino) -> TakenBack {
+    pub(crate) fn take(&self, dir: Ino) -> Dentries {
         let mut inner = self.inner.lock();
-        let mut taken = TakenBack::default();
+        let mut taken = Dentries::default();
         let Inner { young, old, .. } = &mut *inner;
         for period in [young, old] {
             match period.dirs.remove(&dir) {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn names_are_taken_back_until_their_time_is_over() {
-        let (told, recalls) = (Told::new(3), Recalls::default());
+        let (told, recalls) = (KernelDentries::new(3), Recalls::default());
         let name = |s: &str| Name::try_from(s).expect("a name");
         let second = Duration::from_secs;
         let tell = |dir, s: &str, at| {
@@ -135,12 +135,12 @@ mod tests {
         assert_eq!(told.dirs(), [Ino(1)]);
         let mut taken = told.take(Ino(1));
         taken.names.sort();
-        assert_eq!(taken, TakenBack { names: vec![name("a"), name("b")], more: false });
-        assert_eq!(told.take(Ino(1)), TakenBack::default());
+        assert_eq!(taken, Dentries { names: vec![name("a"), name("b")], more: false });
+        assert_eq!(told.take(Ino(1)), Dentries::default());
         tell(1, "a", 20);
         tell(2, "c", 33);
         tell(2, "d", 50);
-        assert_eq!(told.take(Ino(1)), TakenBack::default(), "the kernel has forgotten it by now");
+        assert_eq!(told.take(Ino(1)), Dentries::default(), "the kernel has forgotten it by now");
         for s in ["e", "f", "g", "h"] {
             tell(3, s, 51);
         }
