@@ -23,9 +23,9 @@ use chiton_wire::{Claim, RealmCall, RealmInfo};
 
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
-use crate::home::{Home, Left, Record, User};
 use crate::realm::{Realm, policy_of};
 use crate::realms::{self, Realms};
+use crate::state_dir::{LocalRealm, Record, StateDir, User};
 
 /// How often, and for how long, it is looked whether a branch is free.
 const LOOKS: u32 = 20;
@@ -42,7 +42,7 @@ pub struct Branch {
     /// The server's part.
     pub info: RealmInfo,
     /// This machine's part, if its directory is here.
-    pub left: Option<Left>,
+    pub left: Option<LocalRealm>,
 }
 
 impl Branch {
@@ -112,7 +112,7 @@ impl Realms {
                 (_, Durability::Local | Durability::Global) => {
                     let name = Some(text(name));
                     let record = Record::new(granted.filesystem, granted.claim.realm, granted.root.ino, name);
-                    return Home::create(&self.options.state_dir, record).map(drop);
+                    return StateDir::create(&self.options.state_dir, record).map(drop);
                 }
             };
             let what = format!("the branch's policy ({}) is {what}", policy.composition);
@@ -132,12 +132,12 @@ impl Realms {
     /// Who had branches of this file system mounted, by the state directory, and is gone without having said so. Each is told
     /// once.
     pub fn dead_users(&self) -> Vec<User> {
-        let dirs = Home::all(&self.options.state_dir, self.global.filesystem()).unwrap_or_default();
+        let dirs = StateDir::all(&self.options.state_dir, self.global.filesystem()).unwrap_or_default();
         let dead = |dir: &PathBuf| {
-            let user = Home::user(dir)?;
+            let user = StateDir::user(dir)?;
             // Whoever can take it finds nobody in it. This forgets who had it.
-            let home = Home::open(dir).ok()??;
-            drop(home);
+            let state_dir = StateDir::open(dir).ok()??;
+            drop(state_dir);
             Some(user)
         };
         dirs.iter().filter_map(dead).collect()
@@ -186,12 +186,12 @@ impl Realms {
         let branch = self.branch(root, name)?;
         match branch.left {
             Some(left) => match open_home(&left)? {
-                Some(mut home) => {
+                Some(mut state_dir) => {
                     // One that an administrator made of a decoupling has another name here than there.
-                    if home.record().branch.as_deref() != Some(&*text(name)) {
-                        home.note_branch(text(name))?;
+                    if state_dir.record().branch.as_deref() != Some(&*text(name)) {
+                        state_dir.note_branch(text(name))?;
                     }
-                    self.recover_as(home, Some(name.clone()))
+                    self.recover_as(state_dir, Some(name.clone()))
                 }
                 None => Err(in_use(&branch.info)),
             },
@@ -208,11 +208,11 @@ impl Realms {
     pub fn delete_branch(&self, root: Ino, name: &Name, force: bool) -> Result<(), RealmError> {
         let branch = self.branch(root, name)?;
         let realm = branch.info.claim.realm;
-        let home = match &branch.left {
+        let state_dir = match &branch.left {
             Some(left) => open_home(left)?,
             None => None,
         };
-        let is_free = home.is_some() || (branch.left.is_none() && !branch.info.is_attached);
+        let is_free = state_dir.is_some() || (branch.left.is_none() && !branch.info.is_attached);
         if !is_free && !force {
             return Err(in_use(&branch.info));
         }
@@ -229,15 +229,15 @@ impl Realms {
         let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
         calls.end(false)?;
-        home.map_or(Ok(()), Home::remove)
+        state_dir.map_or(Ok(()), StateDir::remove)
     }
 
     /// Gives a branch that nobody works in another name.
     pub(crate) fn rename_branch(&self, realm: RealmId, name: &Name) -> Result<(), RealmError> {
-        let dir = Home::dir_of(&self.options.state_dir, self.global.filesystem(), realm);
-        let home = if Home::is_at(&dir) { open_home(&Home::look(&dir)?)? } else { None };
+        let dir = StateDir::dir_of(&self.options.state_dir, self.global.filesystem(), realm);
+        let state_dir = if StateDir::is_at(&dir) { open_home(&StateDir::look(&dir)?)? } else { None };
         self.calls.become_branch(realm, Some(name))?;
-        home.map_or(Ok(()), |mut home| home.note_branch(text(name)))
+        state_dir.map_or(Ok(()), |mut state_dir| state_dir.note_branch(text(name)))
     }
 
     fn with_left(&self, info: RealmInfo) -> Result<Branch, RealmError> {
@@ -245,21 +245,21 @@ impl Realms {
         Ok(Branch { info, left })
     }
 
-    fn left_in(&self, state_dir: &Path, info: &RealmInfo) -> Result<Option<Left>, RealmError> {
-        let dir = Home::dir_of(state_dir, self.global.filesystem(), info.claim.realm);
-        if Home::is_at(&dir) { Home::look(&dir).map(Some) } else { Ok(None) }
+    fn left_in(&self, state_dir: &Path, info: &RealmInfo) -> Result<Option<LocalRealm>, RealmError> {
+        let dir = StateDir::dir_of(state_dir, self.global.filesystem(), info.claim.realm);
+        if StateDir::is_at(&dir) { StateDir::look(&dir).map(Some) } else { Ok(None) }
     }
 }
 
 /// Takes the directory of a branch. Who only looks at it has it for a moment, too.
-fn open_home(left: &Left) -> Result<Option<Home>, RealmError> {
+fn open_home(left: &LocalRealm) -> Result<Option<StateDir>, RealmError> {
     for _ in 0..LOOKS {
-        if let Some(home) = Home::open(&left.dir)? {
-            return Ok(Some(home));
+        if let Some(state_dir) = StateDir::open(&left.dir)? {
+            return Ok(Some(state_dir));
         }
         thread::sleep(LOOK);
     }
-    Home::open(&left.dir)
+    StateDir::open(&left.dir)
 }
 
 fn in_use(info: &RealmInfo) -> RealmError {

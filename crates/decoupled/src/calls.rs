@@ -31,9 +31,9 @@ pub(crate) struct ClaimCalls {
     pub(crate) claim: Claim,
 }
 
-/// A piece of a window.
+/// A piece of a batch.
 pub(crate) struct Piece<'a> {
-    pub(crate) window: MergeWindow,
+    pub(crate) range: MergeWindow,
     pub(crate) from: u64,
     pub(crate) count: u32,
     pub(crate) events: &'a [u8],
@@ -202,7 +202,7 @@ impl ClaimCalls {
     pub(crate) fn merge(&self, piece: &Piece<'_>) -> Result<Merged, RealmError> {
         let call = RealmCall::Merge {
             claim: self.claim,
-            window: piece.window,
+            window: piece.range,
             from: piece.from,
             count: piece.count,
             events: piece.events.to_vec(),
@@ -225,7 +225,7 @@ impl ClaimCalls {
     }
 
     /// A merge begins, or is over.
-    pub(crate) fn turn(&self, begins: bool) -> Result<(), RealmError> {
+    pub(crate) fn set_merging(&self, begins: bool) -> Result<(), RealmError> {
         let call = RealmCall::Turn { claim: self.claim, begins };
         match self.calls.ask("whose turn it is to merge is not known", call)? {
             RealmAnswer::Merged(_) => Ok(()),

@@ -26,6 +26,7 @@ use chiton_server::Server;
 use chiton_types::{Ino, Position, Refusal, Take};
 use chiton_wire::{Granted, RealmInfo};
 
+use crate::batches::read_events;
 use crate::calls::{Calls, ClaimCalls};
 use crate::composed::{Composed, Contradiction};
 use crate::error::RealmError;
@@ -33,7 +34,6 @@ use crate::merge::Merger;
 use crate::provenance::Provenance;
 use crate::report::{LINES_MAX, MergeReport};
 use crate::unmerged::{Unmerged, decouplings};
-use crate::windows::read_events;
 
 /// See the module.
 pub struct Composition {

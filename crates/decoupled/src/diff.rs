@@ -7,10 +7,10 @@ use chiton_server::Server;
 use chiton_types::{Ino, Kind, Name};
 use hashbrown::{HashMap, HashSet};
 
+use crate::both_removed::{BothRemoved, Traces};
 use crate::calls::ClaimCalls;
-use crate::contradict::{Row, ask_all};
+use crate::conflict_check::{Row, ask_all};
 use crate::error::RealmError;
-use crate::gone::{Gone, Traces};
 use crate::report::{Change, ChangeKind, Diff, SideVersion};
 
 pub(crate) type Place = (Ino, Name);
@@ -23,7 +23,7 @@ struct Life {
     added: Vec<Place>,
     removed: Vec<Place>,
     /// Names that it had for a while only, or left for a while.
-    passing: BTreeSet<Place>,
+    temporary: BTreeSet<Place>,
     written: bool,
     attributes: bool,
 }
@@ -31,14 +31,14 @@ struct Life {
 impl Life {
     fn gain(&mut self, place: Place) {
         match self.removed.iter().position(|removed| *removed == place) {
-            Some(at) => drop(self.passing.insert(self.removed.swap_remove(at))),
+            Some(at) => drop(self.temporary.insert(self.removed.swap_remove(at))),
             None => self.added.push(place),
         }
     }
 
     fn lose(&mut self, place: Place) {
         match self.added.iter().position(|added| *added == place) {
-            Some(at) => drop(self.passing.insert(self.added.remove(at))),
+            Some(at) => drop(self.temporary.insert(self.added.remove(at))),
             None => self.removed.push(place),
         }
     }
@@ -136,7 +136,7 @@ impl Lives {
                 let was = from.as_ref().map(|place| paths.of_place(place));
                 let change = Change::new(&path, kind, was.as_deref());
                 let (made, is_dir) = (life.made, life.is_dir);
-                let (theirs, both_removed, is_passing) = (None, false, false);
+                let (theirs, both_removed, is_temporary) = (None, false, false);
                 rows.push(Row {
                     change,
                     path,
@@ -147,11 +147,13 @@ impl Lives {
                     from,
                     theirs,
                     both_removed,
-                    is_passing,
+                    is_temporary,
                 });
             }
-            let passing = life.passing.iter().filter(|place| others_act && !life.names(place));
-            rows.extend(passing.map(|place| Row::passing(*ino, place, &paths.of_place(place), life.made)));
+            let temporary = life.temporary.iter().filter(|place| others_act && !life.names(place));
+            rows.extend(
+                temporary.map(|place| Row::temporary(*ino, place, &paths.of_place(place), life.made)),
+            );
         }
         rows.sort_by(|a, b| a.change.cmp(&b.change));
         if others_act {
@@ -165,7 +167,7 @@ impl Lives {
         let mut diff = Diff { events, ..Diff::default() };
         let mut inos = Vec::new();
         for row in rows {
-            if !row.is_passing {
+            if !row.is_temporary {
                 diff.changes.push(row.change.clone());
             }
             inos.extend(row.theirs.map(|_| row.ino));
@@ -175,11 +177,11 @@ impl Lives {
     }
 
     /// The inodes that both sides removed.
-    fn gone(&self, server: &Server, rows: &[Row], sent: &Sent<'_>) -> Result<Gone, RealmError> {
+    fn gone(&self, server: &Server, rows: &[Row], sent: &Sent<'_>) -> Result<BothRemoved, RealmError> {
         let rows = rows.iter().filter(|row| row.both_removed && !server.has_name(row.ino));
         let mut removed: HashSet<Ino> = rows.map(|row| row.ino).collect();
         if removed.is_empty() {
-            return Ok(Gone::default());
+            return Ok(BothRemoved::default());
         }
         // An open file lives on with its changes.
         let open: HashSet<Ino> = server.open_orphans().into_iter().collect();
@@ -195,20 +197,20 @@ impl Lives {
 }
 
 /// Of names that ours used for a while only, and where others did something, leaves those that a merge uses, too: others have no
-/// names that it hides ([`crate::passing`]), and a change that leaves no trace is not carried out.
-fn forget_hidden(rows: &mut Vec<Row>, gone: &Gone, sent: &Sent<'_>) -> Result<(), RealmError> {
+/// names that it hides ([`crate::temporary_names`]), and a change that leaves no trace is not carried out.
+fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &Sent<'_>) -> Result<(), RealmError> {
     let is_void = |row: &Row| row.theirs.is_none() || gone.agreed.binary_search(&row.ino).is_ok();
-    rows.retain(|row| !row.is_passing || !is_void(row));
-    let passing: HashSet<Place> =
-        rows.iter().filter(|row| row.is_passing).filter_map(|row| row.place.clone()).collect();
-    if passing.is_empty() {
+    rows.retain(|row| !row.is_temporary || !is_void(row));
+    let temporary: HashSet<Place> =
+        rows.iter().filter(|row| row.is_temporary).filter_map(|row| row.place.clone()).collect();
+    if temporary.is_empty() {
         return Ok(());
     }
     let mut used: HashSet<(Ino, Place)> = HashSet::new();
     sent(&mut |event| {
         let mut uses = |ino: Ino, dir: Ino, name: &Name| {
             let place = (dir, name.clone());
-            if passing.contains(&place) {
+            if temporary.contains(&place) {
                 used.insert((ino, place));
             }
         };
@@ -229,7 +231,7 @@ fn forget_hidden(rows: &mut Vec<Row>, gone: &Gone, sent: &Sent<'_>) -> Result<()
     })?;
     let is_used =
         |row: &Row| row.place.as_ref().is_some_and(|place| used.contains(&(row.ino, place.clone())));
-    rows.retain(|row| !row.is_passing || is_used(row));
+    rows.retain(|row| !row.is_temporary || is_used(row));
     Ok(())
 }
 

@@ -3,13 +3,13 @@
 use chiton_namespace::Event;
 use chiton_namespace::merge::squash;
 
-use crate::passing::hide_passing;
+use crate::temporary_names::hide_temporary;
 
-/// Leaves what the global namespace is to be told, from a whole window: nothing redundant, and nothing that is about
+/// Leaves what the global namespace is to be told, from a whole batch: nothing redundant, and nothing that is about
 /// the client's own engine. Deterministic.
 pub(crate) fn filter(events: &mut Vec<Event>) {
     squash(events);
-    hide_passing(events);
+    hide_temporary(events);
     events.retain(|event| {
         !matches!(
             event,

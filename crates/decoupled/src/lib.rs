@@ -32,26 +32,26 @@ mod composed;
 mod provenance;
 mod unmerged;
 
-mod agree;
 mod base;
 mod calls;
 mod durable_mark;
-mod home;
-mod in_the_way;
+mod obstacle;
 mod remote;
+mod state_dir;
+mod text_merge;
 
-mod contradict;
+mod auto_merge;
+mod batches;
+mod both_removed;
+mod conflict_check;
 mod copied;
 mod diff;
 mod filter;
-mod gone;
 mod merge;
-mod passing;
+mod merge_lock;
 mod rebase;
 mod resolve;
-mod triggers;
-mod turn;
-mod windows;
+mod temporary_names;
 
 mod error;
 #[cfg(test)]
@@ -65,7 +65,6 @@ pub use branches::{BRANCH_POLICY, Branch};
 pub use compose::Composition;
 pub use composed::{Composed, Contradiction, Node, Step, Written};
 pub use error::{RealmError, SubtreeError};
-pub use home::{Left, User};
 pub use options::{Journals, RealmsOptions, default_state_dir};
 pub use quoted::{if_no_text, quoted};
 pub use realm::{Inside, Realm};
@@ -76,6 +75,7 @@ pub use report::{
 };
 pub use resolve::{Choice, OpenConflict};
 pub use stages::Stage;
+pub use state_dir::{LocalRealm, User};
 pub use subtree::{Subtree, SubtreeFile, Working};
 pub use unmerged::{
     JournalAt, Unmerged, decoupling_at, decouplings, durable_upto, journal_at, journal_on_disk, user_at,

@@ -1,7 +1,7 @@
-//! Sending the decoupled journal to the server, window after window, and following what it says.
+//! Sending the decoupled journal to the server, batch after batch, and following what it says.
 //!
 //! ```text
-//!   window ─ piece, piece, piece ─▶ server ─ state ─▶ next piece │ further on │ back │ another window
+//!   batch ─ piece, piece, piece ─▶ server ─ state ─▶ next piece │ further on │ back │ another batch
 //! ```
 //!
 //! Invariants:
@@ -17,16 +17,16 @@ use chiton_runtime::SharedWorld;
 use chiton_types::{Position, Refusal};
 use chiton_wire::MergeState;
 
+use crate::batches::{Batch, Batches};
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
 use crate::report::{MergeProgress, MergeReport};
-use crate::windows::{Window, Windows};
 
-/// Windows whose durability is not asked for yet.
-const WINDOWS_LOOSE_MAX: usize = 8;
+/// Batches whose durability is not asked for yet.
+const BATCHES_LOOSE_MAX: usize = 8;
 /// Calls in a row that get nowhere.
 const STUCK_MAX: u32 = 16;
-/// Looks at the journal in a row in which no window gets done.
+/// Looks at the journal in a row in which no batch gets done.
 const TURNS_MAX: u32 = 16;
 
 /// One merge.
@@ -40,7 +40,7 @@ pub(crate) struct Merger<'a> {
     pub(crate) durable: &'a mut dyn FnMut(Position) -> Result<(), RealmError>,
 }
 
-/// What became of a window.
+/// What became of a batch.
 enum Sent {
     Done,
     /// The server is somewhere else.
@@ -76,16 +76,16 @@ impl Merger<'_> {
             }
             let first = state.window.map(|(upto, _)| upto);
             if first.is_some_and(|first| first > cut) {
-                return Err(RealmError::nonsense("a window that ends after the journal does"));
+                return Err(RealmError::nonsense("a batch that ends after the journal does"));
             }
-            let mut windows = Windows::read(self.place.clone(), state.merged, first, cut);
-            while let Some(window) = windows.next()? {
+            let mut batches = Batches::read(self.place.clone(), state.merged, first, cut);
+            while let Some(batch) = batches.next()? {
                 let mut position = Position(0);
-                match self.send(&window, state, &mut position, report)? {
+                match self.send(&batch, state, &mut position, report)? {
                     Sent::Done => {}
                     Sent::Elsewhere => {
                         loose.retain(|(upto, _)| *upto < state.merged);
-                        if state.merged > window.window.after {
+                        if state.merged > batch.range.after {
                             loose.push((state.merged, position));
                         }
                         break;
@@ -96,17 +96,17 @@ impl Merger<'_> {
                     }
                 }
                 turns = 0;
-                report.events += window.span();
-                report.squashed += window.span().saturating_sub(window.len());
-                loose.push((window.window.upto, position));
+                report.events += batch.span();
+                report.squashed += batch.span().saturating_sub(batch.len());
+                loose.push((batch.range.upto, position));
                 let events_total = cut.0 - start.0.min(cut.0);
                 (self.progress)(MergeProgress {
                     events_done: state.merged.0.saturating_sub(start.0).min(events_total),
                     events_total,
                 });
-                if loose.len() >= WINDOWS_LOOSE_MAX {
+                if loose.len() >= BATCHES_LOOSE_MAX {
                     self.settle(state, &mut loose)?;
-                    if state.merged < window.window.upto {
+                    if state.merged < batch.range.upto {
                         break;
                     }
                 }
@@ -136,22 +136,22 @@ impl Merger<'_> {
         (self.durable)(upto.min(state.merged))
     }
 
-    /// Sends what the server lacks of a window.
+    /// Sends what the server lacks of a batch.
     fn send(
         &mut self,
-        window: &Window,
+        batch: &Batch,
         state: &mut MergeState,
         position: &mut Position,
         report: &mut MergeReport,
     ) -> Result<Sent, RealmError> {
-        let upto = window.window.upto;
+        let upto = batch.range.upto;
         let mut done = match state.window {
             Some((end, done)) if end == upto => done,
             _ => 0,
         };
         let mut stuck = 0;
         loop {
-            let piece = window.piece(done);
+            let piece = batch.piece(done);
             let (count, bytes, last) = (u64::from(piece.count), piece.events.len() as u64, piece.last);
             let merged = match self.calls.merge(&piece) {
                 Err(error) if error.refusal() == Refusal::WouldBlock && stuck < STUCK_MAX => {
@@ -175,13 +175,13 @@ impl Merger<'_> {
             match state.window {
                 _ if state.merged == upto => return Ok(Sent::Done),
                 Some((end, now))
-                    if end == upto && state.merged == window.window.after && now <= window.len() =>
+                    if end == upto && state.merged == batch.range.after && now <= batch.len() =>
                 {
-                    let finished = last && now == window.len();
+                    let finished = last && now == batch.len();
                     stuck = if now > done && !finished { 0 } else { stuck + 1 };
                     done = now;
                 }
-                None if state.merged == window.window.after => {
+                None if state.merged == batch.range.after => {
                     // It has forgotten what was not durable.
                     stuck += 1;
                     done = 0;

@@ -15,11 +15,11 @@ use chiton_wire::{Claim, Granted, MergeState};
 use crate::base::ServerBase;
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
-use crate::home::{Home, User};
 use crate::remote::Remote;
 use crate::report::RealmStatus;
 use crate::resolve::Resolved;
 use crate::stages::Stage;
+use crate::state_dir::{StateDir, User};
 
 mod ending;
 mod merging;
@@ -47,9 +47,9 @@ pub struct Realm {
     options: ClientOptions,
     /// Where the journal is, in words.
     journal_at: String,
-    home: Mutex<Option<Home>>,
+    state_dir: Mutex<Option<StateDir>>,
     /// Its directory, if it has one.
-    home_dir: Option<PathBuf>,
+    state_dir_path: Option<PathBuf>,
     /// The journal in the object store, if it is there.
     remote: Option<Remote>,
     /// How far merging is; held while something is merged.
@@ -131,8 +131,8 @@ impl Realm {
     }
 
     /// Its directory in the state directory, if it has one.
-    pub(crate) fn home_dir(&self) -> Option<&Path> {
-        self.home_dir.as_deref()
+    pub(crate) fn state_dir_path(&self) -> Option<&Path> {
+        self.state_dir_path.as_deref()
     }
 
     /// The policy that holds for it.
@@ -178,9 +178,9 @@ impl Realm {
         if !self.is_lost() || self.is_ended() {
             return self.is_ended();
         }
-        let Some(dir) = &self.home_dir else { return false };
-        let waits =
-            Home::is_at(dir) && Home::peek(dir).is_ok_and(|record| record.branch == self.branch_text());
+        let Some(dir) = &self.state_dir_path else { return false };
+        let waits = StateDir::is_at(dir)
+            && StateDir::peek(dir).is_ok_and(|record| record.branch == self.branch_text());
         if !waits {
             self.ended.store(true, Ordering::Release);
         }
@@ -208,7 +208,7 @@ impl Realm {
         // What is in its buffers only may have no place any more: the server takes no blocks of it. What was synced is durable.
         let _ = self.client.sync();
         let _ = self.server.shutdown();
-        self.home.lock().take();
+        self.state_dir.lock().take();
     }
 
     /// To be held during a call of the realm's client that must not meet its end: `None` if it has ended, and what it
@@ -320,7 +320,7 @@ impl Realm {
     /// # Errors
     /// It cannot be written.
     pub fn note_user(&self, user: &User) -> Result<(), RealmError> {
-        self.home.lock().as_ref().map_or(Ok(()), |home| home.note_user(user))
+        self.state_dir.lock().as_ref().map_or(Ok(()), |state_dir| state_dir.note_user(user))
     }
 
     fn lost_error(&self) -> RealmError {

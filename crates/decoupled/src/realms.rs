@@ -13,14 +13,14 @@ use chiton_types::{Ino, Name, RealmId, Refusal};
 use chiton_wire::{Granted, RealmCall, RealmInfo};
 use hashbrown::HashMap;
 
+use crate::auto_merge::watch;
 use crate::calls::{Calls, ClaimCalls};
 use crate::error::RealmError;
-use crate::home::{Home, Left, Record};
-use crate::in_the_way;
+use crate::obstacle;
 use crate::options::{Journals, RealmsOptions};
 use crate::realm::{Opening, Realm, policy_of};
 use crate::stages::Stages;
-use crate::triggers::watch;
+use crate::state_dir::{LocalRealm, Record, StateDir};
 
 /// Inodes outside of the ranges whose place is remembered.
 const PLACES_MAX: usize = 1 << 16;
@@ -101,15 +101,15 @@ impl Realms {
                 let next = "name a policy that is weak or invisible; `chiton policy presets` lists some";
                 return Err(RealmError::new(Refusal::Invalid, what, next));
             }
-            let home = self.make_home(&granted, branch)?;
+            let state_dir = self.make_state_dir(&granted, branch)?;
             stages.took(
                 "place",
-                match &home {
-                    Some(home) => format!("{} is made for later processes", home.dir().display()),
+                match &state_dir {
+                    Some(state_dir) => format!("{} is made for later processes", state_dir.dir().display()),
                     None => "nothing is kept on this machine".to_owned(),
                 },
             );
-            self.open(granted, branch.cloned(), home, stages)
+            self.open(granted, branch.cloned(), state_dir, stages)
         };
         open().inspect_err(|_| {
             // What was not begun is not kept from others. If that fails too, an administrator sees it in the list.
@@ -152,7 +152,7 @@ impl Realms {
     /// The error, with what is in the way if something is.
     pub(crate) fn with_obstacle(&self, error: RealmError, root: Ino, is_branch: bool) -> RealmError {
         match error.refusal() {
-            Refusal::Busy => in_the_way::obstacle(&self.calls, &self.global, root, is_branch),
+            Refusal::Busy => obstacle::obstacle(&self.calls, &self.global, root, is_branch),
             _ => error,
         }
     }
@@ -170,21 +170,25 @@ impl Realms {
         Ok(false)
     }
 
-    fn make_home(&self, granted: &Granted, branch: Option<&Name>) -> Result<Option<Home>, RealmError> {
+    fn make_state_dir(
+        &self,
+        granted: &Granted,
+        branch: Option<&Name>,
+    ) -> Result<Option<StateDir>, RealmError> {
         // Also of a journal in the object store: the next process on this machine goes on with it.
         if policy_of(&granted.policy)?.durability() == Durability::None {
             return Ok(None);
         }
         let branch = branch.map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
         let record = Record::new(granted.filesystem, granted.claim.realm, granted.root.ino, branch);
-        Home::create(&self.options.state_dir, record).map(Some)
+        StateDir::create(&self.options.state_dir, record).map(Some)
     }
 
     fn open(
         &self,
         granted: Granted,
         branch: Option<Name>,
-        home: Option<Home>,
+        state_dir: Option<StateDir>,
         stages: Stages,
     ) -> Result<Arc<Realm>, RealmError> {
         let realm = Arc::new(Realm::open(Opening {
@@ -192,7 +196,7 @@ impl Realms {
             options: self.options.client.clone(),
             granted,
             branch,
-            home,
+            state_dir,
             journals: self.journals.clone(),
             journal_at: self.journal_at(),
             stages,
@@ -291,23 +295,23 @@ impl Realms {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn left(&self) -> Result<Vec<Left>, RealmError> {
-        let dirs = Home::all(&self.options.state_dir, self.global.filesystem())?;
-        dirs.iter().map(|dir| Home::look(dir)).collect()
+    pub fn left(&self) -> Result<Vec<LocalRealm>, RealmError> {
+        let dirs = StateDir::all(&self.options.state_dir, self.global.filesystem())?;
+        dirs.iter().map(|dir| StateDir::look(dir)).collect()
     }
 
     /// Goes on with all that an earlier process left in the state directory and no other has taken: each is attached,
     /// and its journal replayed. Branches wait until they are asked for. Of what was ended elsewhere nothing is left if its
     /// journal is not here.
     pub fn recover(&self) -> Vec<Result<Arc<Realm>, RealmError>> {
-        match Home::all(&self.options.state_dir, self.global.filesystem()) {
+        match StateDir::all(&self.options.state_dir, self.global.filesystem()) {
             Err(error) => vec![Err(error)],
             Ok(dirs) => dirs
                 .iter()
-                .filter_map(|dir| match Home::open(dir) {
+                .filter_map(|dir| match StateDir::open(dir) {
                     Ok(None) => None,
-                    Ok(Some(home)) if home.record().branch.is_some() => None,
-                    Ok(Some(home)) => match self.recover_own(home) {
+                    Ok(Some(state_dir)) if state_dir.record().branch.is_some() => None,
+                    Ok(Some(state_dir)) => match self.recover_own(state_dir) {
                         Err(error) if error.refusal() == Refusal::Stale => {
                             self.end_left(dir, error).transpose()
                         }
@@ -320,12 +324,12 @@ impl Realms {
     }
 
     /// Resumes one that no administrator has ended.
-    fn recover_own(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
-        let realm = RealmId(home.record().realm);
+    fn recover_own(&self, state_dir: StateDir) -> Result<Arc<Realm>, RealmError> {
+        let realm = RealmId(state_dir.record().realm);
         if self.is_set_aside(realm)? {
             return Err(set_aside(realm));
         }
-        self.recover_one(home)
+        self.recover_one(state_dir)
     }
 
     /// Whether a decoupling that was none is a branch now: somebody ended it elsewhere.
@@ -336,10 +340,10 @@ impl Realms {
 
     /// What is here of a decoupling that is over: a journal is kept for who wants it, else there is nothing to keep.
     fn end_left(&self, dir: &Path, error: RealmError) -> Result<Option<Arc<Realm>>, RealmError> {
-        let left = Home::look(dir)?;
+        let left = StateDir::look(dir)?;
         match left.journal_bytes == 0 && self.is_over(RealmId(left.realm))? {
             // A journal that waits as a branch is somebody's to decide on.
-            true => Home::open(dir)?.map_or(Ok(None), |home| home.remove().map(|()| None)),
+            true => StateDir::open(dir)?.map_or(Ok(None), |state_dir| state_dir.remove().map(|()| None)),
             false => Err(error),
         }
     }
@@ -355,17 +359,17 @@ impl Realms {
     /// The server does not say what is over, or something cannot be removed.
     pub fn drop_over(&self) -> Result<Vec<RealmId>, RealmError> {
         let mut dropped = Vec::new();
-        for dir in Home::all(&self.options.state_dir, self.global.filesystem())? {
-            let Some(home) = Home::open(&dir)? else { continue };
-            let realm = RealmId(home.record().realm);
-            let is_aside = home.record().branch.is_none() && self.is_set_aside(realm)?;
+        for dir in StateDir::all(&self.options.state_dir, self.global.filesystem())? {
+            let Some(state_dir) = StateDir::open(&dir)? else { continue };
+            let realm = RealmId(state_dir.record().realm);
+            let is_aside = state_dir.record().branch.is_none() && self.is_set_aside(realm)?;
             if is_aside {
                 let granted =
                     self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
                 ClaimCalls { calls: self.calls.clone(), claim: granted.claim }.end(false)?;
             }
             if is_aside || self.is_over(realm)? {
-                home.remove()?;
+                state_dir.remove()?;
                 dropped.push(realm);
             }
         }
@@ -381,8 +385,8 @@ impl Realms {
         let all = self.calls.list()?;
         let info_of = |realm: u32| all.iter().find(|info| info.claim.realm.0 == realm);
         let mut found = Vec::new();
-        for dir in Home::all(&self.options.state_dir, self.global.filesystem())? {
-            let record = Home::peek(&dir)?;
+        for dir in StateDir::all(&self.options.state_dir, self.global.filesystem())? {
+            let record = StateDir::peek(&dir)?;
             let Some(info) = info_of(record.realm) else { continue };
             let is_aside = record.branch.is_none() && info.branch.is_some();
             if id.map_or(is_aside, |id| id.0 == record.realm) {
@@ -424,10 +428,10 @@ impl Realms {
             }
         };
         // The mount that had it hears of the end within a second or two, and leaves the journal then.
-        let home = dir.map(|dir| open_in_time(dir)).transpose()?;
+        let state_dir = dir.map(|dir| open_in_time(dir)).transpose()?;
         self.calls.become_branch(info.claim.realm, Some(name))?;
-        if let Some(mut home) = home {
-            home.note_branch(String::from_utf8_lossy(name.as_bytes()).into_owned())?;
+        if let Some(mut state_dir) = state_dir {
+            state_dir.note_branch(String::from_utf8_lossy(name.as_bytes()).into_owned())?;
         }
         Ok(RealmInfo { branch: Some(name.clone()), ..info.clone() })
     }
@@ -454,20 +458,24 @@ impl Realms {
             ));
         }
         let (granted, stages) = self.attach(realm)?;
-        let home = self.make_home(&granted, info.branch.as_ref())?;
-        self.open(granted, info.branch, home, stages)
+        let state_dir = self.make_state_dir(&granted, info.branch.as_ref())?;
+        self.open(granted, info.branch, state_dir, stages)
     }
 
-    pub(crate) fn recover_one(&self, home: Home) -> Result<Arc<Realm>, RealmError> {
-        let branch = home.record().branch.as_ref().and_then(|name| Name::new(name.as_bytes()).ok());
-        self.recover_as(home, branch)
+    pub(crate) fn recover_one(&self, state_dir: StateDir) -> Result<Arc<Realm>, RealmError> {
+        let branch = state_dir.record().branch.as_ref().and_then(|name| Name::new(name.as_bytes()).ok());
+        self.recover_as(state_dir, branch)
     }
 
     /// The same, as this branch, if it is one.
-    pub(crate) fn recover_as(&self, home: Home, branch: Option<Name>) -> Result<Arc<Realm>, RealmError> {
-        let realm = RealmId(home.record().realm);
+    pub(crate) fn recover_as(
+        &self,
+        state_dir: StateDir,
+        branch: Option<Name>,
+    ) -> Result<Arc<Realm>, RealmError> {
+        let realm = RealmId(state_dir.record().realm);
         let (granted, stages) = self.attach(realm)?;
-        self.open(granted, branch, Some(home), stages)
+        self.open(granted, branch, Some(state_dir), stages)
     }
 
     /// The server hears that this client goes on with a decoupling.
@@ -500,10 +508,10 @@ fn set_aside(realm: RealmId) -> RealmError {
 }
 
 /// Takes the directory of a decoupling that is about to be free.
-fn open_in_time(dir: &Path) -> Result<Home, RealmError> {
+fn open_in_time(dir: &Path) -> Result<StateDir, RealmError> {
     for _ in 0..LEAVES_MAX {
-        if let Some(home) = Home::open(dir)? {
-            return Ok(home);
+        if let Some(state_dir) = StateDir::open(dir)? {
+            return Ok(state_dir);
         }
         thread::sleep(LEAVE);
     }

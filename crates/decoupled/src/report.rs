@@ -9,8 +9,8 @@ use chiton_types::Ino;
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
 
-use crate::agree::Agreed;
 use crate::quoted::{if_no_text, quoted};
+use crate::text_merge::Agreed;
 
 /// How far a merge is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -409,14 +409,14 @@ impl fmt::Display for Diff {
         }
         // In the order of the changes; names that ours used for a while only are among them.
         let mut conflicts = self.conflicts.iter().peekable();
-        let passing = |f: &mut fmt::Formatter<'_>, (change, theirs): &(Change, SideVersion)| {
+        let temporary = |f: &mut fmt::Formatter<'_>, (change, theirs): &(Change, SideVersion)| {
             let path = shown(&change.path, change.path_bytes.as_ref());
             let did = if *theirs == SideVersion::Removed { "removed it" } else { "have something there" };
             writeln!(f, "{:<11} {path}   (others {did})", "for a while")
         };
         for change in &self.changes {
             while let Some(conflict) = conflicts.next_if(|(ours, _)| ours < change) {
-                passing(f, conflict)?;
+                temporary(f, conflict)?;
             }
             let path = shown(&change.path, change.path_bytes.as_ref());
             write!(f, "{:<11} ", word(change.kind))?;
@@ -433,7 +433,7 @@ impl fmt::Display for Diff {
                 }
             )?;
         }
-        conflicts.try_for_each(|conflict| passing(f, conflict))?;
+        conflicts.try_for_each(|conflict| temporary(f, conflict))?;
         write!(f, "{} changes, {} conflicts", self.changes.len(), self.conflicts.len())
     }
 }

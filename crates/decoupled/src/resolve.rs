@@ -186,7 +186,7 @@ impl Realm {
         }
         let mut resolved = self.resolved().lock();
         resolved.0.insert(path.to_vec(), fingerprint(theirs.as_ref()));
-        self.home_dir().map_or(Ok(()), |dir| resolved.write(dir))
+        self.state_dir_path().map_or(Ok(()), |dir| resolved.write(dir))
     }
 
     fn is_resolved(&self, path: &[u8]) -> Result<bool, RealmError> {

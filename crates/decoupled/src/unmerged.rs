@@ -21,9 +21,9 @@ use chiton_wire::RealmInfo;
 use crate::calls::Calls;
 use crate::durable_mark::DurableMark;
 use crate::error::RealmError;
-use crate::home::{Home, User};
 use crate::realm::policy_of;
 use crate::realms::host;
+use crate::state_dir::{StateDir, User};
 
 /// Where the journal of a decoupling is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ pub fn journal_at(
         );
         return Err(RealmError::new(Refusal::NotFound, what, next));
     };
-    let dir = Home::dir_of(state_dir, filesystem, realm);
-    match Home::is_at(&dir) {
+    let dir = StateDir::dir_of(state_dir, filesystem, realm);
+    match StateDir::is_at(&dir) {
         true => Ok(JournalAt::Disk(dir)),
         false => {
             let what = format!("the journal of decoupling {realm} is not in {}", dir.display());
@@ -120,16 +120,16 @@ pub fn journal_on_disk(dir: &Path) -> Result<Arc<dyn Place>, RealmError> {
 /// # Errors
 /// None has, or it cannot be read.
 pub fn decoupling_at(dir: &Path) -> Result<(u64, RealmId), RealmError> {
-    if !Home::is_at(dir) {
+    if !StateDir::is_at(dir) {
         let what = format!("{} is not the directory of a decoupling", dir.display());
         let next = "`chiton recover` lists those of a state directory";
         return Err(RealmError::new(Refusal::NotFound, what, next));
     }
-    let record = Home::peek(dir)?;
+    let record = StateDir::peek(dir)?;
     Ok((record.filesystem, RealmId(record.realm)))
 }
 
 /// The process that has noted that it works in the decoupling of this directory; it may be gone.
 pub fn user_at(dir: &Path) -> Option<User> {
-    Home::user(dir)
+    StateDir::user(dir)
 }

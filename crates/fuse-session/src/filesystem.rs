@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::attr::{Errno, SetAttr};
 use crate::flags::{AccessFlags, CopyFileRangeFlags, OpenFlags, RenameFlags, WriteFlags};
-use crate::greeting::KernelConfig;
+use crate::init::KernelConfig;
 use crate::numbers::{FileHandle, INodeNo, LockAsked, LockOwner, Request};
 use crate::reply::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,

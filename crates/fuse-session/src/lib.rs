@@ -28,16 +28,16 @@ mod notifier;
 
 mod abi;
 mod body;
-mod crew;
 mod device;
 mod dispatch;
 mod fields;
-mod greeting;
+mod init;
+mod worker_pool;
 
 pub use attr::{Errno, FileAttr, FileType, SetAttr, TimeOrNow, Timestamp};
 pub use filesystem::Filesystem;
 pub use flags::{AccessFlags, CopyFileRangeFlags, FopenFlags, InitFlags, OpenFlags, RenameFlags, WriteFlags};
-pub use greeting::KernelConfig;
+pub use init::KernelConfig;
 pub use notifier::Notifier;
 pub use numbers::{FileHandle, Generation, INodeNo, LockAsked, LockOwner, Request};
 pub use reply::{

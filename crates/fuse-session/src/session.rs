@@ -1,7 +1,7 @@
 //! A mount from its first request to its last.
 //!
 //! ```text
-//!   start: INIT ─▶ Filesystem::init ─▶ reply      run: threads (Crew), each with a clone of the device ─▶ Filesystem::destroy
+//!   start: INIT ─▶ Filesystem::init ─▶ reply      run: threads (WorkerPool), each with a clone of the device ─▶ Filesystem::destroy
 //! ```
 
 use std::io;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use crate::abi::{self, opcode};
 use crate::attr::Errno;
 use crate::body::Body;
-use crate::crew::Crew;
 use crate::device::{Device, Got};
 use crate::dispatch::{Header, dispatch};
 use crate::fields::Fields;
 use crate::filesystem::Filesystem;
-use crate::greeting::KernelConfig;
+use crate::init::KernelConfig;
 use crate::notifier::Notifier;
 use crate::reply::Pending;
+use crate::worker_pool::WorkerPool;
 
 /// The first request of a mount is short.
 const FIRST_BYTES_MAX: usize = 16 << 10;
@@ -63,15 +63,15 @@ impl<F: Filesystem> Session<F> {
     pub fn run(self) -> io::Result<()> {
         let Session { filesystem, devices, notifier, request_bytes_max } = self;
         drop(notifier);
-        let crew = Crew::new(devices.len());
+        let pool = WorkerPool::new(devices.len());
         let original = devices[0].clone();
         let served = std::thread::scope(|scope| {
-            let (filesystem, crew) = (&filesystem, &crew);
+            let (filesystem, pool) = (&filesystem, &pool);
             let threads: Vec<_> = devices
                 .into_iter()
                 .enumerate()
                 .map(|(n, device)| {
-                    let serve = move || serve(filesystem, &device, request_bytes_max, crew, false);
+                    let serve = move || serve(filesystem, &device, request_bytes_max, pool, false);
                     std::thread::Builder::new().name(format!("chiton-fuse-{n}")).spawn_scoped(scope, serve)
                 })
                 .collect();
@@ -79,16 +79,16 @@ impl<F: Filesystem> Session<F> {
                 let Ok(device) = original.clone_device().map(Arc::new) else { return false };
                 let serve = move || {
                     // The first ones say why they could not go on.
-                    let _ = serve(filesystem, &device, request_bytes_max, crew, true);
+                    let _ = serve(filesystem, &device, request_bytes_max, pool, true);
                 };
                 std::thread::Builder::new()
                     .name("chiton-fuse-x".to_owned())
                     .spawn_scoped(scope, serve)
                     .is_ok()
             };
-            let watch = move || crew.watch(enlist);
+            let watch = move || pool.watch(enlist);
             let watcher =
-                std::thread::Builder::new().name("chiton-fuse-crew".to_owned()).spawn_scoped(scope, watch);
+                std::thread::Builder::new().name("chiton-fuse-pool".to_owned()).spawn_scoped(scope, watch);
             // All of them are waited for, also behind one that failed.
             let mut served = Ok(());
             for thread in threads {
@@ -99,7 +99,7 @@ impl<F: Filesystem> Session<F> {
                 };
                 served = served.and(end);
             }
-            crew.end();
+            pool.end();
             served.and(watcher.map(drop))
         });
         filesystem.destroy();
@@ -140,7 +140,7 @@ fn serve<F: Filesystem>(
     filesystem: &F,
     device: &Arc<Device>,
     bytes_max: usize,
-    crew: &Crew,
+    pool: &WorkerPool,
     is_extra: bool,
 ) -> io::Result<()> {
     let mut buffer = vec![0; bytes_max];
@@ -156,10 +156,10 @@ fn serve<F: Filesystem>(
                 abi::IN_HEADER_BYTES
             )));
         };
-        crew.busy();
+        pool.busy();
         serve_one(filesystem, device, &header, fields);
-        crew.free();
-        if is_extra && crew.leaves() {
+        pool.free();
+        if is_extra && pool.leaves() {
             return Ok(());
         }
     }

@@ -11,10 +11,10 @@
 //! - The system says who asks (SO_PEERCRED): root, the user of the mount, and the owner of the subtree are heard.
 //! - A request never takes a dispatch thread.
 
-mod act;
-mod ask;
+mod client;
+mod execute;
 mod message;
-mod place;
+mod sockets;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use self::ask::{AwaitedEnd, ask_control, await_end};
+pub use self::client::{AwaitedEnd, ask_control, await_end};
 pub use self::message::{ControlReply, ControlRequest, GiveBack, Progress};
-pub use self::place::control_name;
-use crate::farewell::Farewell;
+pub use self::sockets::control_name;
+use crate::end_notice::EndNotice;
 use crate::router::Router;
 
 /// Longest request: a policy and a little more.
@@ -56,16 +56,16 @@ impl Control {
         path: &Path,
         router: &Arc<Router>,
         for_others: bool,
-        farewell: &Farewell,
+        end_notice: &EndNotice,
         taken_away: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Control> {
-        let listener = place::bind(path)?;
+        let listener = sockets::bind(path)?;
         let mode = if for_others { 0o666 } else { 0o600 };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         let (is_closed, under_way) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (closed, router) = (is_closed.clone(), Arc::downgrade(router));
         let taken_away = Arc::new(taken_away);
-        let farewell = farewell.clone();
+        let end_notice = end_notice.clone();
         let body = move || {
             for stream in listener.incoming() {
                 if closed.load(Ordering::Acquire) {
@@ -76,11 +76,12 @@ impl Control {
                     under_way.fetch_sub(1, Ordering::AcqRel);
                     continue;
                 }
-                let (ended, taken_away, farewell) = (under_way.clone(), taken_away.clone(), farewell.clone());
+                let (ended, taken_away, end_notice) =
+                    (under_way.clone(), taken_away.clone(), end_notice.clone());
                 let answer = move || {
                     let was_there = router.branch().is_some_and(|branch| !branch.is_over());
                     // Who asked has gone away: nobody to tell.
-                    let _ = answer(&stream, &router, &farewell);
+                    let _ = answer(&stream, &router, &end_notice);
                     if was_there && router.branch().is_some_and(|branch| branch.is_over()) {
                         taken_away();
                     }
@@ -116,7 +117,7 @@ impl Drop for Control {
     }
 }
 
-fn answer(stream: &UnixStream, router: &Router, farewell: &Farewell) -> io::Result<()> {
+fn answer(stream: &UnixStream, router: &Router, end_notice: &EndNotice) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
@@ -125,7 +126,7 @@ fn answer(stream: &UnixStream, router: &Router, farewell: &Farewell) -> io::Resu
     let reply = match serde_json::from_str::<ControlRequest>(&line) {
         Ok(ControlRequest::AwaitEnd) => {
             send(stream, &ControlReply::Text(String::new()))?;
-            if farewell.keep(stream.try_clone()?) {
+            if end_notice.keep(stream.try_clone()?) {
                 return Ok(());
             }
             let message = "too many commands wait for the end of this mount".to_owned();
@@ -136,7 +137,7 @@ fn answer(stream: &UnixStream, router: &Router, farewell: &Farewell) -> io::Resu
                 // Who asked may be gone; what was asked for is done all the same.
                 let _ = send(stream, &word);
             };
-            act::carry_out(router, &peer, &request, &tell)
+            execute::carry_out(router, &peer, &request, &tell)
         }
         Err(error) => ControlReply::Failed { message: format!("not a request: {error}"), exit_code: 2 },
     };

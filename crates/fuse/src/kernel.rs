@@ -56,7 +56,7 @@ pub(crate) struct Kernel {
 }
 
 /// A name is being told.
-pub(crate) struct Telling<'a> {
+pub(crate) struct NameReply<'a> {
     /// How long it may be kept.
     pub(crate) ttl: Duration,
     _telling: RwLockReadGuard<'a, ()>,
@@ -158,9 +158,9 @@ impl Kernel {
     }
 
     /// How long the kernel may keep a name that could be kept for so long; to be held until it is told.
-    pub(crate) fn tell_name(&self, ttl: Duration, is_shared: bool) -> Telling<'_> {
+    pub(crate) fn tell_name(&self, ttl: Duration, is_shared: bool) -> NameReply<'_> {
         let telling = self.telling.read();
-        Telling { ttl: ttl.min(self.name_ttl_max(is_shared)), _telling: telling }
+        NameReply { ttl: ttl.min(self.name_ttl_max(is_shared)), _telling: telling }
     }
 
     /// How long the kernel may be told to keep a name. Where names cannot be taken back all at once: not long, and in

@@ -34,7 +34,7 @@ mod range_lock;
 mod reply;
 mod router;
 mod shell;
-mod shown;
+mod shown_inodes;
 mod unnamed;
 
 mod invalidator;
@@ -42,14 +42,14 @@ mod kernel;
 mod moves;
 
 mod attach;
-mod departure;
-mod farewell;
+mod end_notice;
 mod mount_table;
+mod unmount_watch;
 
 mod control;
 
-mod guard;
 mod open_files;
+mod panic_guard;
 mod proc_status;
 
 pub use attach::check_mount_point;

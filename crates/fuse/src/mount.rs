@@ -23,13 +23,13 @@ use chiton_types::Ino;
 
 use crate::attach::{self, Attached};
 use crate::control::Control;
-use crate::departure::Departure;
-use crate::farewell::Farewell;
+use crate::end_notice::EndNotice;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
 use crate::mount_table;
 use crate::router::Router;
 use crate::shell::Shell;
+use crate::unmount_watch::UnmountWatch;
 use crate::{MountError, MountOptions};
 
 /// How far the kernel reads ahead, in KiB: what a FUSE mount may ask for itself (128) is little for blocks of 4 MiB.
@@ -50,9 +50,9 @@ struct End {
     invalidating: Option<JoinHandle<()>>,
     /// Follows directories that others move.
     following: Option<JoinHandle<()>>,
-    departure: Option<Departure>,
+    departure: Option<UnmountWatch>,
     control: Option<Control>,
-    farewell: Farewell,
+    end_notice: EndNotice,
     client: Arc<Client>,
     timeout: Duration,
 }
@@ -145,13 +145,13 @@ impl Mount {
                 );
             }
         };
-        let farewell = Farewell::default();
+        let end_notice = EndNotice::default();
         let control = options
             .control
             .as_ref()
-            .map(|path| Control::serve(path, &router, allow_other, &farewell, taken_away));
+            .map(|path| Control::serve(path, &router, allow_other, &end_notice, taken_away));
         let serving = control.transpose().and_then(|control| {
-            let ends = (control.as_ref(), farewell.clone());
+            let ends = (control.as_ref(), end_notice.clone());
             let serving = serve(router, kernel.clone(), ends, device, &options, threads)?;
             Ok((control, serving))
         });
@@ -168,7 +168,7 @@ impl Mount {
         // is away, which is no reason not to mount.
         let departure = match is_embedded {
             true => None,
-            false => Departure::watch(&attached.dir, &client, limit).unwrap_or_default(),
+            false => UnmountWatch::watch(&attached.dir, &client, limit).unwrap_or_default(),
         };
         // A branch is nobody else's.
         let following = match is_branch {
@@ -177,7 +177,7 @@ impl Mount {
         };
         let invalidating = Some(invalidating);
         let end =
-            Box::new(End { invalidating, following, departure, control, farewell, client, timeout: limit });
+            Box::new(End { invalidating, following, departure, control, end_notice, client, timeout: limit });
         Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
@@ -226,12 +226,12 @@ impl Mount {
     fn join(&mut self, finish: impl FnOnce() -> Result<(), String>) -> Result<(), MountError> {
         let served = self.join_threads();
         if let Err(error) = &served {
-            self.end.farewell.note(error.to_string());
+            self.end.end_notice.note(error.to_string());
         }
         if let Err(undone) = finish() {
-            self.end.farewell.note(undone);
+            self.end.end_notice.note(undone);
         }
-        match (served, self.end.farewell.say()) {
+        match (served, self.end.end_notice.say()) {
             (Ok(()), undone) if undone.is_empty() => Ok(()),
             (_, undone) => Err(MountError::Undone(undone)),
         }
@@ -323,14 +323,14 @@ type Serving = (JoinHandle<io::Result<()>>, JoinHandle<()>);
 fn serve(
     router: Arc<Router>,
     kernel: Arc<Kernel>,
-    (control, farewell): (Option<&Control>, Farewell),
+    (control, end_notice): (Option<&Control>, EndNotice),
     device: std::os::fd::OwnedFd,
     options: &MountOptions,
     threads: usize,
 ) -> io::Result<Serving> {
     router.global().set_invalidator(Arc::new(KernelInvalidator::new(kernel.clone())));
     let control = control.map(|control| control.path().as_os_str().as_bytes().to_vec());
-    let shell = Shell::new(router, kernel.clone(), control, farewell, options);
+    let shell = Shell::new(router, kernel.clone(), control, end_notice, options);
     let session = Session::start(shell, device, threads)?;
     kernel.connect(session.notifier());
     if options.keep_mounts {

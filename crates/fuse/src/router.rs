@@ -18,8 +18,8 @@
 
 mod handle;
 mod ino_set;
+mod root_path;
 mod slot;
-mod way;
 mod writers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,8 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use self::handle::Handle;
+use self::root_path::RootPath;
 pub(crate) use self::slot::{Slot, Told};
-use self::way::Way;
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
 
@@ -225,18 +225,18 @@ impl Router {
     }
 
     /// How a realm's root is reached, which does not change while there is the realm.
-    fn way_to(&self, realm: &Realm) -> Way {
+    fn way_to(&self, realm: &Realm) -> RootPath {
         let Some(realms) = self.realms.as_ref().filter(|_| realm.branch().is_none()) else {
-            return Way::default();
+            return RootPath::default();
         };
         let path = realms.path_of(realm).map_err(|error| error.to_string());
-        let way = path.and_then(|path| Way::find(&self.global, &path).map_err(|why| why.to_string()));
+        let way = path.and_then(|path| RootPath::find(&self.global, &path).map_err(|why| why.to_string()));
         way.unwrap_or_else(|why| {
             tracing::warn!(
                 "the path of the decoupled subtree of inode {} is not known: {why}",
                 realm.root().0
             );
-            Way::default()
+            RootPath::default()
         })
     }
 

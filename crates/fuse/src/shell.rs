@@ -13,7 +13,7 @@
 mod attrs;
 mod content;
 mod dirs;
-mod life;
+mod init;
 mod names;
 
 use std::ffi::OsStr;
@@ -37,17 +37,17 @@ use chiton_wire::{LockKind, StatFs};
 use parking_lot::Mutex;
 
 use crate::attr::{GENERATION, errno, file_attr, mode, set_time};
-use crate::farewell::Farewell;
-use crate::guard::{IMPATIENT, NOBODY, guarded};
-use crate::kernel::{Kernel, Telling};
+use crate::end_notice::EndNotice;
+use crate::kernel::{Kernel, NameReply};
 use crate::lock_waits::LockWaits;
+use crate::panic_guard::{IMPATIENT, NOBODY, guarded};
 use crate::range_lock;
 use crate::reply;
 use crate::router::Router;
-use crate::shown::Shown;
+use crate::shown_inodes::ShownInodes;
 use crate::unnamed::Unnamed;
 
-pub use self::life::NOT_DURABLE;
+pub use self::init::NOT_DURABLE;
 
 /// Directories are known by number, not by handle.
 const NO_HANDLE: FileHandle = FileHandle(0);
@@ -62,8 +62,8 @@ pub(crate) struct Shell {
     unmount_timeout: Duration,
     /// Where the control socket is.
     control: Option<Vec<u8>>,
-    farewell: Farewell,
-    shown: Shown,
+    end_notice: EndNotice,
+    shown: ShownInodes,
     unnamed: Unnamed,
     /// The last that was heard, for when the server is away: umount(8) asks for both.
     totals: Mutex<Option<StatFs>>,
@@ -82,7 +82,7 @@ impl Shell {
     }
 
     /// Names may be kept only as long as they can be taken back at once.
-    fn bounded(&self, ttl: Duration) -> Telling<'_> {
+    fn bounded(&self, ttl: Duration) -> NameReply<'_> {
         self.kernel.tell_name(ttl, self.is_shared())
     }
 

@@ -8,7 +8,7 @@ use chiton_runtime::{RealWorld, World};
 use clap::{Parser, ValueEnum};
 
 use crate::canary::Canary;
-use crate::keep::Keep;
+use crate::kept_parts::Keep;
 use crate::plan::{self, Plan};
 use crate::run::{Outcome, run};
 use crate::shrink::{TRIES_MAX, shrink};

@@ -1,12 +1,12 @@
 //! Storage of a run: segments, objects and rows in memory, with what can happen to them.
 //!
 //! ```text
-//!   server ─▶ Bay (one life of a server) ─ slow? failing? full? cut off? ─▶ Disk (outlives all servers)
+//!   server ─▶ DiskHandle (one life of a server) ─ slow? failing? full? cut off? ─▶ Disk (outlives all servers)
 //! ```
 //!
 //! Invariants:
 //! - What was not synced when a server dies is lost, kept in part, or torn, as the seed says; what was synced stays.
-//! - A bay that is cut off changes nothing more, whatever its server still tries.
+//! - A disk_handle that is cut off changes nothing more, whatever its server still tries.
 
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use chiton_runtime::thread;
 
 use crate::canary::Canary;
 use crate::random::Random;
-use crate::turns::turns;
+use crate::scheduler::scheduler;
 
 /// What reaches a disk whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
 /// How storage behaves at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mood {
+pub struct DiskFaults {
     /// Everything takes so many times as long.
     pub slowness: u32,
     /// So many of 10,000 operations on the journal's place are not answered, half of them having happened.
@@ -46,9 +46,9 @@ pub struct Mood {
     pub full: bool,
 }
 
-impl Mood {
+impl DiskFaults {
     /// Nothing goes wrong.
-    pub const GOOD: Mood = Mood {
+    pub const GOOD: DiskFaults = DiskFaults {
         slowness: 1,
         place_silent: 0,
         objects_silent: 0,
@@ -64,7 +64,7 @@ pub struct Disk {
     place: Mutex<Arc<MemoryPlace>>,
     objects: Arc<MemoryObjects>,
     rows: Arc<MemoryMetastore>,
-    mood: Mutex<Mood>,
+    faults: Mutex<DiskFaults>,
     random: Mutex<Random>,
     canary: Option<Canary>,
     /// Counts what changes storage.
@@ -75,7 +75,7 @@ pub struct Disk {
     openings: AtomicU64,
     /// Ways in so far, and the youngest that has opened the row store: an older one must not open it again, as the records
     /// of holders in a bucket have it.
-    bays: AtomicU64,
+    handles: AtomicU64,
     holder: AtomicU64,
 }
 
@@ -105,31 +105,31 @@ impl Disk {
             place: Mutex::new(Arc::new(MemoryPlace::new(shape))),
             objects: Arc::new(MemoryObjects::new()),
             rows: Arc::new(MemoryMetastore::new()),
-            mood: Mutex::new(Mood::GOOD),
+            faults: Mutex::new(DiskFaults::GOOD),
             random: Mutex::new(Random::new(seed, 2)),
             canary,
             points: AtomicU64::new(0),
             crash_at: AtomicU64::new(u64::MAX),
             openings: AtomicU64::new(0),
-            bays: AtomicU64::new(0),
+            handles: AtomicU64::new(0),
             holder: AtomicU64::new(0),
         })
     }
 
     /// A way in for one life of a server.
-    pub fn bay(self: &Arc<Disk>) -> Arc<Bay> {
-        let number = self.bays.fetch_add(1, SeqCst) + 1;
-        Arc::new(Bay { disk: self.clone(), number, is_cut: AtomicBool::new(false) })
+    pub fn handle(self: &Arc<Disk>) -> Arc<DiskHandle> {
+        let number = self.handles.fetch_add(1, SeqCst) + 1;
+        Arc::new(DiskHandle { disk: self.clone(), number, is_cut: AtomicBool::new(false) })
     }
 
     /// How it behaves from now on.
-    pub fn set_mood(&self, mood: Mood) {
-        *self.mood.lock() = mood;
+    pub fn set_faults(&self, faults: DiskFaults) {
+        *self.faults.lock() = faults;
     }
 
     /// How it behaves.
-    pub fn mood(&self) -> Mood {
-        *self.mood.lock()
+    pub fn faults(&self) -> DiskFaults {
+        *self.faults.lock()
     }
 
     /// Changes of storage so far.
@@ -192,13 +192,13 @@ impl Disk {
 }
 
 /// One server's way to storage.
-pub struct Bay {
+pub struct DiskHandle {
     disk: Arc<Disk>,
     number: u64,
     is_cut: AtomicBool,
 }
 
-impl Bay {
+impl DiskHandle {
     /// Nothing of this server reaches storage any more.
     pub fn cut(&self) {
         self.is_cut.store(true, SeqCst);
@@ -214,23 +214,23 @@ impl Bay {
             return Fate::Gone;
         }
         let (before, after, mute, happens, full) = {
-            let mood = *self.disk.mood.lock();
+            let faults = *self.disk.faults.lock();
             let mut random = self.disk.random.lock();
             let span = match kind {
                 Kind::Read => random.between(20, 200),
                 Kind::Write => random.between(5, 50),
                 Kind::Sync => random.between(200, 3_000),
             };
-            let micros = span * u64::from(mood.slowness);
+            let micros = span * u64::from(faults.slowness);
             let before = random.below(micros);
             let mute = silent > 0 && random.chance(silent.into(), of.into());
-            (before, micros - before, mute, random.chance(1, 2), mood.full)
+            (before, micros - before, mute, random.chance(1, 2), faults.full)
         };
         thread::sleep(Duration::from_micros(before));
         if self.is_gone() {
             return Fate::Gone;
         }
-        turns().mix(kind as u64 + before);
+        scheduler().mix(kind as u64 + before);
         let result = match (mute && !happens, full && kind == Kind::Write) {
             (_, true) => Fate::Full,
             (true, _) => Fate::Silent,
@@ -252,14 +252,14 @@ impl Bay {
         act: impl FnOnce(&MemoryPlace) -> Result<T, PlaceError>,
     ) -> Result<T, PlaceError> {
         // Of a growing segment that did not answer nothing may be believed; a whole one is put again.
-        let mood = self.disk.mood();
-        let failing = if kind == Kind::Read { 0 } else { mood.place_fail * 10 };
+        let faults = self.disk.faults();
+        let failing = if kind == Kind::Read { 0 } else { faults.place_fail * 10 };
         let silent = match self.shape() {
-            Shape::Whole => mood.place_silent,
+            Shape::Whole => faults.place_silent,
             Shape::Grows => 0,
         };
         let place = self.disk.place.lock().clone();
-        if mood.refuses && self.shape() == Shape::Whole && !self.is_gone() {
+        if faults.refuses && self.shape() == Shape::Whole && !self.is_gone() {
             thread::sleep(Duration::from_micros(50));
             return Err(PlaceError::Denied("the token has expired".to_owned()));
         }
@@ -278,7 +278,7 @@ impl Bay {
         kind: Kind,
         act: impl FnOnce(&MemoryObjects) -> Result<T, ObjectError>,
     ) -> Result<T, ObjectError> {
-        let Mood { objects_silent: silent, refuses, .. } = self.disk.mood();
+        let DiskFaults { objects_silent: silent, refuses, .. } = self.disk.faults();
         if refuses && !self.is_gone() {
             thread::sleep(Duration::from_micros(50));
             return Err(ObjectError::Denied {
@@ -302,7 +302,7 @@ impl Bay {
     ///
     /// # Errors
     /// If the server is cut off, or was replaced.
-    pub fn open_rows(self: &Arc<Bay>) -> Result<Arc<dyn Metastore>, StoreError> {
+    pub fn open_rows(self: &Arc<DiskHandle>) -> Result<Arc<dyn Metastore>, StoreError> {
         if self.is_gone() {
             return Err(io_error("the machine is gone"));
         }
@@ -311,11 +311,11 @@ impl Bay {
             return Err(StoreError::Fenced { path: PathBuf::new() });
         }
         let opening = self.disk.openings.fetch_add(1, SeqCst) + 1;
-        Ok(Arc::new(RowStore { bay: self.clone(), opening, is_broken: AtomicBool::new(false) }))
+        Ok(Arc::new(RowStore { disk_handle: self.clone(), opening, is_broken: AtomicBool::new(false) }))
     }
 }
 
-impl Place for Bay {
+impl Place for DiskHandle {
     fn shape(&self) -> Shape {
         self.disk.place.lock().shape()
     }
@@ -351,7 +351,7 @@ impl Place for Bay {
     }
 }
 
-impl Objects for Bay {
+impl Objects for DiskHandle {
     fn get(&self, key: &str, range: Option<Range<u64>>) -> Result<Vec<u8>, ObjectError> {
         self.in_objects(key, Kind::Read, |objects| objects.get(key, range))
     }
@@ -389,7 +389,7 @@ impl Objects for Bay {
 
 /// The row store as it was opened once.
 struct RowStore {
-    bay: Arc<Bay>,
+    disk_handle: Arc<DiskHandle>,
     opening: u64,
     is_broken: AtomicBool,
 }
@@ -407,9 +407,9 @@ impl RowStore {
         if self.is_broken.load(SeqCst) {
             return Err(io_error("an earlier commit failed"));
         }
-        let disk = &self.bay.disk;
-        let failing = if kind == Kind::Sync { disk.mood().rows_fail } else { 0 };
-        let fate = self.bay.suffer(kind, failing, 1_000, || {
+        let disk = &self.disk_handle.disk;
+        let failing = if kind == Kind::Sync { disk.faults().rows_fail } else { 0 };
+        let fate = self.disk_handle.suffer(kind, failing, 1_000, || {
             // Who opened it later has fenced this opening off.
             if disk.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
                 return Err(StoreError::Fenced { path: PathBuf::new() });
@@ -442,13 +442,13 @@ impl Metastore for RowStore {
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        if self.bay.disk.mood().full {
+        if self.disk_handle.disk.faults().full {
             self.is_broken.store(true, SeqCst);
             return Err(StoreError::NoSpace { path: PathBuf::new() });
         }
-        if self.bay.disk.canary == Some(Canary::InodesReused) {
+        if self.disk_handle.disk.canary == Some(Canary::InodesReused) {
             // The marks below which numbers are given out stay as they were.
-            let is_mark = |key: &[u8]| key.first() == Some(&b'R') && self.bay.disk.points() >= 64;
+            let is_mark = |key: &[u8]| key.first() == Some(&b'R') && self.disk_handle.disk.points() >= 64;
             let left: Batch = batch.rows().filter(|(key, _)| !is_mark(key)).collect();
             return self.run(Kind::Sync, |rows| rows.commit(&left));
         }

@@ -10,7 +10,7 @@
 
 pub mod clock;
 pub mod random;
-pub mod turns;
+pub mod scheduler;
 
 pub mod canary;
 pub mod disk;
@@ -25,7 +25,7 @@ pub mod run;
 pub mod structure;
 
 pub mod command;
-pub mod keep;
+pub mod kept_parts;
 pub mod shrink;
 
 pub mod history;

@@ -29,7 +29,7 @@ use chiton_runtime::sync::Mutex;
 use crate::net;
 use crate::random::Random;
 use crate::record::Recorder;
-use crate::turns::{Party, Stuck, Turns};
+use crate::scheduler::{Party, Scheduler, Stuck};
 
 pub use case::{Arm, Case, Deed, OfDisk, SideSetup, Step, Victim, Who};
 use driver::Driver;
@@ -103,9 +103,9 @@ fn on_stage<T: Default + Send + 'static>(
     purpose: Purpose,
     body: impl FnOnce(&Arc<Stage>) -> (Option<String>, T) + Send + 'static,
 ) -> (Option<String>, T, Vec<(Duration, String)>) {
-    let turns = Turns::begin(case.seed);
+    let scheduler = Scheduler::begin(case.seed);
     if let Some(locks) = *Random::new(case.seed, 23).pick(&[None, Some(100), Some(10)]) {
-        turns.stall_one_in(locks, case.seed);
+        scheduler.stall_one_in(locks, case.seed);
     }
     let recorder = Recorder::default();
     let memory = std::path::Path::new("/dev/shm");
@@ -115,11 +115,11 @@ fn on_stage<T: Default + Send + 'static>(
     net::enter(Some(stage.net()));
     let ended = Arc::new(Mutex::new(None));
     let (put, on) = (ended.clone(), stage.clone());
-    turns.spawn_in(Party::OUTSIDE, "case", move || {
+    scheduler.spawn_in(Party::OUTSIDE, "case", move || {
         let result = body(&on);
         *put.lock() = Some(result);
     });
-    let (wrong, told) = match turns.run(LONGEST, || ended.lock().is_some()) {
+    let (wrong, told) = match scheduler.run(LONGEST, || ended.lock().is_some()) {
         Ok(()) => ended.lock().take().expect("it has ended"),
         Err(Stuck::Panicked(what)) => (Some(what), T::default()),
         Err(Stuck::Deadlock(who)) => (Some(format!("nothing can go on; there are: {who}")), T::default()),
@@ -128,7 +128,7 @@ fn on_stage<T: Default + Send + 'static>(
     stage.is_over();
     if wrong.is_none() {
         // Whatever is left of the dead may end.
-        let _ = turns.run(turns.now() + Duration::from_secs(30), || false);
+        let _ = scheduler.run(scheduler.now() + Duration::from_secs(30), || false);
     }
     net::enter(None);
     let (_, lines) = recorder.take();
@@ -136,7 +136,7 @@ fn on_stage<T: Default + Send + 'static>(
         // What is in the midst of something cannot be ended any more.
         std::mem::forget(stage);
     }
-    drop(turns);
+    drop(scheduler);
     (wrong, told, lines)
 }
 

@@ -33,7 +33,7 @@ use crate::canary::Canary;
 use crate::history::{ClientId, ServerId};
 use crate::random::Random;
 use crate::record::Recorder;
-use crate::turns::{Party, turns};
+use crate::scheduler::{Party, scheduler};
 
 pub use host::Host;
 
@@ -164,7 +164,7 @@ impl Question {
         };
         Question {
             told,
-            begun: turns().now(),
+            begun: scheduler().now(),
             is_commit: matches!(request.call, Call::Commit { .. }),
             is_again: request.again.is_some(),
             names_of,
@@ -200,7 +200,7 @@ impl Net {
         let host = Arc::new(Host { server, party, epoch, door, inboxes });
         for n in 0..LOOPS as usize {
             let host = host.clone();
-            turns().spawn_in(party, "loop", move || host.run(n));
+            scheduler().spawn_in(party, "loop", move || host.run(n));
         }
         self.0.state.lock().host = Some(host.clone());
         host
@@ -296,9 +296,9 @@ impl Net {
             (random.below(20_000), random.below(200_000))
         };
         let (net, c) = (self.clone(), conn.clone());
-        turns().after(Duration::from_micros(client_after), move || net.client_notices(&c));
+        scheduler().after(Duration::from_micros(client_after), move || net.client_notices(&c));
         let (net, c) = (self.clone(), conn.clone());
-        turns().after(Duration::from_micros(server_after), move || net.server_notices(&c));
+        scheduler().after(Duration::from_micros(server_after), move || net.server_notices(&c));
     }
 
     fn client_notices(&self, conn: &Arc<Conn>) {
@@ -349,15 +349,15 @@ impl Net {
             let late = self.0.state.lock().random.chance(1, 2);
             return self.cut(conn, late);
         };
-        let turns = turns();
+        let scheduler = scheduler();
         let at = {
             let mut ends = conn.ends.lock();
             let last = if up { &mut ends.up_at } else { &mut ends.down_at };
-            *last = (*last + Duration::from_nanos(1)).max(turns.now() + delay);
+            *last = (*last + Duration::from_nanos(1)).max(scheduler.now() + delay);
             *last
         };
         let conn = conn.clone();
-        turns.after(at - turns.now(), move || {
+        scheduler.after(at - scheduler.now(), move || {
             let lost = {
                 let ends = conn.ends.lock();
                 if up { ends.broken && !ends.late } else { ends.broken }
@@ -375,7 +375,7 @@ impl Net {
         hello: &Hello,
     ) -> Result<(Welcome, Option<Arc<Conn>>), String> {
         let nobody = || "no connection: is the server running?".to_owned();
-        let begun = turns().now();
+        let begun = scheduler().now();
         let delay = self.delay().unwrap_or(Duration::from_micros(100));
         thread::sleep(delay);
         let (host, number) = {
@@ -411,7 +411,7 @@ impl Net {
         thread::sleep(delay);
         match answer {
             Ok(accepted @ Welcome::Accepted { session, session_ms, .. }) => {
-                let belief = turns().true_span(Duration::from_millis(session_ms.into()));
+                let belief = scheduler().true_span(Duration::from_millis(session_ms.into()));
                 let mut ends = conn.ends.lock();
                 ends.session = Some(session);
                 ends.belief = belief;
@@ -442,7 +442,7 @@ impl Net {
     fn end(&self, conn: &Arc<Conn>) {
         self.client_notices(conn);
         let (net, c) = (self.clone(), conn.clone());
-        turns().after(Duration::from_micros(200), move || net.server_notices(&c));
+        scheduler().after(Duration::from_micros(200), move || net.server_notices(&c));
     }
 }
 

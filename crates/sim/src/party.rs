@@ -15,11 +15,11 @@ use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
 
 use crate::clock::PartyWorld;
-use crate::disk::{Bay, Disk};
+use crate::disk::{Disk, DiskHandle};
 use crate::history::{ClientId, Happened, ServerId};
 use crate::net::{Host, Net};
 use crate::record::Recorder;
-use crate::turns::{Party, turns};
+use crate::scheduler::{Party, scheduler};
 
 const FIRST_SERVER: u32 = 1_000;
 const FIRST_CLIENT: u32 = 1_000_000;
@@ -33,7 +33,7 @@ pub struct LiveServer {
     /// The server itself.
     pub server: Arc<Server>,
     /// Its way to storage.
-    pub bay: Arc<Bay>,
+    pub disk_handle: Arc<DiskHandle>,
     /// Its place in the network.
     pub host: Arc<Host>,
     /// Its clock.
@@ -57,12 +57,12 @@ pub struct ServerRig {
     pub seed: u64,
 }
 
-fn stores(bay: &Arc<Bay>) -> Stores {
-    let opener = bay.clone();
+fn stores(disk_handle: &Arc<DiskHandle>) -> Stores {
+    let opener = disk_handle.clone();
     Stores {
-        objects: bay.clone(),
+        objects: disk_handle.clone(),
         open_meta: Box::new(move || opener.open_rows()),
-        place: bay.clone(),
+        place: disk_handle.clone(),
         objects_address: String::new(),
     }
 }
@@ -72,9 +72,10 @@ fn stores(bay: &Arc<Bay>) -> Stores {
 /// # Panics
 /// If that fails: nothing goes wrong yet.
 pub fn format(rig: &ServerRig) -> FilesystemInfo {
-    let world: SharedWorld = turns().add_party(Party(FIRST_SERVER - 1), 0, rig.seed);
+    let world: SharedWorld = scheduler().add_party(Party(FIRST_SERVER - 1), 0, rig.seed);
     let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-    Server::format_with(&stores(&rig.disk.bay()), &options, &world).expect("empty storage can be formatted")
+    Server::format_with(&stores(&rig.disk.handle()), &options, &world)
+        .expect("empty storage can be formatted")
 }
 
 /// Starts a server, in its life number `life` of all servers. To be called by a thread of [`Party::OUTSIDE`].
@@ -88,24 +89,24 @@ pub fn start_server(
     life: u32,
 ) -> Result<LiveServer, String> {
     let party = Party(FIRST_SERVER + life);
-    let world = turns().add_party(party, rig.drift_ppm, rig.seed ^ u64::from(life) << 32);
-    let bay = rig.disk.bay();
+    let world = scheduler().add_party(party, rig.drift_ppm, rig.seed ^ u64::from(life) << 32);
+    let disk_handle = rig.disk.handle();
     let (shared_world, their_stores, options, info) =
-        (world.clone() as SharedWorld, stores(&bay), rig.options.clone(), info.clone());
+        (world.clone() as SharedWorld, stores(&disk_handle), rig.options.clone(), info.clone());
     let server = run_in(party, "start", move || {
         Server::start_with(&info, their_stores, options, shared_world).map_err(|error| error.to_string())
     });
     let server = match server {
         Ok(server) => server,
         Err(why) => {
-            bay.cut();
+            disk_handle.cut();
             return Err(why);
         }
     };
     let (epoch, found) = first_of_epoch(&*rig.disk.remains_place());
     let host = rig.net.serve(id, party, epoch, server.door());
     rig.recorder.push(Happened::ServerStarted { server: id, epoch, found });
-    Ok(LiveServer { id, party, server, bay, host, world })
+    Ok(LiveServer { id, party, server, disk_handle, host, world })
 }
 
 /// The newest epoch of a journal, and the last position before it.
@@ -126,23 +127,23 @@ fn first_of_epoch(place: &dyn Place) -> (u64, u64) {
 pub fn run_in<T: Send + 'static>(party: Party, name: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let result = Arc::new(Mutex::new(None));
     let put = result.clone();
-    let number = turns().spawn_in(party, name, move || {
+    let number = scheduler().spawn_in(party, name, move || {
         let value = body();
         *put.lock() = Some(value);
     });
-    chiton_runtime::schedule::Schedule::join(&*turns(), number);
+    chiton_runtime::schedule::Schedule::join(&*scheduler(), number);
     result.lock().take().expect("the thread has ended")
 }
 
 impl LiveServer {
     /// The machine dies.
     pub fn crash(self, rig: &ServerRig) {
-        self.bay.cut();
+        self.disk_handle.cut();
         rig.net.withdraw(&self.host);
         rig.recorder.push(Happened::ServerCrashed { server: self.id });
-        turns().pause(self.party, false);
+        scheduler().pause(self.party, false);
         let server = self.server;
-        turns().spawn_in(self.party, "grave", move || {
+        scheduler().spawn_in(self.party, "grave", move || {
             server.abandon();
             drop(server);
         });
@@ -160,7 +161,7 @@ impl LiveServer {
             result
         });
         rig.net.withdraw(&self.host);
-        self.bay.cut();
+        self.disk_handle.cut();
         rig.recorder.push(Happened::ServerCrashed { server: self.id });
         result
     }
@@ -185,7 +186,7 @@ impl LiveClient {
     /// A machine for a client.
     pub fn new(id: ClientId, life: u32, drift_ppm: i64, seed: u64) -> Arc<LiveClient> {
         let party = Party(FIRST_CLIENT + id.0 * 10_000 + life);
-        let world = turns().add_party(party, drift_ppm, seed ^ u64::from(party.0) << 20);
+        let world = scheduler().add_party(party, drift_ppm, seed ^ u64::from(party.0) << 20);
         Arc::new(LiveClient {
             id,
             life,
@@ -244,12 +245,12 @@ impl LiveClient {
         }
         recorder.push(Happened::ClientCrashed { client: self.id });
         net.bury(self.id, self.life, late);
-        turns().pause(self.party, false);
+        scheduler().pause(self.party, false);
         let dying = std::mem::take(&mut *self.dying.lock());
         dying.into_iter().for_each(|body| body());
         let client = self.client.lock().take();
         if let Some(client) = client {
-            turns().spawn_in(self.party, "grave", move || {
+            scheduler().spawn_in(self.party, "grave", move || {
                 client.abandon();
                 drop(client);
             });

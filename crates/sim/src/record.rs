@@ -9,7 +9,7 @@ use chiton_types::{Ino, SessionId};
 use chiton_wire::{LeaseMode, Recall, Reply};
 
 use crate::history::{CallId, ClientId, Happened, History, ServerId};
-use crate::turns::turns;
+use crate::scheduler::scheduler;
 
 /// Lines of the log that are kept: the last ones of a failure matter.
 const LINES_MAX: usize = 100_000;
@@ -39,12 +39,12 @@ struct State {
 impl Recorder {
     /// Something happened now.
     pub fn push(&self, what: Happened) {
-        let now = turns().now();
+        let now = scheduler().now();
         let mut state = self.0.lock();
         if !matches!(what, Happened::Observed { .. }) {
             let line = format!("{what:?}");
             for byte in line.bytes() {
-                turns().mix(byte.into());
+                scheduler().mix(byte.into());
             }
             state.line(now, line);
         }
@@ -53,7 +53,7 @@ impl Recorder {
 
     /// A line for the reader.
     pub fn line(&self, line: String) {
-        let now = turns().now();
+        let now = scheduler().now();
         self.0.lock().line(now, line);
     }
 
@@ -156,13 +156,13 @@ impl Recorder {
     /// A client gives a lease back.
     pub fn gave_back(&self, session: SessionId, ino: Ino, keep: LeaseMode) {
         if ino == Recall::EVERYTHING {
-            self.0.lock().recalled_all.insert(session, turns().now());
+            self.0.lock().recalled_all.insert(session, scheduler().now());
             return self.push(match keep {
                 LeaseMode::None => Happened::LeasesVoid { session },
                 _ => Happened::LeaseReturned { session, ino, keep },
             });
         }
-        self.0.lock().recalled.insert((session, ino), turns().now());
+        self.0.lock().recalled.insert((session, ino), scheduler().now());
         self.push(Happened::LeaseReturned { session, ino, keep });
     }
 
@@ -192,7 +192,7 @@ const LOOK: Duration = Duration::from_millis(5);
 impl State {
     /// Sessions whose clients believe what they have cached.
     fn believers(&self) -> Vec<SessionId> {
-        let now = turns().now();
+        let now = scheduler().now();
         self.believes.iter().filter(|(_, until)| **until > now + LOOK).map(|(session, _)| *session).collect()
     }
 

@@ -34,7 +34,7 @@ use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_serv
 use crate::perform::{Handles, perform};
 use crate::plan::{BOARD, LOG, NOTE, NOTES, Plan, SHARED, Step, TAIL, TAILS};
 use crate::record::Recorder;
-use crate::turns::{Party, Running, Stuck, Turns, turns};
+use crate::scheduler::{Party, Running, Scheduler, Stuck, scheduler};
 use crate::users::User;
 
 /// What may pass before everything is healed, in simulated time.
@@ -59,15 +59,15 @@ pub struct Outcome {
     pub fingerprint: u64,
     /// Simulated time.
     pub simulated: Duration,
-    /// Turns of threads.
+    /// Scheduler of threads.
     pub turns: u64,
 }
 
 /// Runs a plan.
 pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
-    let turns = Turns::begin(plan.seed);
+    let scheduler = Scheduler::begin(plan.seed);
     if let Some(locks) = plan.setup.stall_one_in {
-        turns.stall_one_in(locks, plan.seed);
+        scheduler.stall_one_in(locks, plan.seed);
     }
     let recorder = Recorder::default();
     // Directories of jobs' clients; their journals are not in them.
@@ -77,27 +77,27 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     net::enter(Some(cluster.rig.net.clone()));
     let ended = Arc::new(Mutex::new(None));
     let (c, e) = (cluster.clone(), ended.clone());
-    turns.spawn_in(Party::OUTSIDE, "run", move || {
+    scheduler.spawn_in(Party::OUTSIDE, "run", move || {
         let result = c.live();
         *e.lock() = Some(result);
     });
     let mut violations = Vec::new();
-    match turns.run(WORK + HEAL, || ended.lock().is_some()) {
+    match scheduler.run(WORK + HEAL, || ended.lock().is_some()) {
         Ok(()) => violations.extend(ended.lock().take().and_then(Result::err)),
         Err(stuck) => violations.push(stuck_violation(&stuck)),
     }
     // Whatever is left of the dead may end.
     if violations.is_empty() {
-        wind_down(&turns);
+        wind_down(&scheduler);
     }
     net::enter(None);
-    let (fingerprint, simulated, count) = (turns.fingerprint(), turns.now(), turns.count());
+    let (fingerprint, simulated, count) = (scheduler.fingerprint(), scheduler.now(), scheduler.count());
     let (history, lines) = recorder.take();
     if !violations.is_empty() {
         // What is in the midst of something cannot be ended any more.
         std::mem::forget(cluster);
     }
-    drop(turns);
+    drop(scheduler);
     violations.extend(judge(&history));
     Outcome { history, lines, violations, fingerprint, simulated, turns: count }
 }
@@ -109,9 +109,9 @@ fn scratch() -> tempfile::TempDir {
     made.expect("a temporary directory")
 }
 
-fn wind_down(turns: &Running) {
+fn wind_down(scheduler: &Running) {
     // Deadlocks among the dead are nobody's business.
-    let _ = turns.run(turns.now() + Duration::from_secs(30), || false);
+    let _ = scheduler.run(scheduler.now() + Duration::from_secs(30), || false);
 }
 
 fn stuck_violation(stuck: &Stuck) -> Violation {
@@ -232,15 +232,15 @@ impl Cluster {
         for n in 0..self.clients.len() {
             self.begin_client(n);
         }
-        let begun = turns().now();
+        let begun = scheduler().now();
         for (at, fault) in &self.plan.faults {
             let due = begun + *at;
-            if due > turns().now() {
-                thread::sleep(due - turns().now());
+            if due > scheduler().now() {
+                thread::sleep(due - scheduler().now());
             }
             self.recorder.line(format!("fault: {fault:?}"));
             let (cluster, fault) = (self.clone(), fault.clone());
-            turns().spawn_in(Party::OUTSIDE, "fault", move || cluster.happens(&fault));
+            scheduler().spawn_in(Party::OUTSIDE, "fault", move || cluster.happens(&fault));
         }
         self.heal()
     }

@@ -4,7 +4,7 @@
 //! is left keeps its time. Every try is a whole run of its own; the number of tries is bounded.
 
 use crate::canary::Canary;
-use crate::keep::Keep;
+use crate::kept_parts::Keep;
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chiton_sim::canary::Canary;
 use chiton_sim::history::Action;
-use chiton_sim::keep::Keep;
+use chiton_sim::kept_parts::Keep;
 use chiton_sim::plan::{self, Fault, OWN, Role, SHARED, Step};
 use chiton_sim::run::run;
 use chiton_sim::shrink::shrink;

@@ -6,8 +6,8 @@ use chiton_types::Refusal;
 
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
-use crate::home::Home;
 use crate::realm::Realm;
+use crate::state_dir::StateDir;
 
 impl Realm {
     /// Drops a journal that was left to this client when the decoupling was taken from it.
@@ -16,11 +16,11 @@ impl Realm {
         if self.is_settled() {
             return Ok(());
         }
-        let Some(dir) = &self.home_dir else {
+        let Some(dir) = &self.state_dir_path else {
             self.ended.store(true, Ordering::Release);
             return Ok(());
         };
-        let home = Home::open(dir)?.ok_or_else(|| {
+        let state_dir = StateDir::open(dir)?.ok_or_else(|| {
             let what = format!("{} is in use: another process has the journal", dir.display());
             RealmError::new(Refusal::Busy, what, "")
         })?;
@@ -31,7 +31,7 @@ impl Realm {
             Err(error) => return Err(error),
         }
         self.ended.store(true, Ordering::Release);
-        home.remove()
+        state_dir.remove()
     }
 
     /// Drops unmerged changes, and the decoupling ends.
@@ -74,16 +74,16 @@ impl Realm {
     pub fn abandon(&self) {
         self.ended.store(true, Ordering::Release);
         self.server.abandon();
-        self.home.lock().take();
+        self.state_dir.lock().take();
     }
 
     /// The engine stops. `over`: nothing stays of the decoupling.
     pub(super) fn close_down(&self, over: bool) -> Result<(), RealmError> {
         self.ended.store(true, Ordering::Release);
         let stopped = self.server.shutdown();
-        let home = self.home.lock().take();
+        let state_dir = self.state_dir.lock().take();
         if over {
-            return home.map_or(Ok(()), Home::remove);
+            return state_dir.map_or(Ok(()), StateDir::remove);
         }
         stopped.map_err(RealmError::journal)
     }

@@ -12,18 +12,18 @@ use chiton_server::{RealmStart, Server, ServerOptions};
 use chiton_types::{Ino, Position, SessionId};
 use chiton_wire::{MergeState, Settled};
 
-use crate::agree::{Agreed, Sides};
 use crate::base::ReadBase;
+use crate::batches::{read_events, read_sent};
 use crate::calls::{no_groups, root as as_root};
 use crate::diff::{Compared, Lives};
 use crate::durable_mark::end_of;
 use crate::error::RealmError;
 use crate::merge::Merger;
+use crate::merge_lock::MergeLock;
 use crate::realm::{Realm, journal_identity, journal_named};
 use crate::report::{Diff, MergeProgress, MergeReport};
 use crate::resolve::Standing;
-use crate::turn::Turn;
-use crate::windows::{read_events, read_sent};
+use crate::text_merge::{Agreed, Sides};
 
 /// So long a journal is compared with what others did before each merge, to leave out what both did alike; a longer one only
 /// where the policy asks for a comparison.
@@ -36,7 +36,7 @@ impl Realm {
     /// Why the merge ended early. Changes that were merged by then stay merged.
     pub fn sync(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
-        let _turn = self.turn()?;
+        let _merge_lock = self.lock_merges()?;
         self.merge_unless_in_the_way(false, progress)
     }
 
@@ -56,8 +56,8 @@ impl Realm {
     }
 
     /// Waits until no other client merges in the directory, and keeps them from it.
-    fn turn(&self) -> Result<Turn<'_>, RealmError> {
-        Turn::wait(&self.calls, self.root(), &self.options.world)
+    fn lock_merges(&self) -> Result<MergeLock<'_>, RealmError> {
+        MergeLock::wait(&self.calls, self.root(), &self.options.world)
     }
 
     /// As [`Realm::sync`]. `alone`: nobody acts in it, so texts that both sides changed can be merged.
@@ -235,7 +235,7 @@ impl Realm {
     /// Why the merge ended early. Then it is decoupled as before, and changes that were merged by then stay merged.
     pub fn merge(&self, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
-        let _turn = self.turn()?;
+        let _merge_lock = self.lock_merges()?;
         // A merge of texts replaces files of ours, so no operation may run meanwhile.
         let merges_texts = *self.on_conflict.lock() == OnConflict::Merge && self.others_act();
         let early = merges_texts.then(|| self.gate.write());
@@ -358,9 +358,9 @@ impl Realm {
         self.unsettled.store(true, Ordering::Release);
         // A client that resumes after a crash replays only unmerged events, and must not use these numbers again.
         let used = self.server.numbers().used;
-        match (&self.remote, &mut *self.home.lock()) {
+        match (&self.remote, &mut *self.state_dir.lock()) {
             (Some(remote), _) => remote.note_used(cut, &used)?,
-            (None, Some(home)) => home.note_used(&used)?,
+            (None, Some(state_dir)) => state_dir.note_used(&used)?,
             (None, None) => {}
         }
         let mut trim = |upto: Position| self.server.forget_merged(upto).map_err(RealmError::journal);

@@ -14,19 +14,19 @@ use chiton_types::{Ino, Name, Position, Refusal, SessionId};
 use chiton_wire::{Granted, MergeState};
 
 use crate::base::ServerBase;
+use crate::batches::read_events;
 use crate::calls::{Calls, ClaimCalls};
 use crate::durable_mark::{DurableMark, end_of};
 use crate::error::RealmError;
-use crate::home::Home;
 use crate::merge::Merger;
+use crate::merge_lock::MergeLock;
 use crate::options::{BRANCH_ROWS_BYTES, Journals};
 use crate::realm::{Realm, journal_identity, journal_named, policy_of};
 use crate::remote::Remote;
 use crate::report::MergeReport;
 use crate::resolve::Resolved;
 use crate::stages::Stages;
-use crate::turn::Turn;
-use crate::windows::read_events;
+use crate::state_dir::StateDir;
 
 /// Block numbers of one generation of a decoupling's clients: 2^40.
 const GENERATION_SHIFT: u32 = 40;
@@ -37,7 +37,7 @@ pub(crate) struct Opening {
     pub(crate) options: ClientOptions,
     pub(crate) granted: Granted,
     pub(crate) branch: Option<Name>,
-    pub(crate) home: Option<Home>,
+    pub(crate) state_dir: Option<StateDir>,
     pub(crate) journals: Option<Journals>,
     pub(crate) journal_at: String,
     pub(crate) stages: Stages,
@@ -52,7 +52,7 @@ impl Realm {
             options,
             granted,
             branch,
-            mut home,
+            mut state_dir,
             journals,
             journal_at,
             mut stages,
@@ -61,9 +61,9 @@ impl Realm {
         let policy = policy_of(&granted.policy)?;
         let calls = ClaimCalls { calls: Calls { service: global.service().clone() }, claim: granted.claim };
         let remote = (policy.durability() == Durability::Global).then(|| Remote { calls: calls.clone() });
-        let place: Arc<dyn Place> = match (policy.durability(), &home, &remote) {
+        let place: Arc<dyn Place> = match (policy.durability(), &state_dir, &remote) {
             (Durability::None, ..) => Arc::new(MemoryPlace::new(Shape::Grows)),
-            (Durability::Local, Some(home), _) => home.place(journals.as_ref())?,
+            (Durability::Local, Some(state_dir), _) => state_dir.place(journals.as_ref())?,
             (Durability::Global, _, Some(remote)) => Arc::new(remote.clone()),
             (level, ..) => {
                 let what =
@@ -74,11 +74,11 @@ impl Realm {
         };
         // A journal of files, of which the directory says whether it is there.
         let in_files = policy.durability() == Durability::Local && journals.is_none();
-        if let Some(home) = home.as_ref().filter(|_| in_files) {
-            home.check_begun(&*place)?;
+        if let Some(state_dir) = state_dir.as_ref().filter(|_| in_files) {
+            state_dir.check_begun(&*place)?;
         }
         // Before anything of it is merged or begun anew: what is behind its end is void after that.
-        let mark_dir = home.as_ref().filter(|_| in_files).map(|home| home.dir().to_owned());
+        let mark_dir = state_dir.as_ref().filter(|_| in_files).map(|state_dir| state_dir.dir().to_owned());
         let mut missing = 0;
         let marked = match (&mark_dir, &remote) {
             (Some(dir), _) => DurableMark::read(dir),
@@ -104,7 +104,7 @@ impl Realm {
         );
         let mut state = granted.state;
         let world = options.world.clone();
-        // The server has begun with a window: what is in the rows must end where an operation does.
+        // The server has begun with a batch: what is in the rows must end where an operation does.
         if let Some((upto, _)) = state.window {
             merge_before_opening((&calls, granted.root.ino, &world), &place, &mut state, upto)?;
         }
@@ -115,9 +115,9 @@ impl Realm {
             ..chiton_journal::Options::default()
         };
         let inode_count = global.statfs().map_or(0, |totals| totals.inodes_used);
-        let mut used = match (&remote, &home) {
+        let mut used = match (&remote, &state_dir) {
             (Some(remote), _) => remote.used()?,
-            (None, Some(home)) => home.record().used.iter().map(|n| Ino(*n)).collect(),
+            (None, Some(state_dir)) => state_dir.record().used.iter().map(|n| Ino(*n)).collect(),
             (None, None) => Vec::new(),
         };
         if granted.claim.generation > 1 {
@@ -188,8 +188,8 @@ impl Realm {
                 "{missing} events that were durable are missing: the journal was cut off, which was accepted"
             ));
         }
-        if let Some(home) = home.as_mut().filter(|_| in_files) {
-            home.note_begun()?;
+        if let Some(state_dir) = state_dir.as_mut().filter(|_| in_files) {
+            state_dir.note_begun()?;
         }
         let mut client_options = ClientOptions {
             root: granted.root.ino,
@@ -214,12 +214,14 @@ impl Realm {
             client: Arc::new(client),
             global,
             resolved: Mutex::new(
-                home.as_ref().map_or_else(Resolved::default, |home| Resolved::read(home.dir())),
+                state_dir
+                    .as_ref()
+                    .map_or_else(Resolved::default, |state_dir| Resolved::read(state_dir.dir())),
             ),
             options,
             journal_at,
-            home_dir: home.as_ref().map(|home| home.dir().to_owned()),
-            home: Mutex::new(home),
+            state_dir_path: state_dir.as_ref().map(|state_dir| state_dir.dir().to_owned()),
+            state_dir: Mutex::new(state_dir),
             remote,
             merged: AtomicU64::new(state.merged.0),
             merging: Mutex::new(state),
@@ -245,7 +247,7 @@ fn merge_before_opening(
     state: &mut MergeState,
     upto: Position,
 ) -> Result<MergeReport, RealmError> {
-    let _turn = Turn::wait(calls, root, world)?;
+    let _merge_lock = MergeLock::wait(calls, root, world)?;
     let (place, progress, durable) = (place.clone(), &|_| {}, &mut |_| Ok(()));
     Merger { calls, place, world, progress, durable }.run(state, upto)
 }

@@ -10,7 +10,7 @@ use chiton_types::{Ino, Refusal};
 use parking_lot::{Mutex, RwLock};
 
 use super::ino_set::InoSet;
-use super::way::Way;
+use super::root_path::RootPath;
 use super::writers::Writers;
 
 /// An answer that the kernel may keep.
@@ -28,7 +28,7 @@ nothing_told!((), u32, u64, usize, Vec<u8>, Option<chiton_wire::Lock>);
 pub(crate) struct Slot {
     number: usize,
     realm: Arc<Realm>,
-    way: Way,
+    way: RootPath,
     /// Held for reading by every request inside, for writing by who gives the realm back.
     gate: RwLock<()>,
     is_over: AtomicBool,
@@ -43,7 +43,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(number: usize, realm: Arc<Realm>, way: Way) -> Slot {
+    pub(super) fn new(number: usize, realm: Arc<Realm>, way: RootPath) -> Slot {
         Slot {
             number,
             realm,
@@ -73,7 +73,7 @@ impl Slot {
     }
 
     /// The directories that lead to its root.
-    pub(crate) fn way(&self) -> &Way {
+    pub(crate) fn way(&self) -> &RootPath {
         &self.way
     }
 

@@ -13,10 +13,10 @@
 
 mod disk;
 mod live;
-mod look;
 mod machine;
 mod perform;
 mod step;
+mod tree;
 mod workload;
 
 use std::sync::atomic::{AtomicU64, Ordering};

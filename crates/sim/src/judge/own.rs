@@ -2,7 +2,7 @@
 //! at the end, or, if the client's life ended before, some prefix of it (the crash oracle).
 
 mod apart;
-mod deed;
+mod effect;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ pub(crate) use apart::own_part;
 
 use apart::{Apart, Ending};
 use chiton_types::{Ino, Kind, Name, Refusal, Time};
-use deed::Deed;
+use effect::Effect;
 
 use crate::checkers::crash::{self, Entry};
 use crate::history::{Action, Answer, CallId, ClientId, Handle, Happened, History, Seen, Violation};
@@ -322,7 +322,7 @@ impl Life {
             if let Ok(Some(deed)) = self.deed(user, &action, ino, TIME_UNKNOWN) {
                 // If the model refuses it, so did the server. Nobody was told that anything is pushed or
                 // durable.
-                let _ = self.carry_out(Deed {
+                let _ = self.carry_out(Effect {
                     durable: false,
                     pushes: Vec::new(),
                     pushes_after: Vec::new(),
@@ -453,7 +453,7 @@ impl Life {
         Err(violation(wrong))
     }
 
-    fn carry_out(&mut self, deed: Deed) -> Result<(), Refusal> {
+    fn carry_out(&mut self, deed: Effect) -> Result<(), Refusal> {
         for (change, time) in &deed.changes {
             self.model.apply(change, *time)?;
         }

@@ -17,14 +17,14 @@ use chiton_server::{FilesystemInfo, ServerOptions};
 
 use super::case::{Arm, Case, OfDisk, Victim};
 use crate::canary::Canary;
-use crate::disk::{Bay, Disk};
+use crate::disk::{Disk, DiskHandle};
 use crate::history::{ClientId, ServerId};
 use crate::net::{Net, Weather};
 use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_server};
 use crate::random::Random;
 use crate::record::Recorder;
+use crate::scheduler::{Party, scheduler};
 use crate::structure;
-use crate::turns::{Party, turns};
 
 /// What a stage is for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,7 +170,7 @@ impl Stage {
         *self.info.lock() = Some(format(&self.rig));
         self.start()?;
         let stage = self.clone();
-        turns().spawn_in(Party::OUTSIDE, "watch", move || stage.watch());
+        scheduler().spawn_in(Party::OUTSIDE, "watch", move || stage.watch());
         Ok(())
     }
 
@@ -381,8 +381,8 @@ impl Stage {
     fn desk(&self, live: Arc<LiveClient>, dir: &Path, of: Option<usize>) -> Result<Desk, String> {
         let (net, options) = (self.rig.net.clone(), live.options(&self.options));
         let (theirs, dir) = (live.clone(), dir.to_owned());
-        let bays: Arc<Mutex<Vec<Arc<Bay>>>> = Arc::default();
-        let journals = of.map(|n| self.journals(n, &bays));
+        let handles: Arc<Mutex<Vec<Arc<DiskHandle>>>> = Arc::default();
+        let journals = of.map(|n| self.journals(n, &handles));
         let realms_options =
             RealmsOptions { state_dir: dir, client: options.clone(), accept_truncated: false };
         let made = run_in(live.party, "connect", move || {
@@ -396,9 +396,9 @@ impl Stage {
         let (client, realms) = made.ok_or("no connection")?;
         let (dying, party) = (Arc::downgrade(&realms), live.party);
         live.when_it_dies(move || {
-            bays.lock().iter().for_each(|bay| bay.cut());
+            handles.lock().iter().for_each(|disk_handle| disk_handle.cut());
             if let Some(realms) = dying.upgrade() {
-                turns()
+                scheduler()
                     .spawn_in(party, "grave", move || realms.list().iter().for_each(|realm| realm.abandon()));
             }
         });
@@ -406,8 +406,8 @@ impl Stage {
     }
 
     /// Where the journals of a machine are.
-    fn journals(&self, n: usize, bays: &Arc<Mutex<Vec<Arc<Bay>>>>) -> Journals {
-        let (bays, seed, canary) = (bays.clone(), self.rig.seed ^ n as u64, self.purpose.canary);
+    fn journals(&self, n: usize, handles: &Arc<Mutex<Vec<Arc<DiskHandle>>>>) -> Journals {
+        let (handles, seed, canary) = (handles.clone(), self.rig.seed ^ n as u64, self.purpose.canary);
         let (disks, fails_at) = {
             let machine = self.machines[n].lock();
             (machine.disks.clone(), machine.fails_at.clone())
@@ -419,9 +419,9 @@ impl Stage {
                 disk.set_crash_at(fails_at.load(SeqCst));
                 disk
             });
-            let bay = disk.bay();
-            bays.lock().push(bay.clone());
-            Ok(bay as Arc<dyn Place>)
+            let disk_handle = disk.handle();
+            handles.lock().push(disk_handle.clone());
+            Ok(disk_handle as Arc<dyn Place>)
         })
     }
 }

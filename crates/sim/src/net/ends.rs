@@ -14,7 +14,7 @@ use super::host::Work;
 use super::{Conn, Net, Question, net};
 use crate::canary::Canary;
 use crate::history::ClientId;
-use crate::turns::turns;
+use crate::scheduler::scheduler;
 
 /// The server's end of a connection.
 pub(super) struct Exit(pub(super) Arc<Conn>);
@@ -56,7 +56,7 @@ impl Outlet for Exit {
         }
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
-        turns().mix(bytes.len() as u64);
+        scheduler().mix(bytes.len() as u64);
         let (n, c) = (net.clone(), conn.clone());
         net.send(conn, false, move || {
             let reply = Reply::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
@@ -186,7 +186,7 @@ impl Wire for ClientEnd {
         }
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
-        turns().mix(bytes.len() as u64);
+        scheduler().mix(bytes.len() as u64);
         let conn = self.conn.clone();
         let forgets = self.net.0.canary == Some(Canary::WindowForgets);
         let hides = self.net.0.canary == Some(Canary::DeclarationLost);

@@ -8,7 +8,7 @@ use chiton_wire::{Closed, ConnId, Hello, RecallDone, Request, Service, Welcome};
 
 use super::Conn;
 use crate::history::ServerId;
-use crate::turns::Party;
+use crate::scheduler::Party;
 
 /// Threads of a server that take what connections bring.
 pub(super) const LOOPS: u64 = 2;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use chiton_runtime::thread;
 
 use super::Cluster;
-use crate::disk::Mood;
+use crate::disk::DiskFaults;
 use crate::history::{ClientId, Happened};
 use crate::net::Weather;
 use crate::plan::Fault;
-use crate::turns::turns;
+use crate::scheduler::scheduler;
 
 impl Cluster {
     /// A fault, from its beginning to its end.
@@ -26,7 +26,7 @@ impl Cluster {
                 let live = self.serving.lock().live.take();
                 if let Some(live) = live {
                     self.serving.lock().busy = true;
-                    turns().pause(live.party, false);
+                    scheduler().pause(live.party, false);
                     if let Err(why) = live.shutdown(&self.rig) {
                         self.recorder.line(format!("shutdown: {why}"));
                     }
@@ -41,10 +41,10 @@ impl Cluster {
             Fault::PauseServer { time } => {
                 let found = self.serving.lock().live.as_ref().map(|live| (live.party, live.id));
                 if let Some((party, server)) = found {
-                    turns().pause(party, true);
+                    scheduler().pause(party, true);
                     self.recorder.push(Happened::ServerPaused { server });
                     thread::sleep(*time);
-                    turns().pause(party, false);
+                    scheduler().pause(party, false);
                     self.recorder.push(Happened::ServerResumed { server });
                 }
             }
@@ -61,9 +61,9 @@ impl Cluster {
             Fault::PauseClient { client, time } => {
                 let party = self.clients[*client].live.lock().as_ref().map(|live| live.party);
                 if let Some(party) = party {
-                    turns().pause(party, true);
+                    scheduler().pause(party, true);
                     thread::sleep(*time);
-                    turns().pause(party, false);
+                    scheduler().pause(party, false);
                 }
             }
             Fault::Cut { client, late } => self.rig.net.cut_client(ClientId(*client as u32), *late),
@@ -78,23 +78,23 @@ impl Cluster {
                 self.good_weather();
             }
             Fault::SlowDisk { time, slowness } => {
-                self.for_a_while(*time, Mood { slowness: *slowness, ..disk.mood() })
+                self.for_a_while(*time, DiskFaults { slowness: *slowness, ..disk.faults() })
             }
             Fault::SilentDisk { time, often, refuses } => {
-                let silent = Mood { place_silent: *often, objects_silent: *often, ..disk.mood() };
-                self.for_a_while(*time, Mood { refuses: *refuses, ..silent });
+                let silent = DiskFaults { place_silent: *often, objects_silent: *often, ..disk.faults() };
+                self.for_a_while(*time, DiskFaults { refuses: *refuses, ..silent });
             }
             Fault::RowsFail { time, often } => {
-                self.for_a_while(*time, Mood { rows_fail: *often, ..disk.mood() })
+                self.for_a_while(*time, DiskFaults { rows_fail: *often, ..disk.faults() })
             }
             Fault::JournalFails { time, often } => {
-                self.for_a_while(*time, Mood { place_fail: *often, ..disk.mood() });
+                self.for_a_while(*time, DiskFaults { place_fail: *often, ..disk.faults() });
                 if self.is_failed() {
                     self.crash_server();
                     self.start();
                 }
             }
-            Fault::FullDisk { time } => self.for_a_while(*time, Mood { full: true, ..disk.mood() }),
+            Fault::FullDisk { time } => self.for_a_while(*time, DiskFaults { full: true, ..disk.faults() }),
             Fault::SetClock { wrong_ms } => {
                 self.recorder.push(Happened::ClockSet);
                 if let Some(live) = &self.serving.lock().live {
@@ -108,10 +108,10 @@ impl Cluster {
         self.rig.net.set_weather(Weather { delay_us: (30, self.plan.setup.delay_us_max), cuts: 0 });
     }
 
-    fn for_a_while(&self, time: Duration, mood: Mood) {
-        self.rig.disk.set_mood(mood);
+    fn for_a_while(&self, time: Duration, faults: DiskFaults) {
+        self.rig.disk.set_faults(faults);
         thread::sleep(time);
-        self.rig.disk.set_mood(Mood::GOOD);
+        self.rig.disk.set_faults(DiskFaults::GOOD);
     }
 
     /// The server stands still, and another one takes its place.
@@ -122,12 +122,12 @@ impl Cluster {
             serving.servers += 1;
             live
         };
-        turns().pause(first.party, true);
+        scheduler().pause(first.party, true);
         self.recorder.push(Happened::ServerPaused { server: first.id });
         self.rig.net.hide();
         self.start();
         thread::sleep(time);
-        turns().pause(first.party, false);
+        scheduler().pause(first.party, false);
         self.recorder.push(Happened::ServerResumed { server: first.id });
         // Whoever still has a connection to it asks it; it may answer, but acknowledge nothing.
         thread::sleep(Duration::from_secs(2));

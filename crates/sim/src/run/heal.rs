@@ -8,24 +8,24 @@ use chiton_runtime::thread;
 
 use super::job::end_forsaken;
 use super::{Cluster, HEAL, WORK, heal_violation};
-use crate::disk::Mood;
+use crate::disk::DiskFaults;
 use crate::history::{Happened, Violation};
 use crate::party::run_in;
 use crate::perform::read_tree;
 use crate::plan::Fault;
+use crate::scheduler::scheduler;
 use crate::structure;
 use crate::tree::Tree;
-use crate::turns::turns;
 
 impl Cluster {
     /// All faults end; everything must come right.
     pub(super) fn heal(self: &Arc<Cluster>) -> Result<(), Violation> {
         let all_done = |cluster: &Cluster| cluster.clients.iter().all(|program| program.done.load(SeqCst));
-        let patience = turns().now() + WORK / 2;
+        let patience = scheduler().now() + WORK / 2;
         // Long programs are cut short by time, not by number.
-        while !all_done(self) && turns().now() < patience {
+        while !all_done(self) && scheduler().now() < patience {
             thread::sleep(Duration::from_millis(200));
-            if self.plan.faults.iter().all(|(at, _)| *at < turns().now()) {
+            if self.plan.faults.iter().all(|(at, _)| *at < scheduler().now()) {
                 break;
             }
         }
@@ -33,11 +33,11 @@ impl Cluster {
         thread::sleep(Duration::from_secs(45));
         self.healing.store(true, SeqCst);
         self.recorder.line("healing begins".to_owned());
-        self.rig.disk.set_mood(Mood::GOOD);
+        self.rig.disk.set_faults(DiskFaults::GOOD);
         self.good_weather();
-        let deadline = turns().now() + HEAL;
+        let deadline = scheduler().now() + HEAL;
         while !all_done(self) {
-            if turns().now() > deadline {
+            if scheduler().now() > deadline {
                 return Err(heal_violation(format!(
                     "calls are not answered {} s after the last fault: {}",
                     HEAL.as_secs(),
@@ -138,7 +138,7 @@ impl Cluster {
             if status.is_some() && names.iter().all(|name| left(name).is_none_or(|count| count == 0)) {
                 return Ok(());
             }
-            if turns().now() > deadline {
+            if scheduler().now() > deadline {
                 return Err(heal_violation(format!("something is left over: {status:?}")));
             }
             thread::sleep(Duration::from_millis(500));

@@ -26,13 +26,13 @@ use chiton_wire::{Answer as Told, Call, RealmAnswer, RealmCall, RealmInfo};
 use super::Cluster;
 use super::program::{Program, fits, in_root};
 use crate::canary::Canary;
-use crate::disk::{Bay, Disk};
+use crate::disk::{Disk, DiskHandle};
 use crate::history::{Action, Answer, Happened};
 use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
 use crate::perform::{Handles, perform, perform_as, read_tree};
 use crate::plan::{Job, MARK, OWN, Step};
-use crate::turns::turns;
+use crate::scheduler::scheduler;
 use crate::users::User;
 
 const PAUSE: Duration = Duration::from_millis(300);
@@ -100,16 +100,16 @@ impl Cluster {
         // Of what is in the object store another machine knows nothing.
         let machine = if job.durability == "global" { live.life } else { 0 };
         let dir = self.scratch.join(format!("client{n}-machine{machine}"));
-        let bays: Arc<Mutex<Vec<Arc<Bay>>>> = Arc::default();
-        let journals = self.journals(n, &bays);
+        let handles: Arc<Mutex<Vec<Arc<DiskHandle>>>> = Arc::default();
+        let journals = self.journals(n, &handles);
         let realms_options =
             RealmsOptions { state_dir: dir.clone(), client: options, accept_truncated: false };
         let realms = Realms::with_journals(client.clone(), realms_options, journals);
         let (dying, party) = (Arc::downgrade(&realms), live.party);
         live.when_it_dies(move || {
-            bays.lock().iter().for_each(|bay| bay.cut());
+            handles.lock().iter().for_each(|disk_handle| disk_handle.cut());
             if let Some(realms) = dying.upgrade() {
-                turns()
+                scheduler()
                     .spawn_in(party, "grave", move || realms.list().iter().for_each(|realm| realm.abandon()));
             }
         });
@@ -124,15 +124,15 @@ impl Cluster {
     }
 
     /// Where the journals of a client's machine are.
-    fn journals(&self, n: usize, bays: &Arc<Mutex<Vec<Arc<Bay>>>>) -> Journals {
-        let (program, bays) = (self.clients[n].clone(), bays.clone());
+    fn journals(&self, n: usize, handles: &Arc<Mutex<Vec<Arc<DiskHandle>>>>) -> Journals {
+        let (program, handles) = (self.clients[n].clone(), handles.clone());
         let (seed, canary) = (self.plan.seed ^ n as u64, self.canary.filter(|c| *c == Canary::FsyncSkipped));
         Arc::new(move |dir: &Path| {
             let mut apart = program.apart.lock();
             let disk = apart.disks.entry(dir.to_owned());
-            let bay = disk.or_insert_with(|| Disk::new(Shape::Grows, seed, canary)).bay();
-            bays.lock().push(bay.clone());
-            Ok(bay as Arc<dyn Place>)
+            let disk_handle = disk.or_insert_with(|| Disk::new(Shape::Grows, seed, canary)).handle();
+            handles.lock().push(disk_handle.clone());
+            Ok(disk_handle as Arc<dyn Place>)
         })
     }
 

@@ -16,7 +16,7 @@ use crate::judge::is_of_the_outside;
 use crate::party::LiveClient;
 use crate::perform::{Handles, perform_as};
 use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS, appends_to, at_home};
-use crate::turns::turns;
+use crate::scheduler::scheduler;
 use crate::users::User;
 
 /// Before each of so many steps at which a file is made where others make files, the directory is listed.
@@ -44,7 +44,7 @@ impl Cluster {
         let live = LiveClient::new(program.id, life, drift, self.plan.seed);
         *program.live.lock() = Some(live.clone());
         let cluster = self.clone();
-        turns().spawn_in(live.party, "program", move || match cluster.plan.role(n) {
+        scheduler().spawn_in(live.party, "program", move || match cluster.plan.role(n) {
             Some(Role::Job(job)) => cluster.work_apart(n, &live, job),
             Some(Role::Visitor) | None => cluster.work(n, &live),
         });

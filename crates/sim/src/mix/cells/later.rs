@@ -25,8 +25,8 @@ use crate::judge::own_part;
 use crate::party::run_in;
 use crate::perform::{read_tree, seen};
 use crate::random::Random;
+use crate::scheduler::scheduler;
 use crate::tree::Tree;
-use crate::turns::turns;
 
 /// What holds where no policy is set.
 const PLAIN: Cell = Cell { consistency: "strong", durability: "local" };
@@ -330,14 +330,14 @@ fn aside(
 ) -> impl FnOnce() -> Result<(), String> {
     let (job, result) = (job.clone(), Arc::new(Mutex::new(Ok(()))));
     let (party, put) = (job.desk.live.party, result.clone());
-    let number = turns().spawn_in(party, "works", move || {
+    let number = scheduler().spawn_in(party, "works", move || {
         let worked = body(&job);
         // Nothing of the client is held by who waits.
         drop(job);
         *put.lock() = worked;
     });
     move || {
-        Schedule::join(&*turns(), number);
+        Schedule::join(&*scheduler(), number);
         result.lock().clone()
     }
 }

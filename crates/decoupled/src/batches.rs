@@ -1,13 +1,13 @@
 //! The decoupled journal in pieces, as a merge sends it.
 //!
 //! ```text
-//!   segments ──▶ frames ──▶ at most 65,536 events, whole frames ──▶ squashed, filtered, encoded ──▶ Window
-//!      (a thread of its own: the next window is made while this one is sent)
+//!   segments ──▶ frames ──▶ at most 65,536 events, whole frames ──▶ squashed, filtered, encoded ──▶ Batch
+//!      (a thread of its own: the next batch is made while this one is sent)
 //! ```
 //!
 //! Invariants:
-//! - A window of the same two positions has the same events, whoever reads it and whenever.
-//! - Memory is bounded by a few windows.
+//! - A batch of the same two positions has the same events, whoever reads it and whenever.
+//! - Memory is bounded by a few batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::calls::Piece;
 use crate::error::RealmError;
 use crate::filter::filter;
 
-/// Most events of a window, before what is redundant goes; one frame may hold more.
-pub(crate) const WINDOW_EVENTS: u64 = 65_536;
-/// Windows made ahead.
+/// Most events of a batch, before what is redundant goes; one frame may hold more.
+pub(crate) const BATCH_EVENTS: u64 = 65_536;
+/// Batches made ahead.
 const AHEAD: usize = 2;
 
 /// A piece of the journal, ready to be sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) window: MergeWindow,
+pub(crate) struct Batch {
+    pub(crate) range: MergeWindow,
     bytes: Vec<u8>,
     /// Where each event ends in `bytes`.
     ends: Vec<usize>,
 }
 
-impl Window {
-    fn new(window: MergeWindow, mut events: Vec<Event>) -> Window {
+impl Batch {
+    fn new(range: MergeWindow, mut events: Vec<Event>) -> Batch {
         filter(&mut events);
         let mut bytes = Vec::with_capacity(events.len() * 80);
         let mut ends = Vec::with_capacity(events.len());
@@ -46,7 +46,7 @@ impl Window {
             event.encode(&mut bytes);
             ends.push(bytes.len());
         }
-        Window { window, bytes, ends }
+        Batch { range, bytes, ends }
     }
 
     /// Events that are sent.
@@ -56,7 +56,7 @@ impl Window {
 
     /// Positions of the journal that it stands for.
     pub(crate) fn span(&self) -> u64 {
-        self.window.upto.0 - self.window.after.0
+        self.range.upto.0 - self.range.after.0
     }
 
     /// What to send when so many events are done.
@@ -69,7 +69,7 @@ impl Window {
         let count = fitting.max(1).min(self.ends.len() - from);
         let end = if count == 0 { start } else { self.ends[from + count - 1] };
         Piece {
-            window: self.window,
+            range: self.range,
             from: from as u64,
             count: count as u32,
             events: &self.bytes[start..end],
@@ -81,7 +81,7 @@ impl Window {
 /// What the reader has made and nobody has taken.
 #[derive(Default)]
 struct Shelf {
-    windows: VecDeque<Window>,
+    batches: VecDeque<Batch>,
     /// The reader is through, and how.
     end: Option<Result<(), RealmError>>,
     /// Nobody takes any more.
@@ -94,40 +94,40 @@ struct Handoff {
     changed: Condvar,
 }
 
-/// The windows of a journal between two positions, in order.
-pub(crate) struct Windows {
+/// The batches of a journal between two positions, in order.
+pub(crate) struct Batches {
     handoff: Arc<Handoff>,
     reader: Option<JoinHandle>,
 }
 
-impl Windows {
+impl Batches {
     /// Begins to read after `after`, which is the end of a frame, up to `cut`, which is one too and durable. The first
-    /// window ends at `first` if that is given.
+    /// batch ends at `first` if that is given.
     pub(crate) fn read(
         place: Arc<dyn Place>,
         after: Position,
         first: Option<Position>,
         cut: Position,
-    ) -> Windows {
+    ) -> Batches {
         let handoff = Arc::new(Handoff::default());
         let shared = handoff.clone();
         let body = move || {
-            let mut put = |window| shared.put(window);
-            let end = read_windows(&*place, after, first, cut, &mut put);
+            let mut put = |batch| shared.put(batch);
+            let end = read_batches(&*place, after, first, cut, &mut put);
             shared.shelf.lock().end = Some(end);
             shared.changed.notify_all();
         };
-        let reader = thread::spawn("chiton-windows", body).expect("a thread can be started");
-        Windows { handoff, reader: Some(reader) }
+        let reader = thread::spawn("chiton-batches", body).expect("a thread can be started");
+        Batches { handoff, reader: Some(reader) }
     }
 
     /// The next one; `None` after the last.
-    pub(crate) fn next(&mut self) -> Result<Option<Window>, RealmError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Batch>, RealmError> {
         let mut shelf = self.handoff.shelf.lock();
         loop {
-            if let Some(window) = shelf.windows.pop_front() {
+            if let Some(batch) = shelf.batches.pop_front() {
                 self.handoff.changed.notify_all();
-                return Ok(Some(window));
+                return Ok(Some(batch));
             }
             if let Some(end) = &shelf.end {
                 return end.clone().map(|()| None);
@@ -137,7 +137,7 @@ impl Windows {
     }
 }
 
-impl Drop for Windows {
+impl Drop for Batches {
     fn drop(&mut self) {
         self.handoff.shelf.lock().abandoned = true;
         self.handoff.changed.notify_all();
@@ -150,21 +150,21 @@ impl Drop for Windows {
 
 impl Handoff {
     /// Waits for room; false if nobody wants it.
-    fn put(&self, window: Window) -> bool {
+    fn put(&self, batch: Batch) -> bool {
         let mut shelf = self.shelf.lock();
-        while shelf.windows.len() >= AHEAD && !shelf.abandoned {
+        while shelf.batches.len() >= AHEAD && !shelf.abandoned {
             self.changed.wait(&mut shelf);
         }
         if shelf.abandoned {
             return false;
         }
-        shelf.windows.push_back(window);
+        shelf.batches.push_back(batch);
         self.changed.notify_all();
         true
     }
 }
 
-/// Gives each event between two positions that a merge sends to `visit`. `first`: as for [`Windows::read`].
+/// Gives each event between two positions that a merge sends to `visit`. `first`: as for [`Batches::read`].
 pub(crate) fn read_sent(
     place: &dyn Place,
     after: Position,
@@ -172,8 +172,8 @@ pub(crate) fn read_sent(
     cut: Position,
     visit: &mut dyn FnMut(&Event),
 ) -> Result<(), RealmError> {
-    read_windows(place, after, first, cut, &mut |window| {
-        let mut from = Take::new(&window.bytes);
+    read_batches(place, after, first, cut, &mut |batch| {
+        let mut from = Take::new(&batch.bytes);
         while !from.is_empty() {
             visit(&Event::decode(&mut from).expect("it was encoded here"));
         }
@@ -226,13 +226,13 @@ impl From<chiton_journal::JournalError> for Halt {
     }
 }
 
-/// Gives the windows between two positions to `put`, until it says that it wants no more.
-pub(crate) fn read_windows(
+/// Gives the batches between two positions to `put`, until it says that it wants no more.
+pub(crate) fn read_batches(
     place: &dyn Place,
     after: Position,
     first: Option<Position>,
     cut: Position,
-    put: &mut dyn FnMut(Window) -> bool,
+    put: &mut dyn FnMut(Batch) -> bool,
 ) -> Result<(), RealmError> {
     if after >= cut {
         return Ok(());
@@ -244,12 +244,12 @@ pub(crate) fn read_windows(
         let span = u64::from(frame.header.event_count);
         let is_full = match fixed {
             Some(end) => begun.upto == end,
-            None => begun.upto > begun.after && begun.upto.0 + span > begun.after.0 + WINDOW_EVENTS,
+            None => begun.upto > begun.after && begun.upto.0 + span > begun.after.0 + BATCH_EVENTS,
         };
         if is_full || begun.upto >= cut {
-            let window = Window::new(begun, std::mem::take(&mut events));
+            let batch = Batch::new(begun, std::mem::take(&mut events));
             (begun, fixed) = (MergeWindow { after: begun.upto, upto: begun.upto }, None);
-            if !put(window) || begun.upto >= cut {
+            if !put(batch) || begun.upto >= cut {
                 return Err(Halt::Enough);
             }
         }
@@ -266,7 +266,7 @@ pub(crate) fn read_windows(
             Err(RealmError::journal(format!("it ends at position {}, before {}", begun.upto.0, cut.0)))
         }
         Ok(_) => {
-            put(Window::new(begun, events));
+            put(Batch::new(begun, events));
             Ok(())
         }
         Err(ReplayError::Visitor(Halt::Enough)) => Ok(()),

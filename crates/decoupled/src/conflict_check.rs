@@ -37,12 +37,12 @@ pub(crate) struct Row {
     /// Others removed it, too.
     pub(crate) both_removed: bool,
     /// It had the name for a while only, or left it for a while.
-    pub(crate) is_passing: bool,
+    pub(crate) is_temporary: bool,
 }
 
 impl Row {
     /// A name that ours used only for a while: the merge checks the changes of others to the name, and to the file that bore it.
-    pub(crate) fn passing(ino: Ino, place: &Place, path: &[u8], made: bool) -> Row {
+    pub(crate) fn temporary(ino: Ino, place: &Place, path: &[u8], made: bool) -> Row {
         let kind = if made { ChangeKind::Created } else { ChangeKind::Renamed };
         Row {
             change: Change::new(path, kind, None),
@@ -54,7 +54,7 @@ impl Row {
             from: None,
             theirs: None,
             both_removed: false,
-            is_passing: true,
+            is_temporary: true,
         }
     }
 
@@ -180,7 +180,7 @@ fn note_filled(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
 /// Directories that were moved below what others moved below them.
 fn note_loops(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
     let moved =
-        |row: &Row| matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Created) && !row.is_passing;
+        |row: &Row| matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Created) && !row.is_temporary;
     let ours: HashMap<Ino, Ino> = rows
         .iter()
         .filter(|row| moved(row))

@@ -1,7 +1,7 @@
 //! How a mount ends, for the commands that wait for its end.
 //!
 //! ```text
-//!   chiton umount ─ AwaitEnd ─▶ control socket ─▶ Farewell      (acknowledged, and the connection is kept)
+//!   chiton umount ─ AwaitEnd ─▶ control socket ─▶ EndNotice      (acknowledged, and the connection is kept)
 //!   chiton umount ─ umount(2) ─▶ kernel ─▶ the mount pushes, commits, ends its server ─▶ Done or Failed
 //! ```
 //!
@@ -24,7 +24,7 @@ const FAILED: u8 = 1;
 
 /// What a mount leaves undone, and the connections that wait for its last word.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Farewell(Arc<Mutex<State>>);
+pub(crate) struct EndNotice(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -32,7 +32,7 @@ struct State {
     undone: Vec<String>,
 }
 
-impl Farewell {
+impl EndNotice {
     /// Keeps a connection until the end of the mount; false if too many wait.
     pub(crate) fn keep(&self, stream: UnixStream) -> bool {
         let mut state = self.0.lock();

@@ -18,14 +18,18 @@ use crate::mount_table;
 
 /// Watches until dropped.
 #[derive(Debug)]
-pub(crate) struct Departure {
+pub(crate) struct UnmountWatch {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Departure {
+impl UnmountWatch {
     /// Watches the mount at `dir`; when it is gone, `client` waits for a silent server no longer than `limit`.
-    pub(crate) fn watch(dir: &Path, client: &Arc<Client>, limit: Duration) -> io::Result<Option<Departure>> {
+    pub(crate) fn watch(
+        dir: &Path,
+        client: &Arc<Client>,
+        limit: Duration,
+    ) -> io::Result<Option<UnmountWatch>> {
         let Some(mounted) = mount_table::last_at(dir) else { return Ok(None) };
         let table = File::open(mount_table::PATH)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -50,11 +54,11 @@ impl Departure {
             }
         };
         let thread = std::thread::Builder::new().name("chiton-depart".to_owned()).spawn(body)?;
-        Ok(Some(Departure { stop, thread: Some(thread) }))
+        Ok(Some(UnmountWatch { stop, thread: Some(thread) }))
     }
 }
 
-impl Drop for Departure {
+impl Drop for UnmountWatch {
     fn drop(&mut self) {
         rustix::io::write(&self.stop, &1u64.to_ne_bytes()).expect("an event can be counted");
         if let Some(thread) = self.thread.take() {

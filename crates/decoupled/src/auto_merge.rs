@@ -25,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What a policy asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Triggers {
+struct AutoMerge {
     interval: Option<Duration>,
     updates: Option<u64>,
     when_idle: bool,
@@ -42,15 +42,15 @@ struct Look {
     waiting: u64,
 }
 
-impl Triggers {
-    fn of(policy: &Policy) -> Option<Triggers> {
-        let triggers = Triggers {
+impl AutoMerge {
+    fn of(policy: &Policy) -> Option<AutoMerge> {
+        let auto_merge = AutoMerge {
             interval: policy.sync_interval.map(|span| span.duration()),
             updates: policy.sync_updates,
             when_idle: policy.sync_when_idle,
         };
-        let any = triggers.interval.is_some() || triggers.updates.is_some() || triggers.when_idle;
-        (any && policy.merges_by_itself()).then_some(triggers)
+        let any = auto_merge.interval.is_some() || auto_merge.updates.is_some() || auto_merge.when_idle;
+        (any && policy.merges_by_itself()).then_some(auto_merge)
     }
 
     /// Whether to merge now.
@@ -71,9 +71,9 @@ pub(crate) fn watch(realm: &Arc<Realm>, world: &SharedWorld) {
     if realm.branch().is_some() {
         return;
     }
-    let Some(triggers) = Triggers::of(realm.policy()) else { return };
+    let Some(auto_merge) = AutoMerge::of(realm.policy()) else { return };
     let (realm, world) = (Arc::downgrade(realm), world.clone());
-    let body = move || run(triggers, &realm, &world);
+    let body = move || run(auto_merge, &realm, &world);
     drop(thread::spawn("chiton-sync", body).expect("a thread can be started"));
 }
 
@@ -90,9 +90,9 @@ fn look_whether_lost(realm: &Weak<Realm>) {
     }
 }
 
-fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
+fn run(auto_merge: AutoMerge, realm: &Weak<Realm>, world: &SharedWorld) {
     let mut merged_at = world.monotonic();
-    let mut early = triggers.interval.map_or(Duration::ZERO, |interval| {
+    let mut early = auto_merge.interval.map_or(Duration::ZERO, |interval| {
         // Of 2^64 parts.
         interval.mul_f64(world.random() as f64 / (u64::MAX as f64 + 1.0))
     });
@@ -114,7 +114,7 @@ fn run(triggers: Triggers, realm: &Weak<Realm>, world: &SharedWorld) {
             since_event: now.saturating_sub(event_at),
             waiting: end.0.saturating_sub(merged.0),
         };
-        if !triggers.is_due(look) {
+        if !auto_merge.is_due(look) {
             pause = LOOK;
             continue;
         }
@@ -151,14 +151,14 @@ mod tests {
     #[test]
     fn each_trigger_has_its_time_and_nothing_is_merged_when_nothing_waits() {
         let ms = Duration::from_millis;
-        let check = |triggers: Triggers, since_merge, since_event, waiting, expect| {
+        let check = |auto_merge: AutoMerge, since_merge, since_event, waiting, expect| {
             let look = Look { since_merge: ms(since_merge), since_event: ms(since_event), waiting };
-            assert_eq!(triggers.is_due(look), expect, "{triggers:?} {look:?}");
+            assert_eq!(auto_merge.is_due(look), expect, "{auto_merge:?} {look:?}");
         };
-        let none = Triggers { interval: None, updates: None, when_idle: false };
-        let interval = Triggers { interval: Some(ms(1_000)), ..none };
-        let updates = Triggers { updates: Some(100), ..none };
-        let idle = Triggers { when_idle: true, ..none };
+        let none = AutoMerge { interval: None, updates: None, when_idle: false };
+        let interval = AutoMerge { interval: Some(ms(1_000)), ..none };
+        let updates = AutoMerge { updates: Some(100), ..none };
+        let idle = AutoMerge { when_idle: true, ..none };
         check(interval, 1_000, 0, 0, false);
         check(interval, 1_000, 0, 1, true);
         check(interval, 999, 0, 1_000_000, false);

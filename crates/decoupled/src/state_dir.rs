@@ -64,7 +64,7 @@ impl Record {
 
 /// A decoupling of which a process left something on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Left {
+pub struct LocalRealm {
     /// Its number.
     pub realm: u32,
     /// Inode of its root.
@@ -93,14 +93,14 @@ pub struct User {
 }
 
 /// The directory of one decoupling.
-pub(crate) struct Home {
+pub(crate) struct StateDir {
     dir: PathBuf,
     record: Record,
     /// Unlocked when it is dropped.
     _lock: File,
 }
 
-impl Home {
+impl StateDir {
     /// Where the decoupling of this number has its directory.
     pub(crate) fn dir_of(state_dir: &Path, filesystem: u64, realm: RealmId) -> PathBuf {
         state_dir.join(format!("{filesystem:016x}-{realm}"))
@@ -112,8 +112,8 @@ impl Home {
     }
 
     /// Makes a new one.
-    pub(crate) fn create(state_dir: &Path, record: Record) -> Result<Home, RealmError> {
-        let dir = Home::dir_of(state_dir, record.filesystem, RealmId(record.realm));
+    pub(crate) fn create(state_dir: &Path, record: Record) -> Result<StateDir, RealmError> {
+        let dir = StateDir::dir_of(state_dir, record.filesystem, RealmId(record.realm));
         // Journals hold what is in files that others may not read.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         made.map_err(|e| failed(&dir, "cannot be made", &e))?;
@@ -123,20 +123,20 @@ impl Home {
                 dir.display()
             ))
         })?;
-        let home = Home { dir, record, _lock: lock };
-        home.write()?;
-        Ok(home)
+        let state_dir = StateDir { dir, record, _lock: lock };
+        state_dir.write()?;
+        Ok(state_dir)
     }
 
     /// What is there, without taking it.
-    pub(crate) fn look(dir: &Path) -> Result<Left, RealmError> {
+    pub(crate) fn look(dir: &Path) -> Result<LocalRealm, RealmError> {
         let in_use = lock(dir)?.is_none();
         let Record { realm, root, branch, .. } = read(dir)?;
         let entries = fs::read_dir(dir.join("journal"));
         let sizes = entries.into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
         let journal_bytes = sizes.map(|meta| meta.len()).sum();
-        let user = if in_use { Home::user(dir) } else { None };
-        Ok(Left { realm, root, branch, in_use, user, dir: dir.to_owned(), journal_bytes })
+        let user = if in_use { StateDir::user(dir) } else { None };
+        Ok(LocalRealm { realm, root, branch, in_use, user, dir: dir.to_owned(), journal_bytes })
     }
 
     /// What `realm.json` says, without a look at who has it.
@@ -150,11 +150,11 @@ impl Home {
     }
 
     /// Opens one that is there; `None` if another process has it.
-    pub(crate) fn open(dir: &Path) -> Result<Option<Home>, RealmError> {
+    pub(crate) fn open(dir: &Path) -> Result<Option<StateDir>, RealmError> {
         let Some(lock) = lock(dir)? else { return Ok(None) };
         // Whoever had it is gone. There may have been nobody.
         let _ = fs::remove_file(dir.join(USER));
-        Ok(Some(Home { dir: dir.to_owned(), record: read(dir)?, _lock: lock }))
+        Ok(Some(StateDir { dir: dir.to_owned(), record: read(dir)?, _lock: lock }))
     }
 
     /// All that are there, of this file system.
@@ -171,7 +171,7 @@ impl Home {
             let number =
                 entry.file_name().to_str().and_then(|name| name.strip_prefix(&prefix)?.parse::<u32>().ok());
             // One without a record was never granted anything, or is gone but for its directory.
-            if let Some(number) = number.filter(|_| Home::is_at(&entry.path())) {
+            if let Some(number) = number.filter(|_| StateDir::is_at(&entry.path())) {
                 found.push((number, entry.path()));
             }
         }

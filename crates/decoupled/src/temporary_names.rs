@@ -1,4 +1,4 @@
-//! Names that are given up in the window in which they were given: nobody but the client itself was ever meant to see them.
+//! Names that are given up in the batch in which they were given: nobody but the client itself was ever meant to see them.
 //!
 //! ```text
 //!   make f as "x" · write f · rename "x" to "y"    ──▶    make f as ".chiton-…" · write f · rename ".chiton-…" to "y"
@@ -9,21 +9,21 @@
 //! would have to give way.
 //!
 //! Invariants:
-//! - What a window leaves behind is the same, and so are the order and the number of its events.
-//! - Deterministic: it depends on the window alone.
+//! - What a batch leaves behind is the same, and so are the order and the number of its events.
+//! - Deterministic: it depends on the batch alone.
 
 use std::collections::BTreeMap;
 
 use chiton_namespace::{Event, Over};
 use chiton_types::{Ino, Name};
 
-/// A name that nobody else gives. `leaver`: which event of the window gives it up.
+/// A name that nobody else gives. `leaver`: which event of the batch gives it up.
 fn passing_name(ino: Ino, leaver: usize) -> Name {
     Name::new(format!(".chiton-{:016x}-{leaver}", ino.0).as_bytes()).expect("short, and without a slash")
 }
 
 /// Lets names that are given up again pass under names that nobody else gives.
-pub(crate) fn hide_passing(events: &mut [Event]) {
+pub(crate) fn hide_temporary(events: &mut [Event]) {
     let gives_up = |event: &Event| matches!(event, Event::Rename { .. } | Event::Unlink { .. });
     if !events.iter().any(gives_up) {
         return;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     fn check(mut events: Vec<Event>, expect: Vec<Event>) {
-        hide_passing(&mut events);
+        hide_temporary(&mut events);
         assert_eq!(events, expect);
     }
 
@@ -139,7 +139,7 @@ mod tests {
             vec![make(7, "x"), make(8, "t"), rename(8, "t", "x", over_it())],
             vec![make(7, "x"), make(8, q2), rename(8, q2, "x", over_it())],
         );
-        // What was there before the window, and exchanges.
+        // What was there before the batch, and exchanges.
         let alone = || vec![rename(7, "x", "y", Over::Nothing), rename(7, "y", "z", Over::Nothing)];
         check(alone(), alone());
         let exchange =

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct ShownInodes {
     narrow: Option<Mutex<Table>>,
 }
 
@@ -24,10 +24,10 @@ struct Table {
     numbers: HashMap<Ino, u32>,
 }
 
-impl Shown {
+impl ShownInodes {
     /// `narrow`: in 32 bits.
-    pub(crate) fn new(narrow: bool) -> Shown {
-        Shown { narrow: narrow.then(Mutex::default) }
+    pub(crate) fn new(narrow: bool) -> ShownInodes {
+        ShownInodes { narrow: narrow.then(Mutex::default) }
     }
 
     /// The number that is shown for an inode.
@@ -50,12 +50,12 @@ mod tests {
 
     #[test]
     fn narrow_numbers_are_small_stable_and_distinct() {
-        let shown = Shown::new(true);
+        let shown = ShownInodes::new(true);
         let large = [Ino(1 << 48), Ino(3 << 48 | 7), Ino(2), Ino(u64::MAX)];
         let first = large.map(|ino| shown.of(ino));
         assert_eq!(first, [2, 3, 4, 5]);
         assert_eq!(large.map(|ino| shown.of(ino)), first);
         assert_eq!(shown.of(Ino::ROOT), 1);
-        assert_eq!(Shown::new(false).of(Ino(1 << 48)), 1 << 48);
+        assert_eq!(ShownInodes::new(false).of(Ino(1 << 48)), 1 << 48);
     }
 }

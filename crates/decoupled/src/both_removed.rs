@@ -31,7 +31,7 @@ pub(crate) struct Traces<'a> {
 
 /// Of inodes that both sides removed, those to which ours did something before.
 #[derive(Default)]
-pub(crate) struct Gone {
+pub(crate) struct BothRemoved {
     /// A merge passes over that.
     pub(crate) agreed: Vec<Ino>,
     /// It left traces, so that the removal by others contradicts it.
@@ -102,7 +102,7 @@ impl<'a> Traces<'a> {
     }
 
     /// After the last event.
-    pub(crate) fn told(self) -> Gone {
+    pub(crate) fn told(self) -> BothRemoved {
         let mut traceless: HashSet<Ino> = self.removed.difference(&self.shared).copied().collect();
         loop {
             let before = traceless.len();
@@ -119,7 +119,7 @@ impl<'a> Traces<'a> {
         let (mut agreed, contested): (Vec<Ino>, Vec<Ino>) =
             self.acted.into_iter().partition(|ino| traceless.contains(ino));
         agreed.sort_unstable();
-        Gone { agreed, contested: contested.into_iter().collect() }
+        BothRemoved { agreed, contested: contested.into_iter().collect() }
     }
 }
 

@@ -25,7 +25,7 @@ const THREADS_MAX: usize = 64;
 
 /// How the threads stand. See the module.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     /// Threads that are always there.
     base: usize,
     threads: AtomicUsize,
@@ -44,10 +44,10 @@ struct State {
     over: bool,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Of `base` threads, which are about to be started.
-    pub(crate) fn new(base: usize) -> Crew {
-        Crew {
+    pub(crate) fn new(base: usize) -> WorkerPool {
+        WorkerPool {
             base,
             threads: AtomicUsize::new(base),
             idle: AtomicUsize::new(base),
@@ -91,7 +91,7 @@ impl Crew {
     }
 
     /// Calls `enlist`, which starts a thread, whenever all have been busy for a while with the same requests. `false`: it could
-    /// not. Until [`Crew::end`].
+    /// not. Until [`WorkerPool::end`].
     pub(crate) fn watch(&self, mut enlist: impl FnMut() -> bool) {
         loop {
             {
@@ -141,24 +141,24 @@ mod tests {
 
     #[test]
     fn a_thread_more_comes_while_all_wait_and_leaves_when_they_are_free() {
-        let crew = Crew::new(2);
+        let pool = WorkerPool::new(2);
         let (enlisted, comes) = mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| crew.watch(|| enlisted.send(()).is_ok()));
-            crew.busy();
-            crew.busy();
+            scope.spawn(|| pool.watch(|| enlisted.send(()).is_ok()));
+            pool.busy();
+            pool.busy();
             comes.recv().expect("all are busy");
             // The new one takes a request and waits, too.
-            crew.busy();
+            pool.busy();
             comes.recv().expect("all are busy again");
-            assert_eq!(crew.threads.load(Ordering::Relaxed), 4);
-            crew.free();
-            crew.free();
-            assert!(crew.leaves() && !crew.leaves(), "two stay");
-            crew.free();
-            assert!(crew.leaves());
-            assert_eq!(crew.threads.load(Ordering::Relaxed), 2);
-            crew.end();
+            assert_eq!(pool.threads.load(Ordering::Relaxed), 4);
+            pool.free();
+            pool.free();
+            assert!(pool.leaves() && !pool.leaves(), "two stay");
+            pool.free();
+            assert!(pool.leaves());
+            assert_eq!(pool.threads.load(Ordering::Relaxed), 2);
+            pool.end();
         });
         assert!(comes.try_recv().is_err());
     }

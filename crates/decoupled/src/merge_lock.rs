@@ -16,18 +16,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// It is this decoupling's turn until this is dropped.
-pub(crate) struct Turn<'a> {
+pub(crate) struct MergeLock<'a> {
     calls: &'a ClaimCalls,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for MergeLock<'_> {
     fn drop(&mut self) {
         // If that is lost, the turn ends with the session, or the decoupling.
-        let _ = self.calls.turn(false);
+        let _ = self.calls.set_merging(false);
     }
 }
 
-impl<'a> Turn<'a> {
+impl<'a> MergeLock<'a> {
     /// Waits until nobody else merges in the directory.
     ///
     /// # Errors
@@ -36,11 +36,11 @@ impl<'a> Turn<'a> {
         calls: &'a ClaimCalls,
         root: Ino,
         world: &SharedWorld,
-    ) -> Result<Turn<'a>, RealmError> {
+    ) -> Result<MergeLock<'a>, RealmError> {
         let begun = world.monotonic();
         loop {
-            match calls.turn(true) {
-                Ok(()) => return Ok(Turn { calls }),
+            match calls.set_merging(true) {
+                Ok(()) => return Ok(MergeLock { calls }),
                 Err(error) if error.refusal() != Refusal::Busy => return Err(error),
                 Err(_) if world.monotonic().saturating_sub(begun) >= PATIENCE => break,
                 Err(_) => thread::sleep(PAUSE),

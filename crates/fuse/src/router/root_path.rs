@@ -10,7 +10,7 @@ use chiton_types::{Attr, Ino, Refusal};
 
 /// From the root of the file system down.
 #[derive(Debug, Default)]
-pub(crate) struct Way(Vec<Step>);
+pub(crate) struct RootPath(Vec<Step>);
 
 #[derive(Debug)]
 struct Step {
@@ -21,19 +21,19 @@ struct Step {
 }
 
 /// What a name on the way stands for.
-pub(crate) struct Turn<'a> {
+pub(crate) struct PathStep<'a> {
     /// The directory that it is in.
     pub(crate) dir: &'a Attr,
     /// The next directory; none: the decoupled root.
     pub(crate) next: Option<&'a Attr>,
 }
 
-impl Way {
+impl RootPath {
     /// Walks a path from the root of the file system on, as root.
     ///
     /// # Errors
     /// Why it cannot.
-    pub(super) fn find(client: &Client, path: &[u8]) -> Result<Way, Refusal> {
+    pub(super) fn find(client: &Client, path: &[u8]) -> Result<RootPath, Refusal> {
         let groups: Arc<[u32]> = Arc::new([]);
         let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
         let (mut at, mut steps) = (Ino::ROOT, Vec::new());
@@ -48,7 +48,7 @@ impl Way {
                 Lookup::Absent { .. } => return Err(Refusal::NotFound),
             }
         }
-        Ok(Way(steps))
+        Ok(RootPath(steps))
     }
 
     /// Whether a name is the last on the way: the root's.
@@ -57,8 +57,8 @@ impl Way {
     }
 
     /// Where a name leads, if it is on the way.
-    pub(crate) fn turn(&self, parent: Ino, name: &[u8]) -> Option<Turn<'_>> {
+    pub(crate) fn turn(&self, parent: Ino, name: &[u8]) -> Option<PathStep<'_>> {
         let at = self.0.iter().position(|step| step.dir.ino == parent && step.name == name)?;
-        Some(Turn { dir: &self.0[at].dir, next: self.0.get(at + 1).map(|step| &step.dir) })
+        Some(PathStep { dir: &self.0[at].dir, next: self.0.get(at + 1).map(|step| &step.dir) })
     }
 }

@@ -10,7 +10,7 @@ use crate::users::User;
 
 /// What an action does.
 #[derive(Default)]
-pub(super) struct Deed {
+pub(super) struct Effect {
     pub(super) changes: Vec<(Change, Time)>,
     /// First what is buffered of this file, or of all, is pushed.
     pub(super) pushes: Vec<Option<Ino>>,
@@ -23,9 +23,9 @@ pub(super) struct Deed {
     pub(super) closes: Option<Handle>,
 }
 
-impl Deed {
-    fn act(changes: Vec<(Change, Time)>) -> Deed {
-        Deed { changes, ..Deed::default() }
+impl Effect {
+    fn act(changes: Vec<(Change, Time)>) -> Effect {
+        Effect { changes, ..Effect::default() }
     }
 }
 
@@ -58,7 +58,7 @@ impl Life {
         action: &Action,
         ino: Ino,
         time: Time,
-    ) -> Result<Option<Deed>, Refusal> {
+    ) -> Result<Option<Effect>, Refusal> {
         if action.clone().paths_mut().iter().any(|path| self.within(path).is_none()) {
             return Ok(None);
         }
@@ -75,10 +75,10 @@ impl Life {
             let birth = rights.birth(user, parent, kind, mode)?;
             Ok(Change::Make { parent, name, ino, what, birth })
         };
-        let looked = || Ok(Some(Deed::default()));
-        let one = |change: Change| Ok(Some(Deed::act(vec![(change, time)])));
+        let looked = || Ok(Some(Effect::default()));
+        let one = |change: Change| Ok(Some(Effect::act(vec![(change, time)])));
         let pushed = |ino: Ino, change: Change| {
-            Ok(Some(Deed { pushes: vec![Some(ino)], ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
+            Ok(Some(Effect { pushes: vec![Some(ino)], ..Effect::act(vec![(change, TIME_UNKNOWN)]) }))
         };
         match action {
             Action::Mkdir { path, mode } => one(make(path, What::Dir, *mode)?),
@@ -140,7 +140,7 @@ impl Life {
                     let set = Change::Set { ino, mode, uid: None, gid: None, atime: None, mtime: None };
                     changes.push((set, time));
                 }
-                Ok(Some(Deed::act(changes)))
+                Ok(Some(Effect::act(changes)))
             }
             Action::Truncate { path, size } => {
                 let ino = self.no_link(user, path)?;
@@ -176,30 +176,35 @@ impl Life {
                 if let Some(before) = self.handles.get(handle) {
                     changes.push((Change::Close { ino: *before }, TIME_UNKNOWN));
                 }
-                Ok(Some(Deed { pushes, pushes_after, opens: Some((*handle, opened)), ..Deed::act(changes) }))
+                Ok(Some(Effect {
+                    pushes,
+                    pushes_after,
+                    opens: Some((*handle, opened)),
+                    ..Effect::act(changes)
+                }))
             }
             Action::Write { handle, offset, bytes } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
                 let change = Change::Write { ino, pieces: vec![(*offset, bytes.clone())], size: 0 };
-                Ok(Some(Deed { buffers: Some(ino), ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
+                Ok(Some(Effect { buffers: Some(ino), ..Effect::act(vec![(change, TIME_UNKNOWN)]) }))
             }
             Action::PunchHole { handle, offset, len } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
                 // Where nothing is stored but in the client's buffer, the hole is made there.
                 let change = Change::Punch { ino, offset: *offset, len: *len };
-                Ok(Some(Deed { buffers: Some(ino), ..Deed::act(vec![(change, TIME_UNKNOWN)]) }))
+                Ok(Some(Effect { buffers: Some(ino), ..Effect::act(vec![(change, TIME_UNKNOWN)]) }))
             }
             Action::Fsync { handle } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
-                Ok(Some(Deed { pushes: vec![Some(ino)], durable: true, ..Deed::act(Vec::new()) }))
+                Ok(Some(Effect { pushes: vec![Some(ino)], durable: true, ..Effect::act(Vec::new()) }))
             }
             Action::Close { handle } => {
                 let Some(&ino) = self.handles.get(handle) else { return Ok(None) };
                 let changes = vec![(Change::Close { ino }, TIME_UNKNOWN)];
-                Ok(Some(Deed { pushes: vec![Some(ino)], closes: Some(*handle), ..Deed::act(changes) }))
+                Ok(Some(Effect { pushes: vec![Some(ino)], closes: Some(*handle), ..Effect::act(changes) }))
             }
-            Action::FsyncDir => Ok(Some(Deed { durable: true, ..Deed::act(Vec::new()) })),
-            Action::Sync => Ok(Some(Deed { pushes: vec![None], durable: true, ..Deed::act(Vec::new()) })),
+            Action::FsyncDir => Ok(Some(Effect { durable: true, ..Effect::act(Vec::new()) })),
+            Action::Sync => Ok(Some(Effect { pushes: vec![None], durable: true, ..Effect::act(Vec::new()) })),
             Action::Stat { path } => self.find(user, path).and_then(|_| looked()),
             Action::List { path } => {
                 let dir = self.no_link(user, path)?;

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - One thread runs at a time, and only waiting ends its turn, or a stall: some threads stand still before they take a lock.
-//! - Nothing depends on addresses, real time or the operating system: the same seed, the same turns.
+//! - Nothing depends on addresses, real time or the operating system: the same seed, the same order of turns.
 //! - A thread belongs to a party (a machine). The threads of a paused party get no turn.
 
 mod state;
@@ -44,7 +44,7 @@ const STACKS_MAX: usize = 256;
 const TURN_NS: u64 = 500;
 
 /// The threads of a run.
-pub struct Turns {
+pub struct Scheduler {
     time: Arc<TrueTime>,
     state: RefCell<State>,
     turns: Cell<u64>,
@@ -53,26 +53,26 @@ pub struct Turns {
 }
 
 thread_local! {
-    static TURNS: RefCell<Option<Rc<Turns>>> = const { RefCell::new(None) };
+    static SCHEDULER: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// The turns of this thread until dropped.
+/// The scheduler of this thread of the operating system, until dropped.
 pub struct Running {
-    turns: Rc<Turns>,
+    scheduler: Rc<Scheduler>,
     installed: Option<Installed>,
 }
 
 impl std::ops::Deref for Running {
-    type Target = Rc<Turns>;
-    fn deref(&self) -> &Rc<Turns> {
-        &self.turns
+    type Target = Rc<Scheduler>;
+    fn deref(&self) -> &Rc<Scheduler> {
+        &self.scheduler
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.turns.let_go();
-        TURNS.with_borrow_mut(|now| *now = None);
+        self.scheduler.let_go();
+        SCHEDULER.with_borrow_mut(|now| *now = None);
         self.installed.take();
     }
 }
@@ -88,7 +88,7 @@ pub enum Stuck {
     TooLong(String),
 }
 
-impl Turns {
+impl Scheduler {
     /// Begins: from now on, threads started on this thread of the operating system run by turns drawn from `seed`.
     pub fn begin(seed: u64) -> Running {
         let time = Arc::new(TrueTime::default());
@@ -109,16 +109,16 @@ impl Turns {
             events: VecDeque::new(),
             has_events_thread: false,
         };
-        let turns = Rc::new(Turns {
+        let scheduler = Rc::new(Scheduler {
             time,
             state: RefCell::new(state),
             turns: Cell::new(0),
             fingerprint: Cell::new(seed),
         });
-        turns.add_party(Party::OUTSIDE, 0, seed);
-        TURNS.with_borrow_mut(|now| *now = Some(turns.clone()));
-        let installed = Some(install(turns.clone()));
-        Running { turns, installed }
+        scheduler.add_party(Party::OUTSIDE, 0, seed);
+        SCHEDULER.with_borrow_mut(|now| *now = Some(scheduler.clone()));
+        let installed = Some(install(scheduler.clone()));
+        Running { scheduler, installed }
     }
 
     /// A new machine with a clock of its own.
@@ -139,7 +139,7 @@ impl Turns {
         self.time.now()
     }
 
-    /// Turns taken so far.
+    /// Scheduler taken so far.
     pub fn count(&self) -> u64 {
         self.turns.get()
     }
@@ -162,7 +162,7 @@ impl Turns {
         state.parties[&party].world.true_span(local)
     }
 
-    /// Draws from the stream that also draws turns.
+    /// Draws from the stream that also draws the turns.
     pub fn draw<R>(&self, draw: impl FnOnce(&mut Random) -> R) -> R {
         draw(&mut self.state.borrow_mut().random)
     }
@@ -295,12 +295,12 @@ impl Turns {
             return;
         }
         let events = || {
-            let turns = turns();
+            let scheduler = scheduler();
             loop {
-                let next = turns.state.borrow_mut().events.pop_front();
+                let next = scheduler.state.borrow_mut().events.pop_front();
                 match next {
                     Some(call) => call(),
-                    None => drop(turns.wait(EVENTS, None)),
+                    None => drop(scheduler.wait(EVENTS, None)),
                 }
             }
         };
@@ -333,9 +333,9 @@ impl Turns {
             .pop()
             .unwrap_or_else(|| DefaultStack::new(STACK_BYTES).expect("there is address space for a stack"));
         let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            TURNS.with_borrow(|turns| {
-                let turns = turns.as_ref().expect("threads run within their run");
-                let mut state = turns.state.borrow_mut();
+            SCHEDULER.with_borrow(|scheduler| {
+                let scheduler = scheduler.as_ref().expect("threads run within their run");
+                let mut state = scheduler.state.borrow_mut();
                 state.threads.get_mut(&number).expect("it runs").yielder = yielder;
             });
             body();
@@ -402,7 +402,7 @@ impl Turns {
     }
 }
 
-impl Schedule for Turns {
+impl Schedule for Scheduler {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce()>) -> u64 {
         let party = {
             let state = self.state.borrow();
@@ -475,7 +475,7 @@ impl Schedule for Turns {
 
 /// Where the source of the simulation is.
 fn here() -> &'static str {
-    file!().strip_suffix("turns.rs").expect("the name of this file")
+    file!().strip_suffix("scheduler.rs").expect("the name of this file")
 }
 
 /// How long a thread stands still: mostly until all others wait, now and then for some round trips.
@@ -484,12 +484,12 @@ fn draw_pause(random: &mut Random) -> Duration {
     Duration::from_micros(random.below(most_us + 1))
 }
 
-/// The turns of this thread.
+/// The scheduler of this thread of the operating system.
 ///
 /// # Panics
 /// If there are none.
-pub fn turns() -> Rc<Turns> {
-    TURNS.with_borrow(|turns| turns.clone().expect("within a run"))
+pub fn scheduler() -> Rc<Scheduler> {
+    SCHEDULER.with_borrow(|scheduler| scheduler.clone().expect("within a run"))
 }
 
 /// What a panic says.

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use super::Shell;
 use super::content::REQUEST_BYTES_MAX;
 use crate::MountOptions;
-use crate::farewell::Farewell;
-use crate::guard;
+use crate::end_notice::EndNotice;
 use crate::kernel::Kernel;
 use crate::lock_waits::LockWaits;
+use crate::panic_guard;
 use crate::router::Router;
-use crate::shown::Shown;
+use crate::shown_inodes::ShownInodes;
 use crate::unnamed::Unnamed;
 
 /// Requests that the kernel lets run in the background (read-ahead, asynchronous I/O).
@@ -30,11 +30,11 @@ impl Shell {
         router: Arc<Router>,
         kernel: Arc<Kernel>,
         control: Option<Vec<u8>>,
-        farewell: Farewell,
+        end_notice: EndNotice,
         options: &MountOptions,
     ) -> Shell {
         let client = router.global();
-        client.set_interrupted(Box::new(guard::caller_is_signalled));
+        client.set_interrupted(Box::new(panic_guard::caller_is_signalled));
         Shell {
             locks: LockWaits::new(router.clone()),
             router,
@@ -42,8 +42,8 @@ impl Shell {
             shared: options.shared,
             unmount_timeout: options.unmount_timeout,
             control,
-            farewell,
-            shown: Shown::new(options.ino32),
+            end_notice,
+            shown: ShownInodes::new(options.ino32),
             unnamed: Unnamed::default(),
             totals: Mutex::default(),
             root: Mutex::default(),
@@ -95,7 +95,7 @@ impl Shell {
         let client = self.router.global();
         client.leave(self.unmount_timeout);
         for error in self.router.realms().map(|realms| realms.close()).unwrap_or_default() {
-            self.farewell.note(format!("{NOT_GIVEN_BACK}: {error}"));
+            self.end_notice.note(format!("{NOT_GIVEN_BACK}: {error}"));
         }
         // Of a branch there is nothing outside of it.
         let Some(Err(refusal)) = self.router.branch().is_none().then(|| client.sync()) else { return };
@@ -109,6 +109,6 @@ impl Shell {
             ),
             _ => String::new(),
         };
-        self.farewell.note(format!("{NOT_DURABLE}: {refusal}{what}"));
+        self.end_notice.note(format!("{NOT_DURABLE}: {refusal}{what}"));
     }
 }
