@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{Realm, Realms, RealmsOptions};
-use chiton_namespace::XattrHow;
+use chiton_model::XattrHow;
 use chiton_types::{Ino, Refusal};
 use chiton_wire::Address;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! What commands of end-users ask about the files of a directory: ls, stat and touch.
 
 use chiton_client::{Client, Lookup};
-use chiton_namespace::{AttrChange, SetTime};
+use chiton_model::{AttrChange, SetTime};
 use chiton_types::{Ino, Refusal};
 
 /// A command.

@@ -40,7 +40,7 @@ pub use splice::{Spliced, splice};
 pub use under::Under;
 
 use chiton_journal::{Frame, Progress};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Malformed, Take};
 
 /// Told how far a long work is.

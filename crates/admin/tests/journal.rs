@@ -10,7 +10,7 @@ use chiton_admin::journal::{
 use chiton_journal::{
     FrameHeader, Identity, Journal, MemoryPlace, Options, Place, Shape, encode_frame, reset,
 };
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Epoch, Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Time};
 use proptest::prelude::*;
 
@@ -243,7 +243,7 @@ fn a_path_is_followed_through_makes_and_renames() {
         to: Ino(to),
         to_name: name(n),
         ino: Ino(n),
-        over: chiton_namespace::Over::Nothing,
+        over: chiton_model::Over::Nothing,
         time: Time(0),
     };
     // /20/21/22, /30; then 21 moves to /30, and 23 is made in it; then a 21 is made in /20 anew.

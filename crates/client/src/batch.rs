@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_model::{Make, Op, Outcome};
 use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
 use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
 

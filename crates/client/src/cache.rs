@@ -12,7 +12,7 @@
 //!   changed it: [`Since`] is taken before the question.
 //! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
 
-use chiton_namespace::{AttrChange, Op, Outcome};
+use chiton_model::{AttrChange, Op, Outcome};
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_wire::LeaseMode;

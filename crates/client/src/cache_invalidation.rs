@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;

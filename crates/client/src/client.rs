@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_model::{Op, XattrHow};
 use chiton_namespace::permission::{self, Denial, Subject};
-use chiton_namespace::{Op, XattrHow};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_server::Server;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};

@@ -11,7 +11,7 @@
 //! - A directory does not become complete while an operation of this client that may add a name is under way in it.
 //! - Names are noted by their hashes: two names with one hash cost a question, nothing else.
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_types::{Ino, Name};
 use hashbrown::{HashMap, HashSet};
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::JoinHandle;
@@ -364,7 +364,7 @@ impl Shared {
 /// Whether the deferred closes travel before this call: when there are many, and before names go, so that what
 /// is closed and then removed need not live on as an orphan.
 fn closes_go_first(call: &Call, waiting: usize) -> bool {
-    use chiton_namespace::Op;
+    use chiton_model::Op;
     waiting >= CLOSES_MAX
         || match call {
             Call::Op { op: Op::Unlink { .. } | Op::Rename { .. }, .. } | Call::Bye => waiting > 0,

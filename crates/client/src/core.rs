@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use chiton_model::{AttrChange, Body, Make, Op, Outcome};
 use chiton_namespace::permission::is_list;
-use chiton_namespace::{AttrChange, Body, Make, Op, Outcome};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::{SharedWorld, thread};
 use chiton_types::{Attr, Ino, Kind, Mode, Name};

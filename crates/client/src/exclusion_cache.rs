@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal, SessionId};

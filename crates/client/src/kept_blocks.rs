@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chiton_namespace::{Body, Op};
+use chiton_model::{Body, Op};
 use chiton_types::{BlockId, Seq};
 use chiton_wire::{Call, Request};
 
@@ -124,7 +124,7 @@ fn named(op: &Op) -> impl Iterator<Item = BlockId> + '_ {
 
 #[cfg(test)]
 mod tests {
-    use chiton_namespace::Extent;
+    use chiton_model::Extent;
     use chiton_types::{Cred, Epoch, Ino, Time};
 
     use super::*;

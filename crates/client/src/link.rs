@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::Outcome;
+use chiton_model::Outcome;
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, Time};
 use chiton_wire::{

@@ -1,6 +1,6 @@
 //! Calls that change the tree.
 
-use chiton_namespace::{AttrChange, Make, Op, Outcome, RenameHow};
+use chiton_model::{AttrChange, Make, Op, Outcome, RenameHow};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode};
 

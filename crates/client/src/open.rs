@@ -1,6 +1,6 @@
 //! Open files: creating, opening, and what the data layer does with them; locks.
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode, Lock, LockKind, Query};
 

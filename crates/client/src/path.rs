@@ -4,7 +4,7 @@
 //!
 //! A path that is not cached is resolved by the server in one message, however deep it is.
 
-use chiton_namespace::{AttrChange, INLINE_BYTES_MAX, Make, Op, RenameHow};
+use chiton_model::{AttrChange, INLINE_BYTES_MAX, Make, Op, RenameHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Name, PATH_BYTES_MAX, Refusal};
 use chiton_wire::{Answer, Call, Query};
 

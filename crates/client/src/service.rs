@@ -35,7 +35,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Foretold};
 

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_model::{Make, Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 
@@ -533,8 +533,8 @@ pub(crate) fn call_bytes(ops: &[Op]) -> usize {
                 + match op {
                     Op::Make { make: Make::File { content }, .. } => content.len(),
                     Op::Make { make: Make::Symlink { target }, .. } => target.len(),
-                    Op::Write { body: chiton_namespace::Body::Inline(content), .. } => content.len(),
-                    Op::Write { body: chiton_namespace::Body::Extents(extents), .. } => 48 * extents.len(),
+                    Op::Write { body: chiton_model::Body::Inline(content), .. } => content.len(),
+                    Op::Write { body: chiton_model::Body::Extents(extents), .. } => 48 * extents.len(),
                     Op::Remap { extents, .. } => 48 * extents.len(),
                     Op::SetXattr { name, value, .. } => name.len() + value.len(),
                     _ => 0,

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use chiton_journal::{Frame, Place, ReplayError, replay};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Position, Take};

@@ -12,7 +12,7 @@
 //! Invariant: a change that is passed over leaves no trace. Nothing that stays was in such a directory, and nothing shares the content of such a
 //! file.
 
-use chiton_namespace::{Event, Over};
+use chiton_model::{Event, Over};
 use chiton_types::Ino;
 use hashbrown::HashSet;
 

@@ -9,7 +9,7 @@
 
 use chiton_client::data::Whence;
 use chiton_client::{Client, OpenFlags};
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
+use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 /// Bytes read at once.

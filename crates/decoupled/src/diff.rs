@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_namespace::{Event, Over};
+use chiton_model::{Event, Over};
 use chiton_server::Server;
 use chiton_types::{Ino, Kind, Name};
 use hashbrown::{HashMap, HashSet};

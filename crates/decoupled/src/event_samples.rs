@@ -1,6 +1,6 @@
 //! Events for tests of this crate's modules.
 
-use chiton_namespace::{Event, Over};
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Mode, Name, Time};
 
 /// A name that is valid.

@@ -1,6 +1,6 @@
 //! Which events of a decoupled journal a merge sends.
 
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_namespace::merge::squash;
 
 use crate::temporary_names::hide_temporary;

@@ -116,7 +116,7 @@ fn policy_below(global: &Client, root: Ino) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use chiton_namespace::merge::MergeState;
+    use chiton_model::merge::MergeState;
     use chiton_types::{Name, Position, RealmId, Time};
     use chiton_wire::Claim;
 

@@ -4,7 +4,7 @@
 //! - Inodes and directories have the numbers of the namespace that was merged into, whatever the journals call them.
 //! - The last one that changed something counts.
 
-use chiton_namespace::{Event, Over};
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Name};
 use hashbrown::HashMap;
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use chiton_namespace::merge::{Conflict, ConflictKind, Resolution, Version};
+use chiton_model::merge::{Conflict, ConflictKind, Resolution, Version};
 use chiton_types::Ino;
 use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};

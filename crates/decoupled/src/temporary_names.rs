@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_namespace::{Event, Over};
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Name};
 
 /// A name that nobody else gives. `leaver`: which event of the batch gives it up.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chiton_client::{Caller, Client, OpenFlags};
-use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
+use chiton_model::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Refusal};
 use chiton_wire::Settled;
 

@@ -71,10 +71,10 @@ pub(crate) fn time(at: Timestamp) -> Time {
 }
 
 /// What utimens(2) asked for.
-pub(crate) fn set_time(asked: TimeOrNow) -> chiton_namespace::SetTime {
+pub(crate) fn set_time(asked: TimeOrNow) -> chiton_model::SetTime {
     match asked {
-        TimeOrNow::Now => chiton_namespace::SetTime::Now,
-        TimeOrNow::At(at) => chiton_namespace::SetTime::At(time(at)),
+        TimeOrNow::Now => chiton_model::SetTime::Now,
+        TimeOrNow::At(at) => chiton_model::SetTime::At(time(at)),
     }
 }
 

@@ -31,7 +31,7 @@ use chiton_fuse_session::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, SetAttr, WriteFlags,
 };
-use chiton_namespace::{AttrChange, RenameHow};
+use chiton_model::{AttrChange, RenameHow};
 use chiton_types::{Attr, Ino, Kind, Refusal, access};
 use chiton_wire::{LockKind, StatFs};
 use parking_lot::Mutex;

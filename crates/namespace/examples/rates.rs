@@ -3,8 +3,10 @@
 //!
 //! Rates are per second of this thread's processor time, so that other work on the machine counts less.
 
-use chiton_namespace::merge::{MergeContext, MergeMap, MergeStep, OnConflict};
-use chiton_namespace::{Context, Event, Make, Namespace, Op};
+use chiton_model::merge::{MergeMap, OnConflict};
+use chiton_model::{Event, Make, Op};
+use chiton_namespace::merge::{MergeContext, MergeStep};
+use chiton_namespace::{Context, Namespace};
 use chiton_types::{Cred, Ino, Mode, Name, Position, Take, Time};
 use rustix::time::{ClockId, clock_gettime};
 

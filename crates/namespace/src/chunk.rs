@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use chiton_types::BlockId;
 use chiton_types::codec::{Malformed, Put, Take};
 
-use crate::extent::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
+use chiton_model::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
 
 /// What changes of maps mean for what lies outside: size, rows of references, garbage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,148 +13,18 @@
 
 use std::cell::RefCell;
 
-use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Ino, Kind, Name, Position, RealmId, Refusal, SessionId, Time};
+use chiton_model::merge::MergeMap;
+use chiton_model::{Attached, Decoupling, MergedUpTo};
+use chiton_types::{Ino, Kind, Name, Position, RealmId, Refusal};
 use hashbrown::HashMap;
 
-use crate::event::take_name;
 use crate::fault::Fault;
-use crate::merge::{MergeMap, MergeState};
 use crate::namespace::{Known, Namespace};
-use crate::realm::POLICY_BYTES_MAX;
 use crate::side::SideValue;
 use crate::values::DecouplingKey;
 
-/// Longest text about a decoupling (its owner, the place of its journal).
-pub const DECOUPLING_TEXT_BYTES_MAX: usize = 16 << 10;
 /// Directories of which it is remembered whether they are decoupled.
 const CACHE_MAX: usize = 1 << 16;
-
-/// What happens to others in the subtree meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Interference {
-    /// They act on the global namespace.
-    Allow = 0,
-    /// Everything is refused.
-    Block = 1,
-    /// Changes are refused.
-    BlockWrites = 2,
-}
-
-impl Interference {
-    /// Inverse of `interference as u8`.
-    pub fn from_u8(n: u8) -> Option<Interference> {
-        [Interference::Allow, Interference::Block, Interference::BlockWrites]
-            .into_iter()
-            .find(|i| *i as u8 == n)
-    }
-}
-
-/// One client's hold on a subtree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decoupling {
-    /// Its number: 1, 2, 3 …, never used again.
-    pub id: RealmId,
-    /// Its name, if it is a branch.
-    pub branch: Option<Name>,
-    /// Drawn by the client that began it, or attached to it last.
-    pub nonce: u64,
-    /// Which of its clients, from 1.
-    pub generation: u32,
-    /// The session of that client.
-    pub owner: SessionId,
-    /// Who that is.
-    pub identity: String,
-    /// The user who began it.
-    pub uid: u32,
-    /// Where its journal is.
-    pub journal_at: String,
-    /// The policy that holds in it: a complete text that nobody here reads.
-    pub policy: Vec<u8>,
-    /// What happens to others.
-    pub interference: Interference,
-    /// It ends with its owner's session: nothing of it survives the client.
-    pub is_fleeting: bool,
-    /// Since when.
-    pub since: Time,
-    /// How far merging is.
-    pub state: MergeState,
-    /// What merging remembers, with root, base and writer.
-    pub map: MergeMap,
-}
-
-impl Decoupling {
-    /// The root directory.
-    pub fn root(&self) -> Ino {
-        self.map.root()
-    }
-
-    /// The server's state that the client saw.
-    pub fn base(&self) -> Position {
-        self.map.base()
-    }
-
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.id.0);
-        put_optional_name(out, self.branch.as_ref());
-        out.put_u64(self.nonce);
-        out.put_u32(self.generation);
-        out.put_u64(self.owner.0);
-        out.put_bytes(self.identity.as_bytes());
-        out.put_u32(self.uid);
-        out.put_bytes(self.journal_at.as_bytes());
-        out.put_bytes(&self.policy);
-        out.put_u8(self.interference as u8);
-        out.put_u8(u8::from(self.is_fleeting));
-        out.put_i64(self.since.0);
-        self.state.put(out);
-        self.map.encode(out);
-    }
-
-    pub(crate) fn take(from: &mut Take<'_>) -> Result<Decoupling, Malformed> {
-        let id = take_id(from)?;
-        let branch = take_optional_name(from)?;
-        let (nonce, generation, owner) = (from.u64()?, from.u32()?, SessionId(from.u64()?));
-        let (identity, uid, journal_at) = (take_text(from)?, from.u32()?, take_text(from)?);
-        let policy = from.bytes()?.to_vec();
-        if policy.len() > POLICY_BYTES_MAX {
-            return Err(Malformed { expected: "a policy of bounded size" });
-        }
-        let interference = Interference::from_u8(from.u8()?);
-        let interference = interference.ok_or(Malformed { expected: "what happens to others" })?;
-        let is_fleeting = match from.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed { expected: "a flag" }),
-        };
-        let since = Time(from.i64()?);
-        let (state, map) = (MergeState::take(from)?, MergeMap::decode(from)?);
-        Ok(Decoupling {
-            id,
-            branch,
-            nonce,
-            generation,
-            owner,
-            identity,
-            uid,
-            journal_at,
-            policy,
-            interference,
-            is_fleeting,
-            since,
-            state,
-            map,
-        })
-    }
-
-    pub(crate) fn decode(value: &[u8]) -> Result<Decoupling, Malformed> {
-        let mut v = Take::new(value);
-        let decoupling = Decoupling::take(&mut v)?;
-        v.finish()?;
-        Ok(decoupling)
-    }
-}
 
 impl SideValue for Decoupling {
     fn encode(&self) -> Vec<u8> {
@@ -164,102 +34,6 @@ impl SideValue for Decoupling {
     }
     fn heap_bytes(&self) -> usize {
         size_of::<Decoupling>() + self.identity.len() + self.journal_at.len() + self.policy.len()
-    }
-}
-
-/// Another client resumes a decoupling, or none does yet: it is a branch that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// Which.
-    pub id: RealmId,
-    /// Drawn by the client.
-    pub nonce: u64,
-    /// Its number among the decoupling's clients.
-    pub generation: u32,
-    /// Its session.
-    pub owner: SessionId,
-    /// Who that is.
-    pub identity: String,
-    /// Where the journal is from now on.
-    pub journal_at: String,
-    /// The branch that it is from now on.
-    pub branch: Option<Name>,
-}
-
-impl Attached {
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.id.0);
-        out.put_u64(self.nonce);
-        out.put_u32(self.generation);
-        out.put_u64(self.owner.0);
-        out.put_bytes(self.identity.as_bytes());
-        out.put_bytes(self.journal_at.as_bytes());
-        put_optional_name(out, self.branch.as_ref());
-    }
-
-    pub(crate) fn take(from: &mut Take<'_>) -> Result<Attached, Malformed> {
-        Ok(Attached {
-            id: take_id(from)?,
-            nonce: from.u64()?,
-            generation: from.u32()?,
-            owner: SessionId(from.u64()?),
-            identity: take_text(from)?,
-            journal_at: take_text(from)?,
-            branch: take_optional_name(from)?,
-        })
-    }
-}
-
-/// How far a merge is, and what it remembers: the last event of each of its frames.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MergedUpTo {
-    /// Which decoupling.
-    pub id: RealmId,
-    /// How far.
-    pub state: MergeState,
-    /// What it remembers.
-    pub map: MergeMap,
-}
-
-impl MergedUpTo {
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.id.0);
-        self.state.put(out);
-        self.map.encode(out);
-    }
-
-    pub(crate) fn take(from: &mut Take<'_>) -> Result<MergedUpTo, Malformed> {
-        Ok(MergedUpTo { id: take_id(from)?, state: MergeState::take(from)?, map: MergeMap::decode(from)? })
-    }
-}
-
-pub(crate) fn take_id(from: &mut Take<'_>) -> Result<RealmId, Malformed> {
-    match from.u32()? {
-        0 => Err(Malformed { expected: "the number of a decoupling" }),
-        id => Ok(RealmId(id)),
-    }
-}
-
-fn put_optional_name(out: &mut Vec<u8>, name: Option<&Name>) {
-    out.put_u8(u8::from(name.is_some()));
-    if let Some(name) = name {
-        out.put_bytes(name.as_bytes());
-    }
-}
-
-fn take_optional_name(from: &mut Take<'_>) -> Result<Option<Name>, Malformed> {
-    match from.u8()? {
-        0 => Ok(None),
-        1 => Ok(Some(take_name(from)?)),
-        _ => Err(Malformed { expected: "a flag" }),
-    }
-}
-
-fn take_text(from: &mut Take<'_>) -> Result<String, Malformed> {
-    let bytes = from.bytes()?;
-    match std::str::from_utf8(bytes) {
-        Ok(text) if text.len() <= DECOUPLING_TEXT_BYTES_MAX => Ok(text.to_owned()),
-        _ => Err(Malformed { expected: "a text of bounded size" }),
     }
 }
 
@@ -480,7 +254,7 @@ impl Namespace {
         self.change_decoupling(id, |d| d.map = map);
     }
 
-    /// What applying [`crate::Event::Merged`] does, for the one who has the map.
+    /// What applying [`chiton_model::Event::Merged`] does, for the one who has the map.
     pub fn merged(&mut self, merged: MergedUpTo) {
         let MergedUpTo { id, state, map } = merged;
         self.merging = None;

@@ -20,11 +20,11 @@ pub(crate) use known::KnownFile;
 
 use std::collections::BTreeMap;
 
+use chiton_model::Event;
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, Name, RealmId};
 
 use crate::chunk::Chunk;
-use crate::event::Event;
 use crate::fault::{Fault, Need};
 use crate::inode::{Inode, OF_XATTRS, xattr_flags};
 use crate::namespace::{Namespace, RowChange};

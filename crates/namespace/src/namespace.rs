@@ -4,25 +4,27 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use chiton_model::Decoupling;
+use chiton_model::PolicyChange;
+use chiton_model::{Extent, Gone, Outcome};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, RealmId, Refusal, Time};
 use hashbrown::HashMap;
 
 use crate::chunk::Chunk;
-use crate::decoupling::{Decoupled, Decoupling};
+use crate::decoupling::Decoupled;
 use crate::dir::{Dir, Slot};
 use crate::dirt::{Dirt, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
 use crate::paging::CorruptRow;
-use crate::realm::{Parents, PolicyChange, Realms};
+use crate::realm::{Parents, Realms};
 use crate::row;
 use crate::side::Side;
 use crate::values::{
     BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,
     Present, Xattrs, XattrsKey,
 };
-use crate::{Extent, Gone, Outcome};
 
 /// What `plan` needs to know beside the state.
 pub struct Context<'a> {
@@ -30,7 +32,7 @@ pub struct Context<'a> {
     pub cred: &'a Cred,
     /// The time of the change.
     pub now: Time,
-    /// Number for the inode that [`crate::Op::Make`] makes.
+    /// Number for the inode that [`chiton_model::Op::Make`] makes.
     pub offered: Ino,
     /// Whether any session has the inode open.
     pub is_open: &'a dyn Fn(Ino) -> bool,
@@ -176,7 +178,7 @@ impl Namespace {
     }
 
     /// Blocks that nothing refers to since a checkpoint that is durable: they can be deleted from the object store,
-    /// and then forgotten by [`crate::Event::Swept`]. Nothing while a checkpoint is under way.
+    /// and then forgotten by [`chiton_model::Event::Swept`]. Nothing while a checkpoint is under way.
     pub fn garbage(&self, max: usize) -> Vec<chiton_types::BlockId> {
         if self.dirt.active() {
             return Vec::new();

@@ -7,18 +7,19 @@
 
 use std::fmt;
 
+use chiton_model::CHUNK_BYTES;
+use chiton_model::Decoupling;
+use chiton_model::PolicyChange;
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, Position};
 
 use crate::chunk::Chunk;
-use crate::decoupling::Decoupling;
 use crate::dirt::{REFERENCED, is_dirty};
-use crate::extent::CHUNK_BYTES;
 use crate::fault::Need;
 use crate::images;
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
-use crate::realm::{Parents, PolicyChange};
+use crate::realm::Parents;
 use crate::row;
 use crate::values::{
     BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,

@@ -1,13 +1,13 @@
 //! Questions that change nothing.
 
+use chiton_model::CHUNK_BYTES;
+use chiton_model::FILE_BYTES_MAX;
 use chiton_types::{Cred, Ino, Kind, Name, Refusal};
 
 use crate::dir::Dir;
-use crate::extent::CHUNK_BYTES;
 use crate::fault::{Fault, Need};
 use crate::inode::{ACCESS_LIST, COMPLETE, INLINE, Inode, MAPPED, XATTRS};
 use crate::namespace::{Known, Listing, Mapped, Namespace};
-use crate::op::FILE_BYTES_MAX;
 use crate::permission::{self, ACL_ACCESS, Acl, Denial, List, Subject};
 use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
 

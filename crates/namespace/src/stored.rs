@@ -7,15 +7,16 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use chiton_model::Decoupling;
+use chiton_model::PolicyChange;
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 
 use crate::chunk::Chunk;
-use crate::decoupling::Decoupling;
 use crate::images;
 use crate::inode::{ACCESS_LIST, DEFAULT_LIST, INLINE, Inode, MAPPED, XATTRS};
 use crate::paging::{CorruptRow, block_of, decode_chunk};
-use crate::realm::{Parents, PolicyChange};
+use crate::realm::Parents;
 use crate::row;
 use crate::side::SideValue;
 use crate::values::Xattrs;

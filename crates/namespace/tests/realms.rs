@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use chiton_model::{Event, Make, OldContent, Op, RenameHow, Reverted};
 use chiton_namespace::permission::{ACL_ACCESS, Acl, AclEntry, AclTag};
-use chiton_namespace::{
-    Context, Event, Fault, Make, Namespace, OldContent, Op, RenameHow, Reverted, RowSource, Rows,
-};
+use chiton_namespace::{Context, Fault, Namespace, RowSource, Rows};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time, access};
 
 /// A namespace with rows of its own to come back from.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::MemoryMetastore;
-use chiton_namespace::{Event, Make, Op};
+use chiton_model::{Event, Make, Op};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions, Stores};

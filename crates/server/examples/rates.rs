@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{EmbeddedSession, FormatOptions, Server, ServerOptions};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Seq};

@@ -48,7 +48,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::time::Duration;
 
-use chiton_namespace::{Event, Namespace, Need};
+use chiton_model::Event;
+use chiton_namespace::{Namespace, Need};
 use chiton_types::{Epoch, Ino, Malformed, Position, Refusal, SessionId, Time};
 use chiton_wire::{Answer, Call, Failure, Recall, Reply, Request};
 

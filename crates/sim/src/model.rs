@@ -12,7 +12,7 @@ mod rights;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chiton_namespace::RenameHow;
+use chiton_model::RenameHow;
 use chiton_types::{Ino, Kind, Name, Refusal, Time};
 
 use crate::tree::{self, Tree};

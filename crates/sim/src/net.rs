@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::Dialer;
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
 use chiton_types::{Ino, SessionId, Take};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chiton_client::{Caller, Client, OpenFlags};
-use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
+use chiton_model::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::history::{Action, Answer, Handle, Seen};

@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_model::{Make, Op, Outcome};
 use chiton_runtime::{RealWorld, World};
 use chiton_types::{Attr, Cred, Epoch, Ino, Kind, Mode, Name, Position, Seq, SessionId, Take, Time};
 use chiton_wire::{

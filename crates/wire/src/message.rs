@@ -10,7 +10,7 @@
 //! ```
 
 use crate::realm::{RealmAnswer, RealmCall};
-use chiton_namespace::{Extent, Op, Outcome};
+use chiton_model::{Extent, Op, Outcome};
 use chiton_types::{Attr, BlockId, Cred, Epoch, Ino, Kind, Name, Position, Refusal, Seq, SessionId, Time};
 
 /// Version of the protocol; both sides must have the same.

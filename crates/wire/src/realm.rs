@@ -12,8 +12,8 @@
 //! - Whoever speaks for a decoupling shows its [`Claim`]. A later `Attach` begins a new generation, and what an older
 //!   one says is refused with [`chiton_types::Refusal::Stale`].
 
-use chiton_namespace::merge::Conflict;
-pub use chiton_namespace::merge::{MergeState, OnConflict, Settled};
+use chiton_model::merge::Conflict;
+pub use chiton_model::merge::{MergeState, OnConflict, Settled};
 use chiton_namespace::{Need, Rows};
 use chiton_types::{Attr, Ino, Name, Position, RealmId, ShardId, Time};
 

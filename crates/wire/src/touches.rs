@@ -4,7 +4,7 @@
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) touches nothing: it is never refused.
 //! - Operations of a batch, and those that were answered ahead, are looked at one by one, by who carries them out.
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_types::{Ino, access};
 
 use crate::message::{Call, LeaseMode, LockKind, Query};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::BufRead;
 
 use chiton_client::{Client, Lookup, OpenFlags};
+use chiton_model::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
-use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::dump::HEAD;

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use chiton_namespace::{POLICY_HISTORY_MAX, PolicyChange, StoredRow};
+use chiton_model::{POLICY_HISTORY_MAX, PolicyChange};
+use chiton_namespace::StoredRow;
 use chiton_types::{Ino, Kind};
 
 use crate::fsck::rows::inode;

@@ -1,6 +1,6 @@
 //! An event as a line for people.
 
-use chiton_namespace::{Body, Event, Over};
+use chiton_model::{Body, Event, Over};
 use chiton_types::{Name, Time};
 
 use crate::journal::fields::{kind_name, octal, text};

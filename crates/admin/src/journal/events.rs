@@ -5,7 +5,7 @@ use std::io::Write;
 
 use chiton_journal::{Found, Frame, Place, survey};
 use chiton_metastore::Metastore;
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Position, Time};
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! An event as JSON: every field under its name.
 
-use chiton_namespace::{Body, Event, Extent, Over};
+use chiton_model::{Body, Event, Extent, Over};
 use chiton_types::{Ino, Kind, Name, Time};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use chiton_journal::FrameHeader;
 use chiton_metastore::{Metastore, StoreError};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Ino, Position, SessionId};
 
 use crate::journal::fields::type_name;

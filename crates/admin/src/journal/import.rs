@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use chiton_journal::{FrameHeader, Identity, Journal, Options, Place, Progress, encode_frame, survey};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Position, Seq, SessionId, ShardId};
 use serde::Serialize;
 

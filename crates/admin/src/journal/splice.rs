@@ -2,7 +2,7 @@
 
 use chiton_journal::{Frame, Identity, Place, rewrite};
 use chiton_metastore::Metastore;
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::Position;
 use serde::Serialize;
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use chiton_metastore::{Metastore, StoreError};
-use chiton_namespace::{Event, Fault, Namespace, Need, Over, RowSource, Rows};
+use chiton_model::{Event, Over};
+use chiton_namespace::{Fault, Namespace, Need, RowSource, Rows};
 use chiton_types::{Cred, Ino, Name};
 
 use crate::journal::filter::touched;

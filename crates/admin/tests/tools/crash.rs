@@ -7,7 +7,8 @@ use crate::damage::{block, check_content, content};
 use crate::rig::{Hand, Rig, name};
 use chiton_admin::fsck::{CheckError, Options, repair};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
-use chiton_namespace::{Op, StoredRow, XattrHow, inode_row_key};
+use chiton_model::{Op, XattrHow};
+use chiton_namespace::{StoredRow, inode_row_key};
 use chiton_objects::Objects;
 use chiton_server::OwnRow;
 use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
@@ -96,7 +97,7 @@ fn wrecked() -> Rig {
     rig
 }
 
-fn policy_of(rig: &Rig) -> chiton_namespace::PolicyChange {
+fn policy_of(rig: &Rig) -> chiton_model::PolicyChange {
     match rig.get(&[b"H", &1u64.to_be_bytes()[..]].concat()) {
         Some(StoredRow::PolicyChange(_, change)) => change,
         other => panic!("{other:?}"),

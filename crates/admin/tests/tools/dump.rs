@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chiton_admin::dump::{DumpOptions, LoadError, LoadOptions, Loaded, dump, load};
 use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_namespace::permission::{ACL_DEFAULT, Acl, AclEntry, AclTag};
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
 use chiton_server::Server;
 use chiton_types::{Attr, Ino, Kind, Mode, Time};
 use proptest::prelude::*;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use chiton_journal::{MemoryPlace, Place, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore};
-use chiton_namespace::{Body, Extent, Make, Op, StoredInode, StoredRow, XattrHow, inode_row_key};
+use chiton_model::{Body, Extent, Make, Op, XattrHow};
+use chiton_namespace::{StoredInode, StoredRow, inode_row_key};
 use chiton_objects::{MemoryObjects, Objects, encode_block};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};

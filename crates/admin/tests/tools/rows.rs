@@ -2,7 +2,8 @@
 
 use crate::damage::{block, check_content, damaged, repaired, repaired_rig};
 use crate::rig::{Hand, Rig};
-use chiton_namespace::{Op, StoredRow, XattrHow, inode_row_key};
+use chiton_model::{Op, XattrHow};
+use chiton_namespace::{StoredRow, inode_row_key};
 use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, ShardId};
 

@@ -7,7 +7,8 @@ use std::convert::Infallible;
 use chiton_bench::report::Row;
 use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
-use chiton_namespace::{Event, Namespace, Need, RowChange, RowSource, Rows};
+use chiton_model::Event;
+use chiton_namespace::{Namespace, Need, RowChange, RowSource, Rows};
 use chiton_types::{Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Take, Time};
 use rustix::time::{ClockId, clock_gettime};
 

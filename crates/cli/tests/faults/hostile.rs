@@ -59,7 +59,7 @@ fn templates() -> Vec<Vec<u8>> {
     frames
 }
 
-fn op_of(call: Call) -> Option<chiton_namespace::Op> {
+fn op_of(call: Call) -> Option<chiton_model::Op> {
     if let Call::Op { op, .. } = call { Some(op) } else { None }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Seq, SessionId, Take};
 use chiton_wire::{
     Address, Answer, Call, Channel, Connection, Failure, FrameKind, FrameReader, Hello, PROTOCOL_VERSION,

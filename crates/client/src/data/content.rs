@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use chiton_namespace::{CHUNK_BYTES, Extent};
+use chiton_model::{CHUNK_BYTES, Extent};
 
 use super::extent_map::ExtentMap;
 

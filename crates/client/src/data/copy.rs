@@ -5,7 +5,7 @@
 //! - The files are not held busy while the server clones: two copies in opposite directions by two clients would wait
 //!   for each other.
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_types::Refusal;
 use chiton_wire::{Answer, Call, Grown, LeaseMode};
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use chiton_namespace::{CHUNK_BYTES, Extent};
+use chiton_model::{CHUNK_BYTES, Extent};
 use chiton_types::BlockId;
 
 /// Extents in the order of their place in the file. Holes are extents of [`BlockId::HOLE`], where they matter.

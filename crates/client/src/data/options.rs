@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chiton_namespace::{CHUNK_BYTES, INLINE_BYTES_MAX};
+use chiton_model::{CHUNK_BYTES, INLINE_BYTES_MAX};
 use chiton_objects::BLOCK_BYTES_MAX;
 
 use super::TellLoss;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{Body, CHUNK_BYTES, Extent, Hold, Op};
+use chiton_model::{Body, CHUNK_BYTES, Extent, Hold, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_runtime::sync::MutexGuard;
 use chiton_types::{Cred, Ino, Refusal, SessionId, Time};

@@ -117,7 +117,7 @@ impl Inner {
     }
 }
 
-fn of_extent(e: &chiton_namespace::Extent) -> Source<'static> {
+fn of_extent(e: &chiton_model::Extent) -> Source<'static> {
     if e.block.is_hole() { Source::Hole } else { Source::Block(e.block, e.block_offset) }
 }
 

@@ -1,6 +1,6 @@
 //! SEEK_DATA and SEEK_HOLE: exact to the extent, dirty data included.
 
-use chiton_namespace::CHUNK_BYTES;
+use chiton_model::CHUNK_BYTES;
 use chiton_types::Refusal;
 
 use super::content::Content;

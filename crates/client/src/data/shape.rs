@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use chiton_namespace::{AttrChange, CHUNK_BYTES, FILE_BYTES_MAX, Op};
+use chiton_model::{AttrChange, CHUNK_BYTES, FILE_BYTES_MAX, Op};
 use chiton_types::{Attr, Ino, Mode, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode};
 

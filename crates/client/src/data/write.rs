@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use chiton_namespace::{Extent, FILE_BYTES_MAX};
+use chiton_model::{Extent, FILE_BYTES_MAX};
 use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal};
 use chiton_wire::{Call, Grown, LeaseMode};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chiton_namespace::{AttrChange, Make, Op, Outcome};
+use chiton_model::{AttrChange, Make, Op, Outcome};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
@@ -151,7 +151,7 @@ fn in_a_directory_that_was_made_here_every_other_name_is_absent() {
         from_name: name("f"),
         to: NEW,
         to_name: name(to),
-        how: chiton_namespace::RenameHow::Replace,
+        how: chiton_model::RenameHow::Replace,
     };
     done(&cache, &recalls, &renamed("c"), &made(52), LeaseMode::None);
     let link = Op::Link { ino: Ino(52), parent: NEW, name: name("d") };

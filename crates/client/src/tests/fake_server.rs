@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use chiton_namespace::{Op, Outcome};
+use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_types::{Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_model::{Make, Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
 
@@ -217,7 +217,7 @@ fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
 fn only_what_is_made_is_opened_when_it_is_sent_again() {
     let mut session = new();
     promise(&mut session, 1, true);
-    let body = chiton_namespace::Body::Inline(b"hello".to_vec());
+    let body = chiton_model::Body::Inline(b"hello".to_vec());
     let write = Op::Write {
         ino: Ino(101),
         body,

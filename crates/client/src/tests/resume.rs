@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_runtime::RealWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_types::{BlockId, Cred, Ino, Mode, Name, Position, Refusal};

@@ -1,7 +1,7 @@
 //! "A client sends again, after a restart of the server, what was answered and is not durable": but nothing that has no
 //! place in the journal, since it changed nothing.
 
-use chiton_namespace::{Op, Outcome, RenameHow};
+use chiton_model::{Op, Outcome, RenameHow};
 use chiton_types::{Cred, Epoch, Ino, Name, Position, SessionId, Time};
 use chiton_wire::{Answer, Call, LeaseMode, Reply};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::{AttrChange, Body, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
+use chiton_model::{AttrChange, Body, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};

@@ -12,10 +12,10 @@
 
 use std::cell::Cell;
 
-use chiton_namespace::permission::{self, Birth, Changed, Denial, Newborn, Subject};
-use chiton_namespace::{
+use chiton_model::{
     AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX,
 };
+use chiton_namespace::permission::{self, Birth, Changed, Denial, Newborn, Subject};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time};
 use chiton_wire::{Foretold, LeaseMode};
 

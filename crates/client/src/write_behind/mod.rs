@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_model::{Op, Outcome};
 use chiton_namespace::permission::{self, Denial, List, Subject};
-use chiton_namespace::{Op, Outcome};
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, ShardId, Time};
 use chiton_wire::{Answer, Call};

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq};
 use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
 use hashbrown::HashMap;

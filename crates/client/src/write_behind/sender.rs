@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Cred, Ino, Seq};
 use chiton_wire::{Call, Failure, Foretold, LeaseMode, Reply, Request};

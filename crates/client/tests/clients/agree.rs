@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::site::Site;
 use chiton_client::{Client, Lookup, OpenFlags};
-use chiton_namespace::{AttrChange, RenameHow};
+use chiton_model::{AttrChange, RenameHow};
 use chiton_types::{Ino, Mode, Refusal};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

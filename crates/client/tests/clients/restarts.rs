@@ -129,7 +129,7 @@ fn files_without_names_outlive_a_restart_with_their_client() {
 /// S13, S26: a rename and its whiteout are one operation, also over a restart of the server.
 #[test]
 fn a_whiteout_comes_with_its_rename_over_a_restart() {
-    use chiton_namespace::RenameHow;
+    use chiton_model::RenameHow;
     use chiton_types::{Ino, Kind};
     let site = Site::new();
     let client = site.connected();

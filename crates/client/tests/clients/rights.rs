@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chiton_client::{Caller, Client, ClientOptions, Groups, LookUp, Lookup, OpenFlags, Standing};
+use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
 use chiton_types::{Attr, Capabilities, IdMaps, IdRange, Ino, Kind, Mode, Privileges, Refusal, Scope, Time};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
-use chiton_namespace::{AttrChange, SetTime};
+use chiton_model::{AttrChange, SetTime};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal, Time};
 
 use crate::site::Site;
@@ -196,7 +196,7 @@ fn a_directory_that_was_emptied_can_be_removed_by_others_and_one_that_was_filled
             other.rmdir(&theirs, dir, b"sub").expect("empty");
         } else {
             other.mkdir(&theirs, dir, b"new", Mode(0o755)).expect("made");
-            let how = chiton_namespace::RenameHow::Replace;
+            let how = chiton_model::RenameHow::Replace;
             other.rename(&theirs, dir, b"new", dir, b"sub", how).expect("empty");
         }
     }
@@ -306,7 +306,7 @@ fn what_was_answered_is_there_for_whoever_removes_or_moves_it() {
         let ino = client.mkdir_all(&dir).expect("made").ino;
         make(&client, &dir, 0..10);
         // By handle, as a kernel asks that knows the directory: nothing else looks at it before.
-        let (caller, how) = (other.caller(), chiton_namespace::RenameHow::Replace);
+        let (caller, how) = (other.caller(), chiton_model::RenameHow::Replace);
         match n % 4 {
             0 => other.unlink(&caller, ino, b"f9").expect("there"),
             1 => other.rename(&caller, ino, b"f9", ino, b"moved", how).expect("there"),
@@ -406,7 +406,7 @@ fn who_may_not_make_files_is_refused() {
     let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
     let mine = client.create(&stranger, dir, b"mine", Mode(0o644), flags).map(drop);
     assert_eq!(mine, Err(Refusal::Access));
-    let open = chiton_namespace::AttrChange { mode: Some(Mode(0o777)), ..Default::default() };
+    let open = chiton_model::AttrChange { mode: Some(Mode(0o777)), ..Default::default() };
     client.set_attr_path("/dir", open).expect("opened to all");
     for n in 0..10 {
         let name = format!("s{n}");

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::{MemoryPlace, Place, Shape};
-use chiton_namespace::{Event, merge};
+use chiton_model::Event;
+use chiton_model::merge;
 use chiton_policy::{Interfere, OnConflict};
 use chiton_runtime::sync::Mutex;
 use chiton_server::{RealmStart, Server, ServerOptions};

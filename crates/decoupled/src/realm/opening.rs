@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{Frame, MemoryPlace, Place, Shape, replay};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_policy::{Durability, Interfere, Policy};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Mutex, RwLock};

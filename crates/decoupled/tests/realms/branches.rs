@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chiton_client::{Client, OpenFlags};
 use chiton_decoupled::{Realm, RealmError};
-use chiton_namespace::merge::OnConflict;
+use chiton_model::merge::OnConflict;
 use chiton_types::{Ino, Name, Refusal};
 
 use crate::site::{Party, Site, merge};

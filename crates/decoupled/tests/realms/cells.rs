@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use chiton_client::OpenFlags;
 use chiton_decoupled::Realm;
-use chiton_namespace::XattrHow;
+use chiton_model::XattrHow;
 use chiton_policy::{Consistency, Durability};
 use chiton_types::Refusal;
 

@@ -7,7 +7,7 @@ use chiton_admin::View;
 use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{Composed, Composition, Contradiction, Realm, RealmError, Step, Unmerged};
 use chiton_journal::{MemoryPlace, Shape};
-use chiton_namespace::RenameHow;
+use chiton_model::RenameHow;
 use chiton_runtime::RealWorld;
 use chiton_server::Server;
 use chiton_types::{Ino, Name};

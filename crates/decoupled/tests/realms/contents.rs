@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_client::{Client, OpenFlags};
 use chiton_decoupled::{MergeReport, Realm};
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
+use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_policy::OnConflict;
 use chiton_types::{Attr, Ino, Mode, Refusal, Time};
 

@@ -2,7 +2,7 @@
 
 use chiton_client::{Client, OpenFlags};
 use chiton_decoupled::Realm;
-use chiton_namespace::{AttrChange, RenameHow, XattrHow};
+use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_types::{Ino, Mode};
 
 use crate::site::{IN_MEMORY, IN_STORE, ON_DISK, Site, merge};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chiton_client::Client;
 use chiton_decoupled::Realm;
+use chiton_model::{AttrChange, XattrHow};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
-use chiton_namespace::{AttrChange, XattrHow};
 use chiton_policy::OnConflict;
 use chiton_types::{Ino, Kind, Mode, Refusal, access};
 

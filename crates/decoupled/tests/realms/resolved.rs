@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_client::{Client, OpenFlags};
 use chiton_decoupled::Choice;
+use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
 use chiton_types::{Attr, Kind, Mode, Refusal, Time};
 
 use crate::site::{Site, merge};

@@ -1,7 +1,7 @@
 //! Random work in a directory, by path: the same steps do the same wherever they are done.
 
 use chiton_client::{Client, OpenFlags};
-use chiton_namespace::{AttrChange, RenameHow, XattrHow};
+use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_types::{Kind, Mode};
 
 /// Steps from a seed (SplitMix64).

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chiton_client::{Caller, Entry};
 use chiton_fuse_session::{FileHandle, Request};
+use chiton_model::{AttrChange, XattrHow};
 use chiton_namespace::permission::is_list;
-use chiton_namespace::{AttrChange, XattrHow};
 use chiton_types::{Capabilities, Ino, Kind, Refusal};
 use chiton_wire::StatFs;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_client::{Caller, Entry, Groups, Lookup, OpenFlags};
 use chiton_fuse_session::{FileHandle, FopenFlags, Request};
-use chiton_namespace::RenameHow;
+use chiton_model::RenameHow;
 use chiton_types::{Ino, Kind, Mode, Refusal, access};
 
 use super::Shell;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_client::data::Whence;
 use chiton_client::{Caller, Client, Groups, LookUp, Lookup, OpenFlags, Standing};
-use chiton_namespace::{AttrChange, RenameHow, SetTime, XattrHow};
+use chiton_model::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Privileges, Refusal, Time};
 use parking_lot::Mutex;
 

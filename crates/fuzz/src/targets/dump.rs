@@ -7,7 +7,7 @@ use chiton_admin::journal::{ExportHeader, ExportReader, ExportWriter};
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{FrameHeader, MemoryPlace, Shape};
 use chiton_metastore::{MemoryMetastore, Metastore};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions, Stores};

@@ -7,7 +7,7 @@ use chiton_journal::{
     SegmentHeader, Shape, decode_frame, encode_frame, replay, survey,
 };
 use chiton_metastore::{MemoryMetastore, Metastore};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{Apply, FilesystemInfo, FormatOptions, Offline, Server, Stores};

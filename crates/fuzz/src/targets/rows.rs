@@ -1,6 +1,7 @@
 //! Rows of the metadata store. The first byte is the length of the key.
 
-use chiton_namespace::{Namespace, PolicyChange, StoredRow};
+use chiton_model::PolicyChange;
+use chiton_namespace::{Namespace, StoredRow};
 use chiton_server::OwnRow;
 use chiton_types::{BlockId, Ino, Kind, Name, Position, ShardId, Time};
 

@@ -1,14 +1,14 @@
 //! Applying what changes content: maps, references of blocks, garbage.
 
+use chiton_model::Body;
+use chiton_model::{CHUNK_BYTES, Extent};
+use chiton_model::{OldContent, Reverted};
 use chiton_types::{BlockId, Ino, Position};
 
 use crate::chunk::{Chunk, Effects, share_repeated};
-use crate::extent::{CHUNK_BYTES, Extent};
 use crate::inode::{COMPLETE, INLINE, MAPPED, OF_XATTRS, XATTRS, xattr_flags};
 use crate::namespace::Namespace;
-use crate::op::Body;
 use crate::paging::chunk_of;
-use crate::reverted::{OldContent, Reverted};
 use crate::values::{BlockKey, ChunkKey, ContentKey, GarbageKey, OrphanKey, Present, Xattrs, XattrsKey};
 
 impl Namespace {

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
+use chiton_model::Decoupling;
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Name, Position, RealmId};
 
-use crate::decoupling::Decoupling;
-use crate::event::{Event, Over};
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 

@@ -11,23 +11,16 @@ pub use fit::Misfit;
 
 use std::cell::Cell;
 
-use chiton_types::{Attr, Ino, Kind, Name, Position, Time};
+use chiton_model::{Event, Over};
+use chiton_types::{Ino, Kind, Name, Position, Time};
 
 use crate::dirt::{DirtyKey, FRESH, REFERENCED};
-use crate::event::{Event, Over};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, OF_XATTRS, XATTRS, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
 use crate::realm::LinkedFile;
 use crate::row;
 use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
-
-impl Event {
-    /// Attributes of what the event makes, right after it; `None` if it makes nothing.
-    pub fn born(&self, position: Position) -> Option<Attr> {
-        born(self, position).map(|inode| inode.attr())
-    }
-}
 
 fn born(event: &Event, position: Position) -> Option<Inode> {
     let Event::Make { parent, ino, kind, mode, uid, gid, rdev, time, content, .. } = event else {
@@ -234,7 +227,7 @@ impl Namespace {
             }
             Event::Write { ino, body, .. } => {
                 let found = inode(*ino);
-                if let (Some(found), crate::Body::Extents(extents)) = (found, body) {
+                if let (Some(found), chiton_model::Body::Extents(extents)) = (found, body) {
                     needs.extend(missing(self.replaceable(found, extents)));
                 }
             }

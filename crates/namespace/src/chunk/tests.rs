@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chiton_model::{CHUNK_BYTES, Extent};
 use chiton_types::BlockId;
 use chiton_types::codec::Take;
 use proptest::prelude::*;
 
 use super::{Chunk, Effects, share_repeated};
-use crate::extent::{CHUNK_BYTES, Extent};
 
 /// Bytes of each file that the histories touch: the last of its chunk, so that the border is among them.
 const WINDOW: u64 = 48;

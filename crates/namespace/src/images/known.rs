@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use chiton_model::CHUNK_BYTES;
+use chiton_model::{OldContent, Reverted};
 use chiton_types::codec::Take;
 use chiton_types::{Kind, RealmId};
 
 use crate::chunk::Chunk;
-use crate::extent::CHUNK_BYTES;
 use crate::fault::Fault;
 use crate::inode::{INLINE, Inode, MAPPED};
 use crate::namespace::Namespace;
-use crate::reverted::{OldContent, Reverted};
 use crate::row;
 use crate::values::Xattrs;
 

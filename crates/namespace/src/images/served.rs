@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use chiton_model::merge::MergeMap;
 use chiton_types::codec::{Put, Take};
 use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
 
 use super::{KEPT_CHUNK, ino_of};
 use crate::fault::{Fault, Need};
 use crate::inode::{Inode, OF_XATTRS};
-use crate::merge::MergeMap;
 use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Known, Namespace};
 use crate::paging::{Fetched, Rows};
 use crate::row;

@@ -3,16 +3,18 @@
 
 use chiton_types::{Ino, Kind, Name};
 
-use super::conflict::{Conflict, ConflictKind};
+use super::foreign::is_changed;
 use super::locate::{Located, unnamed};
 use super::whole::touch;
-use super::{MergeContext, MergeMap, MergeStep, Skipped};
-use crate::event::Event;
+use super::{MergeContext, MergeStep, Skipped};
 use crate::fault::Fault;
 use crate::inode::{INLINE, Inode, MAPPED};
 use crate::namespace::{Context, Namespace};
-use crate::op::{AttrChange, Body, Op, SetTime, XattrHow};
 use crate::permission::{self, ACL_ACCESS, Acl};
+use chiton_model::Event;
+use chiton_model::merge::MergeMap;
+use chiton_model::merge::{Conflict, ConflictKind};
+use chiton_model::{AttrChange, Body, Op, SetTime, XattrHow};
 use chiton_types::{Cred, Refusal, Time};
 
 impl Namespace {
@@ -46,7 +48,7 @@ impl Namespace {
         if let Event::Clone { from, .. } = event {
             *from = map.translate(*from);
             match self.locate(*from, map)? {
-                Located::Live(source) if map.is_changed(source) => foreign_source = Some(source),
+                Located::Live(source) if is_changed(map, source) => foreign_source = Some(source),
                 Located::Live(_) | Located::Removed(_) => {}
                 Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
                 Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),

@@ -7,12 +7,13 @@
 //!
 //! Invariant: neither of the two is in the way of the other: who stands where the other goes is moved first.
 
+use chiton_model::merge::Conflict;
+use chiton_model::merge::MergeMap;
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Name, Position};
 
-use super::conflict::Conflict;
 use super::locate::Located;
-use super::{MergeContext, MergeMap, MergeStep, Skipped};
-use crate::event::{Event, Over};
+use super::{MergeContext, MergeStep, Skipped};
 use crate::fault::Fault;
 use crate::namespace::{Known, Namespace};
 

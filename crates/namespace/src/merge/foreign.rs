@@ -1,9 +1,10 @@
 //! What others did since the base, without merging anything.
 
-use chiton_types::{Ino, Name};
+use chiton_model::merge::MergeMap;
+use chiton_types::{Ino, Kind, Name};
 
-use super::MergeMap;
 use crate::fault::Fault;
+use crate::inode::Inode;
 use crate::namespace::{Known, Namespace};
 
 /// What others did to an inode or a name.
@@ -26,7 +27,7 @@ impl Namespace {
         let ino = map.translate(ino);
         Ok(match self.known_inode(ino)? {
             Some(inode) if inode.nlink == 0 && map.taken.has_any(ino) => Change::Removed,
-            Some(inode) if map.is_changed(inode) => Change::Changed,
+            Some(inode) if is_changed(map, inode) => Change::Changed,
             Some(_) => Change::None,
             // It was not merged yet, or its removal was.
             None => Change::None,
@@ -53,4 +54,10 @@ impl Namespace {
             Known::Absent => Change::None,
         })
     }
+}
+
+/// Whether others changed an inode itself after the base, and ours has not met that.
+#[inline]
+pub(super) fn is_changed(map: &MergeMap, inode: &Inode) -> bool {
+    map.is_foreign(inode.attrs_changed()) || (inode.kind != Kind::Dir && map.stands(inode.ino))
 }

@@ -1,14 +1,15 @@
 //! Where things are on the server: is it there, is it below the root, what is it called, which name is free.
 
+use chiton_model::merge::MergeMap;
+use chiton_model::merge::Place;
+use chiton_model::merge::Settled;
+use chiton_model::merge::{Conflict, ConflictKind, Resolution};
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Name, Position, Refusal, Time};
 
-use super::conflict::{Conflict, ConflictKind, Resolution};
-use super::map::MergeMap;
-use super::settled::Settled;
-use super::taken::Place;
+use super::foreign::is_changed;
 use super::{MergeStep, Skipped, found};
 use crate::dir::Slot;
-use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::inode::{COMPLETE, Inode, MAPPED};
 use crate::namespace::{Known, Namespace};
@@ -216,7 +217,7 @@ impl Namespace {
             && dir.ino == other.0
             && slot.kind() != Some(Kind::Dir)
             && map.is_foreign(slot.position)
-            && !map.is_changed(inode)
+            && !is_changed(map, inode)
         {
             let theirs = self.inode(slot.ino)?;
             if !is_elsewhere(theirs, map) {
@@ -294,7 +295,7 @@ impl Namespace {
         let aside = self.free_name(dir, name, b".theirs")?;
         let path = self.path_of(dir.ino, Some(name), map)?;
         let (dir, ino) = (dir.ino, theirs.ino);
-        let is_settled = match map.settled(theirs) {
+        let is_settled = match map.settled(theirs.ino, theirs.position) {
             Some(Settled::Same) => kind.is_of_texts() || kind == ConflictKind::FileMoved,
             settled => kind.is_of_texts() && settled.is_some(),
         };

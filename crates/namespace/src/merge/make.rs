@@ -1,14 +1,16 @@
 //! New inodes of the decoupled side.
 
+use chiton_model::Event;
+use chiton_model::merge::Conflict;
+use chiton_model::merge::MergeMap;
+use chiton_model::{INLINE_BYTES_MAX, LINKS_MAX, SYMLINK_BYTES_MAX};
 use chiton_types::{Kind, Mode, Refusal};
 
-use super::conflict::Conflict;
-use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
-use crate::event::Event;
+use super::foreign::is_changed;
+use super::{MergeContext, MergeStep, Skipped, found};
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Known, Namespace};
-use crate::op::{INLINE_BYTES_MAX, LINKS_MAX, SYMLINK_BYTES_MAX};
 
 impl Namespace {
     pub(super) fn merge_make(
@@ -49,7 +51,7 @@ impl Namespace {
             Known::Present(slot) if is_dir && slot.kind() == Some(Kind::Dir) && map.may_bind(slot.ino) => {
                 // Both made it, or theirs could not be removed: one directory with what is in both.
                 let theirs = self.inode(slot.ino)?;
-                if map.stands(theirs.ino) && !map.is_changed(theirs) {
+                if map.stands(theirs.ino) && !is_changed(map, theirs) {
                     // Ours removed it, and begins anew: what it had of its own goes, what theirs put into it stays.
                     let xattrs = self.xattrs_of(theirs)?.into_iter().flat_map(|xattrs| xattrs.0.keys());
                     let removal = |name: &Vec<u8>| Event::Xattr {

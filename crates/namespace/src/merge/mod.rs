@@ -20,33 +20,26 @@
 //!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own. Where ours
 //!   changes names of such a file, which contradicts nothing, the map remembers that what others did is still to be met.
 
-mod conflict;
 mod content;
 mod exchange;
 mod foreign;
+mod given;
 mod locate;
 mod make;
-mod map;
 mod names;
 mod refit;
 mod rename;
-mod settled;
 mod squash;
-mod state;
-mod taken;
 mod whole;
 
+use chiton_model::merge::{Conflict, MergeMap, Settled};
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Refusal, Time};
 
-pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
 pub use foreign::Change;
-pub use map::{InodeRange, MergeMap};
 pub use refit::Refit;
-pub use settled::Settled;
 pub use squash::squash;
-pub use state::MergeState;
 
-use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::namespace::Namespace;
 
@@ -182,7 +175,7 @@ impl Namespace {
             for ino in inos.into_iter().flatten() {
                 let inode = self.inode(ino)?;
                 // Both sides did the same: nothing to merge, and the changes that ours made on top of it contain it.
-                let is_met = map.settled(inode) == Some(Settled::Same);
+                let is_met = map.settled(inode.ino, inode.position) == Some(Settled::Same);
                 if inode.kind != Kind::Dir && map.is_foreign(inode.position) && !is_met {
                     map.note_standing(ino);
                 }

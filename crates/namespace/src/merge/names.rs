@@ -1,16 +1,18 @@
 //! Further names, and names less.
 
+use chiton_model::Event;
+use chiton_model::LINKS_MAX;
+use chiton_model::merge::MergeMap;
+use chiton_model::merge::Settled;
+use chiton_model::merge::{Conflict, ConflictKind, Resolution};
 use chiton_types::{Ino, Kind, Refusal};
 
-use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::foreign::is_changed;
 use super::locate::Located;
-use super::settled::Settled;
-use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
-use crate::event::Event;
+use super::{MergeContext, MergeStep, Skipped, found};
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Known, Namespace};
-use crate::op::LINKS_MAX;
 
 impl Namespace {
     pub(super) fn merge_link(
@@ -104,8 +106,8 @@ impl Namespace {
             // What theirs did stays under another name if ours alone gave it this one.
             let is_further = victim.nlink > 1 && map.is_own(slot.position);
             // Ours has the content that theirs gave this file, in a file of its own: taken over after a conflict, for instance.
-            let is_same = map.settled(victim) == Some(Settled::Same);
-            (map.is_changed(victim) && !is_further && !is_same).then_some(ConflictKind::DeleteEdit)
+            let is_same = map.settled(victim.ino, victim.position) == Some(Settled::Same);
+            (is_changed(map, victim) && !is_further && !is_same).then_some(ConflictKind::DeleteEdit)
         };
         if let Some(kind) = kind {
             let path = self.path_of(dir.ino, Some(name), map)?;
@@ -141,7 +143,7 @@ impl Namespace {
         let is_dir = other.kind == Kind::Dir;
         let kind = if is_dir { ConflictKind::DeleteDir } else { ConflictKind::DeleteFile };
         // Where ours made the same there afterwards, it takes the place of theirs.
-        let resolution = match map.settled(other) == Some(Settled::Same) {
+        let resolution = match map.settled(other.ino, other.position) == Some(Settled::Same) {
             true => Resolution::Ours,
             false => {
                 let path = self.path_of(dir.ino, Some(name), map)?;
@@ -185,7 +187,7 @@ impl Namespace {
         if !by_theirs && !by_merge {
             return Ok(None);
         }
-        let contradicts = by_theirs || (!is_dir && map.is_changed(moved));
+        let contradicts = by_theirs || (!is_dir && is_changed(map, moved));
         let kind = match (is_dir && moved.extra > 0, contradicts) {
             (true, _) => Some(ConflictKind::DeleteFilled),
             (false, true) => Some(ConflictKind::DeleteRename),

@@ -5,10 +5,10 @@
 //!   journal:  exchange b, c        there after the merge:  b, d.theirs (which was c)        ──▶  b to c, then d.theirs to b
 //! ```
 
+use chiton_model::merge::Place;
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Name};
 
-use super::taken::Place;
-use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::namespace::{Known, Namespace};
 

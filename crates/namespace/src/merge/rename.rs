@@ -1,16 +1,18 @@
 //! Names that moved.
 
+use chiton_model::LINKS_MAX;
+use chiton_model::merge::MergeMap;
+use chiton_model::merge::Place;
+use chiton_model::merge::{Conflict, ConflictKind, Resolution};
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Name, Position, Refusal, Time};
 
-use super::conflict::{Conflict, ConflictKind, Resolution};
+use super::foreign::is_changed;
 use super::locate::{Found, Located};
-use super::taken::Place;
-use super::{MergeContext, MergeMap, MergeStep, Skipped, found};
-use crate::event::{Event, Over};
+use super::{MergeContext, MergeStep, Skipped, found};
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Known, Namespace};
-use crate::op::LINKS_MAX;
 
 /// Where the inode is on the server before its name moves.
 struct Source<'a> {
@@ -82,14 +84,14 @@ impl Namespace {
                 let place = (to_dir.ino, to_name.clone());
                 let is_as_known = || match is_dir {
                     true => target.extra == 0,
-                    false => !map.is_changed(target) && !map.taken.has_other(target.ino, &place),
+                    false => !is_changed(map, target) && !map.taken.has_other(target.ino, &place),
                 };
                 let as_expected =
                     expected == Some(target.ino) && (target.kind == Kind::Dir) == is_dir && is_as_known();
                 // Ours has it under another name as well, which others took: it is not theirs, and gets that one.
                 let stays_ours = expected == Some(target.ino)
                     && !is_dir
-                    && !map.is_changed(target)
+                    && !is_changed(map, target)
                     && map.taken.has_other(target.ino, &place);
                 if stays_ours {
                     let given = found!(self.removal(target, place, time, map, ctx.is_open, report));

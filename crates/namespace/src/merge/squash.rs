@@ -10,7 +10,7 @@
 use chiton_types::{Ino, Time};
 use hashbrown::{HashMap, HashSet};
 
-use crate::event::{Event, Over};
+use chiton_model::{Event, Over};
 
 /// Removes what is redundant from a piece of a journal, in place; the order of what is left stays.
 pub fn squash(events: &mut Vec<Event>) {

@@ -10,18 +10,20 @@
 //! - Attributes that ours sets under `overwrite` on content that theirs wrote are applied to it; what theirs did still stands,
 //!   and is met when ours writes.
 
+use chiton_model::Event;
+use chiton_model::OldContent;
+use chiton_model::merge::MergeMap;
+use chiton_model::merge::Settled;
+use chiton_model::merge::{Conflict, ConflictKind, Resolution};
+use chiton_model::{Body, FILE_BYTES_MAX};
 use chiton_types::Kind;
 
-use super::conflict::{Conflict, ConflictKind, Resolution};
-use super::settled::Settled;
-use super::{MergeContext, MergeMap, MergeStep, Skipped};
-use crate::event::Event;
+use super::foreign::is_changed;
+use super::{MergeContext, MergeStep, Skipped};
 use crate::fault::Fault;
 use crate::images::KnownFile;
 use crate::inode::{INLINE, Inode, MAPPED};
 use crate::namespace::Namespace;
-use crate::op::{Body, FILE_BYTES_MAX};
-use crate::reverted::OldContent;
 
 impl Namespace {
     /// Ours changes something that theirs may have changed: what is to be done before, if anything.
@@ -33,7 +35,7 @@ impl Namespace {
         ctx: &MergeContext<'_>,
         report: &mut Vec<Conflict>,
     ) -> Result<Option<MergeStep>, Fault> {
-        if !map.is_changed(inode) {
+        if !is_changed(map, inode) {
             return Ok(None);
         }
         let known = self.file_as_known(inode)?;
@@ -57,7 +59,7 @@ impl Namespace {
             return Ok(None);
         }
         let path = self.path_to(inode, map)?;
-        if inode.kind == Kind::File && map.settled(inode).is_some() {
+        if inode.kind == Kind::File && map.settled(inode.ino, inode.position).is_some() {
             let events = self.reverting(inode, known)?;
             self.note_settled(kind, path, inode, map, report);
             map.met(inode.ino);
@@ -113,7 +115,9 @@ impl Namespace {
         report: &mut Vec<Conflict>,
     ) {
         let conflict = Conflict { kind, resolution: Resolution::Merged, path, ino: theirs.ino, aside: None };
-        if map.settled(theirs) == Some(Settled::Merged) && report.last() != Some(&conflict) {
+        if map.settled(theirs.ino, theirs.position) == Some(Settled::Merged)
+            && report.last() != Some(&conflict)
+        {
             report.push(conflict);
         }
     }

@@ -13,10 +13,10 @@
 //! - The rights of the owner, the mask and others of an *access list* are the inode's mode bits. The stored list leaves
 //!   them out ([`Acl::stored`]), so chmod changes the mask without touching the list.
 
+use chiton_model::XATTR_VALUE_BYTES_MAX;
 use chiton_types::{Cred, Mode, Refusal};
 
 use super::Denial;
-use crate::op::XATTR_VALUE_BYTES_MAX;
 
 /// The attribute with the access list.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";

@@ -1,10 +1,10 @@
 //! chmod, chown, utimens, and what content that changes does to set-id bits.
 
+use chiton_model::{AttrChange, SetTime};
 use chiton_types::access::WRITE;
 use chiton_types::{Capabilities, Cred, Mode, Refusal, Time};
 
 use super::{Denial, Subject, either, is_owner, may, require};
-use crate::op::{AttrChange, SetTime};
 
 /// What a change of attributes comes to; `None` leaves what was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -1,10 +1,10 @@
 //! Names in directories: searching, making, removing, linking.
 
+use chiton_model::LINKS_MAX;
 use chiton_types::access::{EXEC, READ, WRITE};
 use chiton_types::{Cred, Kind, Mode, Refusal};
 
 use super::{Denial, Subject, may};
-use crate::op::LINKS_MAX;
 
 /// The right to search a directory.
 ///

@@ -1,11 +1,11 @@
 //! Extended attributes, by the class of their name.
 
+use chiton_model::XATTR_NAME_BYTES_MAX;
 use chiton_types::access::{READ, WRITE};
 use chiton_types::{Capabilities, Cred, Kind, Mode, Refusal};
 
 use super::acl::{ACL_ACCESS, ACL_DEFAULT};
 use super::{Denial, Subject, is_owner, may, require};
-use crate::op::XATTR_NAME_BYTES_MAX;
 
 /// The classes of names.
 enum Class {

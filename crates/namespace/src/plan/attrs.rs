@@ -1,12 +1,12 @@
 //! chmod, chown, truncate, utimens.
 
+use chiton_model::Event;
+use chiton_model::{AttrChange, FILE_BYTES_MAX};
 use chiton_types::{Ino, Kind, Refusal, Time};
 
-use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Namespace, Planned};
-use crate::op::{AttrChange, FILE_BYTES_MAX};
 use crate::permission::{self, Changed};
 
 impl Namespace {

@@ -1,18 +1,18 @@
 //! write, clone, remap, truncate, reclaim: what changes content.
 
+use chiton_model::Event;
+use chiton_model::{Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX};
+use chiton_model::{CHUNK_BYTES, Extent};
+use chiton_model::{OldContent, Reverted};
 use chiton_types::{Ino, Kind, Position, Refusal, Time};
 
 use crate::apply::split_at_chunks;
 use crate::chunk::share_repeated;
-use crate::event::Event;
-use crate::extent::{CHUNK_BYTES, Extent};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, MAPPED};
 use crate::namespace::{Context, Namespace, Planned};
-use crate::op::{Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX};
 use crate::paging::chunk_of;
 use crate::permission;
-use crate::reverted::{OldContent, Reverted};
 use crate::values::{BlockKey, ChunkKey};
 
 /// Most chunks that one event frees.

@@ -1,12 +1,12 @@
 //! New inodes.
 
+use chiton_model::Event;
+use chiton_model::{INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 
-use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::DEFAULT_LIST;
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::{INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
 use crate::permission::{self, ACL_ACCESS, ACL_DEFAULT, Birth, List, Newborn};
 
 impl Namespace {

@@ -15,13 +15,13 @@ mod rename;
 mod unnamed;
 mod xattr;
 
+use chiton_model::Event;
+use chiton_model::Op;
 use chiton_types::{Cred, Ino};
 
-use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Namespace, Planned};
-use crate::op::Op;
 use crate::permission;
 
 /// Operations that [`Namespace::warm`] is best called with: so many reads does a processor have under way.

@@ -1,12 +1,12 @@
 //! link, unlink, rmdir.
 
+use chiton_model::Event;
+use chiton_model::Gone;
 use chiton_types::{Ino, Kind, Name, Refusal};
 
-use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::{Inode, MAPPED};
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::Gone;
 use crate::permission;
 
 impl Namespace {

@@ -1,12 +1,12 @@
 //! rename in all its cases.
 
+use chiton_model::RenameHow;
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal, access};
 
-use crate::event::{Event, Over};
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::RenameHow;
 use crate::permission::{self, Birth, List, Newborn};
 
 impl Namespace {

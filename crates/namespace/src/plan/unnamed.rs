@@ -10,12 +10,12 @@
 //! - A file that had a name and lost it never gets one again here: the client that asks has made the file without one (its kernel
 //!   sees to O_EXCL, as for every file system).
 
+use chiton_model::Event;
+use chiton_model::Make;
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 
-use crate::event::Event;
 use crate::fault::Fault;
 use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::op::Make;
 use crate::permission;
 
 impl Namespace {

@@ -1,12 +1,12 @@
 //! Extended attributes: `user.`, `trusted.` and `security.`, and access control lists.
 
+use chiton_model::Event;
+use chiton_model::{AttrChange, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow};
 use chiton_types::{Ino, Kind, Mode, Refusal};
 
-use crate::event::Event;
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::{Context, Namespace, Planned};
-use crate::op::{AttrChange, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow};
 use crate::permission::{self, ACL_ACCESS, Acl};
 
 impl Namespace {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use chiton_namespace::Event;
-use chiton_namespace::merge::{Conflict, ConflictKind, MergeMap, OnConflict};
+use chiton_model::Event;
+use chiton_model::merge::{Conflict, ConflictKind, MergeMap, OnConflict};
 use chiton_types::{Ino, Kind, ShardId};
 
 use crate::paths::{SUB, act, resolve};

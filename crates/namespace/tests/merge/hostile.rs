@@ -1,7 +1,7 @@
 //! A journal that no client would write: the tree stays sound, and what is outside the subtree stays as it is.
 
-use chiton_namespace::merge::{MergeMap, OnConflict};
-use chiton_namespace::{Body, Event, Extent, Make, Op, Over};
+use chiton_model::merge::{MergeMap, OnConflict};
+use chiton_model::{Body, Event, Extent, Make, Op, Over};
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, ShardId, Time};
 use proptest::collection::vec;
 use proptest::prelude::*;

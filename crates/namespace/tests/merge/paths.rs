@@ -1,6 +1,6 @@
 //! Operations by path below `sub`, for cases that are read by people.
 
-use chiton_namespace::{AttrChange, Body, Extent, Make, Op, RenameHow, XattrHow};
+use chiton_model::{AttrChange, Body, Extent, Make, Op, RenameHow, XattrHow};
 use chiton_types::{BlockId, Cred, Ino, Mode, Name, Time};
 
 use crate::peer::Peer;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
-use chiton_namespace::merge::{Change, Conflict, MergeContext, MergeMap, MergeStep, Skipped};
-use chiton_namespace::{
-    Context, Event, Fault, Make, Mapped, Namespace, Op, Outcome, Over, RowChange, RowSource, Rows,
-};
+use chiton_model::merge::{Conflict, MergeMap};
+use chiton_model::{Event, Make, Op, Outcome, Over};
+use chiton_namespace::merge::{Change, MergeContext, MergeStep, Skipped};
+use chiton_namespace::{Context, Fault, Mapped, Namespace, RowChange, RowSource, Rows};
 use chiton_types::codec::Take;
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
 

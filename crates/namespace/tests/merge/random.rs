@@ -1,7 +1,7 @@
 //! Random operations below the decoupled subtree: what they name is resolved against what is known at the moment.
 
+use chiton_model::{AttrChange, Body, Extent, Make, Op, RenameHow, SetTime, XattrHow};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
-use chiton_namespace::{AttrChange, Body, Extent, Make, Op, RenameHow, SetTime, XattrHow};
 use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, Time};
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! The table of conflicts in `docs/policies.md` is the code's.
 
-use chiton_namespace::merge::{ConflictKind, OnConflict, Resolution};
+use chiton_model::merge::{ConflictKind, OnConflict, Resolution};
 
 fn table() -> String {
     let mut lines = vec![

@@ -1,10 +1,10 @@
 //! Attributes and extended attributes. Checks come in the order of the table in `model.rs`.
 
-use chiton_namespace::permission::ACL_ACCESS;
-use chiton_namespace::{
+use chiton_model::{
     AttrChange, FILE_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
     XattrHow,
 };
+use chiton_namespace::permission::ACL_ACCESS;
 use chiton_types::{Capabilities, Cred, Ino, Kind, Mode, Refusal, access};
 
 use crate::pools::list_bytes;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_namespace::{CHUNK_BYTES, Mapped};
+use chiton_model::CHUNK_BYTES;
+use chiton_namespace::Mapped;
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Name, Position, Refusal};
 
 use crate::state::{Content, Model};

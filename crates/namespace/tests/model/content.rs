@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_namespace::{Body, Extent, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX};
+use chiton_model::{Body, Extent, FILE_BYTES_MAX, Gone, INLINE_BYTES_MAX};
 use chiton_types::{Ino, Kind, Position, Refusal, Time};
 
 use crate::state::{Ask, Content, Done, Model, Node};

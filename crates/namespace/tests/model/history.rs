@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_namespace::{
-    AttrChange, Body, CHUNK_BYTES, Event, Extent, INLINE_BYTES_MAX, Namespace, Need, Op, RenameHow, SetTime,
+use chiton_model::{
+    AttrChange, Body, CHUNK_BYTES, Event, Extent, INLINE_BYTES_MAX, Op, RenameHow, SetTime,
     XATTR_VALUE_BYTES_MAX, XattrHow,
 };
+use chiton_namespace::{Namespace, Need};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Name, Position, ShardId, Time};
 
 use crate::compare;

@@ -1,6 +1,7 @@
 //! Numbers that come from callers and fit nothing: an answer, never a panic.
 
-use chiton_namespace::{Body, CHUNK_BYTES, Extent, FILE_BYTES_MAX, Make, Mapped, Op};
+use chiton_model::{Body, CHUNK_BYTES, Extent, FILE_BYTES_MAX, Make, Op};
+use chiton_namespace::Mapped;
 use chiton_types::{BlockId, Cred, Ino, Mode, Name, Refusal, Time};
 
 use crate::state::Ask;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::OnceLock;
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_types::{Cred, Ino, Kind, Mode, Name, Refusal, ShardId, Time};
 use proptest::prelude::*;
 

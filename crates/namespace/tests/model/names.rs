@@ -1,7 +1,7 @@
 //! Operations on names. Checks come in the order of the table in `model.rs`.
 
+use chiton_model::{INLINE_BYTES_MAX, LINKS_MAX, Make, RenameHow, SYMLINK_BYTES_MAX};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
-use chiton_namespace::{INLINE_BYTES_MAX, LINKS_MAX, Make, RenameHow, SYMLINK_BYTES_MAX};
 use chiton_types::{Capabilities, Cred, Ino, Kind, Mode, Name, Refusal, access};
 
 use crate::pools::list_bytes;

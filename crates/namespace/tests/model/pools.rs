@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use chiton_model::{CHUNK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
-use chiton_namespace::{CHUNK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX, Make, SYMLINK_BYTES_MAX};
 use chiton_types::{Capabilities, Cred, IdMaps, IdRange, Kind, Name, Privileges, Scope};
 
 /// Where writes and clones begin: small offsets, the borders of the first chunks.

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chiton_model::{Extent, Gone, Op};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
-use chiton_namespace::{Extent, Gone, Op};
 use chiton_types::{
     Attr, BlockId, Capabilities, Cred, Ino, Kind, Mode, Name, Position, Refusal, Scope, Time, access,
 };

@@ -1,8 +1,7 @@
 //! The namespace under test with what a runtime would put around it: a store, a journal, fetching, checkpoints.
 
-use chiton_namespace::{
-    CheckpointList, Context, Event, Fault, Fetched, Namespace, Need, Op, Outcome, RowChange,
-};
+use chiton_model::{Event, Op, Outcome};
+use chiton_namespace::{CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange};
 use chiton_types::codec::Take;
 use chiton_types::{Cred, Ino, Position, Refusal, Time};
 

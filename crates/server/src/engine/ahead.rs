@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use chiton_namespace::{Body, Make, Op, Outcome};
+use chiton_model::{Body, Make, Op, Outcome};
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, access};
 use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
 

@@ -1,6 +1,6 @@
 //! How often what was done, for `status` and `metrics`.
 
-use chiton_namespace::{Make, Op};
+use chiton_model::{Make, Op};
 use chiton_wire::{Call, Query};
 
 /// What is counted; the order is that of [`Counters::names`].

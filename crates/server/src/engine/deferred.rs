@@ -15,7 +15,8 @@
 //! - What cannot be decided without looking further is not deferred: the usual path decides.
 
 use chiton_journal::{FrameBuilder, FrameHeader};
-use chiton_namespace::{Context, Event, Make, Op};
+use chiton_model::{Event, Make, Op};
+use chiton_namespace::Context;
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Seq, SessionId, Take};
 use hashbrown::{HashMap, HashSet};
 

@@ -5,7 +5,8 @@
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
 use chiton_journal::{FrameBuilder, FrameHeader};
-use chiton_namespace::{Body, Context, Event, Hold, Make, Op, Outcome, Planned};
+use chiton_model::{Body, Event, Hold, Make, Op, Outcome};
+use chiton_namespace::{Context, Planned};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use chiton_wire::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
 use smallvec::SmallVec;
@@ -491,7 +492,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_namespace::Extent]) {
+    pub(super) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_model::Extent]) {
         let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
         if small == 0 {
             return;

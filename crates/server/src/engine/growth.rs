@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chiton_namespace::{FILE_BYTES_MAX, Op};
+use chiton_model::{FILE_BYTES_MAX, Op};
 use chiton_policy::Data;
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, access};
 use chiton_wire::{Answer, Grown, LeaseMode, Recall};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Ino, Position, SessionId};
 use chiton_wire::{Call, Failure, Recall, RefuseReason};
 

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use chiton_namespace::Op;
+use chiton_model::Op;
 use chiton_types::Ino;
 
 use crate::engine::sessions::Slot;

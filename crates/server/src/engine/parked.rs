@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_namespace::Outcome;
+use chiton_model::Outcome;
 use chiton_types::{Ino, Position, SessionId};
 use chiton_wire::{Answer, Failure, Request};
 use hashbrown::HashMap;

@@ -13,7 +13,8 @@
 
 use std::sync::Arc;
 
-use chiton_namespace::{Event, Fault, Op, PolicyChange, XattrHow};
+use chiton_model::{Event, Op, PolicyChange, XattrHow};
+use chiton_namespace::Fault;
 use chiton_policy::{Acknowledge, Durability, Explanation, Policy, PolicyFile, Support, preset};
 use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
 use chiton_wire::Failure;

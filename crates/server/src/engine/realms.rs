@@ -21,8 +21,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chiton_journal::FrameHeader;
-use chiton_namespace::merge::{MergeMap, MergeState, OnConflict, Settled};
-use chiton_namespace::{Attached, Decoupling, Event, Fault, Interference, MergedUpTo};
+use chiton_model::merge::{MergeMap, MergeState, OnConflict, Settled};
+use chiton_model::{Attached, Decoupling, Event, Interference, MergedUpTo};
+use chiton_namespace::Fault;
 use chiton_policy::{Durability, Policy};
 use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
 use chiton_wire::{

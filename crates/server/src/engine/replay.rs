@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use chiton_journal::FrameHeader;
+use chiton_model::{Event, Gone, Over};
 use chiton_namespace::merge::Refit;
-use chiton_namespace::{Event, Fault, Gone, Misfit, Namespace, Need, Over};
+use chiton_namespace::{Fault, Misfit, Namespace, Need};
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
 
 use crate::engine::deferred::Deferred;

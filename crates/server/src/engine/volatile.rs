@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 
 use chiton_journal::{FrameBuilder, FrameHeader};
-use chiton_namespace::{Event, Op, Over};
+use chiton_model::{Event, Op, Over};
 use chiton_types::{Ino, Position, Refusal, Seq, SessionId, ShardId};
 
 use crate::engine::parked::Wait;

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use chiton_namespace::Gone;
+use chiton_model::Gone;
 use chiton_types::{Ino, Malformed, Position, Put, Seq, Take};
 
 /// Most operations that a session may have unsettled.

@@ -7,7 +7,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use chiton_namespace::{CHUNK_BYTES, Extent, Fault, Mapped, Need, Op};
+use chiton_model::{CHUNK_BYTES, Extent, Op};
+use chiton_namespace::{Fault, Mapped, Need};
 use chiton_objects::{BLOCK_BYTES_MAX, encode_block, read_block};
 use chiton_types::{Attr, BlockId, Ino};
 

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use chiton_journal::{Frame, FrameHeader, Identity, Place, Progress, ReplayError, replay};
 use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
-use chiton_namespace::{Event, Namespace, OpenError, StoredRow};
+use chiton_model::Event;
+use chiton_namespace::{Namespace, OpenError, StoredRow};
 use chiton_runtime::SharedWorld;
 use chiton_types::{Position, Take};
 

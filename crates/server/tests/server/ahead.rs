@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::exactly_once::{Client, never_answered, serve};
 use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
-use chiton_namespace::{Body, Make, Op};
+use chiton_model::{Body, Make, Op};
 use chiton_types::{Attr, Ino, Kind, Position, Refusal, Time};
 use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query};
 

@@ -1,6 +1,6 @@
 //! File data: what is named stays, what nothing names goes, crumbled files are made whole.
 
-use chiton_namespace::{Body, Extent, Op};
+use chiton_model::{Body, Extent, Op};
 use chiton_objects::{Objects, encode_block, read_block};
 use chiton_server::{EmbeddedSession, ServerOptions};
 use chiton_types::{BlockId, Ino, Position, Time};

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chiton_metastore::{Batch, Metastore};
-use chiton_namespace::{Body, Extent, Make, Op, StoredRow};
+use chiton_model::{Body, Extent, Make, Op};
+use chiton_namespace::StoredRow;
 use chiton_objects::encode_block;
 use chiton_runtime::sync::Mutex;
 use chiton_server::{EmbeddedSession, FormatOptions, Server, ServerOptions};

@@ -7,7 +7,8 @@ use std::ops::Bound;
 
 use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::{MemoryMetastore, Metastore, StoreError};
-use chiton_namespace::{Fetched, Make, Namespace, Need, Op, RenameHow, RowSource, Rows};
+use chiton_model::{Make, Op, RenameHow};
+use chiton_namespace::{Fetched, Namespace, Need, RowSource, Rows};
 use chiton_policy::Policy;
 use chiton_runtime::sync::Mutex;
 use chiton_server::{Base, RealmStart, Server, StartError};
@@ -210,7 +211,7 @@ fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
     // What needs no number goes on.
     s.op(unlink(taken.root, "f0"));
     let mode = Mode(0o700);
-    let change = chiton_namespace::AttrChange { mode: Some(mode), ..Default::default() };
+    let change = chiton_model::AttrChange { mode: Some(mode), ..Default::default() };
     let op = Op::SetAttr { ino: made[1], change };
     assert_eq!(s.op(op).1.attr.expect("there").mode, mode);
     // And when there are some again, so do creates.

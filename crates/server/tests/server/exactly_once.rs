@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink};
-use chiton_namespace::{Body, Make, Op, Outcome};
+use chiton_model::{Body, Make, Op, Outcome};
 use chiton_server::{Server, ServerOptions};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{
@@ -176,7 +176,7 @@ fn a_crashed_server_gets_what_it_lost_in_its_former_order() {
         from_name: name("a"),
         to: dir,
         to_name: name("moved"),
-        how: chiton_namespace::RenameHow::NoReplace,
+        how: chiton_model::RenameHow::NoReplace,
     };
     let lost_rename = b.numbered(2, None, renamed.clone()).expect("renamed");
     rig.crash(&server);
@@ -266,7 +266,7 @@ fn what_changed_nothing_is_never_carried_out_later() {
         from_name: name("kept"),
         to: Ino::ROOT,
         to_name: name(to),
-        how: chiton_namespace::RenameHow::Replace,
+        how: chiton_model::RenameHow::Replace,
     };
     for (seq, to) in [(1, "kept"), (2, "other")] {
         let (position, outcome) = a.numbered(seq, None, onto_itself(to)).expect("two names of one file");
@@ -394,7 +394,7 @@ fn recalls_reach_clients_on_their_second_connection() {
                 panic!("not answered")
             };
             assert_eq!(lease, LeaseMode::None);
-            holder.op(Op::SetAttr { ino, change: chiton_namespace::AttrChange::default() });
+            holder.op(Op::SetAttr { ino, change: chiton_model::AttrChange::default() });
             flag.store(true, std::sync::atomic::Ordering::SeqCst);
             channel.done(RecallDone { id: recall.id }).expect("sent");
         });

@@ -1,6 +1,6 @@
 //! Sessions that decouple subtrees are told when it is time; others are served as if they were strong.
 
-use chiton_namespace::{AttrChange, Op, RenameHow, XattrHow};
+use chiton_model::{AttrChange, Op, RenameHow, XattrHow};
 use chiton_types::{Ino, Mode, Refusal, access};
 use chiton_wire::{Call, Failure, Query};
 

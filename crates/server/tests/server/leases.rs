@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::rig::{Asks, Rig, file, quiet, refused, session, unlink};
-use chiton_namespace::{Body, Hold, Op, XattrHow};
+use chiton_model::{Body, Hold, Op, XattrHow};
 use chiton_runtime::sync::Mutex;
 use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
@@ -296,7 +296,7 @@ fn only_own_blocks_and_no_operation_of_the_server() {
     let ask = |op| refused(s.try_call(Call::Op { op, open: false }));
     assert_eq!(ask(Op::Reclaim { ino }), Refusal::NotPermitted);
     let block = chiton_types::BlockId { writer: s.session().0 + 1, number: 1 };
-    let extent = chiton_namespace::Extent { offset: 0, len: 4, block, block_offset: 0, shared: false };
+    let extent = chiton_model::Extent { offset: 0, len: 4, block, block_offset: 0, shared: false };
     let body = Body::Extents(vec![extent]);
     assert_eq!(
         ask(Op::Write { ino, body, size: 4, mtime: Time(1), kill_setid: false, hold: Default::default() }),

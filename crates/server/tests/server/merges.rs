@@ -1,8 +1,8 @@
 //! Merging decoupled journals: exactly once, whatever is lost or repeated; what others did; hostile events.
 
 use chiton_journal::Place;
-use chiton_namespace::merge::{ConflictKind, MergeState, Resolution};
-use chiton_namespace::{Event, Op};
+use chiton_model::merge::{ConflictKind, MergeState, Resolution};
+use chiton_model::{Event, Op};
 use chiton_server::EmbeddedSession;
 use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
 use chiton_wire::{
@@ -231,7 +231,7 @@ fn hostile_events_touch_nothing_but_the_subtree_and_its_numbers() {
     let claim = granted.claim;
     let before = tree(&s, out);
     let n = |i| number(&granted, i);
-    let extent = chiton_namespace::Extent {
+    let extent = chiton_model::Extent {
         offset: 0,
         len: 10,
         block: chiton_types::BlockId { writer: 1, number: 1 },
@@ -240,7 +240,7 @@ fn hostile_events_touch_nothing_but_the_subtree_and_its_numbers() {
     };
     let write = |ino| Event::Write {
         ino,
-        body: chiton_namespace::Body::Extents(vec![extent]),
+        body: chiton_model::Body::Extents(vec![extent]),
         size: 10,
         mode: None,
         mtime: Time(1),
@@ -258,7 +258,7 @@ fn hostile_events_touch_nothing_but_the_subtree_and_its_numbers() {
             to: root,
             to_name: name("mine"),
             ino: secret,
-            over: chiton_namespace::Over::Nothing,
+            over: chiton_model::Over::Nothing,
             time: Time(1),
         },
         Event::Link { parent: root, name: name("mine"), ino: secret, time: Time(1) },
@@ -366,7 +366,7 @@ fn abort_stops_at_the_first_conflict_and_blind_sees_none() {
     let root = s.mkdir(Ino::ROOT, "job");
     let f = s.create(root, "f");
     let granted = s.decouple(root, 1, &format!("{ALLOW}\non_conflict: abort"));
-    let change = chiton_namespace::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
+    let change = chiton_model::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
     s.op(Op::SetAttr { ino: f, change });
     let events = [make(root, "mine", number(&granted, 0), Kind::File), chmod(f, 0o600)];
     let merged = merge_all(&s, granted.claim, &events);
@@ -394,7 +394,7 @@ fn what_contradicted_is_told_again_to_who_asks_again() {
     let root = s.mkdir(Ino::ROOT, "job");
     let f = s.create(root, "f");
     let granted = s.decouple(root, 1, ALLOW);
-    let change = chiton_namespace::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
+    let change = chiton_model::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
     s.op(Op::SetAttr { ino: f, change });
     let first = call(granted.claim, window(0, 2), 0, &[chmod(f, 0o600)], false);
     let second = [make(root, "mine", number(&granted, 0), Kind::File)];
@@ -451,14 +451,14 @@ fn merges_of_one_directory_take_turns() {
 /// What is done about conflicts can be said anew, and holds after a crash.
 #[test]
 fn what_is_done_about_conflicts_can_be_said_anew() {
-    use chiton_namespace::merge::OnConflict;
+    use chiton_model::merge::OnConflict;
     let rig = Rig::new();
     let server = rig.start(quiet());
     let s = session(&server);
     let root = s.mkdir(Ino::ROOT, "job");
     let f = s.create(root, "f");
     let granted = s.decouple(root, 1, &format!("{ALLOW}\non_conflict: abort"));
-    let change = chiton_namespace::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
+    let change = chiton_model::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
     s.op(Op::SetAttr { ino: f, change });
     let merge = call(granted.claim, window(0, 1), 0, &[chmod(f, 0o600)], true);
     assert!(answer(s.try_realm(merge.clone())).stopped);
@@ -537,7 +537,8 @@ fn merges_of_several_take_turns_with_all_others() {
 
 #[test]
 fn rows_stay_as_the_decoupled_client_saw_them_whatever_others_do() {
-    use chiton_namespace::{Body, Need, XattrHow};
+    use chiton_model::{Body, XattrHow};
+    use chiton_namespace::Need;
     for checkpointed in [false, true] {
         let mut rig = Rig::new();
         let server = rig.start(quiet());

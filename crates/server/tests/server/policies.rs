@@ -1,6 +1,6 @@
 //! Policies of subtrees: set, inherited, refused, and what they do to durability.
 
-use chiton_namespace::{Op, XattrHow};
+use chiton_model::{Op, XattrHow};
 use chiton_policy::preset;
 use chiton_server::EmbeddedSession;
 use chiton_types::{Cred, Ino, Refusal};
@@ -81,7 +81,7 @@ fn policies_are_set_inherited_listed_and_survive() {
         from_name: name("a"),
         to: Ino::ROOT,
         to_name: name("z"),
-        how: chiton_namespace::RenameHow::Replace,
+        how: chiton_model::RenameHow::Replace,
     });
     s.commit();
     drop(s);
@@ -141,7 +141,7 @@ fn s52_owners_set_what_is_not_weaker_and_administrators_anything() {
     let server = rig.start(quiet());
     let s = session(&server);
     let theirs = s.mkdir(Ino::ROOT, "theirs");
-    let change = chiton_namespace::AttrChange { uid: Some(77), ..Default::default() };
+    let change = chiton_model::AttrChange { uid: Some(77), ..Default::default() };
     s.op(Op::SetAttr { ino: theirs, change });
     let user = as_user(&s, 77);
     assert_eq!(refused(set(&as_user(&s, 78), theirs, "")), Refusal::NotPermitted);
@@ -286,7 +286,7 @@ fn crashes_at_any_time_leave_a_tree_that_is_whole() {
                         from_name: name(&text),
                         to: sub,
                         to_name: name(&text),
-                        how: chiton_namespace::RenameHow::Replace,
+                        how: chiton_model::RenameHow::Replace,
                     };
                     drop(s.try_call(Call::Op { op, open: false }));
                 }
@@ -299,7 +299,7 @@ fn crashes_at_any_time_leave_a_tree_that_is_whole() {
                     let op = Op::Rmdir { parent: top, name: name("sub") };
                     drop(s.try_call(Call::Op { op, open: false }));
                     if let Ok(Answer::Op { outcome, .. }) = s.try_call(Call::Op {
-                        op: crate::rig::make(top, "sub", chiton_namespace::Make::Dir),
+                        op: crate::rig::make(top, "sub", chiton_model::Make::Dir),
                         open: false,
                     }) {
                         let at = tops.iter().position(|t| *t == top).unwrap();

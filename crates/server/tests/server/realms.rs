@@ -1,6 +1,7 @@
 //! Decoupled realms: taken, kept from others, gone on with, given back.
 
-use chiton_namespace::{AttrChange, Need, Op, RenameHow, XattrHow};
+use chiton_model::{AttrChange, Op, RenameHow, XattrHow};
+use chiton_namespace::Need;
 use chiton_server::EmbeddedSession;
 use chiton_types::{BlockId, Cred, Ino, Kind, Position, RealmId, Refusal, ShardId, access};
 use chiton_wire::{
@@ -407,7 +408,7 @@ fn rows_are_those_of_the_store_and_only_of_the_subtree() {
     let secret = s.create(Ino::ROOT, "secret");
     let f = s.create(job, "f");
     s.op(Op::SetXattr { ino: f, name: b"user.a".into(), value: vec![1], how: XattrHow::Set });
-    let body = chiton_namespace::Body::Inline(b"content".to_vec());
+    let body = chiton_model::Body::Inline(b"content".to_vec());
     s.op(Op::Write {
         ino: f,
         body,

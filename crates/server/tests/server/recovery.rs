@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::rig::{Asks, Rig, eventually, figure, file, quiet, session, world};
 use chiton_metastore::Fault;
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_server::{Apply, Offline, Server, ServerOptions};
 use chiton_types::{Ino, Position};
 use chiton_wire::Call;

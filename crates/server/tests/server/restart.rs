@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink, world};
-use chiton_namespace::{Make, Op, RenameHow};
+use chiton_model::{Make, Op, RenameHow};
 use chiton_server::{FormatOptions, Server, ServerOptions, StartError};
 use chiton_types::Ino;
 use chiton_wire::{Answer, Call, Query};

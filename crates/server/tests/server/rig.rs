@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::{Fault, MemoryMetastore, Metastore};
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_model::{Make, Op, Outcome};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};

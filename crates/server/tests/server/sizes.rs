@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};
-use chiton_namespace::{AttrChange, Body, Op, RenameHow};
+use chiton_model::{AttrChange, Body, Op, RenameHow};
 use chiton_runtime::sync::Mutex;
 use chiton_server::EmbeddedSession;
 use chiton_types::{Ino, Mode, Refusal, Time, access};

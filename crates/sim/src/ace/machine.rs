@@ -12,7 +12,7 @@ use std::time::Duration;
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::Shape;
-use chiton_namespace::{AttrChange, RenameHow, SetTime};
+use chiton_model::{AttrChange, RenameHow, SetTime};
 use chiton_runtime::{SeededWorld, World};
 use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Name, Refusal, Time};

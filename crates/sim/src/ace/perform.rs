@@ -1,7 +1,7 @@
 //! What each step of the vocabulary asks the client for.
 
 use chiton_client::OpenFlags;
-use chiton_namespace::{AttrChange, RenameHow, XattrHow};
+use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_types::{Ino, Mode, Time};
 
 use super::machine::{Machine, Outcome, same};
@@ -13,7 +13,7 @@ const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 impl Machine {
     pub(super) fn create(&mut self, path: &str, bytes: usize) -> Outcome {
         let content = vec![self.steps; bytes];
-        if bytes <= chiton_namespace::INLINE_BYTES_MAX {
+        if bytes <= chiton_model::INLINE_BYTES_MAX {
             let path = path.to_owned();
             return self.make(&path.clone(), What::File(content.clone()), |client, _, _| {
                 client.create_file(&path, &content).map(|attr| attr.ino)

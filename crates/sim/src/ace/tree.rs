@@ -1,6 +1,6 @@
 //! The whole tree as a server shows it.
 
-use chiton_namespace::Extent;
+use chiton_model::Extent;
 use chiton_objects::Objects;
 use chiton_objects::block::read_block;
 use chiton_server::{EmbeddedSession, Server};

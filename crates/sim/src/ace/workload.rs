@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chiton_namespace::{Make, Op, Outcome};
+use chiton_model::{Make, Op, Outcome};
 use chiton_server::{FilesystemInfo, Server};
 use chiton_types::{Cred, Ino, Mode, Name};
 use chiton_wire::{Answer, Call};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_client::{Client, ask};
 use chiton_decoupled::{Realm, RealmError};
-use chiton_namespace::XattrHow;
+use chiton_model::XattrHow;
 use chiton_runtime::thread;
 use chiton_types::{Ino, Name, Refusal};
 use chiton_wire::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo};

@@ -1,6 +1,6 @@
 //! What may happen to a tree.
 
-use chiton_namespace::RenameHow;
+use chiton_model::RenameHow;
 use chiton_types::{Ino, Name, Time};
 
 use super::{Birth, List};

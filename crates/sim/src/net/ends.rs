@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chiton_client::{Dialer, RecallWire, Wire};
-use chiton_namespace::Event;
+use chiton_model::Event;
 use chiton_types::{Ino, Position, Take};
 use chiton_wire::{
     Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, RealmCall, Recall, RecallDone,

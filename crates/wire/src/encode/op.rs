@@ -1,7 +1,7 @@
 //! Operations and their outcomes.
 
-use chiton_namespace::event::{put_body, put_extents, take_body, take_extents, take_name};
-use chiton_namespace::{AttrChange, Gone, Hold, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
+use chiton_model::codec::{put_body, put_extents, take_body, take_extents, take_name};
+use chiton_model::{AttrChange, Gone, Hold, Make, Op, Outcome, RenameHow, SetTime, XattrHow};
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Kind, Mode, Position, Time};
 

@@ -1,7 +1,7 @@
 //! Calls and answers about decoupled realms: rare, so written with varints where that is shorter.
 
-use chiton_namespace::event::take_name;
-use chiton_namespace::merge::{Conflict, ConflictKind, Resolution};
+use chiton_model::codec::take_name;
+use chiton_model::merge::{Conflict, ConflictKind, Resolution};
 use chiton_namespace::{Need, Rows};
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Ino, Name, Position, RealmId, ShardId, Time};

@@ -5,8 +5,8 @@
 //!  │ id u64 │ epoch u64 │ durable u64│ tag │ the answer (tag below 128) or the failure
 //! ```
 
-use chiton_namespace::Outcome;
-use chiton_namespace::event::{put_extents, take_extents, take_name};
+use chiton_model::Outcome;
+use chiton_model::codec::{put_extents, take_extents, take_name};
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Epoch, Ino, Position, Refusal, Seq, Time};
 

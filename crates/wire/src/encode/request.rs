@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use chiton_namespace::Op;
-use chiton_namespace::event::take_name;
+use chiton_model::Op;
+use chiton_model::codec::take_name;
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, SessionId, Time};
 

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use chiton_namespace::{
+use chiton_model::{
     AttrChange, Body, CHUNK_BYTES, Extent, Gone, Hold, Make, Op, Outcome, RenameHow, SetTime, XattrHow,
 };
 use chiton_types::{

@@ -1,7 +1,7 @@
 //! Any call and any answer about decoupled realms.
 
+use chiton_model::merge::{Conflict, ConflictKind, OnConflict, Resolution, Settled};
 use chiton_namespace::Need;
-use chiton_namespace::merge::{Conflict, ConflictKind, OnConflict, Resolution, Settled};
 use chiton_types::{RealmId, ShardId};
 
 use super::*;

@@ -16,7 +16,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use chiton_client::Client;
-use chiton_namespace::{AttrChange, SetTime, XattrHow};
+use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_types::{Kind, Mode, Refusal, Time};
 use rustix::fs::{AtFlags, CWD, Gid, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use chiton_namespace::{AttrChange, Body, CHUNK_BYTES, Extent, Op, Outcome};
+use chiton_model::{AttrChange, Body, CHUNK_BYTES, Extent, Op, Outcome};
 use chiton_objects::{Objects, block};
 use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Position, Refusal, SessionId, Time};

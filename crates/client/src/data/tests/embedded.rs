@@ -60,7 +60,7 @@ fn check(cases: u32, connect: impl Fn(&Arc<Server>) -> Client) {
     let dir = tempfile::tempdir().expect("a directory");
     let server = server(dir.path());
     let root = Client::embedded(server.clone(), options()).expect("embedded");
-    let change = chiton_namespace::AttrChange { mode: Some(Mode(0o777)), ..Default::default() };
+    let change = chiton_model::AttrChange { mode: Some(Mode(0o777)), ..Default::default() };
     let superuser = Arc::from([]);
     let superuser = crate::Caller { uid: 0, gid: 0, groups: crate::Groups::Known(&superuser) };
     root.setattr(&superuser, Ino::ROOT, change, None).expect("chmod");

@@ -1,6 +1,6 @@
 //! Holes, borders of chunks, large files.
 
-use chiton_namespace::CHUNK_BYTES;
+use chiton_model::CHUNK_BYTES;
 use chiton_types::Refusal;
 
 use super::{Rig, caller, tiny};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
-use chiton_namespace::{Body, Make, Namespace, Op, XattrHow};
+use chiton_model::{Body, Make, Op, XattrHow};
+use chiton_namespace::Namespace;
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{
     Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, RefuseReason, Reply, Request,

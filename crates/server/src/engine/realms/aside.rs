@@ -9,7 +9,7 @@
 //! - The generation grows: whatever the client of before says from now on is refused.
 //! - Base, images, inode numbers and blocks stay, so the journal means what it meant.
 
-use chiton_namespace::{Attached, Event};
+use chiton_model::{Attached, Event};
 use chiton_types::{Name, RealmId, Refusal, SessionId};
 use chiton_wire::RealmAnswer;
 use smallvec::smallvec;

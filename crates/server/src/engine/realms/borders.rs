@@ -11,7 +11,8 @@
 //! - A border, and what is above it, is neither moved nor removed there: somebody may have it for himself.
 //! - Which directories are borders does not change while there is the decoupling.
 
-use chiton_namespace::{Fault, Op};
+use chiton_model::Op;
+use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Name, Refusal};
 use chiton_wire::{Call, operation_touches};
 

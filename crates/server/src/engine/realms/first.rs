@@ -6,7 +6,8 @@
 //! - Files that were opened for writing before the policy was set are written to their end: what their client holds of them
 //!   has no other place to go.
 
-use chiton_namespace::{Fault, Op};
+use chiton_model::Op;
+use chiton_namespace::Fault;
 use chiton_policy::Consistency;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
 use chiton_wire::is_policy_attribute;

@@ -16,7 +16,8 @@
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
-use chiton_namespace::{Decoupling, Event, Fault, Interference, Op, Over};
+use chiton_model::{Decoupling, Event, Interference, Op, Over};
+use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
 use chiton_wire::{Blocked, Call, LeaseMode, Query, is_policy_attribute, operation_touches};
 

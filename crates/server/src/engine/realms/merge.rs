@@ -16,8 +16,10 @@
 use std::mem;
 
 use chiton_journal::{FrameBuilder, FrameHeader};
-use chiton_namespace::merge::{Conflict, MergeContext, MergeMap, MergeState, MergeStep, OnConflict, Skipped};
-use chiton_namespace::{Body, Event, Fault, MergedUpTo, Namespace, Need, Over};
+use chiton_model::merge::{Conflict, MergeMap, MergeState, OnConflict};
+use chiton_model::{Body, Event, MergedUpTo, Over};
+use chiton_namespace::merge::{MergeContext, MergeStep, Skipped};
+use chiton_namespace::{Fault, Namespace, Need};
 use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Take};
 use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
 use smallvec::{SmallVec, smallvec};

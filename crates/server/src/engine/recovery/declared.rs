@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chiton_namespace::{Body, Hold, Make, Op};
+use chiton_model::{Body, Hold, Make, Op};
 use chiton_types::{Ino, Mode, Name, Position, Refusal, Seq, Time};
 use chiton_wire::{Again, Answer, Call, Content, Failure, Foretold, LeaseMode, Query, RefuseReason};
 
@@ -123,7 +123,7 @@ fn answered_resends_pass_a_declared_lease_and_unanswered_ones_wait_for_it() {
     w.back(A, 0);
     w.back(B, 2);
     let chmod = |mode: u16| {
-        let change = chiton_namespace::AttrChange { mode: Some(Mode(mode)), ..Default::default() };
+        let change = chiton_model::AttrChange { mode: Some(Mode(mode)), ..Default::default() };
         Call::Op { op: Op::SetAttr { ino, change }, open: false }
     };
     let answered = w.ask(B, answered_at(90), chmod(0o600)).expect_err("collected");

@@ -1,6 +1,6 @@
 //! What an action of one client does to the model of its directory.
 
-use chiton_namespace::RenameHow;
+use chiton_model::RenameHow;
 use chiton_types::{Ino, Kind, Name, Refusal, Time};
 
 use super::Life;

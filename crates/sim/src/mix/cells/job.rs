@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chiton_client::OpenFlags;
 use chiton_decoupled::{Realm, RealmError};
-use chiton_namespace::XattrHow;
+use chiton_model::XattrHow;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Ino, Refusal};

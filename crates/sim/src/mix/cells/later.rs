@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chiton_client::Client;
 use chiton_decoupled::Realm;
-use chiton_namespace::XattrHow;
+use chiton_model::XattrHow;
 use chiton_policy::{Durability, Policy, PolicyFile};
 use chiton_runtime::schedule::Schedule;
 use chiton_runtime::sync::Mutex;

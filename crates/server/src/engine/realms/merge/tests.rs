@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chiton_namespace::{Event, Make, Namespace, Op};
+use chiton_model::{Event, Make, Op};
+use chiton_namespace::Namespace;
 use chiton_types::{Cred, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Seq, SessionId, Time};
 use chiton_wire::{
     Answer, Call, Claim, MERGE_EVENTS_MAX, MergeWindow, RealmAnswer, RealmCall, Reply, Request,

@@ -6,12 +6,13 @@
 //! - The tags and layouts are part of the formats (`docs/formats.md`, "Events").
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Ino, Kind, Mode, Name, RealmId, SessionId, ShardId, Time};
+use chiton_types::{Attr, BlockId, Ino, Kind, Mode, Name, Position, RealmId, SessionId, ShardId, Time};
 
-use crate::decoupling::{Attached, Decoupling, MergedUpTo, take_id};
-use crate::extent::{EXTENT_BYTES_MIN, Extent};
-use crate::op::{Body, FILE_BYTES_MAX};
-use crate::realm::PolicyChange;
+use crate::codec::{file_bytes, put_body, put_extents, take_body, take_extents, take_id, take_name};
+use crate::decoupling::{Attached, Decoupling, MergedUpTo};
+use crate::extent::Extent;
+use crate::op::Body;
+use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
 
 /// One change of the state.
@@ -256,6 +257,32 @@ impl Over {
 }
 
 impl Event {
+    /// Attributes of what the event makes, right after it; `None` if it makes nothing.
+    pub fn born(&self, position: Position) -> Option<Attr> {
+        let Event::Make { parent, ino, kind, mode, uid, gid, rdev, time, content, .. } = self else {
+            return None;
+        };
+        let is_dir = *kind == Kind::Dir;
+        Some(Attr {
+            ino: *ino,
+            kind: *kind,
+            mode: *mode,
+            nlink: if is_dir { 2 } else { 1 },
+            uid: *uid,
+            gid: *gid,
+            rdev: *rdev,
+            size: content.len() as u64,
+            allocated: content.len() as u64,
+            atime: *time,
+            mtime: *time,
+            ctime: *time,
+            btime: *time,
+            parent: *parent,
+            lists: 0,
+            position,
+        })
+    }
+
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -567,60 +594,4 @@ impl Event {
             _ => return Err(Malformed { expected: "a type of event" }),
         })
     }
-}
-
-/// Appends a [`Body`]: 0 and the bytes, or 1 and the extents.
-pub fn put_body(out: &mut Vec<u8>, body: &Body) {
-    match body {
-        Body::Inline(bytes) => {
-            out.put_u8(0);
-            out.put_bytes(bytes);
-        }
-        Body::Extents(extents) => {
-            out.put_u8(1);
-            put_extents(out, extents);
-        }
-    }
-}
-
-/// Reads a [`Body`].
-pub fn take_body(from: &mut Take<'_>) -> Result<Body, Malformed> {
-    match from.u8()? {
-        0 => Ok(Body::Inline(from.bytes()?.to_vec())),
-        1 => Ok(Body::Extents(take_extents(from)?)),
-        _ => Err(Malformed { expected: "a kind of content" }),
-    }
-}
-
-/// Appends a count and the extents.
-pub fn put_extents(out: &mut Vec<u8>, extents: &[Extent]) {
-    out.put_varint(extents.len() as u64);
-    for e in extents {
-        e.encode(out);
-    }
-}
-
-/// Reads extents; they must be in ascending order and not overlap.
-pub fn take_extents(from: &mut Take<'_>) -> Result<Vec<Extent>, Malformed> {
-    let n = from.count(3)?;
-    let mut extents: Vec<Extent> = Vec::with_capacity(n.min(from.rest().len() / EXTENT_BYTES_MIN + 1));
-    for _ in 0..n {
-        let e = Extent::decode(from)?;
-        if extents.last().is_some_and(|last| last.end() > e.offset) {
-            return Err(Malformed { expected: "extents in ascending order" });
-        }
-        extents.push(e);
-    }
-    Ok(extents)
-}
-
-/// A size, or the end of a range, of a file.
-fn file_bytes(n: u64) -> Result<u64, Malformed> {
-    if n <= FILE_BYTES_MAX { Ok(n) } else { Err(Malformed { expected: "a size within the largest file" }) }
-}
-
-/// Reads a checked name.
-pub fn take_name(from: &mut Take<'_>) -> Result<Name, Malformed> {
-    Name::new(from.bytes()?)
-        .map_err(|_| Malformed { expected: "a name of 1 to 255 bytes without '/' and NUL" })
 }

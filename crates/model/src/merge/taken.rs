@@ -4,7 +4,7 @@
 //! what ours removes, or moves, under a taken one.
 //!
 //! Invariants:
-//! - A name goes when ours gives it up itself ([`Namespace::given_up`]), or when a merge puts the inode somewhere instead.
+//! - A name goes when ours gives it up itself, or when a merge puts the inode somewhere instead.
 //! - Only names that ours may know are in it, but for the last one of an inode: what lost it must be found again.
 
 use std::collections::BTreeMap;
@@ -12,59 +12,57 @@ use std::collections::BTreeMap;
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Name};
 
-use super::MergeMap;
-use crate::event::{Event, Over, take_name};
-use crate::namespace::Namespace;
+use crate::codec::take_name;
 
 /// A name in a directory.
-pub(super) type Place = (Ino, Name);
+pub type Place = (Ino, Name);
 
 /// Most names that are remembered of an inode: beyond them the last is replaced.
 const NAMES_MAX: usize = 64;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub struct Taken {
     /// Of each inode in the order in which they were taken; never none.
     names: BTreeMap<Ino, Vec<Place>>,
 }
 
 impl Taken {
-    pub(super) fn note(&mut self, ino: Ino, place: Place) {
+    pub fn note(&mut self, ino: Ino, place: Place) {
         let names = self.names.entry(ino).or_default();
         names.retain(|other| *other != place);
         names.truncate(NAMES_MAX - 1);
         names.push(place);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    pub(super) fn has_any(&self, ino: Ino) -> bool {
+    pub fn has_any(&self, ino: Ino) -> bool {
         self.names.contains_key(&ino)
     }
 
-    pub(super) fn holds(&self, ino: Ino, place: &Place) -> bool {
+    pub fn holds(&self, ino: Ino, place: &Place) -> bool {
         self.of(ino).contains(place)
     }
 
     /// Whether ours has the inode under a taken name that is not this one.
-    pub(super) fn has_other(&self, ino: Ino, place: &Place) -> bool {
+    pub fn has_other(&self, ino: Ino, place: &Place) -> bool {
         self.of(ino).iter().any(|other| other != place)
     }
 
     /// The name that was taken last, but for one.
-    pub(super) fn last_but(&self, ino: Ino, but: Option<&Place>) -> Option<&Place> {
+    pub fn last_but(&self, ino: Ino, but: Option<&Place>) -> Option<&Place> {
         self.of(ino).iter().rfind(|place| Some(*place) != but)
     }
 
-    pub(super) fn is_taken_at(&self, dir: Ino, name: &Name) -> bool {
+    pub fn is_taken_at(&self, dir: Ino, name: &Name) -> bool {
         self.names.values().flatten().any(|(parent, was)| *parent == dir && was == name)
     }
 
     /// Ours does not have it under this name any more, or the server does. True if it was a taken one.
-    pub(super) fn forget(&mut self, ino: Ino, place: &Place) -> bool {
+    pub fn forget(&mut self, ino: Ino, place: &Place) -> bool {
         let Some(names) = self.names.get_mut(&ino) else { return false };
         let before = names.len();
         names.retain(|other| other != place);
@@ -75,11 +73,11 @@ impl Taken {
         was_taken
     }
 
-    pub(super) fn of(&self, ino: Ino) -> &[Place] {
+    pub fn of(&self, ino: Ino) -> &[Place] {
         self.names.get(&ino).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.names.values().map(|names| names.len() as u64).sum());
         for (ino, names) in &self.names {
             for (parent, name) in names {
@@ -90,7 +88,7 @@ impl Taken {
         }
     }
 
-    pub(super) fn decode(from: &mut Take<'_>) -> Result<Taken, Malformed> {
+    pub fn decode(from: &mut Take<'_>) -> Result<Taken, Malformed> {
         let mut taken = Taken::default();
         for _ in 0..from.count(17)? {
             let ino = Ino(from.u64()?);
@@ -102,43 +100,6 @@ impl Taken {
             taken.note(ino, place);
         }
         Ok(taken)
-    }
-}
-
-impl Namespace {
-    /// The names that ours gives up by an event, as the server knows their inodes and directories.
-    pub(super) fn given_up(event: &Event, map: &MergeMap) -> Vec<(Ino, Place)> {
-        let mut names = Vec::new();
-        let mut left = |ino: Ino, dir: Ino, name: &Name| {
-            names.push((map.translate(ino), (map.translate(dir), name.clone())));
-        };
-        match event {
-            Event::Unlink { parent, name, ino, .. } => left(*ino, *parent, name),
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                left(*ino, *from, from_name);
-                if let Over::Replaced { ino: other, .. } | Over::Exchanged { ino: other } = over {
-                    left(*other, *to, to_name);
-                }
-            }
-            _ => {}
-        }
-        names
-    }
-
-    /// The names that ours gives by an event, as the server knows their directories.
-    pub(super) fn gained(event: &Event, map: &MergeMap) -> Vec<Place> {
-        if !map.has_names_apart() {
-            return Vec::new();
-        }
-        let place = |dir: Ino, name: &Name| (map.translate(dir), name.clone());
-        match event {
-            Event::Make { parent, name, .. } | Event::Link { parent, name, .. } => vec![place(*parent, name)],
-            Event::Rename { from, from_name, over: Over::Exchanged { .. }, to, to_name, .. } => {
-                vec![place(*from, from_name), place(*to, to_name)]
-            }
-            Event::Rename { to, to_name, .. } => vec![place(*to, to_name)],
-            _ => Vec::new(),
-        }
     }
 }
 

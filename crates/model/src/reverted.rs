@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Mode, Time};
 
-use crate::event::{put_extents, take_extents};
+use crate::codec::{put_extents, take_extents};
 use crate::extent::{CHUNK_BYTES, Extent};
 use crate::op::FILE_BYTES_MAX;
 
@@ -54,7 +54,7 @@ pub enum OldContent {
 }
 
 impl Reverted {
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub fn put(&self, out: &mut Vec<u8>) {
         let kind = match &self.content {
             OldContent::Same => 0,
             OldContent::Inline(_) => 1,
@@ -88,7 +88,7 @@ impl Reverted {
         }
     }
 
-    pub(crate) fn take(from: &mut Take<'_>) -> Result<Reverted, Malformed> {
+    pub fn take(from: &mut Take<'_>) -> Result<Reverted, Malformed> {
         let bad = |expected| Malformed { expected };
         let flags = from.u8()?;
         if flags > 15 || flags & 3 == 3 {

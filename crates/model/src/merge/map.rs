@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Ino, Kind, Name, Position, ShardId};
+use chiton_types::{Ino, Name, Position, ShardId};
 
 use super::conflict::OnConflict;
 use super::settled::Settled;
 use super::taken::{Place, Taken};
-use crate::event::take_name;
-use crate::inode::Inode;
+use crate::codec::take_name;
 
 /// Numbers that only the decoupling may make inodes with, in ascending order: those from `next` on are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +27,16 @@ pub struct InodeRange {
 /// - `own` are the positions of events that merges of this decoupling emitted, as half-open intervals in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeMap {
-    pub(crate) root: Ino,
-    pub(crate) base: Position,
-    pub(crate) writer: u64,
-    pub(crate) on_conflict: OnConflict,
+    pub root: Ino,
+    pub base: Position,
+    pub writer: u64,
+    pub on_conflict: OnConflict,
     inodes: BTreeMap<Ino, Ino>,
     /// The values of `inodes`.
     bound: BTreeSet<Ino>,
     own: Vec<(Position, Position)>,
     ranges: Vec<InodeRange>,
-    pub(super) taken: Taken,
+    pub taken: Taken,
     /// Names that ours gave up where the server did something else about it: ours does not see them any more.
     gone: BTreeSet<Place>,
     /// Counters of each shard from which on inodes were born after the base.
@@ -126,7 +125,7 @@ impl MergeMap {
 
     /// Whether the decoupled side may know an inode: it was there at the base, has one of its numbers, or became one with one
     /// that has.
-    pub(crate) fn may_know(&self, ino: Ino) -> bool {
+    pub fn may_know(&self, ino: Ino) -> bool {
         let is_own = self.is_of_ranges(ino) || self.bound.contains(&ino);
         is_own || !self.is_born_after(ino)
     }
@@ -139,12 +138,12 @@ impl MergeMap {
     }
 
     /// Ours does not see a name any more, whatever stands under it.
-    pub(super) fn note_gone(&mut self, place: Place) {
+    pub fn note_gone(&mut self, place: Place) {
         self.gone.insert(place);
     }
 
     /// What ours has under a taken name is at `now` from here on.
-    pub(super) fn note_placed(&mut self, ino: Ino, taken: &Place, now: &Place) {
+    pub fn note_placed(&mut self, ino: Ino, taken: &Place, now: &Place) {
         self.taken.forget(ino, taken);
         if taken != now {
             self.gone.insert(taken.clone());
@@ -152,37 +151,37 @@ impl MergeMap {
     }
 
     /// Ours has something under this name.
-    pub(super) fn note_gained(&mut self, place: &Place) {
+    pub fn note_gained(&mut self, place: &Place) {
         self.gone.remove(place);
     }
 
     /// Whether ours knows some names otherwise than by what others did since the base, and ours itself.
-    pub(crate) fn has_names_apart(&self) -> bool {
+    pub fn has_names_apart(&self) -> bool {
         !(self.gone.is_empty() && self.bound.is_empty() && self.taken.is_empty())
     }
 
     /// Whether ours gave up a name that stands on the server, or stood there at the base.
-    pub(crate) fn is_gone(&self, dir: Ino, name: &Name) -> bool {
+    pub fn is_gone(&self, dir: Ino, name: &Name) -> bool {
         self.gone.contains(&(dir, name.clone()))
     }
 
     /// Whether ours has this inode under this name, that others gave it as well, or took from it.
-    pub(crate) fn has_at(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
+    pub fn has_at(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
         self.taken.holds(ino, &(dir, name.clone()))
     }
 
     /// The names that ours has of an inode and that others took from it, or gave it as well.
-    pub(crate) fn names_taken(&self, ino: Ino) -> &[(Ino, Name)] {
+    pub fn names_taken(&self, ino: Ino) -> &[(Ino, Name)] {
         self.taken.of(ino)
     }
 
     /// Whether any directory of others became one with one of ours.
-    pub(crate) fn has_bound(&self) -> bool {
+    pub fn has_bound(&self) -> bool {
         !self.bound.is_empty()
     }
 
     /// The decoupled side's number of an inode of the server: of several the last.
-    pub(crate) fn ours(&self, ino: Ino) -> Ino {
+    pub fn ours(&self, ino: Ino) -> Ino {
         if !self.bound.contains(&ino) {
             return ino;
         }
@@ -190,7 +189,7 @@ impl MergeMap {
     }
 
     /// Whether this is a directory of others that became one with one of ours.
-    pub(crate) fn is_bound(&self, ino: Ino) -> bool {
+    pub fn is_bound(&self, ino: Ino) -> bool {
         self.bound.contains(&ino)
     }
 
@@ -206,7 +205,7 @@ impl MergeMap {
     }
 
     /// Becomes another state of the same map, and keeps what is known of directories.
-    pub(crate) fn replace(&mut self, with: &MergeMap) {
+    pub fn replace(&mut self, with: &MergeMap) {
         let inside = (std::mem::take(&mut self.inside), self.inside_last);
         *self = MergeMap { inside: inside.0, inside_last: inside.1, ..with.without_inside() };
     }
@@ -246,7 +245,7 @@ impl MergeMap {
     }
 
     /// Whether the event at `position` is this decoupling's own.
-    pub(super) fn is_own(&self, position: Position) -> bool {
+    pub fn is_own(&self, position: Position) -> bool {
         // Most rows that a merge meets were changed last by itself, a moment ago.
         match self.own.last() {
             Some(&(start, end)) if position >= start => return position < end,
@@ -276,7 +275,7 @@ impl MergeMap {
     }
 
     /// Both sides have an inode under a name that theirs gave it.
-    pub(super) fn note_agreed(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position) {
+    pub fn note_agreed(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position) {
         if self.is_foreign(position) {
             self.taken.note(ino, (parent, name.clone()));
         }
@@ -291,7 +290,7 @@ impl MergeMap {
     }
 
     /// Whether a file is of the subtree although nothing leads from it to the root.
-    pub(super) fn is_vouched(&self, ino: Ino) -> bool {
+    pub fn is_vouched(&self, ino: Ino) -> bool {
         self.is_of_ranges(ino) || self.vouched.contains(&ino)
     }
 
@@ -302,11 +301,11 @@ impl MergeMap {
     }
 
     #[inline]
-    pub(super) fn is_inside(&self, dir: Ino) -> bool {
+    pub fn is_inside(&self, dir: Ino) -> bool {
         dir == self.inside_last || self.inside.contains(&dir)
     }
 
-    pub(super) fn note_inside(&mut self, dir: Ino) {
+    pub fn note_inside(&mut self, dir: Ino) {
         if self.inside.len() >= INSIDE_MAX {
             self.inside.clear();
         }
@@ -315,13 +314,13 @@ impl MergeMap {
     }
 
     #[inline]
-    pub(super) fn may_make(&self, ino: Ino) -> bool {
+    pub fn may_make(&self, ino: Ino) -> bool {
         let at = self.ranges.partition_point(|r| r.end <= ino);
         self.ranges.get(at).is_some_and(|r| r.next <= ino)
     }
 
     #[inline]
-    pub(super) fn made(&mut self, ino: Ino) {
+    pub fn made(&mut self, ino: Ino) {
         let at = self.ranges.partition_point(|r| r.end <= ino);
         if let Some(range) = self.ranges.get_mut(at).filter(|r| r.next <= ino) {
             range.next = Ino(ino.0 + 1);
@@ -343,17 +342,17 @@ impl MergeMap {
     }
 
     /// What others did to this stands, although the last change of its row is, or becomes, ours.
-    pub(super) fn note_standing(&mut self, ino: Ino) {
+    pub fn note_standing(&mut self, ino: Ino) {
         self.standing.insert(ino);
     }
 
     /// Whether what others did to this stands.
-    pub(super) fn stands(&self, ino: Ino) -> bool {
+    pub fn stands(&self, ino: Ino) -> bool {
         self.standing.contains(&ino)
     }
 
     /// What others did to this was met.
-    pub(super) fn met(&mut self, ino: Ino) {
+    pub fn met(&mut self, ino: Ino) {
         self.standing.remove(&ino);
     }
 
@@ -364,26 +363,19 @@ impl MergeMap {
     }
 
     /// Whether both sides removed it, and no trace is left of the changes that ours made before.
-    pub(super) fn is_agreed_gone(&self, ino: Ino) -> bool {
+    pub fn is_agreed_gone(&self, ino: Ino) -> bool {
         self.settled.get(&ino) == Some(&(Settled::REMOVED, Settled::Same))
     }
 
     /// What came of a file of others, if it is as ours saw it.
-    pub(super) fn settled(&self, theirs: &Inode) -> Option<Settled> {
-        let (position, how) = self.settled.get(&theirs.ino)?;
-        (*position == theirs.position).then_some(*how)
-    }
-
-    /// Whether others changed an inode itself after the base, and ours has not met that.
-    #[inline]
-    pub(super) fn is_changed(&self, inode: &Inode) -> bool {
-        self.is_foreign(inode.attrs_changed())
-            || (inode.kind != Kind::Dir && self.standing.contains(&inode.ino))
+    pub fn settled(&self, theirs: Ino, changed: Position) -> Option<Settled> {
+        let (position, how) = self.settled.get(&theirs)?;
+        (*position == changed).then_some(*how)
     }
 
     /// Whether a directory of the server is none that ours has already, under whatever name: only then can one that
     /// ours makes be the same.
-    pub(super) fn may_bind(&self, theirs: Ino) -> bool {
+    pub fn may_bind(&self, theirs: Ino) -> bool {
         if self.standing.contains(&theirs) {
             return true;
         }
@@ -395,7 +387,7 @@ impl MergeMap {
         self.ranges.get(at).is_some_and(|r| r.first <= ino)
     }
 
-    pub(super) fn bind(&mut self, ours: Ino, theirs: Ino) {
+    pub fn bind(&mut self, ours: Ino, theirs: Ino) {
         self.standing.remove(&theirs);
         let before = self.inodes.insert(ours, theirs);
         self.bound.insert(theirs);

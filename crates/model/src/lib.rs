@@ -1,0 +1,32 @@
+//! Operations, events and outcomes: the vocabulary in which every part of Chiton speaks of a change.
+//!
+//! ```text
+//!   client ── Op ──▶ plan ── Event ──▶ journal, apply, merge, dump
+//!                     └───── Outcome ──▶ client
+//! ```
+//!
+//! Invariants:
+//! - Data and encodings only: no state of the file system, no clock, no socket, no thread.
+//! - An event is complete: whoever applies it asks nobody.
+
+#![allow(missing_docs, reason = "most fields and codecs say by their names all there is to say")]
+
+pub mod codec;
+pub mod merge;
+
+mod decoupling;
+mod event;
+mod extent;
+mod op;
+mod policy;
+mod reverted;
+
+pub use decoupling::{Attached, DECOUPLING_TEXT_BYTES_MAX, Decoupling, Interference, MergedUpTo};
+pub use event::{Event, Over};
+pub use extent::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
+pub use op::{
+    AttrChange, Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
+    SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
+};
+pub use policy::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
+pub use reverted::{OldContent, Reverted};
