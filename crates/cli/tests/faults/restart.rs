@@ -1,13 +1,14 @@
 //! A server that is restarted under open files and a `tar` that runs: it goes on, and the tree is right (S26, S28).
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::rig::{Mounted, Scratch, check_whole, is_root, serve, write_checkable};
+use crate::rig::{Holder, Mounted, Scratch, check_whole, is_root, serve, write_checkable};
+use crate::two::text;
 
 const DIRS: u64 = 20;
 const FILES: u64 = 40;
@@ -35,7 +36,8 @@ fn tar_goes_on_over_restarts_of_the_server_and_open_files_stay_open() {
     let mut server = serve(&scratch, &[]);
     let mounted = Mounted::connected(&scratch, &[]);
     write_checkable(&mounted.path("open"), 1, 50_000).expect("a write");
-    let mut nameless = File::open(mounted.path("open")).expect("opens");
+    let mut nameless = Holder::new();
+    nameless.runs(&format!("exec 3<'{}'", text(&mounted.path("open"))));
     fs::remove_file(mounted.path("open")).expect("removed");
     let target = mounted.path("target");
     fs::create_dir(&target).expect("a folder");
@@ -70,10 +72,11 @@ fn tar_goes_on_over_restarts_of_the_server_and_open_files_stay_open() {
         check_whole(&path, number).expect("as in the archive");
     }
     assert_eq!(count(&target), DIRS * FILES);
-    let mut content = Vec::new();
-    nameless.read_to_end(&mut content).expect("it is still open");
+    let copy = scratch.path("copy");
+    nameless.runs(&format!("cat <&3 >'{}'", text(&copy)));
+    let content = fs::read(&copy).expect("it was still open");
     assert!(content == crate::rig::checkable(1, 50_000), "{} bytes", content.len());
-    drop(nameless);
+    nameless.ends();
     mounted.unmount();
     server.assert_sane();
 }
@@ -86,39 +89,6 @@ fn count(dir: &Path) -> u64 {
             if entry.file_type().expect("a type").is_dir() { count(&entry.path()) } else { 1 }
         })
         .sum()
-}
-
-/// A process that appends the words that it is given to a file that it holds open. (A process that started the server while it
-/// holds such a file itself would wait for that server when it closes its copy.)
-struct Appender {
-    shell: Child,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
-impl Appender {
-    fn new(path: &Path) -> Appender {
-        let script = r#"exec 3>>"$1"; while read -r word; do printf '%s ' "$word" >&3; echo "$?"; done"#;
-        let mut shell = Command::new("sh")
-            .args(["-c", script, "sh"])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("sh runs");
-        let answers = BufReader::new(shell.stdout.take().expect("piped")).lines();
-        Appender { shell, answers }
-    }
-
-    fn appends(&mut self, word: &str) {
-        writeln!(self.shell.stdin.as_mut().expect("piped"), "{word}").expect("it listens");
-        let answer = self.answers.next().expect("it answers").expect("a line");
-        assert_eq!(answer, "0", "{word}");
-    }
-
-    fn ends(mut self) {
-        drop(self.shell.stdin.take());
-        assert!(self.shell.wait().expect("it ends").success());
-    }
 }
 
 /// S80, S81: what one mount has appended and not pushed is neither overwritten nor hidden, whoever appends after the restart.
@@ -135,9 +105,14 @@ fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
     // Small content lies inside its inode, large content in blocks.
     for (name, base, in_order) in [("small", 10, false), ("large", 20_000, false), ("last", 10, true)] {
         fs::write(near.path(name), vec![b'.'; base]).expect("a write");
-        let (mut first, mut second) = (Appender::new(&near.path(name)), Appender::new(&far.path(name)));
-        second.appends("before");
-        first.appends("buffered");
+        let opened = |path: &Path| {
+            let mut holder = Holder::new();
+            holder.runs(&format!("exec 3>>'{}'", text(path)));
+            holder
+        };
+        let (mut first, mut second) = (opened(&near.path(name)), opened(&far.path(name)));
+        second.runs("printf 'before ' >&3");
+        first.runs("printf 'buffered ' >&3");
         match in_order {
             false => server.kill(),
             true => {
@@ -146,7 +121,7 @@ fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
             }
         }
         server = serve(&scratch, &[]);
-        second.appends("after");
+        second.runs("printf 'after ' >&3");
         for mount in [&near, &far] {
             File::open(mount.path(name)).expect("opens").sync_all().expect("an fsync");
         }

@@ -1,10 +1,10 @@
 //! Processes, mounts and small disks that are gone when a test ends, however it ends.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -292,6 +292,50 @@ impl Later {
         told.write_all(b"now\n").expect("it waits");
         self.process.says("serving ", self.before + 1);
         self.process
+    }
+}
+
+/// A shell that holds files open on a mount whose server dies. A test must not hold them itself: each program that this
+/// process begins gets copies of its open files and closes them before its first instruction. The close of a file that
+/// has unsaved data waits for the server, and this process waits for the close.
+pub(crate) struct Holder {
+    shell: Child,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Holder {
+    pub(crate) fn new() -> Holder {
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"while read -r line; do eval "$line"; echo "$?"; done"#]);
+        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh runs");
+        let answers = BufReader::new(shell.stdout.take().expect("piped")).lines();
+        Holder { shell, answers }
+    }
+
+    /// Begins a line of shell, without waiting for its end.
+    pub(crate) fn begins(&mut self, line: &str) {
+        writeln!(self.shell.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
+    }
+
+    /// Runs a line of shell, which must succeed and print nothing.
+    pub(crate) fn runs(&mut self, line: &str) {
+        self.begins(line);
+        let answer = self.answers.next().expect("it answers").expect("a line");
+        assert_eq!(answer, "0", "{line}");
+    }
+
+    /// Closes its files and ends.
+    pub(crate) fn ends(mut self) {
+        drop(self.shell.stdin.take());
+        assert!(self.shell.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
     }
 }
 

@@ -1,12 +1,11 @@
 //! The end of a mount whose server is gone: bounded, with a message of what may be lost.
 
 use std::fs;
-use std::io::Write;
 use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::rig::{Mounted, Process, Scratch, chiton, is_root, now, serve, until};
+use crate::rig::{Holder, Mounted, Process, Scratch, chiton, is_root, now, serve, until};
 use crate::two::text;
 
 const UNDONE: &str = "not everything could be made durable";
@@ -29,18 +28,19 @@ fn sigterm_ends_a_mount_whose_server_died_and_says_what_may_be_lost() {
     }
     let scratch = Scratch::new();
     let (mut server, mut mounted) = with_unsaved(&scratch);
-    let mut open = fs::File::create(mounted.path("open")).expect("a file");
+    let mut holder = Holder::new();
+    holder.runs(&format!("exec 3>'{}'", text(&mounted.path("open"))));
     server.kill();
-    // A process waits for the server, and one uses the mount.
-    open.write_all(b"buffered or waiting").expect("under the lease");
+    // One process waits for the server when it closes a file, and one when it makes a directory.
+    holder.begins("printf 'buffered under the lease' >&3");
     let mut waits = Command::new("mkdir").arg(mounted.path("directory")).spawn().expect("runs");
     mounted.process.signal(Signal::TERM);
     mounted.process.ended();
     assert!(mounted.process.said().contains(UNDONE), "{}", mounted.process.said());
     mounted.process.assert_sane();
-    // Whoever waited has an answer.
+    // Both have an answer.
     waits.wait().expect("it ends");
-    drop(open);
+    holder.ends();
 }
 
 #[test]
