@@ -1,7 +1,7 @@
 //! Which events of a decoupled journal a merge sends.
 
+use chiton_merge::squash;
 use chiton_model::Event;
-use chiton_namespace::merge::squash;
 
 use crate::temporary_names::hide_temporary;
 

@@ -39,7 +39,7 @@ pub struct Reverted {
     /// Content.
     pub content: OldContent,
     /// It is so for a moment only, and then again as it is now (while something is copied from it).
-    pub passing: bool,
+    pub temporary: bool,
 }
 
 /// Content that a file had.
@@ -60,7 +60,7 @@ impl Reverted {
             OldContent::Inline(_) => 1,
             OldContent::Chunks(_) => 2,
         };
-        out.put_u8(kind | u8::from(self.xattrs.is_some()) << 2 | u8::from(self.passing) << 3);
+        out.put_u8(kind | u8::from(self.xattrs.is_some()) << 2 | u8::from(self.temporary) << 3);
         out.put_u16(self.mode.0);
         out.put_u32(self.uid);
         out.put_u32(self.gid);
@@ -128,7 +128,7 @@ impl Reverted {
                 OldContent::Chunks(chunks)
             }
         };
-        Ok(Reverted { mode, uid, gid, size, atime, mtime, ctime, xattrs, content, passing: flags & 8 != 0 })
+        Ok(Reverted { mode, uid, gid, size, atime, mtime, ctime, xattrs, content, temporary: flags & 8 != 0 })
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
                     ctime: Time(3),
                     xattrs,
                     content: content.clone(),
-                    passing: true,
+                    temporary: true,
                 };
                 let mut bytes = Vec::new();
                 reverted.put(&mut bytes);

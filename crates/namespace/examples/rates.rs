@@ -3,9 +3,7 @@
 //!
 //! Rates are per second of this thread's processor time, so that other work on the machine counts less.
 
-use chiton_model::merge::{MergeMap, OnConflict};
 use chiton_model::{Event, Make, Op};
-use chiton_namespace::merge::{MergeContext, MergeStep};
 use chiton_namespace::{Context, Namespace};
 use chiton_types::{Cred, Ino, Mode, Name, Position, Take, Time};
 use rustix::time::{ClockId, clock_gettime};
@@ -67,7 +65,6 @@ fn main() {
         }
     });
     println!("{:<40} {:>12.1}", "encoded bytes an event", bytes.len() as f64 / FILES as f64);
-    merge(&bytes, &timed);
     let mut again = opened();
     timed("decode + needs + fit + apply (replay)", FILES, &mut || {
         let mut take = Take::new(&bytes);
@@ -96,32 +93,6 @@ fn main() {
         }
         assert_eq!(found, names.len());
     });
-}
-
-/// Measures and prints: what, how often, the work.
-type Timed = dyn Fn(&str, u64, &mut dyn FnMut());
-
-/// What a server does with a decoupled client's journal: decode, plan, encode, apply.
-fn merge(journal: &[u8], timed: &Timed) {
-    let mut server = opened();
-    let mut map = MergeMap::new(Ino::ROOT, Position(0), 1, OnConflict::Overwrite);
-    map.grant(Ino(2), Ino(2 + FILES));
-    let ctx = MergeContext { is_open: &|_| false, fresh: Ino(u64::MAX), now: Time(0) };
-    let (mut report, mut emitted) = (Vec::new(), Vec::with_capacity(journal.len()));
-    timed("merge: decode + plan + encode + apply", FILES, &mut || {
-        let mut take = Take::new(journal);
-        let mut position = Position(0);
-        while !take.is_empty() {
-            let mut event = Event::decode(&mut take).expect("encoded above");
-            let step = server.plan_merge(&mut event, &mut map, &ctx, &mut report);
-            assert_eq!(step, Ok(MergeStep::Emit));
-            position = position.next();
-            event.encode(&mut emitted);
-            server.apply(&event, position);
-            map.note_own(position);
-        }
-    });
-    assert!(report.is_empty());
 }
 
 fn opened() -> Namespace {

@@ -2,7 +2,7 @@
 
 use chiton_types::Ino;
 
-use crate::dirt::{CheckpointList, DirtyKey, is_dirty};
+use crate::dirty::{CheckpointList, DirtyKey, is_dirty};
 use crate::inode::COMPLETE;
 use crate::namespace::{Namespace, RowChange};
 use crate::row;
@@ -15,14 +15,14 @@ impl Namespace {
     /// Begins a checkpoint of the state as it is now. One at a time: the rows that [`Namespace::checkpoint_take`]
     /// hands out must become durable, however often that is tried, before [`Namespace::checkpoint_done`].
     pub fn checkpoint_begin(&mut self) {
-        self.dirt.begin();
+        self.dirty.begin();
         let count = (row::COUNT_KEY.to_vec(), Some(self.inode_count.to_le_bytes().to_vec()));
-        self.dirt.saved().push(count);
-        let images = self.dirt.images.take_unwritten();
-        self.dirt.saved().extend(images);
+        self.dirty.saved().push(count);
+        let images = self.dirty.images.take_unwritten();
+        self.dirty.saved().extend(images);
         if self.decoupling_last > 0 {
             let last = (row::DECOUPLING_LAST_KEY.to_vec(), Some(self.decoupling_last.to_le_bytes().to_vec()));
-            self.dirt.saved().push(last);
+            self.dirty.saved().push(last);
         }
     }
 
@@ -30,12 +30,12 @@ impl Namespace {
     /// [`Namespace::checkpoint_take`]. Worth it for many rows: in the order of their keys they are neighbours in
     /// memory, and the store need not sort them.
     pub fn checkpoint_list(&mut self) -> CheckpointList {
-        self.dirt.lend()
+        self.dirty.lend()
     }
 
     /// See [`Namespace::checkpoint_list`].
     pub fn checkpoint_listed(&mut self, list: CheckpointList) {
-        self.dirt.give_back(list);
+        self.dirty.give_back(list);
     }
 
     /// Encodes up to about `rows_max` rows of the checkpoint, as they were when it began; true when there are no more.
@@ -43,23 +43,23 @@ impl Namespace {
     pub fn checkpoint_take(&mut self, rows_max: usize, out: &mut Vec<RowChange>) -> bool {
         let end = out.len() + rows_max;
         while out.len() < end {
-            let Some(key) = self.dirt.next_saving() else {
-                out.append(self.dirt.saved());
+            let Some(key) = self.dirty.next_saving() else {
+                out.append(self.dirty.saved());
                 return true;
             };
             match key {
                 DirtyKey::Inode(ino) => out.extend(self.take_inode(ino)),
                 DirtyKey::Entry(dir, hash) => self.take_entries(dir, hash, out),
-                DirtyKey::Content(ino) => out.extend(self.contents.take(ContentKey(ino), &self.dirt)),
-                DirtyKey::Chunk(ino, n) => out.extend(self.chunks.take(ChunkKey(ino, n), &self.dirt)),
-                DirtyKey::Xattrs(ino) => out.extend(self.xattrs.take(XattrsKey(ino), &self.dirt)),
-                DirtyKey::Block(block) => out.extend(self.blocks.take(BlockKey(block), &self.dirt)),
-                DirtyKey::Orphan(ino) => out.extend(self.orphans.take(OrphanKey(ino), &self.dirt)),
-                DirtyKey::Policy(ino) => out.extend(self.policies.take(PolicyKey(ino), &self.dirt)),
-                DirtyKey::History(n) => out.extend(self.policy_history.take(HistoryKey(n), &self.dirt)),
-                DirtyKey::Decoupling(id) => out.extend(self.decouplings.take(DecouplingKey(id), &self.dirt)),
-                DirtyKey::Linked(ino) => out.extend(self.linked.take(LinkedKey(ino), &self.dirt)),
-                DirtyKey::Garbage(block) => out.extend(self.garbage.take(GarbageKey(block), &self.dirt)),
+                DirtyKey::Content(ino) => out.extend(self.contents.take(ContentKey(ino), &self.dirty)),
+                DirtyKey::Chunk(ino, n) => out.extend(self.chunks.take(ChunkKey(ino, n), &self.dirty)),
+                DirtyKey::Xattrs(ino) => out.extend(self.xattrs.take(XattrsKey(ino), &self.dirty)),
+                DirtyKey::Block(block) => out.extend(self.blocks.take(BlockKey(block), &self.dirty)),
+                DirtyKey::Orphan(ino) => out.extend(self.orphans.take(OrphanKey(ino), &self.dirty)),
+                DirtyKey::Policy(ino) => out.extend(self.policies.take(PolicyKey(ino), &self.dirty)),
+                DirtyKey::History(n) => out.extend(self.policy_history.take(HistoryKey(n), &self.dirty)),
+                DirtyKey::Decoupling(id) => out.extend(self.decouplings.take(DecouplingKey(id), &self.dirty)),
+                DirtyKey::Linked(ino) => out.extend(self.linked.take(LinkedKey(ino), &self.dirty)),
+                DirtyKey::Garbage(block) => out.extend(self.garbage.take(GarbageKey(block), &self.dirty)),
             }
         }
         false
@@ -67,7 +67,7 @@ impl Namespace {
 
     /// The checkpoint's rows are durable in the store.
     pub fn checkpoint_done(&mut self) {
-        self.dirt.done();
+        self.dirty.done();
         self.generation += 1;
         self.orphans.drop_absent();
         self.garbage.drop_absent();
@@ -111,16 +111,16 @@ impl Namespace {
 
     fn take_inode(&self, ino: Ino) -> Option<RowChange> {
         if let Some(inode) = self.inodes.get(ino) {
-            return self.dirt.take_mark(&inode.marks).then(|| (row::inode_key(ino), Some(inode.encode())));
+            return self.dirty.take_mark(&inode.marks).then(|| (row::inode_key(ino), Some(inode.encode())));
         }
         let marks = self.inodes.dead.get(&ino)?;
-        self.dirt.take_mark(marks).then(|| (row::inode_key(ino), None))
+        self.dirty.take_mark(marks).then(|| (row::inode_key(ino), None))
     }
 
     fn take_entries(&mut self, dir: Ino, hash: u64, out: &mut Vec<RowChange>) {
         let Some(held) = self.dirs.get(&dir) else { return };
         for (name, slot) in held.with_hash(hash) {
-            if self.dirt.take_mark(&slot.marks) {
+            if self.dirty.take_mark(&slot.marks) {
                 let value = slot.kind().map(|kind| row::encode_entry(slot.ino, kind, slot.position));
                 if value.is_none() {
                     self.spent.push((dir, hash));

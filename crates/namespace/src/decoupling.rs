@@ -20,13 +20,13 @@ use hashbrown::HashMap;
 
 use crate::fault::Fault;
 use crate::namespace::{Known, Namespace};
-use crate::side::SideValue;
+use crate::tables::TableValue;
 use crate::values::DecouplingKey;
 
 /// Directories of which it is remembered whether they are decoupled.
 const CACHE_MAX: usize = 1 << 16;
 
-impl SideValue for Decoupling {
+impl TableValue for Decoupling {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
         self.put(&mut v);
@@ -197,7 +197,7 @@ impl Namespace {
     pub(crate) fn apply_decoupled(&mut self, decoupling: &Decoupling) {
         let key = DecouplingKey(decoupling.id.0);
         let before = self.decouplings.value(key).is_some();
-        self.decouplings.change(key, &mut self.dirt, true, |v| *v = Some(decoupling.clone()));
+        self.decouplings.change(key, &mut self.dirty, true, |v| *v = Some(decoupling.clone()));
         self.decoupling_count += usize::from(!before);
         self.decoupling_last = self.decoupling_last.max(decoupling.id.0);
         self.decoupled.cache.borrow_mut().clear();
@@ -286,7 +286,7 @@ impl Namespace {
     }
 
     /// Somebody is about to take this name of an inode: those others who may know it remember it. `moves`: it gets another.
-    pub(crate) fn note_taken(&mut self, ino: Ino, parent: Ino, name: &Name, moves: bool) {
+    pub(crate) fn note_contested(&mut self, ino: Ino, parent: Ino, name: &Name, moves: bool) {
         let Ok(Some(root)) = self.decoupled_root(parent) else { return };
         let others = self.decouplings_of(root).filter(|d| Some(d.id) != self.merging);
         let ids: Vec<RealmId> = others.filter(|d| d.map.may_know(ino)).map(|d| d.id).collect();
@@ -303,7 +303,7 @@ impl Namespace {
             self.inodes.get(ino).map_or(1, |inode| if inode.kind == Kind::Dir { 1 } else { inode.nlink });
         for id in ids {
             self.change_decoupling(id, |d| {
-                d.map.note_taken(ino, parent, name, position, !moves && names <= 1);
+                d.map.note_contested(ino, parent, name, position, !moves && names <= 1);
             });
         }
     }
@@ -311,16 +311,16 @@ impl Namespace {
     pub(crate) fn apply_decoupling_ended(&mut self, id: RealmId) {
         let key = DecouplingKey(id.0);
         if self.decouplings.value(key).is_some() {
-            self.decouplings.change(key, &mut self.dirt, false, |v| *v = None);
+            self.decouplings.change(key, &mut self.dirty, false, |v| *v = None);
             self.decoupling_count -= 1;
-            self.dirt.images.drop_all(id.0);
+            self.dirty.images.drop_all(id.0);
         }
         self.decoupled.cache.borrow_mut().clear();
     }
 
     fn change_decoupling<R>(&mut self, id: RealmId, f: impl FnOnce(&mut Decoupling) -> R) -> R {
         let key = DecouplingKey(id.0);
-        self.decouplings.change(key, &mut self.dirt, false, |v| {
+        self.decouplings.change(key, &mut self.dirty, false, |v| {
             f(v.as_mut().unwrap_or_else(|| panic!("decoupling {id} is changed after its end")))
         })
     }

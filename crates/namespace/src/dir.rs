@@ -17,7 +17,7 @@ use std::hint::black_box;
 
 use chiton_types::{Ino, Kind, Position};
 
-use crate::dirt::{Marks, is_dirty};
+use crate::dirty::{Marks, is_dirty};
 
 const BUCKET_ENTRIES: usize = 32;
 /// Room that a half of a bucket is given.
@@ -26,11 +26,14 @@ const DEPTH_MAX: u8 = 28;
 /// No kind: the name is there, and what it names cannot be read.
 const UNREADABLE: u8 = 255;
 
+/// An entry of a directory in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     pub(crate) hash: u64,
-    pub(crate) ino: Ino,
-    pub(crate) position: Position,
+    /// The inode that it names.
+    pub ino: Ino,
+    /// Position of the last change.
+    pub position: Position,
     name_at: u32,
     name_len: u8,
     kind: u8,
@@ -41,7 +44,7 @@ const _: () = assert!(size_of::<Slot>() == 32);
 
 impl Slot {
     /// Type of what is there; `None` if the name is known to be absent, or its row cannot be read.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<Kind> {
         Kind::from_u8(self.kind)
     }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Time};
 
-use crate::dirt::Marks;
+use crate::dirty::Marks;
 use crate::permission::{ACL_ACCESS, ACL_DEFAULT};
 use crate::values::Xattrs;
 
@@ -25,26 +25,38 @@ const STORED_FLAGS: u8 = INLINE | MAPPED | OF_XATTRS;
 /// In memory only: all entries of the directory, or all chunks of the file's map, are in memory.
 pub(crate) const COMPLETE: u8 = 128;
 
+/// An inode in memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Inode {
-    pub(crate) ino: Ino,
-    pub(crate) parent: Ino,
-    pub(crate) position: Position,
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// The directory that it is in; of a file with several names, one of them.
+    pub parent: Ino,
+    /// Position of the last change.
+    pub position: Position,
     /// Of files and symbolic links. Directories: position of the last change of their own attributes (`position`
     /// also says that an entry changed), by which a merge tells chmod from create.
-    pub(crate) size: u64,
+    pub size: u64,
     /// Files: bytes mapped or inline. Directories: number of entries.
     pub(crate) extra: u64,
-    pub(crate) atime: Time,
-    pub(crate) mtime: Time,
-    pub(crate) ctime: Time,
+    /// Access time.
+    pub atime: Time,
+    /// Modification time.
+    pub mtime: Time,
+    /// Change time.
+    pub ctime: Time,
     pub(crate) btime: Time,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of names; of a directory 2, and one for each directory in it.
+    pub nlink: u32,
     pub(crate) rdev: u32,
-    pub(crate) mode: Mode,
-    pub(crate) kind: Kind,
+    /// Permissions.
+    pub mode: Mode,
+    /// Type.
+    pub kind: Kind,
     pub(crate) flags: u8,
     pub(crate) marks: Marks,
 }
@@ -56,8 +68,30 @@ impl Inode {
         self.flags & flag != 0
     }
 
+    /// Whether the content is inline: there is a content row.
+    pub fn is_inline(&self) -> bool {
+        self.has(INLINE)
+    }
+
+    /// Whether the content is in blocks: chunk rows map it.
+    pub fn is_mapped(&self) -> bool {
+        self.has(MAPPED)
+    }
+
+    /// Number of entries of a directory.
+    pub fn entries(&self) -> u64 {
+        debug_assert_eq!(self.kind, Kind::Dir);
+        self.extra
+    }
+
+    /// Bytes of content of a file, inline or mapped.
+    pub fn content_bytes(&self) -> u64 {
+        debug_assert_ne!(self.kind, Kind::Dir);
+        self.extra
+    }
+
     /// Position of the last change of what is the inode's own: for directories, entries do not count.
-    pub(crate) fn attrs_changed(&self) -> Position {
+    pub fn attrs_changed(&self) -> Position {
         if self.kind == Kind::Dir { Position(self.size) } else { self.position }
     }
 

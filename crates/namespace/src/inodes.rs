@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use chiton_types::Ino;
 use hashbrown::HashTable;
 
-use crate::dirt::Marks;
+use crate::dirty::Marks;
 use crate::inode::Inode;
 
 const PAGE_SLOTS: usize = 512;

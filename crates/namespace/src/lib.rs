@@ -13,16 +13,15 @@
 //! - Only clean rows leave memory.
 
 pub mod chunk;
-pub mod merge;
 pub mod permission;
 
 mod apply;
+mod before_images;
 mod checkpoint;
 mod decoupling;
 mod dir;
-mod dirt;
+mod dirty;
 mod fault;
-mod images;
 mod inode;
 mod inodes;
 mod namespace;
@@ -32,16 +31,20 @@ mod query;
 mod realm;
 mod row;
 mod serving;
-mod side;
 mod stored;
+mod tables;
 mod validate;
 mod values;
 
 pub use apply::Misfit;
-pub use dirt::CheckpointList;
+pub use before_images::KnownFile;
+pub use dir::Slot;
+pub use dirty::CheckpointList;
 pub use fault::{Fault, Need};
-pub use namespace::{Context, Listing, Mapped, Namespace, Planned, RowChange};
+pub use inode::Inode;
+pub use namespace::{Context, Known, Listing, Mapped, Namespace, Planned, RowChange};
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
 pub use plan::WARM_OPS;
 pub use stored::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
 pub use validate::Inconsistency;
+pub use values::Xattrs;

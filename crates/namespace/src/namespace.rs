@@ -13,14 +13,14 @@ use hashbrown::HashMap;
 use crate::chunk::Chunk;
 use crate::decoupling::Decoupled;
 use crate::dir::{Dir, Slot};
-use crate::dirt::{Dirt, REFERENCED};
+use crate::dirty::{Dirty, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
 use crate::paging::CorruptRow;
 use crate::realm::{Parents, Realms};
 use crate::row;
-use crate::side::Side;
+use crate::tables::Table;
 use crate::values::{
     BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,
     Present, Xattrs, XattrsKey,
@@ -75,20 +75,20 @@ pub type RowChange = (Vec<u8>, Option<Vec<u8>>);
 pub struct Namespace {
     pub(crate) inodes: Inodes,
     pub(crate) dirs: HashMap<Ino, Dir>,
-    pub(crate) contents: Side<ContentKey, Box<[u8]>>,
-    pub(crate) chunks: Side<ChunkKey, Chunk>,
-    pub(crate) xattrs: Side<XattrsKey, Xattrs>,
-    pub(crate) blocks: Side<BlockKey, u32>,
+    pub(crate) contents: Table<ContentKey, Box<[u8]>>,
+    pub(crate) chunks: Table<ChunkKey, Chunk>,
+    pub(crate) xattrs: Table<XattrsKey, Xattrs>,
+    pub(crate) blocks: Table<BlockKey, u32>,
     /// Always in memory whole.
-    pub(crate) orphans: Side<OrphanKey, Present>,
+    pub(crate) orphans: Table<OrphanKey, Present>,
     /// Always in memory whole.
-    pub(crate) garbage: Side<GarbageKey, Present>,
+    pub(crate) garbage: Table<GarbageKey, Present>,
     /// Always in memory whole.
-    pub(crate) policies: Side<PolicyKey, PolicyChange>,
+    pub(crate) policies: Table<PolicyKey, PolicyChange>,
     /// Always in memory whole.
-    pub(crate) policy_history: Side<HistoryKey, PolicyChange>,
+    pub(crate) policy_history: Table<HistoryKey, PolicyChange>,
     /// Always in memory whole.
-    pub(crate) linked: Side<LinkedKey, Parents>,
+    pub(crate) linked: Table<LinkedKey, Parents>,
     /// Directories in which an entry cannot be decoded; all others of them can.
     pub(crate) torn_dirs: BTreeSet<Ino>,
     /// Rows of theirs that were met and not told yet.
@@ -96,7 +96,7 @@ pub struct Namespace {
     /// Directories that the store cannot list: of their entries those can be had that are asked for by name.
     pub(crate) unlistable: BTreeSet<Ino>,
     /// Always in memory whole.
-    pub(crate) decouplings: Side<DecouplingKey, Decoupling>,
+    pub(crate) decouplings: Table<DecouplingKey, Decoupling>,
     pub(crate) decoupling_count: usize,
     pub(crate) decoupling_last: u32,
     pub(crate) decoupled: Decoupled,
@@ -105,7 +105,7 @@ pub struct Namespace {
     pub(crate) policy_count: usize,
     pub(crate) policy_version: u64,
     pub(crate) realms: Realms,
-    pub(crate) dirt: Dirt,
+    pub(crate) dirty: Dirty,
     pub(crate) generation: u64,
     pub(crate) inode_count: u64,
     /// The rows are those of the subtree below this directory, which a decoupled client took for itself.
@@ -120,9 +120,11 @@ pub struct Namespace {
     pub(crate) spent: Vec<(Ino, u64)>,
 }
 
-/// What is known of a name.
-pub(crate) enum Known<'a> {
+/// What memory knows of a name.
+pub enum Known<'a> {
+    /// It is there.
     Present(&'a Slot),
+    /// It is not there.
     Absent,
 }
 
@@ -137,7 +139,7 @@ impl Namespace {
     ///
     /// `inode_count` is the file system's.
     pub fn of_subtree(root: Ino, inode_count: u64) -> Namespace {
-        Namespace { subtree: Some(root), inode_count, dirt: Dirt::unlisted(), ..Namespace::default() }
+        Namespace { subtree: Some(root), inode_count, dirty: Dirty::unlisted(), ..Namespace::default() }
     }
 
     /// The rows of an empty file system: the root directory.
@@ -180,11 +182,11 @@ impl Namespace {
     /// Blocks that nothing refers to since a checkpoint that is durable: they can be deleted from the object store,
     /// and then forgotten by [`chiton_model::Event::Swept`]. Nothing while a checkpoint is under way.
     pub fn garbage(&self, max: usize) -> Vec<chiton_types::BlockId> {
-        if self.dirt.active() {
+        if self.dirty.active() {
             return Vec::new();
         }
         // What a decoupled client may still read stays.
-        let kept = self.dirt.images.blocks();
+        let kept = self.dirty.images.blocks();
         let garbage = self.garbage.clean().map(|GarbageKey(block)| block);
         garbage.filter(|block| kept.binary_search(block).is_err()).take(max).collect()
     }
@@ -200,9 +202,12 @@ impl Namespace {
         }
     }
 
-    /// An inode, or why it is not at hand.
+    /// An inode in memory.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`]; `Stale` if the inode is gone.
     #[inline]
-    pub(crate) fn inode(&self, ino: Ino) -> Result<&Inode, Fault> {
+    pub fn inode(&self, ino: Ino) -> Result<&Inode, Fault> {
         match self.inodes.get(ino) {
             Some(inode) => {
                 inode.marks.set(inode.marks.get() | REFERENCED);
@@ -214,14 +219,20 @@ impl Namespace {
     }
 
     /// A directory's inode.
-    pub(crate) fn dir_inode(&self, ino: Ino) -> Result<&Inode, Fault> {
+    ///
+    /// # Errors
+    /// As [`Namespace::inode`]; `NotDir`.
+    pub fn dir_inode(&self, ino: Ino) -> Result<&Inode, Fault> {
         let inode = self.inode(ino)?;
         if inode.kind == Kind::Dir { Ok(inode) } else { Err(Refusal::NotDir.into()) }
     }
 
-    /// What bears `name` in `dir`.
+    /// The entry `name` of `dir`.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`]; `Io` if its row cannot be read.
     #[inline]
-    pub(crate) fn entry(&self, dir: &Inode, name: &Name) -> Result<Known<'_>, Fault> {
+    pub fn entry(&self, dir: &Inode, name: &Name) -> Result<Known<'_>, Fault> {
         let hash = name.hash64();
         let held = self.dirs.get(&dir.ino);
         match held.and_then(|d| d.find(hash, name.as_bytes())) {
@@ -248,7 +259,7 @@ impl Namespace {
 
     /// Rows changed since the last checkpoint began.
     pub fn dirty_rows(&self) -> usize {
-        self.dirt.len()
+        self.dirty.len()
     }
 
     /// Estimate of the memory in use.
@@ -268,7 +279,7 @@ impl Namespace {
             + self.policy_history.memory_bytes()
             + self.linked.memory_bytes()
             + self.decouplings.memory_bytes()
-            + self.dirt.images.memory_bytes()
+            + self.dirty.images.memory_bytes()
     }
 
     /// Every resident inode with its orphan state, for validators and dumps.

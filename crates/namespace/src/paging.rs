@@ -13,10 +13,10 @@ use chiton_model::PolicyChange;
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, Position};
 
+use crate::before_images;
 use crate::chunk::Chunk;
-use crate::dirt::{REFERENCED, is_dirty};
+use crate::dirty::{REFERENCED, is_dirty};
 use crate::fault::Need;
-use crate::images;
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 use crate::realm::Parents;
@@ -169,8 +169,8 @@ impl Namespace {
             ns.decoupling_count += 1;
         }
         for (key, value) in scan_all(source, b"V")? {
-            let image = images::decode(&key, &value).map_err(|e| corrupt(&key, e.expected))?;
-            ns.dirt.images.install(image.0, image.1, image.2);
+            let image = before_images::decode(&key, &value).map_err(|e| corrupt(&key, e.expected))?;
+            ns.dirty.images.install(image.0, image.1, image.2);
         }
         Ok(ns)
     }
@@ -362,7 +362,7 @@ impl Namespace {
 
     /// Drops clean rows until about `target_bytes` are in use. Nothing while a checkpoint is under way.
     pub fn evict(&mut self, target_bytes: usize) {
-        if self.dirt.active() || self.memory_bytes() <= target_bytes {
+        if self.dirty.active() || self.memory_bytes() <= target_bytes {
             return;
         }
         self.generation += 1;

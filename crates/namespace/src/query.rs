@@ -2,7 +2,7 @@
 
 use chiton_model::CHUNK_BYTES;
 use chiton_model::FILE_BYTES_MAX;
-use chiton_types::{Cred, Ino, Kind, Name, Refusal};
+use chiton_types::{Cred, Ino, Kind, Name, Position, Refusal};
 
 use crate::dir::Dir;
 use crate::fault::{Fault, Need};
@@ -90,7 +90,10 @@ impl Namespace {
     }
 
     /// Inline content; empty if there is none.
-    pub(crate) fn content(&self, inode: &Inode) -> Result<&[u8], Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Missing`]; `Io` if its row cannot be read.
+    pub fn content(&self, inode: &Inode) -> Result<&[u8], Fault> {
         if !inode.has(INLINE) {
             return Ok(&[]);
         }
@@ -100,7 +103,26 @@ impl Namespace {
         }
     }
 
-    pub(crate) fn xattrs_of(&self, inode: &Inode) -> Result<Option<&Xattrs>, Fault> {
+    /// The names that an inode has in a directory, and the position at which it got each. Looks through all entries.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] unless all entries of the directory are in memory; as [`Namespace::dir_inode`].
+    pub fn names_in(&self, dir: Ino, ino: Ino) -> Result<Vec<(Name, Position)>, Fault> {
+        let inode = self.dir_inode(dir)?;
+        if !inode.has(COMPLETE) {
+            return Err(self.need_dir(dir));
+        }
+        let slots = self.dirs.get(&dir).into_iter().flat_map(|d| d.iter_after(0));
+        let found = slots.into_iter().filter(|(_, slot)| slot.ino == ino && slot.kind().is_some());
+        let named = |name: &[u8]| Name::new(name).expect("names in memory were checked");
+        Ok(found.map(|(name, slot)| (named(name), slot.position)).collect())
+    }
+
+    /// All extended attributes of an inode; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`]; `Io` if their row cannot be read.
+    pub fn xattrs_of(&self, inode: &Inode) -> Result<Option<&Xattrs>, Fault> {
         if !inode.has(XATTRS) {
             return Ok(None);
         }

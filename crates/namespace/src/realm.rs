@@ -18,13 +18,13 @@ use hashbrown::HashMap;
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::side::SideValue;
+use crate::tables::TableValue;
 use crate::values::{HistoryKey, LinkedKey, PolicyKey};
 
 /// Directories whose realm is remembered.
 const CACHE_MAX: usize = 1 << 16;
 
-impl SideValue for PolicyChange {
+impl TableValue for PolicyChange {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
         self.put(&mut v);
@@ -48,7 +48,7 @@ impl Parents {
     }
 }
 
-impl SideValue for Parents {
+impl TableValue for Parents {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
         v.put_varint(self.0.len() as u64);
@@ -233,13 +233,13 @@ impl Namespace {
         let key = PolicyKey(change.ino);
         let before = self.policies.value(key).is_some();
         let value = change.text.is_some().then(|| change.clone());
-        self.policies.change(key, &mut self.dirt, false, |v| *v = value);
+        self.policies.change(key, &mut self.dirty, false, |v| *v = value);
         self.policy_count = self.policy_count + usize::from(change.text.is_some()) - usize::from(before);
         self.policy_version = change.version;
         let history = HistoryKey(change.version);
-        self.policy_history.change(history, &mut self.dirt, true, |v| *v = Some(change.clone()));
+        self.policy_history.change(history, &mut self.dirty, true, |v| *v = Some(change.clone()));
         if let Some(old) = change.version.checked_sub(POLICY_HISTORY_MAX) {
-            self.policy_history.change(HistoryKey(old), &mut self.dirt, false, |v| *v = None);
+            self.policy_history.change(HistoryKey(old), &mut self.dirty, false, |v| *v = None);
         }
         self.realms.cache.borrow_mut().clear();
     }
@@ -247,7 +247,7 @@ impl Namespace {
     /// A directory ended: its policy with it. What it was stays in the history.
     pub(crate) fn end_policy(&mut self, ino: Ino) {
         if self.policy_count > 0 && self.policies.value(PolicyKey(ino)).is_some() {
-            self.policies.change(PolicyKey(ino), &mut self.dirt, false, |v| *v = None);
+            self.policies.change(PolicyKey(ino), &mut self.dirty, false, |v| *v = None);
             self.policy_count -= 1;
         }
         self.realms.cache.borrow_mut().remove(&ino);
@@ -256,7 +256,7 @@ impl Namespace {
     /// A file got a further name in `dir`.
     pub(crate) fn linked_more(&mut self, file: &LinkedFile, dir: Ino) {
         let first = file.parent;
-        self.linked.change(LinkedKey(file.ino), &mut self.dirt, false, |v| {
+        self.linked.change(LinkedKey(file.ino), &mut self.dirty, false, |v| {
             v.get_or_insert_with(|| Parents(vec![first])).0.push(dir);
         });
     }
@@ -265,7 +265,7 @@ impl Namespace {
     /// an inode's parent always holds a name of it.
     pub(crate) fn linked_less(&mut self, ino: Ino, dir: Ino) -> Option<Ino> {
         self.linked.value(LinkedKey(ino))?;
-        self.linked.change(LinkedKey(ino), &mut self.dirt, false, |v| {
+        self.linked.change(LinkedKey(ino), &mut self.dirty, false, |v| {
             let all = &mut v.get_or_insert_with(Parents::default).0;
             if let Some(at) = all.iter().position(|d| *d == dir) {
                 all.swap_remove(at);
@@ -283,7 +283,7 @@ impl Namespace {
         if from == to || self.linked.value(LinkedKey(ino)).is_none() {
             return;
         }
-        self.linked.change(LinkedKey(ino), &mut self.dirt, false, |v| {
+        self.linked.change(LinkedKey(ino), &mut self.dirty, false, |v| {
             let all = &mut v.get_or_insert_with(Parents::default).0;
             if let Some(at) = all.iter().position(|d| *d == from) {
                 all[at] = to;

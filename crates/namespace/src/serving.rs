@@ -10,7 +10,7 @@ use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 use crate::paging::{Fetched, Rows};
 use crate::row;
-use crate::side::{Side, SideKey, SideValue};
+use crate::tables::{Table, TableKey, TableValue};
 use crate::values::{BlockKey, ChunkKey, ContentKey, XattrsKey};
 
 impl Namespace {
@@ -72,7 +72,10 @@ impl Namespace {
     }
 
     /// An inode; `None` if there is none.
-    pub(crate) fn known_inode(&self, ino: Ino) -> Result<Option<&Inode>, Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn known_inode(&self, ino: Ino) -> Result<Option<&Inode>, Fault> {
         match self.inode(ino) {
             Ok(inode) => Ok(Some(inode)),
             Err(Fault::Refused(_)) => Ok(None),
@@ -123,13 +126,13 @@ impl Namespace {
     }
 }
 
-fn one<K: SideKey, V: SideValue>(side: &Side<K, V>, key: K, need: &Need) -> Result<Rows, Fault> {
+fn one<K: TableKey, V: TableValue>(side: &Table<K, V>, key: K, need: &Need) -> Result<Rows, Fault> {
     match side.get(key) {
         Some(value) => Ok(value.map(|value| (key.row(), value.encode())).into_iter().collect()),
         None => Err(need.clone().into()),
     }
 }
 
-fn rows_of<K: SideKey, V: SideValue>(side: &Side<K, V>, keys: std::ops::RangeInclusive<K>) -> Rows {
+fn rows_of<K: TableKey, V: TableValue>(side: &Table<K, V>, keys: std::ops::RangeInclusive<K>) -> Rows {
     side.range(keys).map(|(key, value)| (key.row(), value.encode())).collect()
 }

@@ -12,13 +12,13 @@ use chiton_model::PolicyChange;
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 
+use crate::before_images;
 use crate::chunk::Chunk;
-use crate::images;
 use crate::inode::{ACCESS_LIST, DEFAULT_LIST, INLINE, Inode, MAPPED, XATTRS};
 use crate::paging::{CorruptRow, block_of, decode_chunk};
 use crate::realm::Parents;
 use crate::row;
-use crate::side::SideValue;
+use crate::tables::TableValue;
 use crate::values::Xattrs;
 
 /// An inode as it is stored.
@@ -173,7 +173,7 @@ impl StoredRow {
                 StoredRow::Decoupling(Box::new(decoupling))
             }
             [b'V', ..] => {
-                let (id, row, value) = images::decode(key, value)?;
+                let (id, row, value) = before_images::decode(key, value)?;
                 StoredRow::Image(id, row, value)
             }
             [b'N'] => {
@@ -201,7 +201,7 @@ impl StoredRow {
             StoredRow::Linked(ino, _) => row::linked_key(*ino),
             StoredRow::Decoupling(decoupling) => row::decoupling_key(decoupling.id.0),
             StoredRow::DecouplingLast(_) => row::DECOUPLING_LAST_KEY.to_vec(),
-            StoredRow::Image(id, row, _) => images::image_key(*id, row),
+            StoredRow::Image(id, row, _) => before_images::image_key(*id, row),
             StoredRow::InodeCount(_) => row::COUNT_KEY.to_vec(),
         }
     }
@@ -212,7 +212,7 @@ impl StoredRow {
             StoredRow::Inode(inode) => Inode::from(inode).encode(),
             StoredRow::Entry { ino, kind, position, .. } => row::encode_entry(*ino, *kind, *position),
             StoredRow::Content(_, bytes) => bytes.clone(),
-            StoredRow::Chunk(_, _, chunk) => SideValue::encode(chunk),
+            StoredRow::Chunk(_, _, chunk) => TableValue::encode(chunk),
             StoredRow::Xattrs(_, all) => Xattrs(all.clone()).encode(),
             StoredRow::References(_, count) => count.encode(),
             StoredRow::Garbage(_) | StoredRow::Orphan(_) => Vec::new(),
@@ -220,7 +220,7 @@ impl StoredRow {
             StoredRow::Linked(_, dirs) => Parents(dirs.clone()).encode(),
             StoredRow::Decoupling(decoupling) => decoupling.encode(),
             StoredRow::DecouplingLast(last) => last.to_le_bytes().to_vec(),
-            StoredRow::Image(_, _, value) => images::encode(value.as_deref()),
+            StoredRow::Image(_, _, value) => before_images::encode(value.as_deref()),
             StoredRow::InodeCount(count) => count.to_le_bytes().to_vec(),
         }
     }

@@ -6,9 +6,9 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Ino};
 
 use crate::chunk::Chunk;
-use crate::dirt::DirtyKey;
+use crate::dirty::DirtyKey;
 use crate::row;
-use crate::side::{SideKey, SideValue};
+use crate::tables::{TableKey, TableValue};
 
 macro_rules! side_key {
     ($(#[$doc:meta])* $name:ident($($field:ty),+), $dirty:ident, $row:path) => {
@@ -18,13 +18,13 @@ macro_rules! side_key {
         side_key!(@impl $name, $dirty, $row; $($field),+);
     };
     (@impl $name:ident, $dirty:ident, $row:path; $a:ty) => {
-        impl SideKey for $name {
+        impl TableKey for $name {
             fn dirty(self) -> DirtyKey { DirtyKey::$dirty(self.0) }
             fn row(self) -> Vec<u8> { $row(self.0) }
         }
     };
     (@impl $name:ident, $dirty:ident, $row:path; $a:ty, $b:ty) => {
-        impl SideKey for $name {
+        impl TableKey for $name {
             fn dirty(self) -> DirtyKey { DirtyKey::$dirty(self.0, self.1) }
             fn row(self) -> Vec<u8> { $row(self.0, self.1) }
         }
@@ -78,7 +78,7 @@ side_key! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present;
 
-impl SideValue for Present {
+impl TableValue for Present {
     fn encode(&self) -> Vec<u8> {
         Vec::new()
     }
@@ -87,7 +87,7 @@ impl SideValue for Present {
     }
 }
 
-impl SideValue for Box<[u8]> {
+impl TableValue for Box<[u8]> {
     fn encode(&self) -> Vec<u8> {
         self.to_vec()
     }
@@ -96,7 +96,7 @@ impl SideValue for Box<[u8]> {
     }
 }
 
-impl SideValue for u32 {
+impl TableValue for u32 {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
         v.put_varint(u64::from(*self));
@@ -107,7 +107,7 @@ impl SideValue for u32 {
     }
 }
 
-impl SideValue for Chunk {
+impl TableValue for Chunk {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
         Chunk::encode(self, &mut v);
@@ -120,7 +120,7 @@ impl SideValue for Chunk {
 
 /// Extended attributes of one inode.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Xattrs(pub(crate) BTreeMap<Vec<u8>, Vec<u8>>);
+pub struct Xattrs(pub BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Xattrs {
     /// Names and values together, in bytes.
@@ -140,7 +140,7 @@ impl Xattrs {
     }
 }
 
-impl SideValue for Xattrs {
+impl TableValue for Xattrs {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
         v.put_varint(self.0.len() as u64);

@@ -268,7 +268,7 @@ fn a_file_that_is_reverted_has_the_lists_that_it_had() {
             ctime: Time(1),
             xattrs: Some(xattrs),
             content: OldContent::Same,
-            passing: false,
+            temporary: false,
         };
         tree.apply(vec![Event::Revert { ino, to: Box::new(to) }]);
         assert_eq!(tree.with_rows(|ns| ns.attr(ino)).expect("there").lists, lists);

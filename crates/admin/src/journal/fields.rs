@@ -98,7 +98,7 @@ pub fn fields(event: &Event) -> Value {
         }),
         Event::Revert { ino, to } => json!({
             "inode": ino.0, "mode": to.mode.0, "uid": to.uid, "gid": to.gid, "size": to.size,
-            "xattrs": to.xattrs.as_ref().map(|xattrs| xattrs.len()), "passing": to.passing,
+            "xattrs": to.xattrs.as_ref().map(|xattrs| xattrs.len()), "temporary": to.temporary,
             "time_ns": to.ctime.0,
         }),
         Event::Remap { ino, extents: list } => json!({ "inode": ino.0, "extents": extents(list) }),

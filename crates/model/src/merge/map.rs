@@ -7,8 +7,8 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Name, Position, ShardId};
 
 use super::conflict::OnConflict;
+use super::contested::{ContestedNames, Place};
 use super::settled::Settled;
-use super::taken::{Place, Taken};
 use crate::codec::take_name;
 
 /// Numbers that only the decoupling may make inodes with, in ascending order: those from `next` on are left.
@@ -36,7 +36,8 @@ pub struct MergeMap {
     bound: BTreeSet<Ino>,
     own: Vec<(Position, Position)>,
     ranges: Vec<InodeRange>,
-    pub taken: Taken,
+    /// Names that ours has of inodes and that others took from them, or gave them as well.
+    pub contested: ContestedNames,
     /// Names that ours gave up where the server did something else about it: ours does not see them any more.
     gone: BTreeSet<Place>,
     /// Counters of each shard from which on inodes were born after the base.
@@ -69,7 +70,7 @@ impl MergeMap {
             bound: BTreeSet::new(),
             own: Vec::new(),
             ranges: Vec::new(),
-            taken: Taken::default(),
+            contested: ContestedNames::default(),
             gone: BTreeSet::new(),
             born_after: BTreeMap::new(),
             unborn: Vec::new(),
@@ -142,11 +143,11 @@ impl MergeMap {
         self.gone.insert(place);
     }
 
-    /// What ours has under a taken name is at `now` from here on.
-    pub fn note_placed(&mut self, ino: Ino, taken: &Place, now: &Place) {
-        self.taken.forget(ino, taken);
-        if taken != now {
-            self.gone.insert(taken.clone());
+    /// What ours has under a contested name is at `now` from here on.
+    pub fn note_placed(&mut self, ino: Ino, contested: &Place, now: &Place) {
+        self.contested.forget(ino, contested);
+        if contested != now {
+            self.gone.insert(contested.clone());
         }
     }
 
@@ -157,7 +158,7 @@ impl MergeMap {
 
     /// Whether ours knows some names otherwise than by what others did since the base, and ours itself.
     pub fn has_names_apart(&self) -> bool {
-        !(self.gone.is_empty() && self.bound.is_empty() && self.taken.is_empty())
+        !(self.gone.is_empty() && self.bound.is_empty() && self.contested.is_empty())
     }
 
     /// Whether ours gave up a name that stands on the server, or stood there at the base.
@@ -167,12 +168,7 @@ impl MergeMap {
 
     /// Whether ours has this inode under this name, that others gave it as well, or took from it.
     pub fn has_at(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
-        self.taken.holds(ino, &(dir, name.clone()))
-    }
-
-    /// The names that ours has of an inode and that others took from it, or gave it as well.
-    pub fn names_taken(&self, ino: Ino) -> &[(Ino, Name)] {
-        self.taken.of(ino)
+        self.contested.holds(ino, &(dir, name.clone()))
     }
 
     /// Whether any directory of others became one with one of ours.
@@ -216,7 +212,7 @@ impl MergeMap {
             bound: self.bound.clone(),
             own: self.own.clone(),
             ranges: self.ranges.clone(),
-            taken: self.taken.clone(),
+            contested: self.contested.clone(),
             gone: self.gone.clone(),
             born_after: self.born_after.clone(),
             unborn: self.unborn.clone(),
@@ -267,17 +263,17 @@ impl MergeMap {
 
     /// Others took this name of an inode below the root, which got it at `position`. If it was its last, the inode must
     /// stay as an orphan until the decoupling ends.
-    pub fn note_taken(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position, is_last: bool) {
+    pub fn note_contested(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position, is_last: bool) {
         let may_be_known = !self.is_foreign(position);
-        if may_be_known || (is_last && !self.taken.has_any(ino)) {
-            self.taken.note(ino, (parent, name.clone()));
+        if may_be_known || (is_last && !self.contested.has_any(ino)) {
+            self.contested.note(ino, (parent, name.clone()));
         }
     }
 
     /// Both sides have an inode under a name that theirs gave it.
     pub fn note_agreed(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position) {
         if self.is_foreign(position) {
-            self.taken.note(ino, (parent, name.clone()));
+            self.contested.note(ino, (parent, name.clone()));
         }
     }
 
@@ -422,7 +418,7 @@ impl MergeMap {
             out.put_u64(range.next.0);
             out.put_u64(range.end.0);
         }
-        self.taken.encode(out);
+        self.contested.encode(out);
         for set in [&self.vouched, &self.standing] {
             out.put_varint(set.len() as u64);
             for ino in set {
@@ -487,7 +483,7 @@ impl MergeMap {
             }
             map.ranges.push(InodeRange { first: Ino(first), next: Ino(next), end: Ino(end) });
         }
-        map.taken = Taken::decode(from)?;
+        map.contested = ContestedNames::decode(from)?;
         for set in [&mut map.vouched, &mut map.standing] {
             for _ in 0..from.count(8)? {
                 set.insert(next(set.last().copied(), Ino(from.u64()?))?);
@@ -601,7 +597,7 @@ mod tests {
         map.settle(Ino(9), Position(11), Settled::Merged);
         map.settle(Ino(7), Position(10), Settled::Same);
         for name in ["gone", "gone too"] {
-            map.note_taken(Ino(8), Ino(5), &Name::try_from(name).expect("a name"), Position(3), false);
+            map.note_contested(Ino(8), Ino(5), &Name::try_from(name).expect("a name"), Position(3), false);
         }
         map.note_gone((Ino(5), Name::new(b"stands").expect("a name")));
         let mut bytes = Vec::new();

@@ -1,13 +1,13 @@
 //! What merges record: the decoupling's map, how far a merge is, conflicts and what is done with them.
 
 mod conflict;
+mod contested;
 mod map;
 mod settled;
 mod state;
-mod taken;
 
 pub use conflict::{Conflict, ConflictKind, OnConflict, Resolution, Version};
+pub use contested::{ContestedNames, Place};
 pub use map::{InodeRange, MergeMap};
 pub use settled::Settled;
 pub use state::MergeState;
-pub use taken::{Place, Taken};

@@ -21,7 +21,7 @@ impl Namespace {
                 inode.extra = bytes.len() as u64;
                 if had || !bytes.is_empty() {
                     let value = (!bytes.is_empty()).then(|| bytes.as_slice().into());
-                    self.contents.change(ContentKey(ino), &mut self.dirt, !had, |v| *v = value);
+                    self.contents.change(ContentKey(ino), &mut self.dirty, !had, |v| *v = value);
                 }
             }
             Body::Extents(extents) => {
@@ -42,7 +42,7 @@ impl Namespace {
         inode.flags = inode.flags & !INLINE | MAPPED | COMPLETE;
         inode.extra = 0;
         if had {
-            self.contents.change(ContentKey(ino), &mut self.dirt, false, |v| *v = None);
+            self.contents.change(ContentKey(ino), &mut self.dirty, false, |v| *v = None);
         }
     }
 
@@ -61,7 +61,7 @@ impl Namespace {
         inode.size = size;
         if shrinks && inode.has(INLINE) {
             let keep = usize::try_from(size).unwrap_or(usize::MAX);
-            let left = self.contents.change(ContentKey(ino), &mut self.dirt, false, |v| {
+            let left = self.contents.change(ContentKey(ino), &mut self.dirty, false, |v| {
                 let content = v.take().unwrap_or_default();
                 let left = keep.min(content.len());
                 *v = (left > 0).then(|| content[..left].into());
@@ -162,7 +162,7 @@ impl Namespace {
             if had || !xattrs.is_empty() {
                 let value = (!xattrs.is_empty()).then(|| Xattrs(xattrs.clone()));
                 flags = value.as_ref().map_or(0, xattr_flags);
-                self.xattrs.change(XattrsKey(ino), &mut self.dirt, !had, |v| *v = value);
+                self.xattrs.change(XattrsKey(ino), &mut self.dirty, !had, |v| *v = value);
             }
             let inode = self.changing(ino, position);
             inode.flags = inode.flags & !OF_XATTRS | flags;
@@ -179,7 +179,7 @@ impl Namespace {
             let block = BlockKey(e.block);
             e.shared = self.blocks.value(block).is_some();
             if !e.shared {
-                self.garbage.change(GarbageKey(e.block), &mut self.dirt, false, |v| *v = None);
+                self.garbage.change(GarbageKey(e.block), &mut self.dirty, false, |v| *v = None);
             }
         }
         share_repeated(&mut extents);
@@ -194,12 +194,12 @@ impl Namespace {
         if from_chunk > 0 {
             return;
         }
-        self.orphans.change(OrphanKey(ino), &mut self.dirt, false, |v| *v = None);
+        self.orphans.change(OrphanKey(ino), &mut self.dirty, false, |v| *v = None);
         self.end_inode(ino);
     }
 
     fn change_chunk(&mut self, ino: Ino, n: u32, f: impl FnOnce(&mut Chunk)) {
-        self.chunks.change(ChunkKey(ino, n), &mut self.dirt, false, |v| {
+        self.chunks.change(ChunkKey(ino, n), &mut self.dirty, false, |v| {
             let mut chunk = v.take().unwrap_or_default();
             f(&mut chunk);
             *v = (!chunk.is_empty()).then_some(chunk);
@@ -212,10 +212,10 @@ impl Namespace {
         inode.extra = inode.extra.wrapping_add_signed(fx.allocated_delta);
         fx.settle_refs();
         for (block, count) in fx.became_shared {
-            self.blocks.change(BlockKey(block), &mut self.dirt, false, |v| *v = Some(count));
+            self.blocks.change(BlockKey(block), &mut self.dirty, false, |v| *v = Some(count));
         }
         for (block, delta) in fx.refs {
-            let left = self.blocks.change(BlockKey(block), &mut self.dirt, false, |v| {
+            let left = self.blocks.change(BlockKey(block), &mut self.dirty, false, |v| {
                 let count = v.unwrap_or(0).checked_add_signed(delta);
                 let count = count.unwrap_or_else(|| panic!("references of block {block:?} fall below 0"));
                 *v = (count > 0).then_some(count);
@@ -226,7 +226,7 @@ impl Namespace {
             }
         }
         for block in fx.dropped {
-            self.garbage.change(GarbageKey(block), &mut self.dirt, false, |v| *v = Some(Present));
+            self.garbage.change(GarbageKey(block), &mut self.dirty, false, |v| *v = Some(Present));
         }
     }
 }

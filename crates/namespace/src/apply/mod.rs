@@ -14,7 +14,7 @@ use std::cell::Cell;
 use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Name, Position, Time};
 
-use crate::dirt::{DirtyKey, FRESH, REFERENCED};
+use crate::dirty::{DirtyKey, FRESH, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, OF_XATTRS, XATTRS, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
@@ -66,9 +66,10 @@ impl Namespace {
                 if !content.is_empty() {
                     inode.flags |= INLINE;
                     let value: Box<[u8]> = content.as_slice().into();
-                    self.contents.change(ContentKey(*ino), &mut self.dirt, true, |v| *v = Some(value));
+                    self.contents.change(ContentKey(*ino), &mut self.dirty, true, |v| *v = Some(value));
                 }
-                self.dirt.before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
+                self.dirty
+                    .before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
                 self.inodes.insert(inode);
                 self.inode_count += 1;
                 self.set_entry(*parent, name, Some((*ino, *kind)), position);
@@ -96,7 +97,7 @@ impl Namespace {
                 inode.parent = *parent;
                 inode.ctime = inode.ctime.max(*time);
                 let kind = inode.kind;
-                self.orphans.change(OrphanKey(*ino), &mut self.dirt, false, |v| *v = None);
+                self.orphans.change(OrphanKey(*ino), &mut self.dirty, false, |v| *v = None);
                 self.set_entry(*parent, name, Some((*ino, kind)), position);
                 let dir = self.changing(*parent, position);
                 dir.extra += 1;
@@ -105,7 +106,7 @@ impl Namespace {
             }
             Event::Unlink { parent, name, ino, orphan, time } => {
                 if self.has_decouplings() {
-                    self.note_taken(*ino, *parent, name, false);
+                    self.note_contested(*ino, *parent, name, false);
                 }
                 self.set_entry(*parent, name, None, position);
                 let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
@@ -149,7 +150,7 @@ impl Namespace {
                 let inode = self.changing(*ino, position);
                 inode.ctime = inode.ctime.max(*ctime);
                 let had = inode.flags & XATTRS != 0;
-                let left = self.xattrs.change(XattrsKey(*ino), &mut self.dirt, !had, |all| {
+                let left = self.xattrs.change(XattrsKey(*ino), &mut self.dirty, !had, |all| {
                     let xattrs = all.get_or_insert_with(Xattrs::default);
                     match value {
                         Some(value) => xattrs.0.insert(name.clone(), value.clone()),
@@ -170,7 +171,7 @@ impl Namespace {
             Event::Swept { blocks } => {
                 for &block in blocks {
                     self.garbage
-                        .change(crate::values::GarbageKey(block), &mut self.dirt, false, |v| *v = None);
+                        .change(crate::values::GarbageKey(block), &mut self.dirty, false, |v| *v = None);
                 }
             }
             Event::Policy(change) => self.apply_policy(change),
@@ -301,7 +302,7 @@ impl Namespace {
             Some(inode) => inode,
             None => panic!("event at position {position} changes inode {ino}, which is not in memory"),
         };
-        self.dirt.before_change(&inode.marks, DirtyKey::Inode(ino), || {
+        self.dirty.before_change(&inode.marks, DirtyKey::Inode(ino), || {
             (row::inode_key(ino), Some(inode.encode()))
         });
         inode.position = position;
@@ -319,12 +320,12 @@ impl Namespace {
             self.entries += 1;
             self.name_bytes += bytes.len();
         }
-        self.dirt.before_change(&slot.marks, DirtyKey::Entry(dir, hash), || {
+        self.dirty.before_change(&slot.marks, DirtyKey::Entry(dir, hash), || {
             let value = slot.kind().map(|kind| row::encode_entry(slot.ino, kind, slot.position));
             (row::entry_key(dir, hash, bytes), value)
         });
         slot.set(target, position);
-        if target.is_none() && self.dirt.is_traceless(&slot.marks) {
+        if target.is_none() && self.dirty.is_traceless(&slot.marks) {
             held.remove(hash, bytes);
             self.entries -= 1;
             self.name_bytes -= bytes.len();
@@ -349,7 +350,7 @@ impl Namespace {
             self.forget_decoupled(ino);
         }
         if orphan {
-            self.orphans.change(OrphanKey(ino), &mut self.dirt, false, |v| *v = Some(Present));
+            self.orphans.change(OrphanKey(ino), &mut self.dirty, false, |v| *v = Some(Present));
         } else {
             self.end_inode(ino);
         }
@@ -360,18 +361,18 @@ impl Namespace {
     fn end_inode(&mut self, ino: Ino) {
         let Some(inode) = self.inodes.remove(ino) else { panic!("inode {ino} ends twice") };
         if inode.has(INLINE) {
-            self.contents.change(ContentKey(ino), &mut self.dirt, false, |v| *v = None);
+            self.contents.change(ContentKey(ino), &mut self.dirty, false, |v| *v = None);
         }
         if inode.has(XATTRS) {
-            self.xattrs.change(XattrsKey(ino), &mut self.dirt, false, |v| *v = None);
+            self.xattrs.change(XattrsKey(ino), &mut self.dirty, false, |v| *v = None);
         }
         if inode.kind == Kind::Dir {
             self.dead_dirs.push(ino);
         }
-        self.dirt.before_change(&inode.marks, DirtyKey::Inode(ino), || -> RowChange {
+        self.dirty.before_change(&inode.marks, DirtyKey::Inode(ino), || -> RowChange {
             (row::inode_key(ino), Some(inode.encode()))
         });
-        if !self.dirt.is_traceless(&inode.marks) {
+        if !self.dirty.is_traceless(&inode.marks) {
             self.inodes.note_dead(ino).set(inode.marks.get() & !REFERENCED);
         }
         // In a subtree alone others may have removed inodes meanwhile that are counted here.
@@ -388,10 +389,10 @@ impl Namespace {
         position: Position,
     ) {
         if self.has_decouplings() {
-            self.note_taken(ino, from, from_name, true);
+            self.note_contested(ino, from, from_name, true);
             match over {
-                Over::Exchanged { ino: other } => self.note_taken(other, to, to_name, true),
-                Over::Replaced { ino: victim, .. } => self.note_taken(victim, to, to_name, false),
+                Over::Exchanged { ino: other } => self.note_contested(other, to, to_name, true),
+                Over::Replaced { ino: victim, .. } => self.note_contested(victim, to, to_name, false),
                 Over::Nothing => {}
             }
         }

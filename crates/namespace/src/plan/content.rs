@@ -168,7 +168,10 @@ impl Namespace {
     }
 
     /// Everything that sharing a range of `source` with `target` touches is in memory.
-    pub(crate) fn clonable(
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn clonable(
         &self,
         source: &Inode,
         (from, from_end): (u64, u64),
@@ -182,7 +185,10 @@ impl Namespace {
     }
 
     /// Everything that a truncation to `size` touches is in memory.
-    pub(crate) fn truncatable(&self, inode: &Inode, size: u64) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn truncatable(&self, inode: &Inode, size: u64) -> Result<(), Fault> {
         if size >= inode.size {
             return Ok(());
         }
@@ -245,7 +251,10 @@ impl Namespace {
     }
 
     /// The chunks of a range are in memory, and the references of all shared blocks in it.
-    pub(crate) fn range_replaceable(&self, inode: &Inode, start: u64, end: u64) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn range_replaceable(&self, inode: &Inode, start: u64, end: u64) -> Result<(), Fault> {
         if !inode.has(MAPPED) {
             return Ok(());
         }
@@ -254,7 +263,11 @@ impl Namespace {
         self.range_blocks_present(inode.ino, start.saturating_sub(1), end.saturating_add(1))
     }
 
-    pub(crate) fn chunks_present(&self, inode: &Inode, start: u64, end: u64) -> Result<(), Fault> {
+    /// The chunks of a range are in memory.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn chunks_present(&self, inode: &Inode, start: u64, end: u64) -> Result<(), Fault> {
         if !inode.has(MAPPED) || inode.has(COMPLETE) || start >= end {
             return Ok(());
         }
@@ -274,7 +287,11 @@ impl Namespace {
         if inode.has(COMPLETE) { Ok(()) } else { Err(Need::Chunks(inode.ino).into()) }
     }
 
-    pub(crate) fn range_blocks_present(&self, ino: Ino, start: u64, end: u64) -> Result<(), Fault> {
+    /// The references of all shared blocks in a range are in memory.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn range_blocks_present(&self, ino: Ino, start: u64, end: u64) -> Result<(), Fault> {
         let mut blocks = Vec::new();
         for (_, chunk) in self.chunks_in(ino, start, end) {
             blocks.extend(chunk.slice(start, end).into_iter().filter(|e| e.shared).map(|e| e.block));

@@ -119,7 +119,10 @@ impl Namespace {
     }
 
     /// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.
-    pub(crate) fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool, Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] only.
+    pub fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool, Fault> {
         let mut at = dir;
         loop {
             if at.ino == above {

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use chiton_journal::FrameHeader;
+use chiton_merge::Rebased;
 use chiton_model::{Event, Gone, Over};
-use chiton_namespace::merge::Refit;
 use chiton_namespace::{Fault, Misfit, Namespace, Need};
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
 
@@ -124,7 +124,7 @@ impl Engine {
                 if position != self.position.next() {
                     return Err(malformed("the event after the last one").into());
                 }
-                let event = if base_changes { self.refitted(event, position)? } else { event };
+                let event = if base_changes { self.rebased(event, position)? } else { event };
                 self.ns.fit(&event, position).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
                 self.ns.apply(&event, position);
@@ -144,13 +144,13 @@ impl Engine {
     }
 
     /// The event as it fits what a merge left. What goes before it is applied.
-    fn refitted(&mut self, event: Event, position: Position) -> Result<Event, ReplayFault> {
+    fn rebased(&mut self, event: Event, position: Position) -> Result<Event, ReplayFault> {
         for _ in 0..2 {
-            let half = match self.refit(&event)? {
-                Refit::AsItIs => return Ok(event),
-                Refit::Whole(other) => return Ok(other),
-                Refit::Nothing => return Ok(Event::Noop),
-                Refit::Half(half) => half,
+            let half = match self.rebase(&event)? {
+                Rebased::Unchanged => return Ok(event),
+                Rebased::Replaced(other) => return Ok(other),
+                Rebased::Nothing => return Ok(Event::Noop),
+                Rebased::First(half) => half,
             };
             let needs = self.ns.needs(&half);
             if !needs.is_empty() {
@@ -164,8 +164,8 @@ impl Engine {
         Ok(Event::Noop)
     }
 
-    fn refit(&self, event: &Event) -> Result<Refit, ReplayFault> {
-        self.ns.refit(event).map_err(|fault| match fault {
+    fn rebase(&self, event: &Event) -> Result<Rebased, ReplayFault> {
+        chiton_merge::rebase(&self.ns, event).map_err(|fault| match fault {
             Fault::Missing(needs) => ReplayFault::Missing(needs),
             _ => malformed("names in a directory that can be read").into(),
         })

@@ -1,6 +1,6 @@
 //! What others did in a decoupled subtree since its base, for those who ask before a merge.
 
-use chiton_namespace::merge::Change;
+use chiton_merge::{Change, foreign_to_inode, foreign_to_name};
 use chiton_types::{Ino, Name, Refusal};
 use chiton_wire::{Claim, Foreign, NEEDS_MAX, RealmAnswer};
 
@@ -35,9 +35,9 @@ impl Engine {
         };
         let ns = &self.ns;
         let inodes: Result<Vec<_>, Stop> =
-            inodes.iter().map(|ino| answered(ns.foreign_to_inode(*ino, map))).collect();
+            inodes.iter().map(|ino| answered(foreign_to_inode(ns, *ino, map))).collect();
         let names: Result<Vec<_>, Stop> =
-            names.iter().map(|(dir, name)| answered(ns.foreign_to_name(*dir, name, map))).collect();
+            names.iter().map(|(dir, name)| answered(foreign_to_name(ns, *dir, name, map))).collect();
         let (inodes, names) = (inodes?, names?);
         if missing.is_empty() {
             Ok((RealmAnswer::Foreign { inodes, names }, NOW))

@@ -16,9 +16,9 @@
 use std::mem;
 
 use chiton_journal::{FrameBuilder, FrameHeader};
+use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
 use chiton_model::merge::{Conflict, MergeMap, MergeState, OnConflict};
 use chiton_model::{Body, Event, MergedUpTo, Over};
-use chiton_namespace::merge::{MergeContext, MergeStep, Skipped};
 use chiton_namespace::{Fault, Namespace, Need};
 use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Take};
 use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
@@ -273,7 +273,7 @@ impl Engine {
                 let is_open =
                     |ino: Ino| opens.is_open(ino) || ns.is_wanted_by_others(ino, id).unwrap_or(true);
                 let context = MergeContext { is_open: &is_open, fresh: piece.fresh, now: m.now };
-                ns.plan_merge(event, &mut piece.map, &context, conflicts)
+                plan_merge(ns, event, &mut piece.map, &context, conflicts)
             };
             match step {
                 Ok(MergeStep::Emit) => {

@@ -6,17 +6,17 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
-use crate::dirt::{Dirt, DirtyKey, FRESH, Marks, is_dirty};
+use crate::dirty::{Dirty, DirtyKey, FRESH, Marks, is_dirty};
 use crate::namespace::RowChange;
 
 /// Key of a side table.
-pub(crate) trait SideKey: Copy + Ord {
+pub(crate) trait TableKey: Copy + Ord {
     fn dirty(self) -> DirtyKey;
     fn row(self) -> Vec<u8>;
 }
 
 /// Value of a side table.
-pub(crate) trait SideValue {
+pub(crate) trait TableValue {
     fn encode(&self) -> Vec<u8>;
     /// Bytes on the heap.
     fn heap_bytes(&self) -> usize;
@@ -27,18 +27,18 @@ struct Row<V> {
     marks: Marks,
 }
 
-pub(crate) struct Side<K, V> {
+pub(crate) struct Table<K, V> {
     rows: BTreeMap<K, Row<V>>,
     bytes: usize,
 }
 
-impl<K, V> Default for Side<K, V> {
-    fn default() -> Side<K, V> {
-        Side { rows: BTreeMap::new(), bytes: 0 }
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Table<K, V> {
+        Table { rows: BTreeMap::new(), bytes: 0 }
     }
 }
 
-impl<K: SideKey, V: SideValue> Side<K, V> {
+impl<K: TableKey, V: TableValue> Table<K, V> {
     /// `None`: not in memory. `Some(None)`: there is no such row.
     pub(crate) fn get(&self, key: K) -> Option<Option<&V>> {
         self.rows.get(&key).map(|r| r.value.as_ref())
@@ -53,7 +53,7 @@ impl<K: SideKey, V: SideValue> Side<K, V> {
     pub(crate) fn change<R>(
         &mut self,
         key: K,
-        dirt: &mut Dirt,
+        dirty: &mut Dirty,
         fresh: bool,
         f: impl FnOnce(&mut Option<V>) -> R,
     ) -> R {
@@ -61,11 +61,11 @@ impl<K: SideKey, V: SideValue> Side<K, V> {
             .rows
             .entry(key)
             .or_insert_with(|| Row { value: None, marks: Cell::new(if fresh { FRESH } else { 0 }) });
-        dirt.before_change(&row.marks, key.dirty(), || (key.row(), row.value.as_ref().map(V::encode)));
+        dirty.before_change(&row.marks, key.dirty(), || (key.row(), row.value.as_ref().map(V::encode)));
         let before = row.value.as_ref().map_or(0, V::heap_bytes);
         let result = f(&mut row.value);
         self.bytes = self.bytes - before + row.value.as_ref().map_or(0, V::heap_bytes);
-        if row.value.is_none() && dirt.is_traceless(&row.marks) {
+        if row.value.is_none() && dirty.is_traceless(&row.marks) {
             self.rows.remove(&key);
         }
         result
@@ -80,9 +80,9 @@ impl<K: SideKey, V: SideValue> Side<K, V> {
     }
 
     /// Encodes the row if the running checkpoint still wants it.
-    pub(crate) fn take(&mut self, key: K, dirt: &Dirt) -> Option<RowChange> {
+    pub(crate) fn take(&mut self, key: K, dirty: &Dirty) -> Option<RowChange> {
         let row = self.rows.get(&key)?;
-        if !dirt.take_mark(&row.marks) {
+        if !dirty.take_mark(&row.marks) {
             return None;
         }
         Some((key.row(), row.value.as_ref().map(V::encode)))

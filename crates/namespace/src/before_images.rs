@@ -16,7 +16,7 @@
 mod known;
 mod served;
 
-pub(crate) use known::KnownFile;
+pub use known::KnownFile;
 
 use std::collections::BTreeMap;
 
@@ -34,9 +34,9 @@ use crate::values::{Xattrs, XattrsKey};
 /// First byte of the key of a chunk that no row is like any more, whose blocks stay.
 const KEPT_CHUNK: u8 = b'm';
 
-/// Images of all decouplings, and what a checkpoint must write of them.
+/// BeforeImages of all decouplings, and what a checkpoint must write of them.
 #[derive(Default)]
-pub(crate) struct Images {
+pub(crate) struct BeforeImages {
     /// Those for whom the rows that change now are kept.
     keeping: Vec<u32>,
     /// Whose own doing the event is, if it has images.
@@ -51,7 +51,7 @@ pub(crate) struct Images {
     bytes: usize,
 }
 
-impl Images {
+impl BeforeImages {
     #[inline]
     pub(crate) fn is_keeping(&self) -> bool {
         !self.keeping.is_empty() || self.own.is_some()
@@ -213,7 +213,7 @@ impl Namespace {
     }
 
     fn find_keeping(&mut self, event: &Event) {
-        let mut keeping = std::mem::take(&mut self.dirt.images.keeping);
+        let mut keeping = std::mem::take(&mut self.dirty.images.keeping);
         keeping.clear();
         let is_all_own = self.decoupling_count == 1 && self.merging.is_some();
         if let Some(place) = place_of(event).filter(|_| !is_all_own) {
@@ -224,12 +224,12 @@ impl Namespace {
             keeping.extend(concerned.filter(|d| root.is_none_or(|r| r == Some(d.root()))).map(|d| d.id.0));
         }
         self.know_shared(event, &keeping);
-        self.dirt.images.keeping = keeping;
+        self.dirty.images.keeping = keeping;
         // What is so for a moment only is no change.
-        let passes = matches!(event, Event::Revert { to, .. } if to.passing);
+        let passes = matches!(event, Event::Revert { to, .. } if to.temporary);
         let own = self.merging.map(|id| id.0).filter(|_| !passes);
-        self.dirt.images.own = own.filter(|id| self.dirt.images.of(*id, &[]).next().is_some());
-        self.dirt.images.changes_content = matches!(
+        self.dirty.images.own = own.filter(|id| self.dirty.images.of(*id, &[]).next().is_some());
+        self.dirty.images.changes_content = matches!(
             event,
             Event::Write { .. }
                 | Event::SetAttr { size: Some(_), .. }
@@ -247,14 +247,14 @@ impl Namespace {
             if !map.has_names_apart() {
                 continue;
             }
-            let is_nothing = |key: &[u8]| matches!(self.dirt.images.get(id, key), Some(None));
+            let is_nothing = |key: &[u8]| matches!(self.dirty.images.get(id, key), Some(None));
             let mut keys = Vec::new();
             for (dir, name) in names_of(event) {
                 let found = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
                 let Some(slot) = found.filter(|slot| slot.kind().is_some()) else { continue };
                 let key = row::entry_key(dir, name.hash64(), name.as_bytes());
                 let is_another = || {
-                    let image = self.dirt.images.get(id, &key).flatten();
+                    let image = self.dirty.images.get(id, &key).flatten();
                     image.is_some_and(|image| image.get(..8) != Some(&slot.ino.0.to_le_bytes()[..]))
                 };
                 let is_older = is_nothing(&key) || is_another();
@@ -262,35 +262,35 @@ impl Namespace {
             }
             let dirs = dirs_of(event).into_iter().flatten().filter(|ino| map.is_bound(*ino));
             keys.extend(dirs.map(row::inode_key).filter(|key| is_nothing(key)));
-            keys.iter().for_each(|key| self.dirt.images.forget(id, key));
+            keys.iter().for_each(|key| self.dirty.images.forget(id, key));
         }
     }
 
     /// To be called when the event is applied.
     #[inline]
     pub(crate) fn end_keeping(&mut self) {
-        if self.dirt.images.is_keeping() {
+        if self.dirty.images.is_keeping() {
             self.carry_over();
         }
     }
 
     /// What the client did is added to what it knows.
     fn carry_over(&mut self) {
-        self.dirt.images.keeping.clear();
-        let Some(id) = self.dirt.images.own.take() else { return };
-        for (key, before) in std::mem::take(&mut self.dirt.images.carried) {
+        self.dirty.images.keeping.clear();
+        let Some(id) = self.dirty.images.own.take() else { return };
+        for (key, before) in std::mem::take(&mut self.dirty.images.carried) {
             let ino = ino_of(&key);
             if key[0] == b'X' {
                 self.carry_over_xattrs(id, ino, key, &before);
                 continue;
             }
             let (Ok(before), Some(Some(image))) =
-                (Inode::decode(ino, &before), self.dirt.images.get(id, &key))
+                (Inode::decode(ino, &before), self.dirty.images.get(id, &key))
             else {
                 continue;
             };
             let (Some(now), Ok(mut image)) = (self.inodes.get(ino), Inode::decode(ino, image)) else {
-                self.dirt.images.forget(id, &key);
+                self.dirty.images.forget(id, &key);
                 continue;
             };
             image.nlink = image.nlink.wrapping_add(now.nlink.wrapping_sub(before.nlink));
@@ -301,16 +301,16 @@ impl Namespace {
             } else {
                 carry(&mut image, &before, now);
             }
-            if self.dirt.images.get(id, &row::xattrs_key(ino)).is_none() {
+            if self.dirty.images.get(id, &row::xattrs_key(ino)).is_none() {
                 image.flags = image.flags & !OF_XATTRS | now.flags & OF_XATTRS;
             }
-            self.dirt.images.replace(id, key, Some(image.encode()));
+            self.dirty.images.replace(id, key, Some(image.encode()));
         }
     }
 
     fn carry_over_xattrs(&mut self, id: u32, ino: Ino, key: Vec<u8>, before: &[u8]) {
         let decoded = |bytes: &[u8]| Xattrs::decode(bytes).unwrap_or_default().0;
-        let Some(image) = self.dirt.images.get(id, &key) else { return };
+        let Some(image) = self.dirty.images.get(id, &key) else { return };
         let (before, mut image) = (decoded(before), decoded(image.unwrap_or_default()));
         let none = std::collections::BTreeMap::new();
         let now = self.xattrs.value(XattrsKey(ino)).map_or(&none, |xattrs| &xattrs.0);
@@ -322,14 +322,14 @@ impl Namespace {
         }
         let image = Xattrs(image);
         let flags = xattr_flags(&image);
-        let value = (flags != 0).then(|| crate::side::SideValue::encode(&image));
-        self.dirt.images.replace(id, key, value);
+        let value = (flags != 0).then(|| crate::tables::TableValue::encode(&image));
+        self.dirty.images.replace(id, key, value);
         let of_inode = row::inode_key(ino);
         if let Some(Some(Ok(mut inode))) =
-            self.dirt.images.get(id, &of_inode).map(|image| image.map(|image| Inode::decode(ino, image)))
+            self.dirty.images.get(id, &of_inode).map(|image| image.map(|image| Inode::decode(ino, image)))
         {
             inode.flags = inode.flags & !OF_XATTRS | flags;
-            self.dirt.images.replace(id, of_inode, Some(inode.encode()));
+            self.dirty.images.replace(id, of_inode, Some(inode.encode()));
         }
     }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use chiton_merge::{Skipped, squash};
 use chiton_model::Event;
 use chiton_model::merge::{MergeMap, OnConflict};
-use chiton_namespace::merge::{Skipped, squash};
 use chiton_types::{Ino, Kind, ShardId};
 use proptest::collection::vec;
 use proptest::prelude::*;

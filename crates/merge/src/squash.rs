@@ -7,10 +7,9 @@
 //! Invariant: applied to the state before the first event, what is left gives the same tree as all did: names, content
 //! and attributes, also the times of directories (of which a touch stays where the last change went).
 
+use chiton_model::{Event, Over};
 use chiton_types::{Ino, Time};
 use hashbrown::{HashMap, HashSet};
-
-use chiton_model::{Event, Over};
 
 /// Removes what is redundant from a piece of a journal, in place; the order of what is left stays.
 pub fn squash(events: &mut Vec<Event>) {

@@ -7,48 +7,39 @@
 //!
 //! Invariant: neither of the two is in the way of the other: who stands where the other goes is moved first.
 
-use chiton_model::merge::Conflict;
-use chiton_model::merge::MergeMap;
+use chiton_model::merge::Place;
 use chiton_model::{Event, Over};
-use chiton_types::{Ino, Kind, Name, Position};
+use chiton_namespace::{Fault, Known};
+use chiton_types::{Ino, Kind, Position};
 
-use super::locate::Located;
-use super::{MergeContext, MergeStep, Skipped};
-use crate::fault::Fault;
-use crate::namespace::{Known, Namespace};
+use crate::locate::Located;
+use crate::{Merge, MergeStep, Skipped};
 
-impl Namespace {
-    pub(super) fn merge_exchange(
-        &self,
-        event: &mut Event,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
+impl<'a> Merge<'a> {
+    pub(crate) fn merge_exchange(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
         let Event::Rename { from, from_name, to, to_name, ino, over: Over::Exchanged { ino: other }, time } =
             &*event
         else {
             unreachable!("asked for an exchange")
         };
-        let (one, two) = (map.translate(*ino), map.translate(*other));
-        let places = [(map.translate(*from), from_name.clone()), (map.translate(*to), to_name.clone())];
-        let at = |place: &(Ino, Name), map: &mut MergeMap| {
-            self.slot_at(place, map).map(|found| found.map(|(ino, _)| ino))
-        };
-        let found = [at(&places[0], map)?, at(&places[1], map)?];
+        let (one, two) = (self.map.translate(*ino), self.map.translate(*other));
+        let places =
+            [(self.map.translate(*from), from_name.clone()), (self.map.translate(*to), to_name.clone())];
+        let mut at = |place: &Place| self.slot_at(place).map(|found| found.map(|(ino, _)| ino));
+        let found = [at(&places[0])?, at(&places[1])?];
         if found == [Some(one), Some(two)] {
-            return self.merge_rename(event, map, ctx, report);
+            return self.merge_rename(event);
         }
         let [a, b] = places;
         let there = (one, &a, &b);
         let back = (two, &b, &a);
         let in_the_way = found[1] == Some(two) && found[0] != Some(one);
         for (ino, (from, from_name), to) in if in_the_way { [back, there] } else { [there, back] } {
-            if let Some((found, position)) = self.slot_at(to, map)?
+            if let Some((found, position)) = self.slot_at(to)?
                 && found == ino
             {
                 // If theirs put it there it is ours under this name too.
-                map.note_agreed(ino, to.0, &to.1, position);
+                self.map.note_agreed(ino, to.0, &to.1, position);
                 continue;
             }
             let mut half = Event::Rename {
@@ -60,7 +51,7 @@ impl Namespace {
                 over: Over::Nothing,
                 time: *time,
             };
-            match self.merge_rename(&mut half, map, ctx, report)? {
+            match self.merge_rename(&mut half)? {
                 MergeStep::Emit => return Ok(MergeStep::First(vec![half])),
                 // The other goes where it should nevertheless.
                 MergeStep::Skip(Skipped::Gone | Skipped::Needless) => {}
@@ -71,13 +62,9 @@ impl Namespace {
     }
 
     /// What bears a name, and since when, if the directory is there.
-    fn slot_at(
-        &self,
-        (dir, name): &(Ino, Name),
-        map: &mut MergeMap,
-    ) -> Result<Option<(Ino, Position)>, Fault> {
-        Ok(match self.locate(*dir, map)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => match self.entry(dir, name)? {
+    fn slot_at(&mut self, (dir, name): &Place) -> Result<Option<(Ino, Position)>, Fault> {
+        Ok(match self.locate(*dir)? {
+            Located::Live(dir) if dir.kind == Kind::Dir => match self.state.entry(dir, name)? {
                 Known::Present(slot) => Some((slot.ino, slot.position)),
                 Known::Absent => None,
             },

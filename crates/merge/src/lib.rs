@@ -15,33 +15,31 @@
 //!   outside the decoupled subtree but numbers that are its own.
 //! - Asking again after the events of `First` were applied goes on; so does asking again after a crash between them.
 //! - Content of two sides is never mixed: a file of ours that others changed becomes again what ours knows before ours'
-//!   changes are applied (`whole.rs`).
+//!   changes are applied (`edit.rs`).
 //! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position:
 //!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own. Where ours
 //!   changes names of such a file, which contradicts nothing, the map remembers that what others did is still to be met.
 
 mod content;
+mod edit;
 mod exchange;
-mod foreign;
-mod given;
 mod locate;
 mod make;
 mod names;
-mod refit;
 mod rename;
+
+mod foreign;
+mod rebase;
 mod squash;
-mod whole;
 
 use chiton_model::merge::{Conflict, MergeMap, Settled};
 use chiton_model::{Event, Over};
+use chiton_namespace::{Fault, Namespace};
 use chiton_types::{Ino, Kind, Refusal, Time};
 
-pub use foreign::Change;
-pub use refit::Refit;
+pub use foreign::{Change, foreign_to_inode, foreign_to_name};
+pub use rebase::{Rebased, rebase};
 pub use squash::squash;
-
-use crate::fault::Fault;
-use crate::namespace::Namespace;
 
 /// What a merge needs to know beside the state and the map.
 pub struct MergeContext<'a> {
@@ -92,32 +90,64 @@ impl Skipped {
     }
 }
 
-impl Namespace {
-    /// What to do with the next event of a decoupled side's journal. The event's inode numbers are translated in
-    /// place. Conflicts are appended to `report`.
-    ///
-    /// # Errors
-    /// [`Fault::Missing`] only: fetch, install, ask again.
-    pub fn plan_merge(
-        &self,
-        event: &mut Event,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
-        let (given_up, gained) = (Namespace::given_up(event, map), Namespace::gained(event, map));
-        let step = match event {
-            Event::Make { .. } => self.merge_make(event, map, ctx, report),
-            Event::Link { .. } => self.merge_link(event, map, ctx, report),
-            Event::Unlink { .. } => self.merge_unlink(event, map, ctx, report),
-            Event::Rename { over: Over::Exchanged { .. }, .. } => {
-                self.merge_exchange(event, map, ctx, report)
+/// What to do with the next event of a decoupled side's journal. The event's inode numbers are translated in place.
+/// Conflicts are appended to `report`.
+///
+/// # Errors
+/// [`Fault::Missing`] only: fetch, install, ask again.
+pub fn plan_merge(
+    state: &Namespace,
+    event: &mut Event,
+    map: &mut MergeMap,
+    ctx: &MergeContext<'_>,
+    report: &mut Vec<Conflict>,
+) -> Result<MergeStep, Fault> {
+    Merge { state, map, ctx, report }.plan(event)
+}
+
+/// One event being planned: the state is only read; the map and the report grow.
+struct Merge<'a> {
+    state: &'a Namespace,
+    map: &'a mut MergeMap,
+    ctx: &'a MergeContext<'a>,
+    report: &'a mut Vec<Conflict>,
+}
+
+impl Merge<'_> {
+    fn plan(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
+        let (given_up, gained) = (names::given_up(event, self.map), names::gained(event, self.map));
+        let step = self.step(event).and_then(|step| self.note_unmet(step, event));
+        match step {
+            Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
+            Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
+            Ok(step @ (MergeStep::Emit | MergeStep::Instead(_) | MergeStep::Skip(_))) => {
+                // What ours removed it does not see again, even if it stands; what it could not move it does.
+                let stands = matches!(step, MergeStep::Skip(Skipped::Theirs));
+                let removed = matches!(event, Event::Unlink { .. });
+                for (ino, place) in given_up {
+                    let was_contested = self.map.contested.forget(ino, &place);
+                    if (was_contested && !stands) || (removed && stands) {
+                        self.map.note_gone(place);
+                    }
+                }
+                gained.iter().for_each(|place| self.map.note_gained(place));
+                Ok(step)
             }
-            Event::Rename { .. } => self.merge_rename(event, map, ctx, report),
+            other => other,
+        }
+    }
+
+    fn step(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
+        match event {
+            Event::Make { .. } => self.merge_make(event),
+            Event::Link { .. } => self.merge_link(event),
+            Event::Unlink { .. } => self.merge_unlink(event),
+            Event::Rename { over: Over::Exchanged { .. }, .. } => self.merge_exchange(event),
+            Event::Rename { .. } => self.merge_rename(event),
             Event::SetAttr { .. } | Event::Write { .. } | Event::Clone { .. } | Event::Xattr { .. } => {
-                self.merge_content(event, map, ctx, report)
+                self.merge_content(event)
             }
-            Event::Touch { .. } => self.merge_touch(event, map),
+            Event::Touch { .. } => self.merge_touch(event),
             Event::Reclaim { .. } | Event::Noop => Ok(MergeStep::Skip(Skipped::Needless)),
             Event::Remap { .. }
             | Event::Policy(_)
@@ -134,32 +164,11 @@ impl Namespace {
             | Event::Restore { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
-        };
-        let step = step.and_then(|step| self.note_unmet(step, event, map));
-        match step {
-            Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
-            Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
-            Ok(step @ (MergeStep::Emit | MergeStep::Instead(_) | MergeStep::Skip(_))) => {
-                // What ours removed it does not see again, even if it stands; what it could not move it does.
-                let stands = matches!(step, MergeStep::Skip(Skipped::Theirs));
-                let removed = matches!(event, Event::Unlink { .. });
-                for (ino, place) in given_up {
-                    let was_taken = map.taken.forget(ino, &place);
-                    if (was_taken && !stands) || (removed && stands) {
-                        map.note_gone(place);
-                    }
-                }
-                gained.iter().for_each(|place| map.note_gained(place));
-                Ok(step)
-            }
-            other => other,
         }
     }
-}
 
-impl Namespace {
     /// What becomes ours by a change of names keeps in the map that others changed it.
-    fn note_unmet(&self, step: MergeStep, event: &Event, map: &mut MergeMap) -> Result<MergeStep, Fault> {
+    fn note_unmet(&mut self, step: MergeStep, event: &Event) -> Result<MergeStep, Fault> {
         let events = match &step {
             MergeStep::Emit => std::slice::from_ref(event),
             MergeStep::First(events) | MergeStep::Instead(events) => events,
@@ -173,11 +182,11 @@ impl Namespace {
                 _ => continue,
             };
             for ino in inos.into_iter().flatten() {
-                let inode = self.inode(ino)?;
+                let inode = self.state.inode(ino)?;
                 // Both sides did the same: nothing to merge, and the changes that ours made on top of it contain it.
-                let is_met = map.settled(inode.ino, inode.position) == Some(Settled::Same);
-                if inode.kind != Kind::Dir && map.is_foreign(inode.position) && !is_met {
-                    map.note_standing(ino);
+                let is_met = self.map.settled(inode.ino, inode.position) == Some(Settled::Same);
+                if inode.kind != Kind::Dir && self.map.is_foreign(inode.position) && !is_met {
+                    self.map.note_standing(ino);
                 }
             }
         }

@@ -10,41 +10,26 @@
 //! - Attributes that ours sets under `overwrite` on content that theirs wrote are applied to it; what theirs did still stands,
 //!   and is met when ours writes.
 
-use chiton_model::Event;
-use chiton_model::OldContent;
-use chiton_model::merge::MergeMap;
-use chiton_model::merge::Settled;
-use chiton_model::merge::{Conflict, ConflictKind, Resolution};
-use chiton_model::{Body, FILE_BYTES_MAX};
+use chiton_model::merge::{Conflict, ConflictKind, Resolution, Settled};
+use chiton_model::{Body, Event, FILE_BYTES_MAX, OldContent};
+use chiton_namespace::{Fault, Inode, KnownFile};
 use chiton_types::Kind;
 
-use super::foreign::is_changed;
-use super::{MergeContext, MergeStep, Skipped};
-use crate::fault::Fault;
-use crate::images::KnownFile;
-use crate::inode::{INLINE, Inode, MAPPED};
-use crate::namespace::Namespace;
+use crate::{Merge, MergeStep, Skipped};
 
-impl Namespace {
+impl<'a> Merge<'a> {
     /// Ours changes something that theirs may have changed: what is to be done before, if anything.
-    pub(super) fn meet_edit(
-        &self,
-        event: &Event,
-        inode: &Inode,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
-    ) -> Result<Option<MergeStep>, Fault> {
-        if !is_changed(map, inode) {
+    pub(crate) fn meet_edit(&mut self, event: &Event, inode: &Inode) -> Result<Option<MergeStep>, Fault> {
+        if !self.is_changed(inode) {
             return Ok(None);
         }
-        let known = self.file_as_known(inode)?;
+        let known = self.state.file_as_known(inode)?;
         if known == KnownFile::AsItIs {
             return Ok(None);
         }
         if self.is_so_already(event, inode)? {
             if matches!(known, KnownFile::Was(_)) {
-                map.note_standing(inode.ino);
+                self.map.note_standing(inode.ino);
             }
             return Ok(None);
         }
@@ -53,21 +38,21 @@ impl Namespace {
             (Kind::File, false) => ConflictKind::AttrEdit,
             _ => ConflictKind::AttrAttr,
         };
-        let resolution = kind.resolution(map.on_conflict());
-        if resolution == Resolution::Together && !map.is_foreign(inode.attrs_changed()) {
+        let resolution = kind.resolution(self.map.on_conflict());
+        if resolution == Resolution::Together && !self.map.is_foreign(inode.attrs_changed()) {
             // It was reported before; what theirs did to the content stands still.
             return Ok(None);
         }
-        let path = self.path_to(inode, map)?;
-        if inode.kind == Kind::File && map.settled(inode.ino, inode.position).is_some() {
+        let path = self.path_to(inode)?;
+        if inode.kind == Kind::File && self.map.settled(inode.ino, inode.position).is_some() {
             let events = self.reverting(inode, known)?;
-            self.note_settled(kind, path, inode, map, report);
-            map.met(inode.ino);
+            self.note_settled(kind, path, inode);
+            self.map.met(inode.ino);
             // From here on its last change is ours.
             return Ok(Some(MergeStep::First(events.unwrap_or_else(|| vec![touch(inode)]))));
         }
         let copied = match resolution {
-            Resolution::TheirsCopied => Some(self.copy_beside(inode, map, ctx)?),
+            Resolution::TheirsCopied => Some(self.copy_beside(inode)?),
             _ => None,
         };
         let reverting = match resolution {
@@ -75,50 +60,43 @@ impl Namespace {
             _ => None,
         };
         let aside = copied.as_ref().map(|(name, _)| name.clone());
-        Ok(match (self.conflict(kind, path, inode.ino, aside, map, report), copied) {
+        Ok(match (self.conflict(kind, path, inode.ino, aside), copied) {
             (Resolution::Aborted, _) => Some(MergeStep::Stop),
             (Resolution::TheirsCopied, Some((_, mut events))) => {
-                map.met(inode.ino);
+                self.map.met(inode.ino);
                 // From here on its last change is ours, so that it is copied once.
                 events.extend(reverting.unwrap_or_else(|| vec![touch(inode)]));
                 Some(MergeStep::First(events))
             }
             (Resolution::Together, _) => {
                 match known {
-                    KnownFile::Was(_) => map.note_standing(inode.ino),
-                    _ => map.met(inode.ino),
+                    KnownFile::Was(_) => self.map.note_standing(inode.ino),
+                    _ => self.map.met(inode.ino),
                 }
                 None
             }
             _ => {
-                map.met(inode.ino);
+                self.map.met(inode.ino);
                 reverting.map(MergeStep::First)
             }
         })
     }
 
     /// What makes a file what ours knows, with everything that it needs in memory.
-    pub(super) fn reverting(&self, inode: &Inode, known: KnownFile) -> Result<Option<Vec<Event>>, Fault> {
+    pub(crate) fn reverting(&self, inode: &Inode, known: KnownFile) -> Result<Option<Vec<Event>>, Fault> {
         let KnownFile::Was(to) = known else { return Ok(None) };
         let event = Event::Revert { ino: inode.ino, to };
-        let needs = self.needs(&event);
+        let needs = self.state.needs(&event);
         if needs.is_empty() { Ok(Some(vec![event])) } else { Err(Fault::Missing(needs)) }
     }
 
     /// Reports that ours has in it what theirs did, if that is more than the same.
-    pub(super) fn note_settled(
-        &self,
-        kind: ConflictKind,
-        path: Vec<u8>,
-        theirs: &Inode,
-        map: &MergeMap,
-        report: &mut Vec<Conflict>,
-    ) {
+    pub(crate) fn note_settled(&mut self, kind: ConflictKind, path: Vec<u8>, theirs: &Inode) {
         let conflict = Conflict { kind, resolution: Resolution::Merged, path, ino: theirs.ino, aside: None };
-        if map.settled(theirs.ino, theirs.position) == Some(Settled::Merged)
-            && report.last() != Some(&conflict)
+        if self.map.settled(theirs.ino, theirs.position) == Some(Settled::Merged)
+            && self.report.last() != Some(&conflict)
         {
-            report.push(conflict);
+            self.report.push(conflict);
         }
     }
 
@@ -136,27 +114,26 @@ impl Namespace {
                     && is(*gid, inode.gid)
             }
             Event::Write { body: Body::Inline(bytes), size, .. } => {
-                !inode.has(MAPPED) && inode.size == *size && self.content(inode)? == bytes
+                !inode.is_mapped() && inode.size == *size && self.state.content(inode)? == bytes
             }
             Event::Xattr { name, value, .. } => {
-                self.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name)) == value.as_ref()
+                self.state.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name)) == value.as_ref()
             }
             _ => false,
         })
     }
 
     /// Ours shared a range of a file that theirs changed: it is the range that ours knew. `None`: an event like any other.
-    pub(super) fn clone_as_known(
-        &self,
+    pub(crate) fn clone_as_known(
+        &mut self,
         event: &Event,
         source: &Inode,
         target: &Inode,
-        map: &mut MergeMap,
     ) -> Result<Option<MergeStep>, Fault> {
         let Event::Clone { from_offset, to_offset, len, .. } = event else {
             unreachable!("asked for a clone")
         };
-        let KnownFile::Was(mut to) = self.file_as_known(source)? else { return Ok(None) };
+        let KnownFile::Was(mut to) = self.state.file_as_known(source)? else { return Ok(None) };
         if to.content == OldContent::Same && to.size == source.size {
             return Ok(None);
         }
@@ -166,21 +143,26 @@ impl Namespace {
         };
         let is_inline = matches!(&to.content, OldContent::Inline(bytes) if !bytes.is_empty());
         let fits = *len > 0 && from_end <= to.size && to_end <= FILE_BYTES_MAX;
-        if !fits || is_inline || (target.has(INLINE) && target.extra > 0) || source.ino == target.ino {
+        if !fits
+            || is_inline
+            || (target.is_inline() && target.content_bytes() > 0)
+            || source.ino == target.ino
+        {
             return Ok(Some(MergeStep::Skip(Skipped::Invalid("a range that cannot be shared"))));
         }
-        let mut back = self.content_as_it_is(source, &to)?;
+        let mut back = self.state.content_as_it_is(source, &to)?;
         (to.mode, to.uid, to.gid) = (back.mode, back.uid, back.gid);
         (to.atime, to.mtime, to.ctime) = (back.atime, back.mtime, back.ctime);
-        (to.xattrs, to.passing, back.passing) = (None, true, true);
+        (to.xattrs, to.temporary, back.temporary) = (None, true, true);
         let ino = source.ino;
         let events =
             vec![Event::Revert { ino, to }, event.clone(), Event::Revert { ino, to: Box::new(back) }];
-        let mut needs: Vec<_> = [&events[0], &events[2]].iter().flat_map(|event| self.needs(event)).collect();
+        let mut needs: Vec<_> =
+            [&events[0], &events[2]].iter().flat_map(|event| self.state.needs(event)).collect();
         for question in [
-            self.chunks_present(source, *from_offset, from_end),
-            self.range_blocks_present(ino, *from_offset, from_end),
-            self.range_replaceable(target, *to_offset, to_end),
+            self.state.chunks_present(source, *from_offset, from_end),
+            self.state.range_blocks_present(ino, *from_offset, from_end),
+            self.state.range_replaceable(target, *to_offset, to_end),
         ] {
             match question {
                 Err(Fault::Missing(more)) => needs.extend(more),
@@ -190,7 +172,7 @@ impl Namespace {
         if !needs.is_empty() {
             return Err(Fault::Missing(needs));
         }
-        map.note_standing(ino);
+        self.map.note_standing(ino);
         Ok(Some(MergeStep::Instead(events)))
     }
 }
@@ -200,7 +182,7 @@ fn changes_content(event: &Event) -> bool {
 }
 
 /// A change of nothing.
-pub(super) fn touch(inode: &Inode) -> Event {
+pub(crate) fn touch(inode: &Inode) -> Event {
     Event::SetAttr {
         ino: inode.ino,
         mode: None,

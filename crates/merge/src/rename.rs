@@ -1,18 +1,12 @@
 //! Names that moved.
 
-use chiton_model::LINKS_MAX;
-use chiton_model::merge::MergeMap;
-use chiton_model::merge::Place;
-use chiton_model::merge::{Conflict, ConflictKind, Resolution};
-use chiton_model::{Event, Over};
+use chiton_model::merge::{ConflictKind, MergeMap, Place, Resolution};
+use chiton_model::{Event, LINKS_MAX, Over};
+use chiton_namespace::{Fault, Inode, Known};
 use chiton_types::{Ino, Kind, Name, Position, Refusal, Time};
 
-use super::foreign::is_changed;
-use super::locate::{Found, Located};
-use super::{MergeContext, MergeStep, Skipped, found};
-use crate::fault::Fault;
-use crate::inode::Inode;
-use crate::namespace::{Known, Namespace};
+use crate::locate::{Found, Located, known_names};
+use crate::{Merge, MergeStep, Skipped, found};
 
 /// Where the inode is on the server before its name moves.
 struct Source<'a> {
@@ -22,55 +16,49 @@ struct Source<'a> {
     name: Option<Name>,
 }
 
-impl Namespace {
-    pub(super) fn merge_rename(
-        &self,
-        event: &mut Event,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
+impl<'a> Merge<'a> {
+    pub(crate) fn merge_rename(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
         let Event::Rename { from, from_name, to, to_name, ino, over, time } = event else {
             unreachable!("asked for a rename")
         };
         let time = *time;
-        (*from, *to, *ino) = (map.translate(*from), map.translate(*to), map.translate(*ino));
-        if *ino == map.root {
+        (*from, *to, *ino) = (self.map.translate(*from), self.map.translate(*to), self.map.translate(*ino));
+        if *ino == self.map.root() {
             return Ok(MergeStep::Skip(Skipped::Invalid("the root of the subtree moves")));
         }
-        if let Some(unlink) = unlink_instead(*from, from_name, *to, to_name, *ino, over, time, map) {
+        if let Some(unlink) = unlink_instead(*from, from_name, *to, to_name, *ino, over, time, self.map) {
             *event = unlink;
-            return self.merge_unlink(event, map, ctx, report);
+            return self.merge_unlink(event);
         }
-        let to_dir = found!(self.merge_dir(*to, map, time, ctx.is_open, report));
-        let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time, map, ctx, report));
+        let to_dir = found!(self.merge_dir(*to, time));
+        let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time));
         let inode = source.inode;
-        if inode.kind == Kind::Dir && self.is_at_or_above(inode.ino, to_dir)? {
-            return self.stands(ConflictKind::Loop, inode, map, report);
+        if inode.kind == Kind::Dir && self.state.is_at_or_above(inode.ino, to_dir)? {
+            return self.stands(ConflictKind::Loop, inode);
         }
         let is_dir = inode.kind == Kind::Dir;
         let exchange = matches!(over, Over::Exchanged { .. });
-        let expected = over.ino().map(|ino| map.translate(ino));
-        let target = match self.entry(to_dir, to_name)? {
-            Known::Present(slot) => Some((slot, self.inode(slot.ino)?)),
+        let expected = over.ino().map(|ino| self.map.translate(ino));
+        let target = match self.state.entry(to_dir, to_name)? {
+            Known::Present(slot) => Some((slot, self.state.inode(slot.ino)?)),
             Known::Absent => None,
         };
         let gains = is_dir && source.dir.ino != to_dir.ino;
         let new_over = match target {
             Some((slot, target)) if target.ino == inode.ino => {
-                map.note_agreed(target.ino, to_dir.ino, to_name, slot.position);
+                self.map.note_agreed(target.ino, to_dir.ino, to_name, slot.position);
                 return Ok(already_there(&source, to_dir, to_name, time));
             }
             None if gains && to_dir.nlink >= LINKS_MAX => return Err(Refusal::TooManyLinks.into()),
             None if source.name.is_none() => {
-                map.vouch(inode.ino);
+                self.map.vouch(inode.ino);
                 let (parent, name) = (to_dir.ino, to_name.clone());
                 return Ok(MergeStep::First(vec![Event::Link { parent, name, ino: inode.ino, time }]));
             }
             None => Over::Nothing,
             Some((_, target)) if exchange && expected == Some(target.ino) => {
-                if target.kind == Kind::Dir && self.is_at_or_above(target.ino, source.dir)? {
-                    return self.stands(ConflictKind::Loop, inode, map, report);
+                if target.kind == Kind::Dir && self.state.is_at_or_above(target.ino, source.dir)? {
+                    return self.stands(ConflictKind::Loop, inode);
                 }
                 let target_gains = target.kind == Kind::Dir && source.dir.ino != to_dir.ino;
                 if (gains && target.kind != Kind::Dir && to_dir.nlink >= LINKS_MAX)
@@ -83,32 +71,33 @@ impl Namespace {
             Some((slot, target)) => {
                 let place = (to_dir.ino, to_name.clone());
                 let is_as_known = || match is_dir {
-                    true => target.extra == 0,
-                    false => !is_changed(map, target) && !map.taken.has_other(target.ino, &place),
+                    true => target.entries() == 0,
+                    false => !self.is_changed(target) && !self.map.contested.has_other(target.ino, &place),
                 };
                 let as_expected =
                     expected == Some(target.ino) && (target.kind == Kind::Dir) == is_dir && is_as_known();
                 // Ours has it under another name as well, which others took: it is not theirs, and gets that one.
                 let stays_ours = expected == Some(target.ino)
                     && !is_dir
-                    && !is_changed(map, target)
-                    && map.taken.has_other(target.ino, &place);
+                    && !self.is_changed(target)
+                    && self.map.contested.has_other(target.ino, &place);
                 if stays_ours {
-                    let given = found!(self.removal(target, place, time, map, ctx.is_open, report));
+                    let given = found!(self.removal(target, place, time, self.ctx.is_open));
                     return Ok(MergeStep::First(vec![given]));
                 }
                 if !as_expected {
                     let how = (is_dir, expected == Some(target.ino));
-                    return self.displace(to_dir, to_name, slot, how, time, map, ctx.is_open, report);
+                    return self.displace(to_dir, to_name, slot, how, time);
                 }
                 // What is open on our side lives on: whoever goes on with it opens it here.
                 let is_kept = matches!(over, Over::Replaced { orphan: true, .. });
+                let ctx = self.ctx;
                 let is_open = |ino: Ino| is_kept || (ctx.is_open)(ino);
                 if source.name.is_none() {
-                    let gone = found!(self.removal(target, place, time, map, &is_open, report));
+                    let gone = found!(self.removal(target, place, time, &is_open));
                     return Ok(MergeStep::First(vec![gone]));
                 }
-                Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, map, &is_open) }
+                Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, &is_open) }
             }
         };
         let Some(name) = source.name else { return Ok(MergeStep::Skip(Skipped::Theirs)) };
@@ -117,67 +106,63 @@ impl Namespace {
     }
 
     /// Finds what moves: under the name that ours knows, or under one that theirs gave it, or brings it back.
-    #[expect(clippy::too_many_arguments)]
-    fn source_of<'a>(
-        &'a self,
+    fn source_of(
+        &mut self,
         from: Ino,
         from_name: &Name,
         to_dir: &'a Inode,
         to_name: &Name,
         ino: Ino,
         time: Time,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
     ) -> Found<Source<'a>> {
-        let from_dir = match self.locate(from, map)? {
+        let from_dir = match self.locate(from)? {
             Located::Live(dir) if dir.kind == Kind::Dir => Some(dir),
             Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),
             _ => None,
         };
         if let Some(dir) = from_dir
-            && let Known::Present(slot) = self.entry(dir, from_name)?
+            && let Known::Present(slot) = self.state.entry(dir, from_name)?
             && slot.ino == ino
         {
-            return Ok(Ok(Source { inode: self.inode(ino)?, dir, name: Some(from_name.clone()) }));
+            return Ok(Ok(Source { inode: self.state.inode(ino)?, dir, name: Some(from_name.clone()) }));
         }
-        let inode = match self.locate(ino, map)? {
+        let inode = match self.locate(ino)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
                 return Ok(Err(self.bring_back(
                     inode,
                     ConflictKind::RenameDelete,
-                    map,
                     time,
-                    ctx.is_open,
-                    report,
+                    self.ctx.is_open,
                 )?));
             }
             Located::Gone => return Ok(Err(MergeStep::Skip(Skipped::Gone))),
             Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),
         };
-        if let Known::Present(slot) = self.entry(to_dir, to_name)?
+        if let Known::Present(slot) = self.state.entry(to_dir, to_name)?
             && slot.ino == ino
         {
-            map.note_agreed(ino, to_dir.ino, to_name, slot.position);
+            self.map.note_agreed(ino, to_dir.ino, to_name, slot.position);
             return Ok(Err(MergeStep::Skip(Skipped::Needless)));
         }
         let is_dir = inode.kind == Kind::Dir;
-        if is_dir && self.is_at_or_above(ino, to_dir)? {
-            return Ok(Err(self.stands(ConflictKind::Loop, inode, map, report)?));
+        if is_dir && self.state.is_at_or_above(ino, to_dir)? {
+            return Ok(Err(self.stands(ConflictKind::Loop, inode)?));
         }
-        let moved = self.moved_to(inode, &(from, from_name.clone()), map)?;
-        let path = self.path_of(to_dir.ino, Some(to_name), map)?;
+        let moved = self.moved_to(inode, &(from, from_name.clone()))?;
+        let path = self.path_of(to_dir.ino, Some(to_name))?;
         let kind = match moved {
             // It has other names, and has lost this one.
-            None if !is_dir && map.taken.holds(ino, &(from, from_name.clone())) => ConflictKind::RenameDelete,
+            None if !is_dir && self.map.contested.holds(ino, &(from, from_name.clone())) => {
+                ConflictKind::RenameDelete
+            }
             _ if is_dir => ConflictKind::RenameRenameDir,
             _ => ConflictKind::RenameRename,
         };
         // Ours may have changed the row since: the name says who moved it.
-        let by_theirs = moved.as_ref().is_none_or(|(_, since)| map.is_foreign(*since));
-        let resolution = if map.is_foreign(inode.position) || by_theirs {
-            self.conflict(kind, path, ino, None, map, report)
+        let by_theirs = moved.as_ref().is_none_or(|(_, since)| self.map.is_foreign(*since));
+        let resolution = if self.map.is_foreign(inode.position) || by_theirs {
+            self.conflict(kind, path, ino, None)
         } else {
             Resolution::Ours
         };
@@ -188,7 +173,7 @@ impl Namespace {
                 Ok(Source { inode, dir: to_dir, name: None })
             }
             (_, Some((name, _))) => {
-                Ok(Source { inode, dir: self.dir_inode(inode.parent)?, name: Some(name) })
+                Ok(Source { inode, dir: self.state.dir_inode(inode.parent)?, name: Some(name) })
             }
             (_, None) => Err(MergeStep::Skip(Skipped::Theirs)),
         })
@@ -196,34 +181,23 @@ impl Namespace {
 
     /// The name that stands on the server for one that ours has and it has not, and since when: theirs moved it there, or
     /// a merge put it there. `None` if none is known to, since ours may have all that there are as well.
-    fn moved_to(
-        &self,
-        inode: &Inode,
-        from: &Place,
-        map: &MergeMap,
-    ) -> Result<Option<(Name, Position)>, Fault> {
-        let names = self.known_names(inode)?;
+    fn moved_to(&self, inode: &Inode, from: &Place) -> Result<Option<(Name, Position)>, Fault> {
+        let names = known_names(self.state, inode)?;
         let is_dir = inode.kind == Kind::Dir;
         let alone = is_dir || inode.nlink <= 1;
-        let was_taken = map.taken.holds(inode.ino, from);
+        let was_contested = self.map.contested.holds(inode.ino, from);
         let stands = |(name, since): &&(Name, Position)| {
-            let is_ours = map.taken.holds(inode.ino, &(inode.parent, name.clone()));
-            let by_merge = alone && map.is_own(*since) && !was_taken;
-            is_dir || (map.is_foreign(*since) && !is_ours) || by_merge
+            let is_ours = self.map.contested.holds(inode.ino, &(inode.parent, name.clone()));
+            let by_merge = alone && self.map.is_own(*since) && !was_contested;
+            is_dir || (self.map.is_foreign(*since) && !is_ours) || by_merge
         };
         Ok(names.iter().find(stands).cloned())
     }
 
     /// Theirs stays as it is.
-    fn stands(
-        &self,
-        kind: ConflictKind,
-        inode: &Inode,
-        map: &MergeMap,
-        report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
-        let path = self.path_to(inode, map)?;
-        Ok(match self.conflict(kind, path, inode.ino, None, map, report) {
+    fn stands(&mut self, kind: ConflictKind, inode: &Inode) -> Result<MergeStep, Fault> {
+        let path = self.path_to(inode)?;
+        Ok(match self.conflict(kind, path, inode.ino, None) {
             Resolution::Aborted => MergeStep::Stop,
             _ => MergeStep::Skip(Skipped::Theirs),
         })

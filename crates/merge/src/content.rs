@@ -1,30 +1,18 @@
 //! Content and attributes: the event is asked for as the operation that it came from, so that nothing enters that an
 //! operation could not bring about.
 
-use chiton_types::{Ino, Kind, Name};
+use chiton_model::merge::{ConflictKind, MergeMap};
+use chiton_model::{AttrChange, Body, Event, Op, SetTime, XattrHow};
+use chiton_namespace::permission::{self, ACL_ACCESS, Acl};
+use chiton_namespace::{Context, Fault, Inode};
+use chiton_types::{Cred, Ino, Kind, Name, Refusal, Time};
 
-use super::foreign::is_changed;
-use super::locate::{Located, unnamed};
-use super::whole::touch;
-use super::{MergeContext, MergeStep, Skipped};
-use crate::fault::Fault;
-use crate::inode::{INLINE, Inode, MAPPED};
-use crate::namespace::{Context, Namespace};
-use crate::permission::{self, ACL_ACCESS, Acl};
-use chiton_model::Event;
-use chiton_model::merge::MergeMap;
-use chiton_model::merge::{Conflict, ConflictKind};
-use chiton_model::{AttrChange, Body, Op, SetTime, XattrHow};
-use chiton_types::{Cred, Refusal, Time};
+use crate::edit::touch;
+use crate::locate::{Located, known_name, unnamed};
+use crate::{Merge, MergeStep, Skipped};
 
-impl Namespace {
-    pub(super) fn merge_content(
-        &self,
-        event: &mut Event,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
+impl<'a> Merge<'a> {
+    pub(crate) fn merge_content(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
         let (ino, time) = match event {
             Event::SetAttr { ino, ctime: time, .. }
             | Event::Write { ino, mtime: time, .. }
@@ -32,33 +20,33 @@ impl Namespace {
             | Event::Clone { to: ino, time, .. } => (ino, *time),
             _ => unreachable!("asked for a change of content"),
         };
-        *ino = map.translate(*ino);
-        let inode = match self.locate(*ino, map)? {
+        *ino = self.map.translate(*ino);
+        let inode = match self.locate(*ino)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
-                return self.bring_back(inode, ConflictKind::EditDelete, map, time, ctx.is_open, report);
+                return self.bring_back(inode, ConflictKind::EditDelete, time, self.ctx.is_open);
             }
             Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
             Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
         };
-        if let Some(forged) = forged(event, map) {
+        if let Some(forged) = forged(event, self.map) {
             return Ok(MergeStep::Skip(Skipped::Invalid(forged)));
         }
         let mut foreign_source = None;
         if let Event::Clone { from, .. } = event {
-            *from = map.translate(*from);
-            match self.locate(*from, map)? {
-                Located::Live(source) if is_changed(map, source) => foreign_source = Some(source),
+            *from = self.map.translate(*from);
+            match self.locate(*from)? {
+                Located::Live(source) if self.is_changed(source) => foreign_source = Some(source),
                 Located::Live(_) | Located::Removed(_) => {}
                 Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
                 Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
             }
         }
-        if let Some(step) = self.meet_edit(event, inode, map, ctx, report)? {
+        if let Some(step) = self.meet_edit(event, inode)? {
             return Ok(step);
         }
         if let Some(source) = foreign_source
-            && let Some(step) = self.clone_as_known(event, source, inode, map)?
+            && let Some(step) = self.clone_as_known(event, source, inode)?
         {
             return Ok(step);
         }
@@ -85,9 +73,9 @@ impl Namespace {
             }
             Event::Write { ino, body, size, mtime, .. } => {
                 match body {
-                    Body::Inline(_) if inode.has(MAPPED) => {
+                    Body::Inline(_) if inode.is_mapped() => {
                         // Theirs is in blocks by now; ours is the whole content.
-                        self.truncatable(inode, 0)?;
+                        self.state.truncatable(inode, 0)?;
                         return Ok(MergeStep::First(vec![truncation(inode)]));
                     }
                     Body::Inline(_) => {}
@@ -127,7 +115,7 @@ impl Namespace {
         };
         let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false };
         let mut events = Vec::new();
-        match self.plan(&op, &ctx, &mut events) {
+        match self.state.plan(&op, &ctx, &mut events) {
             Ok(_) => {}
             Err(Fault::Refused(Refusal::NoXattr)) => return Ok(MergeStep::Skip(Skipped::Needless)),
             Err(fault) => return Err(fault),
@@ -142,8 +130,8 @@ impl Namespace {
 
     /// An access control list as it is stored: what the mode says of it comes with the mode.
     fn merge_list(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<MergeStep, Fault> {
-        let inode = self.inode(ino)?;
-        let is_held = self.xattrs_of(inode)?.is_some_and(|xattrs| xattrs.0.contains_key(name));
+        let inode = self.state.inode(ino)?;
+        let is_held = self.state.xattrs_of(inode)?.is_some_and(|xattrs| xattrs.0.contains_key(name));
         let Some(value) = value else {
             return Ok(if is_held { MergeStep::Emit } else { MergeStep::Skip(Skipped::Needless) });
         };
@@ -159,57 +147,52 @@ impl Namespace {
     }
 
     /// The events that make a copy of a file beside it (at the root, if no name of it is known), and its name.
-    pub(super) fn copy_beside(
-        &self,
-        inode: &Inode,
-        map: &MergeMap,
-        ctx: &MergeContext<'_>,
-    ) -> Result<(Name, Vec<Event>), Fault> {
-        let known = self.known_name(inode)?;
-        let dir = self.dir_inode(if known.is_some() { inode.parent } else { map.root })?;
+    pub(crate) fn copy_beside(&self, inode: &Inode) -> Result<(Name, Vec<Event>), Fault> {
+        let known = known_name(self.state, inode)?;
+        let dir = self.state.dir_inode(if known.is_some() { inode.parent } else { self.map.root() })?;
         let aside = self.free_name(dir, &known.unwrap_or(unnamed(inode.ino)), b".theirs")?;
-        let content = if inode.has(INLINE) { self.content(inode)?.to_vec() } else { Vec::new() };
+        let content = if inode.is_inline() { self.state.content(inode)?.to_vec() } else { Vec::new() };
         let mut events = vec![Event::Make {
             parent: dir.ino,
             name: aside.clone(),
-            ino: ctx.fresh,
+            ino: self.ctx.fresh,
             kind: Kind::File,
             mode: inode.mode,
             uid: inode.uid,
             gid: inode.gid,
             rdev: 0,
-            time: ctx.now,
+            time: self.ctx.now,
             content,
         }];
-        if inode.has(MAPPED) && inode.size > 0 {
+        if inode.is_mapped() && inode.size > 0 {
             // The copy has no rows yet: only the source's must be in memory.
-            self.clonable(inode, (0, inode.size), inode, (0, 0))?;
+            self.state.clonable(inode, (0, inode.size), inode, (0, 0))?;
             events.push(Event::Clone {
                 from: inode.ino,
                 from_offset: 0,
-                to: ctx.fresh,
+                to: self.ctx.fresh,
                 to_offset: 0,
                 len: inode.size,
-                time: ctx.now,
+                time: self.ctx.now,
             });
         }
-        let xattrs = self.xattrs_of(inode)?.into_iter().flat_map(|xattrs| xattrs.0.iter());
+        let xattrs = self.state.xattrs_of(inode)?.into_iter().flat_map(|xattrs| xattrs.0.iter());
         events.extend(xattrs.map(|(name, value)| Event::Xattr {
-            ino: ctx.fresh,
+            ino: self.ctx.fresh,
             name: name.clone(),
             value: Some(value.clone()),
-            ctime: ctx.now,
+            ctime: self.ctx.now,
         }));
         // Sizes past the content (sparse ends), and theirs' times.
         events.push(Event::SetAttr {
-            ino: ctx.fresh,
+            ino: self.ctx.fresh,
             mode: None,
             uid: None,
             gid: None,
             size: Some(inode.size),
             atime: Some(inode.atime),
             mtime: Some(inode.mtime),
-            ctime: ctx.now,
+            ctime: self.ctx.now,
         });
         Ok((aside, events))
     }
@@ -219,7 +202,7 @@ impl Namespace {
 fn forged(event: &Event, map: &MergeMap) -> Option<&'static str> {
     let Event::Write { body, mode, .. } = event else { return None };
     if let Body::Extents(extents) = body
-        && extents.iter().any(|e| !e.block.is_hole() && e.block.writer != map.writer)
+        && extents.iter().any(|e| !e.block.is_hole() && e.block.writer != map.writer())
     {
         return Some("blocks of another writer");
     }

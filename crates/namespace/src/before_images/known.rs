@@ -17,7 +17,7 @@ use crate::values::Xattrs;
 
 /// What a decoupled client knows of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KnownFile {
+pub enum KnownFile {
     /// No images are kept for it (nothing is merged, or others made the file): that cannot be told.
     Unknown,
     /// What is there: others changed at most its names.
@@ -31,7 +31,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`Fault::Missing`] only.
-    pub(crate) fn file_as_known(&self, inode: &Inode) -> Result<KnownFile, Fault> {
+    pub fn file_as_known(&self, inode: &Inode) -> Result<KnownFile, Fault> {
         match self.merging {
             Some(id) => self.file_as_known_by(inode, id),
             None => Ok(KnownFile::Unknown),
@@ -42,12 +42,12 @@ impl Namespace {
         if inode.kind != Kind::File {
             return Ok(KnownFile::Unknown);
         }
-        let image = self.dirt.images.get(id.0, &row::inode_key(inode.ino)).flatten();
+        let image = self.dirty.images.get(id.0, &row::inode_key(inode.ino)).flatten();
         let Some(Ok(was)) = image.map(|image| Inode::decode(inode.ino, image)) else {
             return Ok(KnownFile::Unknown);
         };
         let content = self.content_as_known(inode, &was, id)?;
-        let xattrs = self.dirt.images.get(id.0, &row::xattrs_key(inode.ino));
+        let xattrs = self.dirty.images.get(id.0, &row::xattrs_key(inode.ino));
         let xattrs = xattrs.map(|image| {
             let decoded = image.and_then(|image| Xattrs::decode(image).ok());
             decoded.unwrap_or_default().0
@@ -68,12 +68,12 @@ impl Namespace {
             ctime: was.ctime,
             xattrs,
             content,
-            passing: false,
+            temporary: false,
         })))
     }
 
     fn content_as_known(&self, inode: &Inode, was: &Inode, id: RealmId) -> Result<OldContent, Fault> {
-        let images = &self.dirt.images;
+        let images = &self.dirty.images;
         if was.has(MAPPED) {
             let prefix = row::chunk_key(inode.ino, 0)[..9].to_vec();
             let mut chunks = Vec::new();
@@ -98,7 +98,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`Fault::Missing`] only.
-    pub(crate) fn content_as_it_is(&self, inode: &Inode, to: &Reverted) -> Result<Reverted, Fault> {
+    pub fn content_as_it_is(&self, inode: &Inode, to: &Reverted) -> Result<Reverted, Fault> {
         let content = match &to.content {
             OldContent::Same => OldContent::Same,
             _ if !inode.has(MAPPED) => OldContent::Inline(self.content(inode)?.to_vec()),
@@ -124,7 +124,7 @@ impl Namespace {
             ctime: inode.ctime,
             xattrs: None,
             content,
-            passing: true,
+            temporary: true,
         })
     }
 }

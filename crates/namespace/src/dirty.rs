@@ -12,7 +12,7 @@
 //! Invariants:
 //! - A row has the bit of a generation exactly if its key is on that generation's list and not yet encoded.
 //! - [`FRESH`] only on rows that the store does not hold.
-//! - Where there is no checkpoint ever ([`Dirt::unlisted`]) the rows have their bits and the lists are empty.
+//! - Where there is no checkpoint ever ([`Dirty::unlisted`]) the rows have their bits and the lists are empty.
 
 mod keys;
 
@@ -20,7 +20,7 @@ use std::cell::Cell;
 
 use chiton_types::{BlockId, Ino};
 
-use crate::images::Images;
+use crate::before_images::BeforeImages;
 use crate::namespace::RowChange;
 use keys::Keys;
 
@@ -87,7 +87,7 @@ impl CheckpointList {
 }
 
 #[derive(Default)]
-pub(crate) struct Dirt {
+pub(crate) struct Dirty {
     generation: u8,
     list: Keys,
     saving: Keys,
@@ -98,13 +98,13 @@ pub(crate) struct Dirt {
     /// There are no checkpoints: nobody asks which rows changed.
     unlisted: bool,
     /// Rows as decoupled clients saw them.
-    pub(crate) images: Images,
+    pub(crate) images: BeforeImages,
 }
 
-impl Dirt {
+impl Dirty {
     /// Of rows that are never written: a key for each change would be memory for nothing.
-    pub(crate) fn unlisted() -> Dirt {
-        Dirt { unlisted: true, ..Dirt::default() }
+    pub(crate) fn unlisted() -> Dirty {
+        Dirty { unlisted: true, ..Dirty::default() }
     }
 
     /// To be called before any change of a row. `image` encodes the row as it is.
@@ -204,15 +204,16 @@ mod tests {
 
     #[test]
     fn rows_that_are_never_written_are_marked_and_not_listed() {
-        let check = |mut dirt: Dirt, listed: usize| {
+        let check = |mut dirty: Dirty, listed: usize| {
             let marks = Cell::new(0);
             for _ in 0..2 {
-                dirt.before_change(&marks, DirtyKey::Inode(Ino(7)), || unreachable!("nobody wants an image"));
+                dirty
+                    .before_change(&marks, DirtyKey::Inode(Ino(7)), || unreachable!("nobody wants an image"));
                 assert!(is_dirty(&marks));
-                assert_eq!(dirt.len(), listed);
+                assert_eq!(dirty.len(), listed);
             }
         };
-        check(Dirt::default(), 1);
-        check(Dirt::unlisted(), 0);
+        check(Dirty::default(), 1);
+        check(Dirty::unlisted(), 0);
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
+use chiton_merge::{Change, MergeContext, MergeStep, Skipped, foreign_to_name, plan_merge};
 use chiton_model::merge::{Conflict, MergeMap};
 use chiton_model::{Event, Make, Op, Outcome, Over};
-use chiton_namespace::merge::{Change, MergeContext, MergeStep, Skipped};
 use chiton_namespace::{Context, Fault, Mapped, Namespace, RowChange, RowSource, Rows};
 use chiton_types::codec::Take;
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
@@ -177,10 +177,10 @@ impl Peer {
                 continue;
             }
             let attr = self.ask(|ns| ns.attr(ino)).expect("it is there");
-            let change = self.ask(|ns| ns.foreign_to_name(dir, name, map)).expect("it is there");
+            let change = self.ask(|ns| foreign_to_name(ns, dir, name, map)).expect("it is there");
             let position = Position(if change == Change::Changed { u64::MAX } else { 0 });
             let is_last = !moves && (attr.kind == Kind::Dir || attr.nlink <= 1);
-            map.note_taken(ino, dir, name, position, is_last);
+            map.note_contested(ino, dir, name, position, is_last);
         }
     }
 
@@ -198,7 +198,7 @@ impl Peer {
             let ctx =
                 MergeContext { is_open: &|ino| is_open.contains(&ino), fresh: Ino(*fresh), now: Time(9999) };
             let before = (event.clone(), map.clone());
-            match self.ns.plan_merge(&mut event, map, &ctx, report) {
+            match plan_merge(&self.ns, &mut event, map, &ctx, report) {
                 Ok(MergeStep::Emit) => {
                     self.apply_own(&event, map);
                     return Ok(None);

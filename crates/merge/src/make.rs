@@ -1,25 +1,13 @@
 //! New inodes of the decoupled side.
 
-use chiton_model::Event;
-use chiton_model::merge::Conflict;
-use chiton_model::merge::MergeMap;
-use chiton_model::{INLINE_BYTES_MAX, LINKS_MAX, SYMLINK_BYTES_MAX};
+use chiton_model::{Event, INLINE_BYTES_MAX, LINKS_MAX, SYMLINK_BYTES_MAX};
+use chiton_namespace::{Fault, Inode, Known};
 use chiton_types::{Kind, Mode, Refusal};
 
-use super::foreign::is_changed;
-use super::{MergeContext, MergeStep, Skipped, found};
-use crate::fault::Fault;
-use crate::inode::Inode;
-use crate::namespace::{Known, Namespace};
+use crate::{Merge, MergeStep, Skipped, found};
 
-impl Namespace {
-    pub(super) fn merge_make(
-        &self,
-        event: &mut Event,
-        map: &mut MergeMap,
-        ctx: &MergeContext<'_>,
-        report: &mut Vec<Conflict>,
-    ) -> Result<MergeStep, Fault> {
+impl<'a> Merge<'a> {
+    pub(crate) fn merge_make(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
         let Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } = event else {
             unreachable!("asked for a make")
         };
@@ -34,26 +22,28 @@ impl Namespace {
         if !fits || mode.0 & !0o7777 != 0 {
             return Ok(MergeStep::Skip(Skipped::Invalid("an inode of this type cannot be like this")));
         }
-        if !map.may_make(*ino) {
+        if !self.map.may_make(*ino) {
             return Ok(MergeStep::Skip(Skipped::Invalid("the inode number is not one to be used now")));
         }
-        *parent = map.translate(*parent);
+        *parent = self.map.translate(*parent);
         let is_dir = *kind == Kind::Dir;
-        let dir = found!(self.merge_dir(*parent, map, *time, ctx.is_open, report));
-        match self.entry(dir, name)? {
+        let dir = found!(self.merge_dir(*parent, *time));
+        match self.state.entry(dir, name)? {
             Known::Absent if is_dir && dir.nlink >= LINKS_MAX => {
                 Ok(MergeStep::Skip(Skipped::Refused(Refusal::TooManyLinks)))
             }
             Known::Absent => {
-                map.made(*ino);
+                self.map.made(*ino);
                 Ok(MergeStep::Emit)
             }
-            Known::Present(slot) if is_dir && slot.kind() == Some(Kind::Dir) && map.may_bind(slot.ino) => {
+            Known::Present(slot)
+                if is_dir && slot.kind() == Some(Kind::Dir) && self.map.may_bind(slot.ino) =>
+            {
                 // Both made it, or theirs could not be removed: one directory with what is in both.
-                let theirs = self.inode(slot.ino)?;
-                if map.stands(theirs.ino) && !is_changed(map, theirs) {
+                let theirs = self.state.inode(slot.ino)?;
+                if self.map.stands(theirs.ino) && !self.is_changed(theirs) {
                     // Ours removed it, and begins anew: what it had of its own goes, what theirs put into it stays.
-                    let xattrs = self.xattrs_of(theirs)?.into_iter().flat_map(|xattrs| xattrs.0.keys());
+                    let xattrs = self.state.xattrs_of(theirs)?.into_iter().flat_map(|xattrs| xattrs.0.keys());
                     let removal = |name: &Vec<u8>| Event::Xattr {
                         ino: theirs.ino,
                         name: name.clone(),
@@ -65,9 +55,9 @@ impl Namespace {
                         return Ok(MergeStep::First(removals));
                     }
                 }
-                map.made(*ino);
-                map.bind(*ino, theirs.ino);
-                map.note_agreed(theirs.ino, dir.ino, name, slot.position);
+                self.map.made(*ino);
+                self.map.bind(*ino, theirs.ino);
+                self.map.note_agreed(theirs.ino, dir.ino, name, slot.position);
                 let differs = (theirs.mode, theirs.uid, theirs.gid) != (*mode, *uid, *gid);
                 if !differs {
                     return Ok(MergeStep::Skip(Skipped::Needless));
@@ -75,9 +65,7 @@ impl Namespace {
                 *event = adopt(theirs, *mode, *uid, *gid, *time);
                 Ok(MergeStep::Emit)
             }
-            Known::Present(slot) => {
-                self.displace(dir, name, slot, (is_dir, false), *time, map, ctx.is_open, report)
-            }
+            Known::Present(slot) => self.displace(dir, name, slot, (is_dir, false), *time),
         }
     }
 }
