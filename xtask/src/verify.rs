@@ -78,9 +78,11 @@ fn all() -> Result<()> {
     let mut tests = Count::default();
     step(&mut count, "tests", || cargo_test(&mut tests, &["--no-fail-fast"]));
     step(&mut count, "simulation", simulation);
-    step(&mut count, "model of leases", || {
-        shown(Command::new("python3").arg("-B").arg(root().join("spec/leases/check.py")))
-    });
+    for protocol in ["leases", "plates"] {
+        step(&mut count, &format!("model of {protocol}"), || {
+            shown(Command::new("python3").arg("-B").arg(root().join("spec").join(protocol).join("check.py")))
+        });
+    }
     let mut cases = Count::default();
     step(&mut count, "POSIX suites", || {
         let (passed, failed) = suites::run()?;
