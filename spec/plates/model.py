@@ -466,8 +466,11 @@ class Model(Routes, Handover):
         for c, script in enumerate(self.w.scripts):
             for i, op in enumerate(script):
                 if op[0] in ("mkdir", "split") and op[3] == ino:
-                    q = self.decider(op)
-                    key, log = (c, i), st[0][q][LOG]
+                    key = (c, i)
+                    if i > st[1][c][1]:
+                        return st[1][c][0]                  # not asked yet: only a client that lives will
+                    q = self.decider(self.sent(st, key) or op)
+                    log = st[0][q][LOG]
                     if self.find(log, key):
                         return not any(f[0] == "eff" and f[3][:4] == op[:4] for f in st[0][self.w.home[ino]][LOG])
                     closed = st[0][q][PH] == "O" and key not in dict(st[0][q][OPS]) and (not st[1][c][0] or st[1][c][3][i:i + 1] == ("no",))

@@ -67,7 +67,7 @@ class Routes:
         """A fold that may still be lost has brought one of the names here."""
         plate = st[0][p]
         late = [f[2] for f in plate[LOG][plate[DUR]:] if f[0] == "op" and f[2][0] == "fold"]
-        return any(ev[1] == op[i] and ev[2] <= op[name] for ev in late for i, name in slots(op))
+        return any(ev[1] == op[i] and ev[2] <= op[name] < (ev[5] or "~") for ev in late for i, name in slots(op))
 
     def check_refused(self, st, op):
         """Nothing is refused that could have been."""

@@ -173,7 +173,7 @@ def part(home, first, end, **names):
 
 
 def huge_scenarios(s, World):
-    """Operations: (split, home, first name, new part, part that is split or None), (fold, home, None, part), (look, directory, name), (list, home)."""
+    """Operations: (split, home, first name, new part, part that is split or None), (fold, home, first name that stays or None, part), (look, directory, name), (list, home)."""
     huge = {"huge": ("H",)}
     # A directory is split while somebody creates in the range that goes, and looks.
     s["split"] = World(
@@ -199,6 +199,17 @@ def huge_scenarios(s, World):
     s["fold-unlink"] = World(
         {"H": 1, "H:1": 0, "R": 0, "F": 1}, s["fold"].rows,
         [[("fold", "H", None, "H:1"), ("look", "H", "x")], [("unlink", "H", "x", "F")]], 2, 1, **huge)
+    # The first names of a part are folded: the range goes home piece by piece.
+    s["fold-piece"] = World(
+        {"H": 0, "H:1": 1, "R": 0, "F": 1, "G": 1},
+        {"R": dirs(None, h="H"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~", n="F", x="G"), "F": FILE, "G": FILE},
+        [[("fold", "H", "t", "H:1"), ("fold", "H", None, "H:1")], [("unlink", "H", "n", "F"), ("look", "H", "x")]], 1, 0, **huge)
+    # A piece is folded while one client creates in it and another in the rest; and while the directory is listed.
+    s["fold-piece-create"] = World(
+        {"H": 0, "H:1": 1, "R": 0, "F": 1}, {**s["fold"].rows},
+        [[("fold", "H", "t", "H:1")], [("create", "H", "n", "N"), ("create", "H", "y", "Y"), ("fsync",)]], 1, 0, **huge)
+    s["fold-piece-list"] = World(
+        s["fold-piece"].home, s["fold-piece"].rows, [[("fold", "H", "t", "H:1"), ("fold", "H", None, "H:1")], [("list", "H")]], 1, 0, **huge)
     # Split and folded, and split again with another number, while somebody creates.
     s["split-fold"] = World(
         {"H": 0, "H:1": 1, "H:2": 1, "R": 0}, {"R": dirs(None, h="H"), "H": dirs("R")},
@@ -241,6 +252,22 @@ def huge_scenarios(s, World):
         {"R": dirs(None, p="P", q="Q"), "P": dirs("R", a="A"), "A": dirs("P", t="T"), "T": dirs("A"),
          "Q": dirs("R", b="B"), "B": dirs("Q", h="H"), "H": split_dir("B", [("m", "H:1")]), "H:1": part("H", "m", "~")},
         [[("rename", "P", "a", "H", "x", "A", True, None)], [("rename", "Q", "b", "T", "b", "B", True, None)]], 1, 0, **huge)
+    # A directory is born in a part, on a third plate; its maker and another create in it.
+    s["part-mkdir"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "D": 2, "X": 2, "Y": 2}, {"R": dirs(None, h="H"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~")},
+        [[("mkdir", "H", "x", "D"), ("create", "D", "x", "X")], [("create", "D", "y", "Y", ("H:1", "x"))]], 1, 1, **huge)
+    # Born while the directory is split, at the part's plate and at the home's, and removed again.
+    for name, d in (("split-mkdir", 1), ("split-mkdir2", 0)):
+        s[name] = World(
+            {"R": 0, "H": 0, "H:1": 1, "D": d}, {"R": dirs(None, h="H"), "H": dirs("R")},
+            [[("split", "H", "m", "H:1", None)], [("mkdir", "H", "x", "D"), ("rmdir", "H", "x", "D"), ("fsync",)]], 1, 0, **huge)
+    # Born while its part is folded.
+    s["fold-mkdir"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "D": 0}, {"R": dirs(None, h="H"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~")},
+        [[("fold", "H", None, "H:1")], [("mkdir", "H", "x", "D"), ("fsync",)]], 1, 1, **huge)
+    # Born in a part while the split directory is removed.
+    s["part-rmdir-mkdir"] = World(
+        {"R": 0, "H": 1, "H:1": 0, "D": 1}, s["part-mkdir"].rows, [[("rmdir", "R", "h", "H")], [("mkdir", "H", "x", "D")]], 1, 0, **huge)
     # Split, removed, and a name goes from the part to the home: the guards of the last two in one order.
     s["split-rmdir-rename"] = World(
         {"R": 1, "H": 2, "H:1": 0, "F": 0}, {"R": dirs(None, h="H"), "H": dirs("R", x="F"), "F": FILE},
@@ -278,6 +305,8 @@ NOTICED = [
     ("list_by_hash", "list"), ("rmdir_guards_parts", "part-rmdir"), ("rmdir_guards_parts", "split-rmdir"), ("parts_in_order", "split-rmdir-rename"),
     ("again_after_return", "split-rmdir-rename"), ("hint_dropped", "split-rmdir"), ("fold_guards", "fold"), ("fold_durable", "fold"),
     ("unborn_parks", "split"), ("unborn_closes", "split"), ("effect_durable", "split"), ("reads_wait", "fold"),
+    ("unborn_parks", "part-mkdir"), ("effect_durable", "part-mkdir"), ("fold_guards", "fold-piece"), ("fold_durable", "fold-piece"),
+    ("part_knows_range", "fold-piece-create"), ("list_by_hash", "fold-piece-list"),
     ("close_before_claim", "move-emptied"), ("takeover_boot", "taken-late-grant"), ("takeover_guards", "move-rmdir"),
     ("zombie_silent", "taken-look"), ("window_moves", "move-look"), ("drop_old_grants", "move-late-grant"),
 ]
