@@ -13,6 +13,7 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
+use chiton_engine::OwnRow;
 use chiton_journal::{Frame, Identity, MemoryPlace, Place, ReplayError, Shape, replay, reset};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_namespace::StoredRow;
@@ -20,7 +21,7 @@ use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_server::{
-    Apply, DataAddress, FilesystemInfo, Hold, OwnRow, Server, ServerOptions, StartError, Stores,
+    Apply, DataAddress, FilesystemInfo, Ownership, Server, ServerOptions, StartError, Stores,
 };
 use chiton_types::{Epoch, Position, ShardId};
 
@@ -47,9 +48,9 @@ pub fn serve(
 ) -> Result<Arc<Server>, StartError> {
     let info = Server::info(data)?;
     chiton_server::make_room_for_tools(data);
-    let hold = Hold::take(data, options.take_over, &*world)?;
+    let ownership = Ownership::take(data, options.take_over, &*world)?;
     let mut stores = Stores::open(data)?;
-    hold.guard(&mut stores);
+    ownership.guard(&mut stores);
     let Stores { objects, open_meta, place, .. } = stores;
     let store = open_meta().map_err(|e| match e {
         StoreError::Corrupt { .. } => StartError::Corrupt(format!(
@@ -61,7 +62,7 @@ pub fn serve(
     salvage.replay(&place, &world)?;
     let stores = salvage.stores(world.random())?;
     let options = ServerOptions { read_only: true, grace_ms: 0, ..options };
-    let server = Server::start_held(&salvage.info, stores, options, world, hold)?;
+    let server = Server::start_held(&salvage.info, stores, options, world, ownership)?;
     (salvage.log)(
         "this file system is served read-only, with what can be read of it; nothing of it is changed",
     );

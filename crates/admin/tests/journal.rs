@@ -7,10 +7,9 @@ use chiton_admin::journal::{
     ExportReader, Filter, Gaps, JournalToolError, Output, Pointers, Record, export, get, import, inspect,
     set_trimmed, set_write, splice,
 };
-use chiton_journal::{
-    FrameHeader, Identity, Journal, MemoryPlace, Options, Place, Shape, encode_frame, reset,
-};
+use chiton_journal::{Identity, Journal, MemoryPlace, Options, Place, Shape, reset};
 use chiton_model::Event;
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Epoch, Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Time};
 use proptest::prelude::*;
 

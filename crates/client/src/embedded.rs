@@ -80,7 +80,7 @@ impl Service for Embedded {
     }
 
     fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
-        self.session.create_ahead(cred, parent, names, mode)
+        self.session.create_lazily(cred, parent, names, mode)
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {

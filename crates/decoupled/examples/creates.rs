@@ -141,7 +141,7 @@ fn main() {
 
     let (server, client) = decoupled(Arc::new(MemoryPlace::new(Shape::Grows)), count);
     timed("append, by batches of 1000", count, || by_batches(&client, &names));
-    assert!(server.is_deferring(), "nobody has looked yet");
+    assert!(server.has_unapplied(), "nobody has looked yet");
     let bytes: u64 = server.journal_place().list().expect("listed").iter().map(|s| s.bytes).sum();
     server.wait_durable(server.last()).expect("durable");
     println!("{:44} {:>12.1}", "journal bytes per create", bytes as f64 / count as f64);

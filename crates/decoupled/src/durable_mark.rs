@@ -139,7 +139,8 @@ pub(crate) fn end_of(
 mod tests {
     use std::sync::Arc;
 
-    use chiton_journal::{FrameHeader, Identity, Journal, MemoryPlace, Options, Shape, encode_frame};
+    use chiton_journal::{Identity, Journal, MemoryPlace, Options, Shape};
+    use chiton_types::frame::{FrameHeader, encode_frame};
     use chiton_types::{Epoch, Seq, SessionId, ShardId};
 
     use super::*;

@@ -4,8 +4,8 @@
 
 use std::hint::black_box;
 
-use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_runtime::{RealWorld, World};
+use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Seq, SessionId, ShardId};
 
 const FRAMES: u64 = 50_000_000;

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use chiton_journal::{FilePlace, FrameHeader, Identity, Journal, Options, encode_frame};
+use chiton_journal::{FilePlace, Identity, Journal, Options};
 use chiton_runtime::{RealWorld, World};
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Epoch, Seq, SessionId, ShardId};
 use parking_lot::{Condvar, Mutex};
 

@@ -46,7 +46,7 @@ mod writer;
 pub use damage::{Cause, Damage, DamageKind};
 pub use error::JournalError;
 pub use file_place::FilePlace;
-pub use frame::{FRAME_BODY_BYTES_MAX, FrameBuilder, FrameHeader, PREFIX_BYTES, decode_frame, encode_frame};
+pub use frame::decode_frame;
 pub use memory_place::MemoryPlace;
 pub use object_place::ObjectPlace;
 pub use opening::Recovered;

@@ -8,8 +8,8 @@
 use chiton_types::{Malformed, Position};
 
 use crate::damage::{Cause, Damage, DamageKind};
-use crate::frame::{self, FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES};
 use crate::segment::{MARK_BYTES, MARK_TAG, SEGMENT_HEADER_BYTES, SegmentHeader};
+use chiton_types::frame::{FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES, checksum, parse_body};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -140,12 +140,12 @@ impl<'a> SegmentReader<'a> {
                 rest.len(),
             ));
         };
-        let found = frame::checksum(length, body);
+        let found = checksum(length, body);
         if expected != found {
             return Err((Cause::Checksum { expected, found }, frame_bytes));
         }
         let malformed = |m: Malformed| (Cause::Malformed { expected: m.expected }, 0);
-        let (header, payload) = frame::parse_body(body).map_err(malformed)?;
+        let (header, payload) = parse_body(body).map_err(malformed)?;
         let next = self.next.0.checked_add(u64::from(header.event_count));
         let next = next.ok_or_else(|| malformed(Malformed { expected: "a position below 2^64" }))?;
         let offset = self.offset as u64;

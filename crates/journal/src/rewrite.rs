@@ -18,7 +18,6 @@ use chiton_types::{Epoch, Position};
 use crate::chain::Chain;
 use crate::damage::{Cause, Damage, DamageKind};
 use crate::error::JournalError;
-use crate::frame::encode_frame;
 use crate::opening::Opening;
 use crate::options::Identity;
 use crate::place::{Place, Shape};
@@ -26,6 +25,7 @@ use crate::reader::{Frame, SegmentReader};
 use crate::replay::Progress;
 use crate::segment::{FENCE_NUMBERS, SegmentHeader};
 use crate::survey::{Found, SegmentNote, SegmentState, Survey, survey};
+use chiton_types::frame::encode_frame;
 
 /// Asked about a frame: the payload that it shall have instead, if another.
 pub type Change<'a, E> = &'a mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread::{self, JoinHandle};
+use chiton_types::frame::{PREFIX_BYTES, parse_body};
 use chiton_types::{Epoch, Position};
 
 use crate::chain::{Chain, Link};
@@ -281,7 +282,7 @@ fn log_frames(frames: &[u8], last: Position, event_count: u64) {
     let (mut at, mut position) = (0, last.0 - event_count);
     while let Some((bytes, events)) = frame::hop(&frames[at..]) {
         position += events;
-        if let Ok((header, _)) = frame::parse_body(&frames[at + frame::PREFIX_BYTES..at + bytes]) {
+        if let Ok((header, _)) = parse_body(&frames[at + PREFIX_BYTES..at + bytes]) {
             tracing::debug!(
                 session = header.session.0,
                 seq = header.seq.0,

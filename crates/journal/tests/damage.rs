@@ -4,9 +4,8 @@ mod support;
 
 use std::sync::Arc;
 
-use chiton_journal::{
-    DamageKind, FrameHeader, Journal, JournalError, MemoryPlace, Place, Shape, encode_frame,
-};
+use chiton_journal::{DamageKind, Journal, JournalError, MemoryPlace, Place, Shape};
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Position, Seq, SessionId, ShardId};
 use proptest::prelude::*;
 use support::{append, commit, create, frame, identity, options, read};

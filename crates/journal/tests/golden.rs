@@ -1,6 +1,7 @@
 //! The format, byte by byte, as `docs/formats.md` has it. A change here is a change of format.
 
-use chiton_journal::{FrameHeader, SegmentHeader, SegmentReader, encode_frame};
+use chiton_journal::{SegmentHeader, SegmentReader};
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Epoch, Position, Seq, SessionId, ShardId};
 
 #[test]

@@ -4,22 +4,69 @@
 //!   embedded session ─┐                       ┌─▶ journal ──▶ place (a directory, objects)
 //!                     ├─▶ Mutex<Engine> ──────┤
 //!   listener ─────────┘      ▲   ▲            └─▶ replies, recalls
-//!                     pump ──┘   └── checkpointer ──▶ metadata store, object store (sweeping)
+//!                scheduler ──┘   └── checkpointer ──▶ metadata store, object store (sweeping)
 //! ```
 //!
 //! Invariants:
-//! - [`engine`] knows no clock, disk, thread or socket.
+//! - The engine (`chiton_engine`) knows no clock, disk, thread or socket.
 //! - Events are appended to the journal under the engine's lock: the order of applying is the order of the journal.
 //! - Nothing slow happens under the engine's lock: no fetch, no fsync, no checkpoint commit.
 //! - No checkpoint is committed before the journal is durable up to its position.
 
-pub mod engine;
+mod address;
+mod away;
+mod options;
 
-mod runtime;
+mod bucket;
+mod format;
+mod metered_place;
+mod ownership;
+mod reserve;
+mod severable;
+mod stores;
 
-pub use engine::OwnRow;
-pub use runtime::{
-    Applied, Apply, Base, DataAddress, EmbeddedSession, FilesystemInfo, FormatError, FormatOptions, Hold,
-    Numbers, Offline, OpenMeta, RealmStart, Server, ServerOptions, ShutdownError, StartError, Stores,
-    make_room_for_tools, realm_prefix,
-};
+mod decoupled;
+mod error;
+mod offline;
+mod preview;
+mod startup;
+
+mod blocks;
+mod commits;
+mod deliver;
+mod engine_lock;
+mod fatal;
+mod io_pool;
+mod often;
+mod realm_objects;
+mod replay_budget;
+mod requests;
+mod room;
+mod scheduler;
+mod session_ids;
+mod shared;
+mod wake_up;
+
+mod checkpointer;
+mod compactor;
+mod sweeper;
+mod user_objects;
+mod view;
+
+mod embed;
+mod listen;
+mod server;
+mod status;
+
+pub use address::DataAddress;
+pub use decoupled::{Base, Numbers, RealmStart};
+pub use embed::EmbeddedSession;
+pub use error::{FormatError, ShutdownError, StartError};
+pub use format::{FilesystemInfo, FormatOptions};
+pub use offline::{Applied, Apply, Offline};
+pub use options::ServerOptions;
+pub use ownership::Ownership;
+pub use realm_objects::realm_prefix;
+pub use reserve::make_room_for_tools;
+pub use server::Server;
+pub use stores::{OpenMeta, Stores};

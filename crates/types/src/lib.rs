@@ -1,5 +1,5 @@
 //! The words that every other crate speaks: identities, times, names,
-//! attributes, credentials, errors, and the byte codec.
+//! attributes, credentials, errors, the byte codec, and the journal's frames.
 //!
 //! Invariants:
 //! - Nothing here knows a clock, a random source, a socket or a disk.
@@ -8,6 +8,7 @@
 //! - [`Errno`] is produced in one place only: [`Refusal::errno`].
 
 pub mod codec;
+pub mod frame;
 
 mod attr;
 mod capability;

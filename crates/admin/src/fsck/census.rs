@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use chiton_engine::OwnRow;
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl};
 use chiton_namespace::{StoredInode, StoredRow};
-use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, Position, ShardId};
 
 use crate::fsck::policies::Policies;

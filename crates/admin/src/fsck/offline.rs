@@ -5,17 +5,18 @@
 //! checkpoint would, so that the journal is never replayed over what was repaired.
 //!
 //! Invariants:
-//! - The hold is taken before anything is opened, and kept: nobody else changes the stores meanwhile.
+//! - The ownership is taken before anything is opened, and kept: nobody else changes the stores meanwhile.
 //! - A file system whose journal is damaged is not repaired: what it lost may be what the rows lack.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
+use chiton_engine::OwnRow;
 use chiton_journal::{Place, ReplayError, replay};
 use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::Objects;
 use chiton_runtime::SharedWorld;
-use chiton_server::{Apply, DataAddress, FilesystemInfo, Hold, OwnRow, Server, StartError, Stores};
+use chiton_server::{Apply, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
 use chiton_types::{Position, Time};
 
 use crate::Overlay;
@@ -23,7 +24,7 @@ use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Sum
 
 /// A file system in one's own hands.
 pub struct Offline {
-    _hold: Hold,
+    _ownership: Ownership,
     world: SharedWorld,
     info: FilesystemInfo,
     store: Arc<dyn Metastore>,
@@ -45,7 +46,7 @@ pub fn rebuild(data: &DataAddress, world: &dyn chiton_runtime::World) -> Result<
     };
     Server::info(data)?;
     chiton_server::make_room_for_tools(data);
-    let _hold = Hold::take(data, false, world)?;
+    let _ownership = Ownership::take(data, false, world)?;
     let (path, failed) = (dir.join("meta"), |error: StoreError| StartError::Failed(error.to_string()));
     let done = FjallMetastore::rebuild(&path, FjallOptions::default()).map_err(failed)?;
     if !done.is_empty() {
@@ -81,9 +82,9 @@ impl Offline {
     ) -> Result<Offline, StartError> {
         let info = Server::info(data)?;
         chiton_server::make_room_for_tools(data);
-        let hold = Hold::take(data, false, &*world)?;
+        let ownership = Ownership::take(data, false, &*world)?;
         let mut stores = Stores::open(data)?;
-        hold.guard(&mut stores);
+        ownership.guard(&mut stores);
         let Stores { objects, open_meta, place, .. } = stores;
         let store = open_meta().map_err(|e| match e {
             StoreError::Corrupt { .. } => StartError::Corrupt(format!(
@@ -93,7 +94,8 @@ impl Offline {
             _ => StartError::Failed(e.to_string()),
         })?;
         let view = Arc::new(Overlay::new(store.clone()));
-        let mut offline = Offline { _hold: hold, world, info, store, objects, place, view, damage: None };
+        let mut offline =
+            Offline { _ownership: ownership, world, info, store, objects, place, view, damage: None };
         offline.damage = match offline.replay(offline.view.clone(), progress) {
             Ok(()) => None,
             Err(StartError::Corrupt(cause)) => Some(cause),

@@ -14,11 +14,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chiton_engine::OwnRow;
 use chiton_metastore::{Batch, Metastore};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
 use chiton_objects::Objects;
-use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, Mode, Name, Position, ShardId, Time};
 
 use crate::fsck::rows::{each_row, inode};

@@ -10,7 +10,8 @@
 
 use std::io::{self, Read, Write};
 
-use chiton_journal::{FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES, decode_frame, encode_frame};
+use chiton_journal::decode_frame;
+use chiton_types::frame::{FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES, encode_frame};
 use chiton_types::{Epoch, Position, Put, Take};
 use crc32c::crc32c_append;
 

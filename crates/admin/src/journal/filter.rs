@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use chiton_journal::FrameHeader;
 use chiton_metastore::{Metastore, StoreError};
 use chiton_model::Event;
+use chiton_types::frame::FrameHeader;
 use chiton_types::{Ino, Position, SessionId};
 
 use crate::journal::fields::type_name;

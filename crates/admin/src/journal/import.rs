@@ -8,8 +8,9 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use chiton_journal::{FrameHeader, Identity, Journal, Options, Place, Progress, encode_frame, survey};
+use chiton_journal::{Identity, Journal, Options, Place, Progress, survey};
 use chiton_model::Event;
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Position, Seq, SessionId, ShardId};
 use serde::Serialize;
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::damage::{block, check_content, content};
 use crate::rig::{Hand, Rig, name};
 use chiton_admin::fsck::{CheckError, Options, repair};
+use chiton_engine::OwnRow;
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_model::{Op, XattrHow};
 use chiton_namespace::{StoredRow, inode_row_key};
 use chiton_objects::Objects;
-use chiton_server::OwnRow;
 use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
 
 /// A store whose power is cut when so many commits are done.

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use crate::damage::{block, check_content, content, damaged, names, repaired};
 use crate::rig::{Hand, Rig, name};
 use chiton_admin::fsck::{Finding, Options, Problem, check, findings, repair};
+use chiton_engine::OwnRow;
 use chiton_metastore::Metastore;
 use chiton_model::Op;
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
 use chiton_namespace::{StoredRow, inode_row_key};
 use chiton_objects::Objects;
-use chiton_server::OwnRow;
 use chiton_types::{BlockId, Ino, Kind, Mode, ShardId, Time};
 use proptest::prelude::*;
 

@@ -2,9 +2,9 @@
 
 use crate::damage::{block, check_content, damaged, repaired, repaired_rig};
 use crate::rig::{Hand, Rig};
+use chiton_engine::OwnRow;
 use chiton_model::{Op, XattrHow};
 use chiton_namespace::{StoredRow, inode_row_key};
-use chiton_server::OwnRow;
 use chiton_types::{Ino, Kind, ShardId};
 
 #[test]

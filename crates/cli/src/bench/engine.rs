@@ -5,10 +5,10 @@
 use std::convert::Infallible;
 
 use chiton_bench::report::Row;
-use chiton_journal::{FrameBuilder, FrameHeader};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
 use chiton_model::Event;
 use chiton_namespace::{Namespace, Need, RowChange, RowSource, Rows};
+use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Take, Time};
 use rustix::time::{ClockId, clock_gettime};
 

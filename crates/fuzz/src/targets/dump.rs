@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chiton_admin::dump::{DumpOptions, LoadOptions, dump, load};
 use chiton_admin::journal::{ExportHeader, ExportReader, ExportWriter};
 use chiton_client::{Client, ClientOptions};
-use chiton_journal::{FrameHeader, MemoryPlace, Shape};
+use chiton_journal::{MemoryPlace, Shape};
 use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_model::Event;
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions, Stores};
+use chiton_types::frame::FrameHeader;
 use chiton_types::{Epoch, Position, Seq, SessionId, ShardId};
 
 use super::{Target, as_it_is};

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use chiton_journal::{
-    Frame, FrameHeader, Identity, Journal, JournalError, MemoryPlace, Place, SEGMENT_HEADER_BYTES,
-    SegmentHeader, Shape, decode_frame, encode_frame, replay, survey,
+    Frame, Identity, Journal, JournalError, MemoryPlace, Place, SEGMENT_HEADER_BYTES, SegmentHeader, Shape,
+    decode_frame, replay, survey,
 };
 use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_model::Event;
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{Apply, FilesystemInfo, FormatOptions, Offline, Server, Stores};
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Epoch, Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Take, Time};
 
 use super::{Target, as_it_is};

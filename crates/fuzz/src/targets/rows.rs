@@ -1,8 +1,8 @@
 //! Rows of the metadata store. The first byte is the length of the key.
 
+use chiton_engine::OwnRow;
 use chiton_model::PolicyChange;
 use chiton_namespace::{Namespace, StoredRow};
-use chiton_server::OwnRow;
 use chiton_types::{BlockId, Ino, Kind, Name, Position, ShardId, Time};
 
 use super::{Target, as_it_is};

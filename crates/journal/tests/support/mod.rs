@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_journal::{
-    FrameHeader, Identity, Journal, JournalError, MemoryPlace, Options, Place, ReplayError, Replayed, Shape,
-    encode_frame, replay,
+    Identity, Journal, JournalError, MemoryPlace, Options, Place, ReplayError, Replayed, Shape, replay,
 };
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Epoch, Position, Seq, SessionId, ShardId};
 
 /// An identity of the journal 7.

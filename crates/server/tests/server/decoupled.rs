@@ -257,7 +257,7 @@ fn files_made_ahead_are_in_memory_when_somebody_looks() {
     let s = session(&server);
     let ahead = |names: &[&str]| {
         let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-        s.create_ahead(&Cred::ROOT, taken.root, &names, MODE)
+        s.create_lazily(&Cred::ROOT, taken.root, &names, MODE)
     };
     assert!(ahead(&["a", "b"]).is_empty(), "nobody has read the directory yet");
     assert_eq!(s.list(taken.root, false).len(), 2);
@@ -265,16 +265,16 @@ fn files_made_ahead_are_in_memory_when_somebody_looks() {
     let before = server.last();
     let made = ahead(&["a", "b", "old", "c"]);
     assert_eq!(made.len(), 2, "what is there goes the usual way, and what follows it");
-    assert!(server.is_deferring());
+    assert!(server.has_unapplied());
     assert_eq!(ahead(&["c", "a", "d"]).len(), 1, "what is deferred is there, too");
     assert_eq!(ahead(&["no/name", "d"]).len(), 0);
     assert_eq!(server.last().0, before.0 + 3, "all is in the journal");
-    assert!(server.is_deferring());
+    assert!(server.has_unapplied());
 
     for (attr, name) in made.iter().zip(["a", "b"]) {
         assert_eq!(s.lookup(taken.root, name).0.as_ref(), Some(attr), "as it was answered");
     }
-    assert!(!server.is_deferring());
+    assert!(!server.has_unapplied());
     assert_eq!(s.list(taken.root, false).len(), 5);
     assert_eq!(
         refused(s.ask(&Cred::ROOT, Call::Op { op: file(taken.root, "c"), open: false })),
@@ -293,7 +293,7 @@ fn files_made_ahead_survive_what_the_journal_survives() {
     s.list(taken.root, false);
     let names: Vec<String> = (0..60).map(|n| format!("f{n}")).collect();
     let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-    let made = s.create_ahead(&Cred::ROOT, taken.root, &bytes, MODE);
+    let made = s.create_lazily(&Cred::ROOT, taken.root, &bytes, MODE);
     assert_eq!(made.len(), 60);
     server.wait_durable(server.last()).expect("durable");
     server.abandon();
@@ -313,7 +313,7 @@ fn ahead_of_the_numbers_nothing_is_made() {
     s.list(taken.root, false);
     let names: Vec<String> = (0..150).map(|n| format!("f{n}")).collect();
     let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-    let made = s.create_ahead(&Cred::ROOT, taken.root, &bytes, MODE);
+    let made = s.create_lazily(&Cred::ROOT, taken.root, &bytes, MODE);
     assert_eq!(made.len(), 100, "as many as were granted");
     let numbers: std::collections::BTreeSet<Ino> = made.iter().map(|attr| attr.ino).collect();
     assert_eq!(numbers.len(), 100);
@@ -326,11 +326,11 @@ fn others_in_the_same_process_end_it() {
     let server = taken.start();
     let (s, other) = (session(&server), session(&server));
     s.list(taken.root, false);
-    assert!(s.create_ahead(&Cred::ROOT, taken.root, &[b"a"], MODE).is_empty(), "leases are to be looked at");
+    assert!(s.create_lazily(&Cred::ROOT, taken.root, &[b"a"], MODE).is_empty(), "leases are to be looked at");
     drop(other);
-    assert_eq!(s.create_ahead(&Cred::ROOT, taken.root, &[b"a"], MODE).len(), 1);
+    assert_eq!(s.create_lazily(&Cred::ROOT, taken.root, &[b"a"], MODE).len(), 1);
     assert_eq!(session(&server).lookup(taken.root, "a").0.expect("there").mode, MODE);
     // Whose permissions it takes.
     let nobody = Cred::new(65_534, 65_534, &[]);
-    assert!(s.create_ahead(&nobody, taken.root, &[b"b"], MODE).is_empty());
+    assert!(s.create_lazily(&nobody, taken.root, &[b"b"], MODE).is_empty());
 }

@@ -92,7 +92,7 @@ fn status_tells_what_is_not_durable_and_since_when() {
     eventually("it is durable", || figure(&server, "/journals/0/not_durable/events") == 0);
 }
 
-fn all(_: Position, _: &chiton_journal::FrameHeader, _: &Event) -> bool {
+fn all(_: Position, _: &chiton_types::frame::FrameHeader, _: &Event) -> bool {
     true
 }
 

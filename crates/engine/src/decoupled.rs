@@ -1,0 +1,97 @@
+//! The engine of a decoupled client: the same, over the rows of one subtree, with numbers that a server granted.
+
+use std::sync::Arc;
+
+use chiton_policy::Policy;
+use chiton_types::{Ino, Position, ShardId};
+
+use chiton_namespace::Namespace;
+
+use crate::engine::Engine;
+use crate::granted::Granted;
+use crate::moment::Moment;
+use crate::rows::OwnRows;
+use crate::settings::Settings;
+use crate::wait_queue::Wait;
+
+impl Engine {
+    /// Before its journal is replayed: everything up to `merged` is in the rows. `used` were given out by then.
+    pub fn of_realm(
+        settings: Settings,
+        ns: Namespace,
+        merged: Position,
+        (ranges, used): (&[(Ino, Ino)], &[Ino]),
+        borders: &[Ino],
+        policy: Policy,
+        m: &Moment,
+    ) -> Engine {
+        let marks = vec![1; settings.shard_weights.len()];
+        let rows = OwnRows { position: merged, marks, ..OwnRows::default() };
+        let mut engine = Engine::from_rows(settings, ns, rows, m);
+        let mut granted = Granted::new(ranges);
+        for ino in used {
+            granted.used(*ino);
+        }
+        engine.granted = Some(granted);
+        engine.borders = borders.iter().copied().collect();
+        engine.policies.set_default(Arc::new(policy));
+        engine
+    }
+
+    /// All is replayed: nobody is waited for.
+    pub fn begin_realm(&mut self) {
+        self.orphans = self.ns.orphans().into_iter().collect();
+        self.recovery_ended();
+    }
+
+    /// True if it is time to ask the server for inode numbers.
+    #[inline]
+    pub fn wants_numbers(&self) -> bool {
+        self.granted.as_ref().is_some_and(Granted::is_short)
+    }
+
+    /// How many inode numbers to ask the server for, and in which shard; once.
+    #[inline]
+    pub fn numbers_wanted(&mut self) -> Option<(ShardId, u64)> {
+        self.granted.as_mut().and_then(Granted::wanted)
+    }
+
+    /// The server gave these, or none: those who wait go on.
+    pub fn numbers_granted(&mut self, ranges: Option<&[(Ino, Ino)]>) {
+        let Some(granted) = &mut self.granted else { return };
+        match ranges {
+            Some(ranges) => granted.add(ranges),
+            None => granted.refuse(),
+        }
+        self.wake_where(|wait| *wait == Wait::Numbers);
+    }
+
+    /// The server may be asked again.
+    pub fn ask_again(&mut self) {
+        if let Some(granted) = &mut self.granted {
+            granted.forgive();
+        }
+    }
+
+    /// Numbers left, and all that were granted.
+    pub fn numbers(&self) -> (u64, u64) {
+        self.granted.as_ref().map_or((0, 0), Granted::figures)
+    }
+
+    /// The next number of each shard: those below are used.
+    pub fn numbers_used(&self) -> Vec<Ino> {
+        self.granted.as_ref().map_or_else(Vec::new, Granted::used_up_to)
+    }
+
+    /// True for the engine of a decoupled client.
+    #[inline]
+    pub(crate) fn is_realm(&self) -> bool {
+        self.granted.is_some()
+    }
+
+    /// Changes wait from now on, or no more.
+    pub fn freeze(&mut self, frozen: bool) {
+        self.frozen = frozen;
+        self.room_changed();
+    }
+}

@@ -1,0 +1,380 @@
+//! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
+
+use chiton_namespace::WARM_OPS;
+use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, access};
+use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Grown, LeaseMode, Lock, Query, Request};
+use smallvec::smallvec;
+
+use crate::counters;
+use crate::engine::Engine;
+use crate::execute::Asked;
+use crate::locks::{Owner, Verdict};
+use crate::moment::{Health, Moment};
+use crate::policies::place_of;
+use crate::sessions::Slot;
+use crate::step::{Command, Stop};
+use crate::wait_queue::{Task, Ticket, Wait};
+
+impl Engine {
+    #[inline]
+    pub(crate) fn dispatch(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        let Some(session) = self.sessions.get_mut(task.session) else {
+            return Err(Failure::SessionGone.into());
+        };
+        let slot = session.slot;
+        if !task.begun {
+            task.begun = true;
+            session.heard = m.mono;
+            session.request_count += 1;
+            if task.request.settled > Seq(0) {
+                session.window.settle(task.request.settled);
+            }
+            self.counters.count(counters::kind_of_call(&task.request.call));
+        }
+        if task.done.is_some() {
+            return self.answer_done(task, m);
+        }
+        self.may_call(&task.request.call)?;
+        let request = &task.request;
+        match &request.call {
+            Call::Op { op, open } => {
+                let asked = Asked {
+                    session: task.session,
+                    slot,
+                    seq: request.seq,
+                    again: request.again,
+                    cred: &request.cred,
+                    open: *open,
+                    leases: true,
+                    told: None,
+                    op,
+                };
+                let growth = self.grows(op, slot)?;
+                let done = self.execute(&asked, m)?;
+                let (place, position) = (place_of(op), done.position);
+                let answer = Answer::Op {
+                    position,
+                    outcome: done.outcome,
+                    lease: done.lease,
+                    parent_leased: done.parent_leased,
+                };
+                if let Some((ino, grown)) = growth {
+                    let upto = match self.answers_when_durable(place) {
+                        Ok(true) => position,
+                        _ => Position(0),
+                    };
+                    let answer = self.notify_growth(ino, grown, slot, (upto, answer), task, m)?;
+                    return self.when_durable(task, place, position, answer, m);
+                }
+                self.when_durable(task, place, position, answer, m)
+            }
+            Call::Grown { ino, size, last } => {
+                let (about, cred) = ((*ino, Grown { size: *size, last: *last }), request.cred.clone());
+                self.grown(task, about, &cred, slot, m)
+            }
+            Call::Batch { .. } => self.batch(task, slot, m),
+            Call::Ahead { .. } => self.ahead(task, slot, m),
+            Call::LeaseNames { dir, numbers } => {
+                self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
+            }
+            Call::Query(query) => {
+                if let Query::Open { ino, want } = query
+                    && want & access::WRITE != 0
+                {
+                    self.opened_decoupled(*ino, task.session, &request.cred)?;
+                }
+                self.query(query, &request.cred, slot, m)
+            }
+            Call::Lease { ino, mode } => self.lease(*ino, *mode, slot, &request.cred, task.ticket, m),
+            Call::Closed { inos } => {
+                for ino in inos {
+                    if self.opens.subtract(*ino, slot) {
+                        self.closed(*ino);
+                    }
+                }
+                Ok(Answer::Done)
+            }
+            Call::Reopen { opens, locks, dirty, names } => {
+                let answer = self.reopen(opens, locks, slot)?;
+                self.declare(task.session, dirty, names, m);
+                Ok(answer)
+            }
+            Call::Ended { session, secret } => {
+                let over = self.sessions.over(*session, *secret).filter(|over| over.end <= m.durable);
+                let runs = over.map(|over| over.carried_out.clone()).ok_or(Refusal::NotFound)?;
+                Ok(Answer::CarriedOut(runs))
+            }
+            Call::SetLock { lock, wait } => self.set_lock(lock, *wait, &mut task.ticket, slot),
+            Call::CancelLock { id } => {
+                let session = task.session;
+                let waiting = self.waiting.select(|task, wait| {
+                    *wait == Wait::Lock && task.session == session && task.request.id == *id
+                });
+                for ticket in waiting {
+                    self.locks.cancel(ticket);
+                    self.answer_parked(ticket, Err(Failure::Refused(Refusal::Interrupted)), m);
+                }
+                Ok(Answer::Done)
+            }
+            Call::GetLock { lock } => {
+                let owner = check_lock(lock, slot)?;
+                Ok(Answer::Lock(self.locks.get(owner, lock)))
+            }
+            Call::Realm(_) => self.realm(task, m),
+            Call::Ping => Ok(Answer::Done),
+            Call::Bye => {
+                self.end_session(task.session, m);
+                Ok(Answer::Done)
+            }
+            // The runtime answers these.
+            Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => {
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    /// A request that the runtime answers: keeps its session alive.
+    pub fn outside(&mut self, session: SessionId, request: &Request, m: &Moment) -> Result<(), Failure> {
+        let Some(known) = self.sessions.get_mut(session) else { return Err(Failure::SessionGone) };
+        known.heard = m.mono;
+        known.request_count += 1;
+        known.window.settle(request.settled);
+        self.counters.count(counters::kind_of_call(&request.call));
+        Ok(())
+    }
+
+    /// The operations of a batch from where it stopped.
+    fn batch(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        let request = &task.request;
+        let Call::Batch { ops, stop_on_failure } = &request.call else {
+            unreachable!("called for batches only")
+        };
+        if ops.len() > BATCH_OPS_MAX {
+            return Err(Failure::Malformed(format!("a batch has at most {BATCH_OPS_MAX} operations")).into());
+        }
+        task.results.reserve_exact(ops.len() - task.results.len());
+        while let Some(op) = ops.get(task.results.len()) {
+            if task.results.len().is_multiple_of(WARM_OPS) {
+                self.ns.warm(&ops[task.results.len()..]);
+            }
+            let seq = match request.seq {
+                Seq(0) => Seq(0),
+                Seq(first) => Seq(first.saturating_add(task.results.len() as u64)),
+            };
+            let cred = &request.cred;
+            let asked = Asked {
+                session: task.session,
+                slot,
+                seq,
+                again: request.again,
+                cred,
+                open: false,
+                leases: false,
+                told: None,
+                op,
+            };
+            self.counters.count(counters::kind_of_op(op));
+            match self.execute(&asked, m) {
+                Ok(done) => task.results.push(Ok((done.position, done.outcome))),
+                Err(Stop::Fail(Failure::NeedGroups)) if task.results.is_empty() => {
+                    return Err(Failure::NeedGroups.into());
+                }
+                Err(Stop::Fail(failure)) => {
+                    task.results.push(Err(failure));
+                    if *stop_on_failure {
+                        break;
+                    }
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        let done = task.results.iter().zip(ops);
+        let last = done.filter_map(|(result, op)| Some((result.as_ref().ok()?.0, place_of(op)))).max();
+        let answer = Answer::Batch(std::mem::take(&mut task.results));
+        match last {
+            None => Ok(answer),
+            Some((position, place)) => self.when_durable(task, place, position, answer, m),
+        }
+    }
+
+    /// The answer, or a wait until it is durable where the policy has operations answered only then.
+    fn when_durable(
+        &mut self,
+        task: &mut Task,
+        place: Ino,
+        position: Position,
+        answer: Answer,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        // The policy was found before the operation was carried out; what cannot be found now is not waited for.
+        if position <= m.durable || !matches!(self.answers_when_durable(place), Ok(true)) {
+            return Ok(answer);
+        }
+        task.done = Some(Box::new((position, answer)));
+        self.answer_done(task, m)
+    }
+
+    /// The answer of what is carried out already.
+    pub(crate) fn answer_done(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        let done = task.done.take().expect("asked for what is done only");
+        match m.health {
+            _ if done.0 <= m.durable => Ok(done.1),
+            Health::Good => {
+                let position = done.0;
+                task.done = Some(done);
+                Err(Stop::Wait(Wait::Durable(position)))
+            }
+            Health::Full => Err(Refusal::NoSpace.into()),
+            Health::Failed => Err(Refusal::Io.into()),
+        }
+    }
+
+    fn lease(
+        &mut self,
+        ino: Ino,
+        mode: LeaseMode,
+        slot: Slot,
+        cred: &Cred,
+        ticket: Option<Ticket>,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        let attr = self.ns.attr(ino)?;
+        if mode == LeaseMode::Exclusive && attr.kind != Kind::File {
+            return Err(Refusal::Invalid.into());
+        }
+        let want = chiton_types::access::READ;
+        if !self.opens.has(ino, slot) {
+            self.ns.access(cred, ino, want)?;
+        }
+        // A lease that is being given up is not given again before that is done: the acknowledgement that is under way
+        // would take it back from a client that believes to have it.
+        if self.leases.is_recalled(ino, slot) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+        }
+        if !self.leases.is_alone(slot) && self.leases.mode(ino, slot) < mode {
+            // Who comes later waits behind those who wait, but for the one they all wait for.
+            let behind =
+                ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
+            let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
+            if behind || self.leases.conflict(ino, slot, keep, m.mono) {
+                return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+            }
+        }
+        let is_watched = mode == LeaseMode::Exclusive && self.is_watched(ino, slot)?;
+        let mode = self.leases.grant(ino, slot, mode, true, m.mono);
+        self.leases.limit(m.mono);
+        Ok(Answer::Lease { mode: clamp(mode, &attr), attr, is_watched })
+    }
+
+    /// The lease that is given in passing with an inode's attributes.
+    #[inline]
+    pub(crate) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if self.is_resending() {
+            return LeaseMode::None;
+        }
+        let mode = self.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
+        clamp(mode, attr)
+    }
+
+    /// The same, with content.
+    pub(crate) fn lease_read(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if !self.resends.is_empty() {
+            return LeaseMode::None;
+        }
+        let mode = self.leases.grant_read(attr.ino, slot, m.mono);
+        clamp(mode, attr)
+    }
+
+    /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
+    pub(crate) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if self.is_resending() {
+            return LeaseMode::None;
+        }
+        let mode = self.grant_looked_at(attr.ino, slot, m);
+        clamp(mode, attr)
+    }
+
+    fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {
+        let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
+        if mode == LeaseMode::None {
+            let opens = &self.opens;
+            self.leases.lower(ino, slot, m.mono, |holder| opens.has(ino, holder));
+        }
+        mode
+    }
+
+    /// True if the session has, or is given in passing, a lease on a directory.
+    #[inline]
+    pub(crate) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
+        !self.is_resending() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
+    }
+
+    fn reopen(&mut self, opens: &[(Ino, u32)], locks: &[Lock], slot: Slot) -> Result<Answer, Stop> {
+        let mut needs = Vec::new();
+        for (ino, _) in opens {
+            if let Err(chiton_namespace::Fault::Missing(more)) = self.ns.attr(*ino) {
+                needs.extend(more);
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        for (ino, count) in opens {
+            // What is gone is found out by whoever uses it.
+            if self.ns.attr(*ino).is_ok() {
+                self.opens.declare(*ino, slot, *count);
+            }
+        }
+        for lock in locks {
+            let owner = check_lock(lock, slot)?;
+            // Nobody can have taken it meanwhile: what is new waits until all have declared theirs.
+            self.locks.set(owner, lock, None, &mut self.lock_grants);
+        }
+        Ok(Answer::Done)
+    }
+
+    fn set_lock(
+        &mut self,
+        lock: &Lock,
+        wait: bool,
+        ticket: &mut Option<Ticket>,
+        slot: Slot,
+    ) -> Result<Answer, Stop> {
+        let owner = check_lock(lock, slot)?;
+        let ticket = wait.then(|| *ticket.get_or_insert_with(|| self.waiting.issue()));
+        match self.locks.set(owner, lock, ticket, &mut self.lock_grants) {
+            Verdict::Granted => Ok(Answer::Done),
+            Verdict::Conflict => Err(Refusal::WouldBlock.into()),
+            Verdict::Deadlock => Err(Refusal::Deadlock.into()),
+            Verdict::Exhausted => Err(Refusal::NoLocks.into()),
+            Verdict::Waits => Err(Stop::Wait(Wait::Lock)),
+        }
+    }
+
+    /// Answers waiters whose locks were granted. What they asked for is done: they are not tried again.
+    pub(crate) fn answer_lock_grants(&mut self, m: &Moment) {
+        for ticket in std::mem::take(&mut self.lock_grants) {
+            self.answer_parked(ticket, Ok(Answer::Done), m);
+        }
+    }
+
+    /// Answers a parked request.
+    pub(crate) fn answer_parked(&mut self, ticket: Ticket, result: Result<Answer, Failure>, m: &Moment) {
+        if let Some(task) = self.unpark(ticket) {
+            let reply = self.reply(task.request.id, result, m);
+            self.commands.push(Command::Reply(ticket, reply));
+        }
+    }
+}
+
+/// Whole-inode exclusivity is for files: of others, a client may cache what it read.
+pub(crate) fn clamp(mode: LeaseMode, attr: &Attr) -> LeaseMode {
+    if attr.kind == Kind::File { mode } else { mode.min(LeaseMode::Shared) }
+}
+
+fn check_lock(lock: &Lock, slot: Slot) -> Result<Owner, Stop> {
+    if lock.start > lock.end {
+        return Err(Refusal::Invalid.into());
+    }
+    Ok(Owner { slot, owner: lock.owner })
+}

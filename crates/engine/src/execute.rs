@@ -1,0 +1,652 @@
+//! The one path of all operations: duplicates, health, inode numbers, plan, leases, journal frame, apply, outcome.
+//!
+//! Invariants:
+//! - Either nothing happened (any [`Stop`]) or the operation is applied and its one frame is written.
+//! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
+
+use chiton_model::{Body, Event, Hold, Make, Op, Outcome};
+use chiton_namespace::{Context, Planned};
+use chiton_types::frame::{FrameBuilder, FrameHeader};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
+use chiton_wire::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
+use smallvec::SmallVec;
+
+use crate::dedup::{Done, Standing};
+use crate::dispatch::clamp;
+use crate::engine::Engine;
+use crate::moment::{Health, Moment};
+use crate::placement::{birth_key, spread};
+use crate::sessions::Slot;
+use crate::step::{Progress, Stop};
+use crate::volatile::NOT_JOURNALLED;
+use crate::wait_queue::Wait;
+use chiton_namespace::Namespace;
+
+/// An operation and who asks for it.
+pub(crate) struct Asked<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) slot: Slot,
+    pub(crate) seq: Seq,
+    pub(crate) again: Option<Again>,
+    pub(crate) cred: &'a Cred,
+    pub(crate) open: bool,
+    /// The answer can carry leases.
+    pub(crate) leases: bool,
+    /// What its caller was told before it was asked for.
+    pub(crate) told: Option<Foretold>,
+    pub(crate) op: &'a Op,
+}
+
+impl Asked<'_> {
+    /// When it was carried out the first time, if the client knows.
+    pub(crate) fn former_time(&self) -> Option<Time> {
+        self.again.map(|again| again.time).filter(|time| *time != Time(0))
+    }
+}
+
+/// A carried out operation.
+pub(crate) struct Performed {
+    pub(crate) position: Position,
+    pub(crate) outcome: Outcome,
+    pub(crate) lease: LeaseMode,
+    pub(crate) parent_leased: bool,
+}
+
+/// Small extents written to one file before its map is looked at.
+const CRUMBS: u32 = 256;
+/// A written extent below this many bytes is small.
+const CRUMB_BYTES: u32 = 64 << 10;
+/// Most files whose crumbs are counted.
+const CRUMB_FILES_MAX: usize = 10_000;
+
+impl Engine {
+    pub(crate) fn execute(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Performed, Stop> {
+        if asked.seq > Seq(0) {
+            let session = self.sessions.get(asked.session).ok_or(Failure::SessionGone)?;
+            match session.window.standing(asked.seq) {
+                Standing::New => {}
+                Standing::Done(done) => return self.repeat(asked, done, m),
+                Standing::Absurd => {
+                    let seq = asked.seq;
+                    return Err(
+                        Failure::Malformed(format!("operation {seq} is settled or too far ahead")).into()
+                    );
+                }
+            }
+        }
+        if asked.again.is_some() && m.health != Health::Good {
+            // It was answered, or may have been: it is not given up because nothing can be written just now.
+            return Err(Stop::Wait(Wait::Room));
+        }
+        self.may_change(m)?;
+        // What was answered before, or is answered already, lives on what is kept for the way out.
+        let is_new = asked.again.is_none() && asked.told.is_none() && asked.slot != Slot::SERVER;
+        if m.tight && is_new && takes_space(asked.op) {
+            return Err(Refusal::NoSpace.into());
+        }
+        if asked.slot != Slot::SERVER {
+            // What was answered before a crash is carried out again as it was, also where the end of a decoupling, after
+            // which it was asked for, is lost.
+            if asked.again.is_none_or(|again| again.position == Position(0)) {
+                self.may_operate(asked.op)?;
+            }
+            if asked.again.is_none() {
+                self.decoupled_first(asked)?;
+            }
+        }
+        // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
+        let is_settled = self.resending && asked.again.is_some_and(|again| again.position > Position(0));
+        if !is_settled {
+            self.recall_names(asked, m)?;
+        }
+        if !is_settled && asked.told.is_none() {
+            self.check_holds(asked)?;
+        }
+        let names_blocks = self.check_allowed(asked)?;
+        let (offered, counted) = self.offer(asked, m)?;
+        let now = self.time_of(asked, m);
+
+        self.events.clear();
+        let lingers = self.lets_linger(asked.op, asked.slot, m);
+        let (opens, ns) = (&self.opens, &self.ns);
+        let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
+        let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
+        let planned = match asked.op {
+            Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
+                let told = if is_settled { SmallVec::new() } else { self.leases.any_names_conflict(m.mono) };
+                if !told.is_empty() {
+                    // What is answered ahead is promised by the policy that held.
+                    return Err(Stop::Wait(Wait::Leases(told)));
+                }
+                self.plan_policy(asked, now)?
+            }
+            op => self.ns.plan(op, &context, &mut self.events)?,
+        };
+        self.keep_roots()?;
+        if self.ns.has_decouplings() {
+            // Rows as they were are kept for decoupled clients: they must be here.
+            let needs: Vec<_> = self.events.iter().flat_map(|event| self.ns.needs(event)).collect();
+            if !needs.is_empty() {
+                return Err(Stop::Missing(needs));
+            }
+        }
+        let is_volatile = self.is_volatile_change(asked.op)?;
+        if !is_settled && !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
+            self.recall_conflicting(asked, m)?;
+        }
+        if !self.events.is_empty() {
+            let shard = shard_of(&self.events[0]);
+            if is_volatile {
+                self.apply_volatile();
+            } else {
+                self.journal_and_apply(FrameHeader {
+                    event_count: 0,
+                    shard,
+                    session: asked.session,
+                    seq: asked.seq,
+                });
+            }
+            self.blocks_named |= names_blocks;
+        }
+        // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
+        // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
+        // somebody removed that name, would rename.
+        let position = if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.journalled() };
+        if counted {
+            self.use_number(offered);
+        }
+        if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
+            self.volatile.orphans.insert(gone.ino);
+        }
+        if is_volatile && matches!(asked.op, Op::MakeUnnamed { .. }) {
+            self.volatile.orphans.extend(planned.subject);
+        }
+        let mut performed = self.finish(asked, planned, position, m);
+        performed.outcome.time = now;
+        if asked.told.is_some()
+            && let Some(session) = self.sessions.get_mut(asked.session)
+        {
+            session.clock.answered(now);
+        }
+        Ok(performed)
+    }
+
+    /// Whether anything may be changed now.
+    pub(crate) fn may_change(&self, m: &Moment) -> Result<(), Stop> {
+        match m.health {
+            Health::Good => {}
+            Health::Full => return Err(Refusal::NoSpace.into()),
+            Health::Failed => return Err(Refusal::Io.into()),
+        }
+        if (m.budget_spent && !m.store_full) || self.frozen {
+            return Err(Stop::Wait(Wait::Room));
+        }
+        if self.ns.dirty_rows() > self.settings.dirty_rows_max {
+            return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
+        }
+        Ok(())
+    }
+
+    /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
+    /// does not and they do.
+    fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Stop> {
+        let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = asked.op else {
+            return Ok(());
+        };
+        let holds = self.leases.mode(*ino, asked.slot) == LeaseMode::Exclusive;
+        match holds || asked.slot == Slot::SERVER || !self.leases.others_have(*ino, asked.slot) {
+            true => Ok(()),
+            false => Err(Refusal::NotPermitted.into()),
+        }
+    }
+
+    /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
+    fn check_allowed(&self, asked: &Asked<'_>) -> Result<bool, Stop> {
+        let extents = match asked.op {
+            Op::Write { body: Body::Extents(extents), .. } => extents,
+            Op::Remap { extents, .. } if asked.slot == Slot::SERVER => extents,
+            Op::Remap { .. } | Op::Reclaim { .. } if asked.slot != Slot::SERVER => {
+                return Err(Refusal::NotPermitted.into());
+            }
+            // A merge knows files by their names.
+            Op::MakeUnnamed { .. } | Op::LinkUnnamed { .. } if self.is_realm() => {
+                return Err(Refusal::Unsupported.into());
+            }
+            _ => return Ok(false),
+        };
+        let own = |writer: u64| asked.slot == Slot::SERVER || writer == asked.session.0;
+        if extents.iter().any(|e| !e.block.is_hole() && !own(e.block.writer)) {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(extents.iter().any(|e| !e.block.is_hole()))
+    }
+
+    /// The number for a new inode, and whether it is the next of its counter.
+    #[inline]
+    fn offer(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
+        let (parent, dir_name) = match asked.op {
+            Op::Make { parent, name, make, .. } => (parent, Some(name).filter(|_| matches!(make, Make::Dir))),
+            Op::MakeUnnamed { parent, .. } => (parent, None),
+            // The whiteout's.
+            Op::Rename { from, how, .. } if how.leaves_whiteout() => (from, None),
+            _ => return Ok((Ino(0), false)),
+        };
+        if let Some(again) = asked.again.filter(|again| again.ino != Ino(0))
+            && let Some(ino) = self.offer_former(again.ino)?
+        {
+            return Ok((ino, false));
+        }
+        if let Some(told) = asked.told {
+            return Ok((self.offer_told(asked, told)?, false));
+        }
+        if let Some(granted) = &self.granted {
+            let shard = match dir_name {
+                Some(name) => granted.pick(birth_key(*parent, name.hash64())),
+                None => parent.shard(),
+            };
+            return match granted.offer(shard)? {
+                Some(ino) => Ok((ino, true)),
+                None => Err(Stop::Wait(Wait::Numbers)),
+            };
+        }
+        let shard = match dir_name {
+            Some(name) => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
+            None => parent.shard(),
+        };
+        if usize::from(shard.0) >= self.inodes.shard_count() {
+            return Err(Refusal::Stale.into());
+        }
+        match self.inodes.offer(shard, m.durable) {
+            Ok(ino) => Ok((ino, true)),
+            Err(position) => Err(Stop::Wait(Wait::Durable(position))),
+        }
+    }
+
+    /// The number that an inode had before the server lost it; unless it is in use, by a defect of the client.
+    pub(crate) fn offer_former(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
+        let former = self.inodes.is_former(ino, &self.marks_at_start)
+            && !self.ns.decouplings().any(|d| d.map.overlaps(ino, Ino(ino.0 + 1)));
+        match self.ns.attr(ino) {
+            Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => Ok(Some(ino)),
+            Err(chiton_namespace::Fault::Missing(needs)) if former => Err(Stop::Missing(needs)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The number just offered was used.
+    #[inline]
+    fn use_number(&mut self, ino: Ino) {
+        if let Some(granted) = &mut self.granted {
+            granted.take(ino);
+        } else if let Some(counter_end) = self.inodes.take(ino.shard()) {
+            self.reserve(ino.shard(), counter_end);
+        }
+    }
+
+    /// Waits until nobody else has done something in the directories of the names that is not told yet: also what is refused
+    /// is refused by what is there.
+    #[inline]
+    fn recall_names(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
+        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+        for dir in dirs_of(asked.op).into_iter().flatten() {
+            if self.leases.names_taken(dir, asked.slot, m.mono) {
+                busy.push(dir);
+            }
+        }
+        if let Some((parent, name)) = victim_of(asked.op).filter(|_| self.leases.has_names()) {
+            // Whether it is empty knows who holds its names.
+            match self.ns.lookup(&Cred::ROOT, parent, name) {
+                Ok(Some(ino)) if self.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
+                Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                _ => {}
+            }
+        }
+        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
+    }
+
+    /// Recalls the leases of others on what the planned events touch; waits if there are any.
+    fn recall_conflicting(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
+        let slot = asked.slot;
+        let is_mapped = matches!(asked.op, Op::Write { hold: Hold::Shared, .. });
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.clear();
+        Namespace::touched(&self.events, &mut touched);
+        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+        for &ino in &touched {
+            let is_busy = !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono);
+            // It gives its lease up when this is carried out, and the others may do so after it.
+            let goes_first =
+                is_mapped && self.leases.is_recalled(ino, slot) && !self.leases.is_written(ino, slot);
+            if is_busy && !goes_first {
+                busy.push(ino);
+            }
+        }
+        self.touched = touched;
+        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
+    }
+
+    fn plan_policy(&mut self, asked: &Asked<'_>, now: Time) -> Result<Planned, Stop> {
+        let (ino, event) = self.plan_policy_op(asked.op, asked.cred, now)?;
+        // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
+        self.settle()?;
+        self.events.push(event);
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
+    }
+
+    /// Writes `self.events` as one frame and applies them.
+    pub(crate) fn journal_and_apply(&mut self, header: FrameHeader) {
+        self.write_skipped();
+        let events = std::mem::take(&mut self.events);
+        let event_count = u32::try_from(events.len()).expect("an operation has few events");
+        let mut frame = FrameBuilder::begin(&mut self.frames, &FrameHeader { event_count, ..header });
+        for event in &events {
+            event.encode(frame.payload());
+        }
+        frame.seal();
+        self.frame_events += u64::from(event_count);
+        for event in &events {
+            self.position = self.position.next();
+            self.ns.apply(event, self.position);
+        }
+        self.events = events;
+    }
+
+    /// An event of the server itself.
+    pub(crate) fn commit_own(&mut self, event: Event) {
+        self.events.clear();
+        let shard = shard_of(&event);
+        self.events.push(event);
+        self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
+    }
+
+    /// Asks for the next chunk of a shard's inode numbers.
+    pub(crate) fn reserve(&mut self, shard: ShardId, counter_end: u64) {
+        self.commit_own(Event::Reserve { shard, counter_end });
+        self.inodes.reserved(shard, counter_end, self.position);
+    }
+
+    /// After the change: opens, orphans, leases, the window, the answer.
+    fn finish(&mut self, asked: &Asked<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
+        let outcome = self.ns.outcome(planned);
+        let mut open_counted = false;
+        if asked.open
+            && let Some(attr) = &outcome.attr
+        {
+            self.opens.add(attr.ino, asked.slot);
+            open_counted = true;
+        }
+        match asked.op {
+            Op::MakeUnnamed { .. } => self.unnamed_made(&outcome),
+            Op::LinkUnnamed { ino, .. } => {
+                self.orphans.remove(ino);
+                self.volatile.orphans.remove(ino);
+            }
+            _ => {}
+        }
+        if let Some(gone) = outcome.gone {
+            if gone.orphan {
+                match self.orphans.insert(gone.ino) {
+                    true if self.lets_linger(asked.op, asked.slot, m) => self.linger(gone.ino, m),
+                    true if !self.opens.is_open(gone.ino) => self.reclaims.push_back(gone.ino),
+                    _ => {}
+                }
+            } else {
+                self.orphans.remove(&gone.ino);
+                self.volatile.orphans.remove(&gone.ino);
+                self.leases.forget(gone.ino);
+                self.crumbs.remove(&gone.ino);
+            }
+        }
+        if asked.seq > Seq(0)
+            && let Some(session) = self.sessions.get_mut(asked.session)
+        {
+            session
+                .window
+                .record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
+        }
+        if let Op::Write { ino, body: Body::Extents(extents), .. } = asked.op {
+            self.count_crumbs(*ino, extents);
+        }
+        let (lease, parent_leased) =
+            if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
+        Performed { position, outcome, lease, parent_leased }
+    }
+
+    /// A file was made that has no name: it ends with its last open.
+    fn unnamed_made(&mut self, outcome: &Outcome) {
+        let Some(attr) = &outcome.attr else { return };
+        if self.orphans.insert(attr.ino) && !self.opens.is_open(attr.ino) {
+            self.reclaims.push_back(attr.ino);
+        }
+    }
+
+    fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+        if asked.slot == Slot::SERVER || self.is_resending() {
+            return NO_LEASES;
+        }
+        let lease = match (&outcome.attr, asked.op) {
+            // Nobody else knows of a new file yet.
+            (Some(attr), Op::Make { .. } | Op::MakeUnnamed { .. }) if attr.kind == Kind::File => {
+                self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
+            }
+            (Some(attr), Op::Make { make: Make::Dir, .. }) => {
+                let lease = self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
+                if asked.told.is_some() && asked.again.is_none() {
+                    // Things are made in it already.
+                    self.leases.born_with_names(attr.ino, asked.slot, attr.btime);
+                }
+                clamp(lease, attr)
+            }
+            (Some(attr), _) => self.lease_in_passing(attr, asked.slot, m),
+            (None, _) => LeaseMode::None,
+        };
+        let parent = match asked.op {
+            Op::Make { parent, .. } | Op::MakeUnnamed { parent, .. } => Some(*parent),
+            Op::Link { parent, .. } | Op::LinkUnnamed { parent, .. } => Some(*parent),
+            Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => Some(*parent),
+            Op::Rename { to, .. } => Some(*to),
+            _ => None,
+        };
+        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
+        self.leases.limit(m.mono);
+        (lease, parent_leased)
+    }
+
+    /// Answers an operation that was carried out before, with attributes as they are now.
+    fn repeat(&mut self, asked: &Asked<'_>, done: Done, m: &Moment) -> Result<Performed, Stop> {
+        let attr = match self.ns.attr(done.subject) {
+            _ if done.subject == Ino(0) => None,
+            Ok(attr) => Some(attr),
+            Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            Err(_) => None,
+        };
+        // An open that the client knows of (it was answered) was declared again by itself.
+        let was_answered = asked.again.is_some_and(|again| again.position > Position(0));
+        if asked.open && !done.open_counted && !was_answered && attr.is_some() {
+            self.opens.add(done.subject, asked.slot);
+            if let Some(session) = self.sessions.get_mut(asked.session) {
+                session.window.open_counted(asked.seq);
+            }
+        }
+        let changed = |attr: &Attr| match asked.op {
+            Op::Make { .. } | Op::MakeUnnamed { .. } => attr.btime,
+            _ => attr.ctime,
+        };
+        let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
+        // Of another inode the client knows nothing by now: what it knew ended with the connection.
+        let outcome = Outcome { attr, gone: done.gone(), other: None, time };
+        let (lease, parent_leased) =
+            if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
+        Ok(Performed { position: done.position, outcome, lease, parent_leased })
+    }
+
+    fn leases_after_repeat(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+        match &outcome.attr {
+            Some(attr) => (self.lease_in_passing(attr, asked.slot, m), false),
+            None => NO_LEASES,
+        }
+    }
+
+    /// The last open of an inode ended.
+    pub(crate) fn closed(&mut self, ino: Ino) {
+        if self.orphans.contains(&ino) {
+            self.reclaims.push_back(ino);
+        }
+    }
+
+    pub(crate) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_model::Extent]) {
+        let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
+        if small == 0 {
+            return;
+        }
+        if self.crumbs.len() >= CRUMB_FILES_MAX {
+            self.crumbs.clear();
+        }
+        let crumbs = self.crumbs.entry(ino).or_default();
+        *crumbs += small as u32;
+        if *crumbs >= CRUMBS {
+            self.crumbs.remove(&ino);
+            self.crumbled.push_back(ino);
+        }
+    }
+
+    /// One step of freeing orphans that nobody has open.
+    pub fn run_background(&mut self, m: &Moment) -> Progress {
+        if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
+            return Progress::Idle;
+        }
+        let Some(&ino) = self.reclaims.front() else { return Progress::Idle };
+        // What a decoupled client may bring back stays until its decoupling ends.
+        let is_pinned = match self.ns.is_pinned(ino) {
+            Ok(is_pinned) => is_pinned,
+            Err(chiton_namespace::Fault::Missing(needs)) => return Progress::NeedRows(needs),
+            Err(_) => false,
+        };
+        if self.opens.is_open(ino) || !self.orphans.contains(&ino) || is_pinned {
+            self.reclaims.pop_front();
+            return Progress::More;
+        }
+        match self.operate_as_server(&Op::Reclaim { ino }, m) {
+            Ok(outcome) if outcome.gone.is_some_and(|gone| gone.orphan) => Progress::More,
+            Err(Stop::Missing(needs)) => Progress::NeedRows(needs),
+            Err(Stop::Wait(_) | Stop::Turn) => Progress::Idle,
+            Ok(_) | Err(Stop::Fail(_)) => {
+                self.orphans.remove(&ino);
+                self.reclaims.pop_front();
+                Progress::More
+            }
+        }
+    }
+
+    fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
+        let asked = Asked {
+            session: SessionId(0),
+            slot: Slot::SERVER,
+            seq: Seq(0),
+            again: None,
+            cred: &Cred::ROOT,
+            open: false,
+            leases: false,
+            told: None,
+            op,
+        };
+        self.counters.count(super::counters::kind_of_op(op));
+        self.execute(&asked, m).map(|done| done.outcome)
+    }
+
+    /// An operation of the server itself (compaction). False if it has to wait, for which it is not worth it.
+    pub fn remap(&mut self, op: &Op, m: &Moment) -> Result<bool, Vec<chiton_namespace::Need>> {
+        match self.operate_as_server(op, m) {
+            Ok(_) => Ok(true),
+            Err(Stop::Missing(needs)) => Err(needs),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// These garbage blocks are deleted from the object store.
+    pub fn swept(&mut self, blocks: Vec<chiton_types::BlockId>) {
+        self.commit_own(Event::Swept { blocks });
+    }
+}
+
+const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
+
+/// The directories of the names that an operation is about.
+fn dirs_of(op: &Op) -> [Option<Ino>; 2] {
+    match op {
+        Op::Make { parent, .. }
+        | Op::MakeUnnamed { parent, .. }
+        | Op::LinkUnnamed { parent, .. }
+        | Op::Link { parent, .. }
+        | Op::Unlink { parent, .. }
+        | Op::Rmdir { parent, .. } => [Some(*parent), None],
+        Op::Rename { from, to, .. } => [Some(*from), Some(*to).filter(|to| to != from)],
+        Op::SetAttr { .. }
+        | Op::Write { .. }
+        | Op::Clone { .. }
+        | Op::Remap { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Reclaim { .. } => [None, None],
+    }
+}
+
+/// The name of a directory that goes if it is empty.
+fn victim_of(op: &Op) -> Option<(Ino, &Name)> {
+    match op {
+        Op::Rmdir { parent, name } => Some((*parent, name)),
+        Op::Rename { to, to_name, .. } => Some((*to, to_name)),
+        _ => None,
+    }
+}
+
+/// The shard whose frame an event's is.
+pub(crate) fn shard_of(event: &Event) -> ShardId {
+    let ino = match event {
+        Event::Make { parent, .. }
+        | Event::Link { parent, .. }
+        | Event::Unlink { parent, .. }
+        | Event::Restore { parent, .. } => *parent,
+        Event::Rename { to, .. } | Event::Clone { to, .. } => *to,
+        Event::SetAttr { ino, .. }
+        | Event::Write { ino, .. }
+        | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
+        | Event::Xattr { ino, .. }
+        | Event::Touch { ino, .. }
+        | Event::Reclaim { ino, .. } => *ino,
+        Event::Policy(change) => change.ino,
+        Event::Decoupled(decoupling) => decoupling.root(),
+        Event::Merged(merged) => merged.map.root(),
+        Event::Reserve { shard, .. } => return *shard,
+        Event::Swept { .. }
+        | Event::SessionOpened { .. }
+        | Event::SessionClosed { .. }
+        | Event::Attached(_)
+        | Event::Granted { .. }
+        | Event::DecouplingEnded { .. }
+        | Event::Noop => Ino(0),
+    };
+    ino.shard()
+}
+
+/// Whether an operation adds to what is stored. Renames and changes of attributes are on the way out, too: `rm -r` may need a
+/// chmod first.
+fn takes_space(op: &Op) -> bool {
+    match op {
+        Op::Make { .. }
+        | Op::MakeUnnamed { .. }
+        | Op::LinkUnnamed { .. }
+        | Op::Link { .. }
+        | Op::Write { .. }
+        | Op::Clone { .. }
+        | Op::SetXattr { .. } => true,
+        Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::Rename { .. }
+        | Op::SetAttr { .. }
+        | Op::Remap { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Reclaim { .. } => false,
+    }
+}

@@ -1,0 +1,652 @@
+//! Who may cache what: leases on inodes, and their recalls.
+//!
+//! ```text
+//!   change by B ── A holds a lease? ──▶ recall to A ── A gives it back ──▶ B is tried again
+//!                       │ no
+//!                       ▼ carried out
+//! ```
+//!
+//! Invariants:
+//! - A change is carried out only when no other session holds a lease on what it touches.
+//! - While somebody waits for an inode, no new lease on it is granted unasked; the recalled holder's own
+//!   requests are not held up, so it can write back what it has.
+//! - After a restart a session holds what it declares that it has not handed over ([`Leases::declare`]), and nothing else.
+//! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
+//! - Who holds the names of a directory exclusively was given that when asked for; nobody else holds anything on the
+//!   directory then, and who looks at it waits until the holder has told what it did there.
+//! - The only session there is holds everything without a table (`universal`). When a second one comes, the first
+//!   keeps that: an inode on which nobody has an entry counts as held by it, so the worst is one recall too many. Where
+//!   others have one it holds what its own says, and without one nothing.
+//!
+//! A client must treat a lease that is granted by an answer to a request as void if a recall for that inode came
+//! while the request was under way: answer and recall travel on two connections.
+
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use chiton_types::{Ino, Time};
+use chiton_wire::{LeaseMode, Recall};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::sessions::Slot;
+
+/// Stands for all inodes in a recall: the session that holds everything gives all up.
+pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
+/// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
+const FREEZE: Duration = Duration::from_secs(1);
+/// Most recalls that are out while more are sent only because somebody looked.
+const LOWERED_MAX: usize = 4_096;
+
+/// Who holds the names of a directory, and since when by the server's clock.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    slot: Slot,
+    since: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    slot: Slot,
+    mode: LeaseMode,
+}
+
+/// A recall that is out.
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    ino: Ino,
+    slot: Slot,
+    keep: LeaseMode,
+    since: Duration,
+}
+
+/// All leases.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    table: HashMap<Ino, SmallVec<[Hold; 2]>>,
+    entry_count: usize,
+    entries_max: usize,
+    /// How long after a recall for a change nobody is given a lease unasked: an inode that several sessions change
+    /// would else cost a recall for each change.
+    rest: Duration,
+    /// Grants in order, to find the oldest. Some are no longer true.
+    order: VecDeque<(Ino, Slot)>,
+    /// Who may change a directory's names before it says so, beside what is in the table.
+    names: BTreeMap<Ino, Named>,
+    live: BTreeSet<Slot>,
+    /// Whether there is more than one: the clients in this process look at it.
+    is_shared: Arc<AtomicBool>,
+    universal: Option<Slot>,
+    recalls: BTreeMap<u64, Out>,
+    out_by_ino: HashMap<Ino, SmallVec<[u64; 2]>>,
+    recall_last: u64,
+    waiting: HashMap<Ino, u32>,
+    contended: HashMap<Ino, Duration>,
+    /// No new leases until then.
+    frozen_until: Duration,
+    /// Who holds everything has handed over what it had buffered since no new leases are given.
+    is_handed_over: bool,
+    /// Something is decoupled: nobody holds everything, for what is merged would have to be asked of it.
+    is_decoupled: bool,
+    /// Sessions come back after a restart: nobody holds everything.
+    is_gathering: bool,
+    /// Recalls to be sent.
+    pub(crate) outbox: Vec<(Slot, Recall)>,
+}
+
+impl Leases {
+    /// A table of at most about `entries_max` leases; `rest`: see the field.
+    pub(crate) fn new(entries_max: usize, rest: Duration) -> Leases {
+        Leases {
+            table: HashMap::new(),
+            entry_count: 0,
+            entries_max,
+            rest,
+            order: VecDeque::new(),
+            names: BTreeMap::new(),
+            live: BTreeSet::new(),
+            is_shared: Arc::default(),
+            universal: None,
+            recalls: BTreeMap::new(),
+            out_by_ino: HashMap::new(),
+            recall_last: 0,
+            waiting: HashMap::new(),
+            contended: HashMap::new(),
+            frozen_until: Duration::ZERO,
+            is_handed_over: false,
+            is_decoupled: false,
+            is_gathering: false,
+            outbox: Vec::new(),
+        }
+    }
+
+    /// A session can be asked to give leases back from now on. Before, it is given none.
+    pub(crate) fn join(&mut self, slot: Slot) {
+        if self.live.is_empty() && !self.is_decoupled {
+            self.universal = Some(slot);
+        }
+        self.come(slot);
+    }
+
+    fn come(&mut self, slot: Slot) {
+        self.live.insert(slot);
+        self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
+    }
+
+    /// Whether sessions share the file system, now and later.
+    pub(crate) fn is_shared(&self) -> Arc<AtomicBool> {
+        self.is_shared.clone()
+    }
+
+    /// As [`Leases::join`], while sessions come back after a restart: whoever is the first does not hold everything,
+    /// or what the others send again would have to wait for it, out of its order.
+    pub(crate) fn rejoin(&mut self, slot: Slot) {
+        self.is_gathering = true;
+        self.come(slot);
+    }
+
+    /// A session of before a restart has content in these files that it has not pushed, and has changed names in these
+    /// directories before it said so: it is their holder until it gives them back. None need be there yet: their births may
+    /// be sent again later.
+    pub(crate) fn declare(&mut self, slot: Slot, dirty: &[Ino], dirs: &[Ino], since: Time) {
+        for &ino in dirty {
+            // A second holder cannot be, but by a defect of a client: its push is refused.
+            if self.other_writer(ino, slot).is_none() {
+                self.set(ino, slot, LeaseMode::Exclusive);
+                self.order.push_back((ino, slot));
+            }
+        }
+        for &dir in dirs {
+            if self.names.get(&dir).is_none_or(|holder| holder.slot == slot) {
+                self.born_with_names(dir, slot, since);
+            }
+        }
+    }
+
+    /// Who came back is back, and what they sent again is done.
+    pub(crate) fn all_back(&mut self) {
+        self.is_gathering = false;
+        let only = self.live.first().copied();
+        if self.table.values().flatten().all(|hold| Some(hold.slot) == only) {
+            self.only_one();
+        }
+    }
+
+    /// A session went; returns the inodes that somebody waits for and that it may have held up.
+    pub(crate) fn leave(&mut self, slot: Slot) -> Vec<Ino> {
+        if !self.live.remove(&slot) {
+            return Vec::new();
+        }
+        self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
+        if self.universal == Some(slot) {
+            self.universal = None;
+            self.is_handed_over = false;
+        }
+        self.names.retain(|_, holder| holder.slot != slot);
+        let mut freed = Vec::new();
+        let gone: Vec<u64> =
+            self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
+        for id in gone {
+            let out = self.forget_recall(id).expect("just listed");
+            freed.push(out.ino);
+        }
+        self.only_one();
+        freed.retain(|ino| self.waiting.contains_key(ino));
+        freed.sort_unstable();
+        freed.dedup();
+        freed
+    }
+
+    /// If there is one session only, it holds everything: nobody else holds anything.
+    fn only_one(&mut self) {
+        if self.live.len() == 1 && self.recalls.is_empty() && !self.is_decoupled && !self.is_gathering {
+            self.table.clear();
+            self.order.clear();
+            self.entry_count = 0;
+            self.universal = self.live.first().copied();
+        }
+    }
+
+    /// Whether anything is decoupled. While it is, nobody holds everything; after a start nobody does anyway.
+    pub(crate) fn decoupled(&mut self, is_decoupled: bool) {
+        self.is_decoupled = is_decoupled;
+        self.only_one();
+    }
+
+    /// Somebody waits for the leases in a subtree: no new ones are given for a while.
+    pub(crate) fn freeze(&mut self, mono: Duration) {
+        self.is_handed_over &= mono < self.frozen_until;
+        self.frozen_until = mono + FREEZE;
+    }
+
+    /// They are given again.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen_until = Duration::ZERO;
+        self.is_handed_over = false;
+    }
+
+    /// Asks the session that holds everything to give all of it up; or, if it may keep shared leases, to hand over what
+    /// it has buffered, while no new leases are given. False if nobody is to be waited for.
+    pub(crate) fn recall_everything(&mut self, keep: LeaseMode, mono: Duration) -> bool {
+        let wanted = self.universal.filter(|_| keep == LeaseMode::None || !self.is_handed_over);
+        if let Some(universal) = wanted {
+            self.send(EVERYTHING, universal, keep, mono);
+        }
+        wanted.is_some()
+    }
+
+    /// Inodes on which there may be leases stronger than this, in order.
+    pub(crate) fn held(&self, than: LeaseMode) -> Vec<Ino> {
+        let is_stronger = |holds: &[Hold]| holds.iter().any(|hold| hold.mode > than);
+        let held = self.table.iter().filter(|(_, holds)| is_stronger(holds)).map(|(ino, _)| *ino);
+        let mut held: Vec<Ino> = held.collect();
+        if than < LeaseMode::Exclusive {
+            held.extend(self.names.keys());
+        }
+        held.sort_unstable();
+        held.dedup();
+        held
+    }
+
+    /// True if no other session can hold anything, and this one holds everything: it was asked to give nothing back.
+    #[inline]
+    pub(crate) fn is_alone(&self, slot: Slot) -> bool {
+        self.live.len() == 1
+            && self.universal == Some(slot)
+            && self.table.is_empty()
+            && self.recalls.is_empty()
+    }
+
+    /// What a session holds on an inode.
+    pub(crate) fn mode(&self, ino: Ino, slot: Slot) -> LeaseMode {
+        let holds = self.table.get(&ino);
+        if let Some(hold) = holds.and_then(|holds| holds.iter().find(|h| h.slot == slot)) {
+            return hold.mode;
+        }
+        if self.universal == Some(slot) && !holds.is_some_and(|holds| self.is_held(holds)) {
+            return LeaseMode::Exclusive;
+        }
+        LeaseMode::None
+    }
+
+    /// Whether any of those who are there holds something.
+    fn is_held(&self, holds: &[Hold]) -> bool {
+        holds.iter().any(|hold| hold.mode > LeaseMode::None && self.live.contains(&hold.slot))
+    }
+
+    /// The strongest lease that another session has on an inode.
+    fn strongest_of_others(&self, ino: Ino, slot: Slot) -> LeaseMode {
+        let mut strongest = LeaseMode::None;
+        self.each_other(ino, slot, |_, mode| strongest = strongest.max(mode));
+        strongest
+    }
+
+    /// Whether another session may have changed an inode and not said so.
+    pub(crate) fn is_written(&self, ino: Ino, slot: Slot) -> bool {
+        self.strongest_of_others(ino, slot) == LeaseMode::Exclusive
+    }
+
+    /// Who else was given an exclusive lease on this inode. (One that holds everything was not given this one.)
+    pub(crate) fn other_writer(&self, ino: Ino, slot: Slot) -> Option<Slot> {
+        let mut others = self.table.get(&ino)?.iter().filter(|hold| hold.slot != slot);
+        others
+            .find(|hold| hold.mode == LeaseMode::Exclusive && self.live.contains(&hold.slot))
+            .map(|h| h.slot)
+    }
+
+    /// Whether others were given a lease on this inode. (One that holds everything was not given this one.)
+    pub(crate) fn others_have(&self, ino: Ino, slot: Slot) -> bool {
+        let is_other =
+            |hold: &Hold| hold.slot != slot && hold.mode > LeaseMode::None && self.live.contains(&hold.slot);
+        self.table.get(&ino).is_some_and(|holds| holds.iter().any(is_other))
+    }
+
+    fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
+        let holds = self.table.get(&ino);
+        let mut universal = self.universal.filter(|u| *u != slot);
+        if holds.is_some_and(|holds| self.is_held(holds)) {
+            // It has an entry like the others, or nothing.
+            universal = None;
+        }
+        let names = if self.names.is_empty() { None } else { self.names.get(&ino).map(|holder| holder.slot) };
+        for hold in holds.into_iter().flatten() {
+            if universal == Some(hold.slot) {
+                universal = None;
+            }
+            if hold.slot != slot && hold.mode > LeaseMode::None && self.live.contains(&hold.slot) {
+                visit(hold.slot, if names == Some(hold.slot) { LeaseMode::Exclusive } else { hold.mode });
+            }
+        }
+        if let Some(universal) = universal {
+            visit(universal, LeaseMode::Exclusive);
+        }
+    }
+
+    /// Whether `slot` must wait before it does something that leaves others at most `keep` on `ino`. Recalls are
+    /// put into the outbox, once each.
+    pub(crate) fn conflict(&mut self, ino: Ino, slot: Slot, keep: LeaseMode, mono: Duration) -> bool {
+        let mut holders: SmallVec<[Slot; 4]> = SmallVec::new();
+        self.each_other(ino, slot, |holder, mode| {
+            if mode > keep {
+                holders.push(holder);
+            }
+        });
+        if holders.is_empty() {
+            return false;
+        }
+        // One that holds everything has not asked for this.
+        if keep == LeaseMode::None && self.table.contains_key(&ino) {
+            self.contended.insert(ino, mono + self.rest);
+        }
+        for holder in holders {
+            self.send(ino, holder, keep, mono);
+        }
+        true
+    }
+
+    fn send(&mut self, ino: Ino, slot: Slot, keep: LeaseMode, mono: Duration) {
+        let out = self.out_by_ino.entry(ino).or_default();
+        let is_out = out.iter().any(|id| {
+            let out = &self.recalls[id];
+            out.slot == slot && out.keep <= keep
+        });
+        if is_out {
+            return;
+        }
+        self.recall_last += 1;
+        let id = self.recall_last;
+        out.push(id);
+        self.recalls.insert(id, Out { ino, slot, keep, since: mono });
+        self.outbox.push((slot, Recall { id, ino, keep, grown: None }));
+    }
+
+    fn forget_recall(&mut self, id: u64) -> Option<Out> {
+        let out = self.recalls.remove(&id)?;
+        if let Some(ids) = self.out_by_ino.get_mut(&out.ino) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.out_by_ino.remove(&out.ino);
+            }
+        }
+        Some(out)
+    }
+
+    /// A session gave a lease back; returns the inode. `None` if it was not asked to (or answers late).
+    pub(crate) fn acknowledge(&mut self, slot: Slot, id: u64) -> Option<Ino> {
+        if self.recalls.get(&id)?.slot != slot {
+            return None;
+        }
+        let out = self.forget_recall(id)?;
+        if out.ino == EVERYTHING {
+            match out.keep {
+                LeaseMode::None => self.give_up(slot),
+                _ => self.hand_over(slot),
+            }
+            return Some(out.ino);
+        }
+        if self.holds_names(out.ino, slot) {
+            self.names.remove(&out.ino);
+        }
+        let mode = self.mode(out.ino, slot).min(out.keep);
+        self.set(out.ino, slot, mode);
+        if self.universal == Some(slot) && self.waiting.is_empty() {
+            // The last that it was asked for while there were others. (Who waits and cannot hold anything yet would
+            // else find it held again.)
+            self.only_one();
+        }
+        Some(out.ino)
+    }
+
+    /// A session has nothing buffered, and told what it did ahead. What it may cache counts as before: that is more than
+    /// it has.
+    fn hand_over(&mut self, slot: Slot) {
+        self.names.retain(|_, holder| holder.slot != slot);
+        self.is_handed_over = true;
+    }
+
+    /// A session holds nothing any more.
+    fn give_up(&mut self, slot: Slot) {
+        if self.universal == Some(slot) {
+            self.universal = None;
+            self.is_handed_over = false;
+        }
+        self.names.retain(|_, holder| holder.slot != slot);
+        let mut left = 0;
+        self.table.retain(|_, holds| {
+            holds.retain(|hold| hold.slot != slot);
+            left += holds.len();
+            !holds.is_empty()
+        });
+        self.entry_count = left;
+    }
+
+    /// Stores what a session holds.
+    fn set(&mut self, ino: Ino, slot: Slot, mode: LeaseMode) {
+        // Of the universal session the exceptions are stored, of all others what they hold.
+        let store = self.universal == Some(slot) || mode > LeaseMode::None;
+        let live = &self.live;
+        let holds = self.table.entry(ino).or_default();
+        let before = holds.len();
+        holds.retain(|h| h.slot != slot && live.contains(&h.slot));
+        if store {
+            holds.push(Hold { slot, mode });
+        }
+        let after = holds.len();
+        if after == 0 {
+            self.table.remove(&ino);
+        }
+        self.entry_count = self.entry_count + after - before;
+    }
+
+    /// Gives a lease if nothing is in the way; returns what the session has now. `asked`: by a request for a lease
+    /// or as the maker, not in passing.
+    pub(crate) fn grant(
+        &mut self,
+        ino: Ino,
+        slot: Slot,
+        mode: LeaseMode,
+        asked: bool,
+        mono: Duration,
+    ) -> LeaseMode {
+        if self.is_paused(mono) {
+            return LeaseMode::None;
+        }
+        if self.is_alone(slot) {
+            return LeaseMode::Exclusive;
+        }
+        if !self.live.contains(&slot) {
+            return LeaseMode::None;
+        }
+        let held = self.mode(ino, slot);
+        if !asked {
+            // Being recalled, wanted by somebody, or fought over: what is answered must not be cached.
+            let being_recalled = !self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&ino);
+            let fought_over =
+                !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
+            if being_recalled || self.waiting.contains_key(&ino) || (fought_over && held == LeaseMode::None) {
+                return LeaseMode::None;
+            }
+        }
+        if held >= mode {
+            return held;
+        }
+        let others = self.strongest_of_others(ino, slot);
+        if others == LeaseMode::Exclusive || (mode == LeaseMode::Exclusive && others > LeaseMode::None) {
+            return held;
+        }
+        self.set(ino, slot, mode);
+        self.order.push_back((ino, slot));
+        mode
+    }
+
+    /// Gives a shared lease with content that is read, also where it is fought over: a kernel keeps pages, and shows them to
+    /// who maps or sends the file, until it is told that they changed.
+    pub(crate) fn grant_read(&mut self, ino: Ino, slot: Slot, mono: Duration) -> LeaseMode {
+        if self.out_by_ino.contains_key(&ino) || self.waiting.contains_key(&ino) {
+            return LeaseMode::None;
+        }
+        self.grant(ino, slot, LeaseMode::Shared, true, mono)
+    }
+
+    /// Gives a session a lease on what it has made, of which nobody else can have heard; returns what it has now.
+    pub(crate) fn grant_born(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, mono: Duration) -> LeaseMode {
+        if self.universal.is_none_or(|universal| universal == slot)
+            || self.table.contains_key(&ino)
+            || self.is_paused(mono)
+            || !self.live.contains(&slot)
+        {
+            return self.grant(ino, slot, mode, true, mono);
+        }
+        // The one that holds everything does not hold this.
+        self.set(ino, slot, mode);
+        self.order.push_back((ino, slot));
+        mode
+    }
+
+    /// Whether nobody is given any lease.
+    fn is_paused(&self, mono: Duration) -> bool {
+        mono < self.frozen_until || (!self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&EVERYTHING))
+    }
+
+    /// Asks whoever keeps others from a shared lease on an inode to lower his own, and waits for nobody: who looks again
+    /// can be given one. Not from one that has it open, who would want it back, nor where it is fought over.
+    pub(crate) fn lower(&mut self, ino: Ino, slot: Slot, mono: Duration, is_open: impl Fn(Slot) -> bool) {
+        let is_busy = self.recalls.len() >= LOWERED_MAX
+            || self.is_paused(mono)
+            || !self.live.contains(&slot)
+            || self.out_by_ino.contains_key(&ino)
+            || self.waiting.contains_key(&ino)
+            || self.contended.get(&ino).is_some_and(|&until| mono < until);
+        if is_busy {
+            return;
+        }
+        let mut holders: SmallVec<[Slot; 4]> = SmallVec::new();
+        self.each_other(ino, slot, |holder, mode| {
+            if mode > LeaseMode::Shared {
+                holders.push(holder);
+            }
+        });
+        if !holders.iter().any(|holder| is_open(*holder)) {
+            holders.into_iter().for_each(|holder| self.send(ino, holder, LeaseMode::Shared, mono));
+        }
+    }
+
+    /// The inode is gone.
+    pub(crate) fn forget(&mut self, ino: Ino) {
+        self.names.remove(&ino);
+        if let Some(holds) = self.table.remove(&ino) {
+            self.entry_count -= holds.len();
+        }
+    }
+
+    /// Recalls the oldest leases while there are too many.
+    pub(crate) fn limit(&mut self, mono: Duration) {
+        if self.order.len() > 2 * self.entries_max.max(1024) {
+            let table = &self.table;
+            self.order.retain(|(ino, slot)| {
+                table.get(ino).is_some_and(|holds| holds.iter().any(|h| h.slot == *slot))
+            });
+        }
+        let names_excess = self.names.len().saturating_sub(self.entries_max + self.recalls.len());
+        if names_excess > 0 {
+            // In the order in which they were made, more or less.
+            let dirs: Vec<(Ino, Slot)> = self
+                .names
+                .iter()
+                .take(self.recalls.len() + names_excess)
+                .map(|(dir, holder)| (*dir, holder.slot))
+                .collect();
+            dirs.into_iter().for_each(|(dir, slot)| self.send(dir, slot, LeaseMode::Shared, mono));
+        }
+        let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
+        while excess > 0 {
+            let Some((ino, slot)) = self.order.pop_front() else { return };
+            if self.universal == Some(slot) && self.forget_exception(ino, slot) {
+                // Where nothing is noted it counts as holding everything: nobody has to be asked.
+                excess -= 1;
+                continue;
+            }
+            let held = self.table.get(&ino).is_some_and(|holds| holds.iter().any(|h| h.slot == slot));
+            if held && self.live.contains(&slot) {
+                self.send(ino, slot, LeaseMode::None, mono);
+                excess -= 1;
+            }
+        }
+    }
+
+    /// That the session which holds everything does not hold this is no longer noted. True if it was.
+    fn forget_exception(&mut self, ino: Ino, universal: Slot) -> bool {
+        let Some(holds) = self.table.get_mut(&ino) else { return false };
+        let before = holds.len();
+        holds.retain(|hold| hold.slot != universal || hold.mode > LeaseMode::None);
+        let is_forgotten = holds.len() < before;
+        if holds.is_empty() {
+            self.table.remove(&ino);
+        }
+        self.entry_count -= usize::from(is_forgotten);
+        is_forgotten
+    }
+
+    /// Somebody waits for the inode.
+    pub(crate) fn wait(&mut self, ino: Ino) {
+        *self.waiting.entry(ino).or_default() += 1;
+    }
+
+    /// Somebody waits no longer.
+    pub(crate) fn wait_ended(&mut self, ino: Ino) {
+        if let Some(n) = self.waiting.get_mut(&ino) {
+            *n -= 1;
+            if *n == 0 {
+                self.waiting.remove(&ino);
+            }
+        }
+    }
+
+    /// True if a lease of this session on the inode is being recalled.
+    pub(crate) fn is_recalled(&self, ino: Ino, slot: Slot) -> bool {
+        self.out_by_ino.get(&ino).is_some_and(|ids| ids.iter().any(|id| self.recalls[id].slot == slot))
+    }
+
+    /// True if anybody waits for the inode.
+    pub(crate) fn is_wanted(&self, ino: Ino) -> bool {
+        self.waiting.contains_key(&ino)
+    }
+
+    /// Sessions that have not given back a lease that they were asked for before `since`, each once.
+    pub(crate) fn overdue(&mut self, since: Duration, now: Duration) -> Vec<Slot> {
+        self.contended.retain(|_, until| *until > now);
+        let mut slots: Vec<Slot> =
+            self.recalls.values().filter(|out| out.since < since).map(|out| out.slot).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// True if nobody holds any lease.
+    pub(crate) fn is_nobodys(&self) -> bool {
+        self.table.is_empty() && self.universal.is_none()
+    }
+
+    /// Leases in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.entry_count
+    }
+
+    /// What a session was asked for and has not given back.
+    pub(crate) fn recalls_out(&self, slot: Slot) -> Vec<Recall> {
+        let of_slot = self.recalls.iter().filter(|(_, out)| out.slot == slot);
+        of_slot.map(|(id, out)| Recall { id: *id, ino: out.ino, keep: out.keep, grown: None }).collect()
+    }
+
+    /// Recalls that are out.
+    pub(crate) fn recall_count(&self) -> usize {
+        self.recalls.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! The engine: everything that a server decides, pure and synchronous.
+//!
+//! ```text
+//!   request ──▶ session, duplicates ──▶ plan ──▶ leases in the way? ──▶ journal frame + apply ──▶ reply
+//!                                        │ rows missing   │ parked, recalls sent
+//!                                        ▼                ▼
+//!                                   runtime fetches   run() tries again when they are given back
+//! ```
+//!
+//! Invariants:
+//! - No clock, no socket, no random number, no thread: they come in with [`Moment`] and go out as [`Command`]s.
+//! - The order in which events are applied is the order of their frames in [`Engine::take_frames`].
+//! - Each request is answered exactly once, or its session is gone.
+//! - What takes a change in is refused only before its first event is applied.
+
+mod moment;
+mod settings;
+mod step;
+
+mod engine;
+
+mod lifecycle;
+mod session_expiry;
+mod sessions;
+
+mod dedup;
+mod dispatch;
+mod execute;
+mod lazy_apply;
+mod query;
+mod wait_queue;
+mod write_behind;
+
+mod growth;
+mod leases;
+mod lingering;
+mod locks;
+mod opens;
+
+mod granted;
+mod inodes;
+mod placement;
+
+mod path;
+mod policies;
+mod volatile;
+
+mod decoupled;
+mod realms;
+
+mod recovery;
+mod replay;
+mod rows;
+
+mod counters;
+mod stats;
+
+#[cfg(test)]
+mod formatted;
+
+pub use counters::{Counters, name_of};
+pub use engine::Engine;
+pub use lazy_apply::Creates;
+pub use lifecycle::Opened;
+pub use moment::{Health, Moment};
+pub use replay::ReplayFault;
+pub use rows::{OwnRow, OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value, swept_key};
+pub use settings::Settings;
+pub use step::{Command, Progress, Step};
+pub use wait_queue::{Task, Ticket};

@@ -1,0 +1,274 @@
+//! Sessions begin, come back, fall silent, end; and the recovery window around a restart.
+//!
+//! Invariants:
+//! - A session's end answers its parked requests at once. Its opens, leases and locks go at once too if the client
+//!   said so, else when the end is durable ([`super::ending`]).
+//! - Orphans are freed only after the recovery window: until then somebody may declare them open.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use chiton_model::Event;
+use chiton_types::{Ino, Position, SessionId};
+use chiton_wire::{Call, Failure, Recall, RefuseReason};
+
+use crate::engine::Engine;
+use crate::moment::Moment;
+use crate::sessions::{Slot, clip_identity, event_identity};
+use crate::step::{Command, Step};
+use crate::wait_queue::{Task, Wait};
+
+/// A session that began or came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number.
+    pub session: SessionId,
+    /// What its client proves with that it is its client.
+    pub secret: u64,
+}
+
+impl Engine {
+    /// Whether sessions share the file system, now and later.
+    pub fn is_shared(&self) -> Arc<AtomicBool> {
+        self.leases.is_shared()
+    }
+
+    /// Begins a session under an id that was never used. A volatile one leaves no trace in the journal.
+    pub fn open_session(
+        &mut self,
+        session: SessionId,
+        secret: u64,
+        identity: &str,
+        volatile: bool,
+        m: &Moment,
+    ) -> Result<Opened, RefuseReason> {
+        if self.sessions.len() >= self.settings.sessions_max {
+            return Err(RefuseReason::Full);
+        }
+        let identity = clip_identity(identity);
+        if !volatile {
+            self.commit_own(Event::SessionOpened { session, identity: event_identity(&identity, secret) });
+        }
+        let slot = self.sessions.insert(session, secret, identity, volatile, m.mono);
+        if volatile {
+            self.join_leases(slot);
+        }
+        Ok(Opened { session, secret })
+    }
+
+    /// Whether a session decouples subtrees whose policy says so, before it changes something in them.
+    pub fn note_decouples(&mut self, session: SessionId, decouples: bool) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.decouples = decouples;
+        }
+    }
+
+    /// A session comes back on a new connection and will send `resend_count` operations again.
+    pub fn resume_session(
+        &mut self,
+        session: SessionId,
+        secret: u64,
+        resend_count: u32,
+        m: &Moment,
+    ) -> Result<Opened, RefuseReason> {
+        let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile);
+        let Some(known) = known else {
+            // A crash may bring it back: nobody is told that it is over before that is durable.
+            let is_ending = self.sessions.over(session, secret).is_some_and(|over| over.end > m.durable);
+            return Err(if is_ending { RefuseReason::NotReady } else { RefuseReason::SessionGone });
+        };
+        known.heard = m.mono;
+        if let Some(recovery) = &mut self.recovery {
+            recovery.resumed(session, resend_count);
+            self.recovery_step(m);
+        }
+        Ok(Opened { session, secret })
+    }
+
+    /// A session's recall connection is there: from now on it may be given leases. Returns the recalls that it has
+    /// not answered; `None` if it is unknown or over, or the secret is wrong.
+    pub fn recalls_connected(&mut self, session: SessionId, secret: u64, m: &Moment) -> Option<Vec<Recall>> {
+        let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile)?;
+        known.heard = m.mono;
+        let slot = known.slot;
+        self.join_leases(slot);
+        let mut out = self.leases.recalls_out(slot);
+        out.extend(self.growths.out_to(slot));
+        Some(out)
+    }
+
+    fn join_leases(&mut self, slot: Slot) {
+        if self.recovery.is_some() || !self.resends.is_empty() {
+            self.leases.rejoin(slot);
+        } else {
+            self.leases.join(slot);
+        }
+    }
+
+    /// A sign of life.
+    pub(crate) fn heard(&mut self, session: SessionId, m: &Moment) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.heard = m.mono;
+        }
+    }
+
+    /// Ends a session whose client says so, or is in this process: all that is its is free at once.
+    pub fn end_session(&mut self, session: SessionId, m: &Moment) {
+        if let Some(slot) = self.close_session(session, m) {
+            self.release(slot, m);
+        }
+    }
+
+    /// The session is known no more, and what it asked for is answered. Returns the slot whose opens, leases and
+    /// locks are to be released.
+    pub(crate) fn close_session(&mut self, session: SessionId, m: &Moment) -> Option<Slot> {
+        if !self.sessions.get(session)?.volatile {
+            self.commit_own(Event::SessionClosed { session });
+        }
+        let ended = self.sessions.remove(session, self.position)?;
+        for ticket in self.waiting.select(|task, _| task.session == session) {
+            self.locks.cancel(ticket);
+            self.answer_parked(ticket, Err(Failure::SessionGone), m);
+        }
+        self.end_fleeting(session, m);
+        self.commands.push(Command::DropSession(session, self.position));
+        for task in self.recovery.as_mut().map(|recovery| recovery.gone(session)).unwrap_or_default() {
+            let ticket = task.ticket.expect("what is collected has a ticket");
+            let reply = self.reply(task.request.id, Err(Failure::SessionGone), m);
+            self.commands.push(Command::Reply(ticket, reply));
+        }
+        Some(ended.slot)
+    }
+
+    /// Lets others have what an ended session held.
+    pub(crate) fn release(&mut self, slot: Slot, m: &Moment) {
+        let freed = self.leases.leave(slot);
+        self.wake_inos(freed);
+        for round in self.growths.leave(slot) {
+            self.wake_where(|wait| *wait == Wait::Growth(round));
+        }
+        for ino in self.opens.drop_slot(slot) {
+            self.closed(ino);
+        }
+        self.locks.drop_slot(slot, &mut self.lock_grants);
+        self.answer_lock_grants(m);
+    }
+
+    /// Time passes: silent sessions and the recovery window end. To be called about every 100 ms.
+    pub fn tick(&mut self, m: &Moment) {
+        self.release_ended(m);
+        self.refuse_hopeless(m);
+        self.end_lingering(m);
+        if self.recovery.is_some() {
+            self.recovery_step(m);
+            return;
+        }
+        let limit = Duration::from_millis(u64::from(self.settings.session_ms));
+        let since = m.mono.saturating_sub(limit);
+        let mut over = self.sessions.silent_since(since);
+        if !over.is_empty() {
+            // Whoever sends again what it was answered says nothing else before that is done: it is not silent, it waits.
+            let waiting = self.waiting.sessions(|wait| *wait == Wait::Room);
+            over.retain(|session| !waiting.contains(session));
+        }
+        let overdue = self.leases.overdue(since, m.mono).into_iter().chain(self.growths.overdue(since));
+        over.extend(overdue.filter_map(|slot| self.sessions.of_slot(slot)));
+        for session in over {
+            self.expire_session(session, m);
+        }
+    }
+
+    /// A request while sessions are coming back.
+    pub(crate) fn request_in_recovery(&mut self, mut task: Task, m: &Moment) -> Step {
+        if self.sessions.get(task.session).is_none() {
+            return self.retry(task, m);
+        }
+        let is_new = match &task.request.call {
+            Call::Op { .. } | Call::Batch { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => true,
+            Call::Realm(_)
+            | Call::Query(_)
+            | Call::Lease { .. }
+            | Call::SetLock { .. }
+            | Call::GetLock { .. }
+            | Call::Grown { .. } => true,
+            Call::Commit { .. }
+            | Call::Closed { .. }
+            | Call::Reopen { .. }
+            | Call::Ended { .. }
+            | Call::CancelLock { .. } => false,
+            Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } | Call::Ping | Call::Bye => {
+                false
+            }
+        };
+        if !is_new {
+            return self.retry(task, m);
+        }
+        self.heard(task.session, m);
+        match &mut self.recovery {
+            Some(recovery) if task.request.again.is_some() => {
+                let ticket = self.waiting.issue();
+                task.ticket = Some(ticket);
+                recovery.collect(task);
+                self.recovery_step(m);
+                Step::Parked(ticket)
+            }
+            _ => Step::Parked(self.park(task, Wait::Recovery)),
+        }
+    }
+
+    /// A session of before the restart says what it holds. Outside of the window that changes nothing: the leases of this
+    /// start of the server count.
+    pub(crate) fn declare(&mut self, session: SessionId, dirty: &[Ino], names: &[Ino], m: &Moment) {
+        let Some(slot) = self.sessions.get(session).map(|session| session.slot) else { return };
+        let Some(recovery) = &mut self.recovery else { return };
+        if recovery.declared(session) {
+            self.leases.rejoin(slot);
+            self.leases.declare(slot, dirty, names, m.now);
+        }
+        self.recovery_step(m);
+    }
+
+    /// Ends the window if there is nothing more to wait for. Sessions that did not come back end first, and for good:
+    /// what they may still hold is nobody's before a crash can not bring them back.
+    pub(crate) fn recovery_step(&mut self, m: &Moment) {
+        let heard = |id| self.sessions.get(id).map_or(Duration::ZERO, |session| session.heard);
+        let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_over(m.mono, heard)) else {
+            return;
+        };
+        for session in recovery.missing() {
+            self.expire_session(session, m);
+        }
+        if !self.ending.is_empty() {
+            return;
+        }
+        let Some(recovery) = self.recovery.take() else { return };
+        self.resends = recovery.finish().into();
+        if self.resends.is_empty() {
+            self.recovery_ended();
+        }
+    }
+
+    /// The last resend is carried out: everything else goes on.
+    pub(crate) fn recovery_ended(&mut self) {
+        self.held_up.clear();
+        self.leases.all_back();
+        self.wake_where(|wait| *wait == Wait::Recovery);
+        for ino in self.orphans.iter().copied().collect::<Vec<_>>() {
+            if !self.opens.is_open(ino) {
+                self.reclaims.push_back(ino);
+            }
+        }
+    }
+
+    /// Sessions that are waited for and resends that are here, while the recovery window is open.
+    pub fn recovery_state(&self) -> Option<(usize, usize)> {
+        self.recovery.as_ref().map(|recovery| recovery.state())
+    }
+
+    /// Everything answered so far ends here.
+    pub fn commit_position(&self, upto: Position) -> Position {
+        let last = self.journalled();
+        if upto == Position(0) { last } else { upto.min(last) }
+    }
+}

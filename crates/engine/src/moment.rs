@@ -1,0 +1,36 @@
+//! The outside at the time of a call: the engine has no clock and no disk of its own.
+
+use std::time::Duration;
+
+use chiton_types::{Position, Time};
+
+/// Whether changes can be made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Health {
+    /// Yes.
+    #[default]
+    Good,
+    /// Not now: there is no space.
+    Full,
+    /// No more: the journal failed. The state is read-only until a restart.
+    Failed,
+}
+
+/// What the outside looks like at the time of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// Wall-clock time.
+    pub now: Time,
+    /// Monotonic time.
+    pub mono: Duration,
+    /// Everything up to here is durable.
+    pub durable: Position,
+    /// Whether changes can be made durable.
+    pub health: Health,
+    /// Checkpoints fail for want of space: changes go on until too much is dirty, then they are refused.
+    pub store_full: bool,
+    /// A start would take as long as it may: changes wait for a checkpoint.
+    pub budget_spent: bool,
+    /// The disk is full but for what is kept for the way out: operations that need space are refused, what gives space back is not.
+    pub tight: bool,
+}

@@ -1,0 +1,88 @@
+//! Whole paths, resolved for clients that have nothing cached.
+//!
+//! Invariants: search permission is asked for in every directory on the way; at most 40 symbolic links.
+
+use chiton_types::{Cred, Ino, Kind, Name, PATH_BYTES_MAX, Refusal};
+
+use crate::engine::Engine;
+use crate::moment::Moment;
+use crate::sessions::Slot;
+use crate::step::Stop;
+
+const LINKS_MAX: usize = 40;
+
+impl Engine {
+    /// The inode at the end of `path`.
+    pub(crate) fn resolve(
+        &mut self,
+        from: Ino,
+        path: &[u8],
+        follow: bool,
+        cred: &Cred,
+        (slot, m): (Slot, &Moment),
+    ) -> Result<Ino, Stop> {
+        if path.is_empty() {
+            return Err(Refusal::NotFound.into());
+        }
+        let mut todo = components(path)?;
+        let mut at = if path[0] == b'/' { self.settings.root } else { from };
+        let mut must_be_dir = path.ends_with(b"/");
+        let mut links = 0;
+        while let Some(part) = todo.pop() {
+            match &part[..] {
+                b"." => self.ns.access(cred, self.directory(at)?, chiton_types::access::EXEC)?,
+                b".." => {
+                    self.ns.access(cred, self.directory(at)?, chiton_types::access::EXEC)?;
+                    at = self.ns.attr(at)?.parent;
+                }
+                name => {
+                    let name = Name::new(name)?;
+                    if self.ns.has_decouplings() {
+                        // Whether there is such a name is not told either.
+                        match self.leads_on(at)? {
+                            true => self.may_look_up(at, &name)?,
+                            false => self.meets(at, false)?,
+                        }
+                    }
+                    self.see_names(at, slot, m)?;
+                    let next = self.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
+                    let last = todo.is_empty();
+                    let kind = self.ns.attr(next)?.kind;
+                    if kind != Kind::Symlink || (last && !follow && !must_be_dir) {
+                        at = next;
+                        continue;
+                    }
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(Refusal::Loop.into());
+                    }
+                    let target = self.ns.readlink(next)?;
+                    if target.starts_with(b"/") {
+                        at = self.settings.root;
+                    }
+                    must_be_dir |= last && target.ends_with(b"/");
+                    todo.extend(components(&target)?);
+                    if todo.iter().map(|part| part.len() + 1).sum::<usize>() > PATH_BYTES_MAX {
+                        return Err(Refusal::NameTooLong.into());
+                    }
+                }
+            }
+        }
+        if must_be_dir {
+            self.directory(at)?;
+        }
+        Ok(at)
+    }
+
+    fn directory(&self, ino: Ino) -> Result<Ino, Stop> {
+        if self.ns.attr(ino)?.kind == Kind::Dir { Ok(ino) } else { Err(Refusal::NotDir.into()) }
+    }
+}
+
+/// The parts between slashes, last one first.
+fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
+    if path.len() >= PATH_BYTES_MAX {
+        return Err(Refusal::NameTooLong.into());
+    }
+    Ok(path.split(|b| *b == b'/').filter(|part| !part.is_empty()).rev().map(<[u8]>::to_vec).collect())
+}

@@ -1,0 +1,347 @@
+//! Policies of subtrees: what holds where, who may set it, and the attributes under which it is seen and set.
+//!
+//! ```text
+//!   setfattr -n chiton.policy ─▶ parse ─▶ resolve with what is around ─▶ may this caller? ─▶ Event::Policy
+//! ```
+//!
+//! Invariants:
+//! - The texts are in the namespace, versioned; what they mean is found when it is first asked for, and again after
+//!   a change.
+//! - A policy that cannot be carried out is refused when it is set, and so is one that would make another senseless.
+//! - One who is not an administrator (root, or the owner of the root directory) sets policies on their own directories
+//!   only, and none that is weaker than what holds around.
+
+use std::sync::Arc;
+
+use chiton_model::{Event, Op, PolicyChange, XattrHow};
+use chiton_namespace::Fault;
+use chiton_policy::{Acknowledge, Durability, Explanation, Policy, PolicyFile, Support, preset};
+use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
+use chiton_wire::Failure;
+use hashbrown::HashMap;
+
+use crate::engine::Engine;
+use crate::step::Stop;
+
+/// The policy that a directory carries itself: read, set, removed.
+const OWN: &[u8] = b"chiton.policy";
+/// The policy that holds for an inode, explained, as JSON: read only.
+const EFFECTIVE: &[u8] = b"chiton.policy.effective";
+/// Names that would lie across the border if the directory got a policy, a line each: read only.
+const CROSSING: &[u8] = b"chiton.policy.crossing";
+/// Most inodes that one who is not an administrator may reserve.
+const OWNER_INODES_MAX: u64 = 100_000;
+
+/// Meanings of the policies, by directory.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    version: u64,
+    by_root: HashMap<Ino, Arc<Policy>>,
+    default: Arc<Policy>,
+}
+
+impl Policies {
+    /// What holds where there is no policy.
+    pub(crate) fn set_default(&mut self, policy: Arc<Policy>) {
+        self.default = policy;
+    }
+}
+impl Engine {
+    /// The maps' epoch: it grows with each change of a policy.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.settings.epoch.0 + self.ns.policy_version())
+    }
+
+    /// The policy that holds for an inode, and the directory that carries it.
+    #[inline]
+    pub(crate) fn policy_of(&mut self, ino: Ino) -> Result<(Ino, Arc<Policy>), Fault> {
+        let root = self.ns.realm(ino)?;
+        Ok((root, self.policy_at(root)?))
+    }
+
+    /// The policy of a realm.
+    fn policy_at(&mut self, root: Ino) -> Result<Arc<Policy>, Fault> {
+        if self.policies.version != self.ns.policy_version() {
+            self.policies.version = self.ns.policy_version();
+            self.policies.by_root.clear();
+        }
+        if let Some(policy) = self.policies.by_root.get(&root) {
+            return Ok(policy.clone());
+        }
+        let policy = match self.ns.policy(root) {
+            None => self.policies.default.clone(),
+            Some(own) => {
+                let text = own.text.clone().unwrap_or_default();
+                let around = self.around(root)?;
+                // What was set was checked; what cannot be read now holds as what is around.
+                resolve(&text, &around).map_or(around, |(_, policy)| Arc::new(policy))
+            }
+        };
+        self.policies.by_root.insert(root, policy.clone());
+        Ok(policy)
+    }
+
+    /// The policy around a directory, as if it had none itself.
+    fn around(&mut self, dir: Ino) -> Result<Arc<Policy>, Fault> {
+        if dir == Ino::ROOT {
+            return Ok(self.policies.default.clone());
+        }
+        let parent = self.ns.attr(dir)?.parent;
+        Ok(self.policy_of(parent)?.1)
+    }
+
+    /// The event of an operation that sets or removes a policy.
+    pub(crate) fn plan_policy_op(&mut self, op: &Op, cred: &Cred, now: Time) -> Result<(Ino, Event), Stop> {
+        let (ino, name, value) = match op {
+            Op::SetXattr { ino, name, value, how } => {
+                let has = self.ns.policy(*ino).is_some();
+                match how {
+                    XattrHow::Create if has => return Err(Refusal::Exists.into()),
+                    XattrHow::Replace if !has => return Err(Refusal::NoXattr.into()),
+                    _ => {}
+                }
+                (*ino, name, Some(value))
+            }
+            Op::RemoveXattr { ino, name } => (*ino, name, None),
+            _ => return Err(Refusal::Invalid.into()),
+        };
+        if name != OWN {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if self.is_realm() {
+            // What a decoupled client has is not the place where policies are kept.
+            return Err(Refusal::Busy.into());
+        }
+        let attr = self.ns.attr(ino)?;
+        if attr.kind != Kind::Dir {
+            return Err(Refusal::NotDir.into());
+        }
+        let administrator = self.is_administrator(cred)?;
+        if !administrator && cred.uid != attr.uid {
+            return Err(Refusal::NotPermitted.into());
+        }
+        let around = self.around(ino)?;
+        let text = value.map(|value| text_of(value)).transpose()?;
+        let policy = match &text {
+            None => around.clone(),
+            Some(text) => {
+                let (file, policy) = resolve(text, &around).ok_or(Refusal::Invalid)?;
+                if Support::LOCAL.check(&file, &policy).is_err() {
+                    return Err(Refusal::Unsupported.into());
+                }
+                Arc::new(policy)
+            }
+        };
+        if !administrator {
+            let before = self.policy_of(ino)?.1;
+            self.check_owner_may(&policy, &around)?;
+            self.check_owner_may(&policy, &before)?;
+        }
+        self.check_below(ino, &policy)?;
+        let event = self.ns.plan_policy(ino, text, cred.uid, now)?;
+        Ok((ino, event))
+    }
+
+    /// Refuses what one who is not an administrator may not have in place of another policy.
+    pub(crate) fn check_owner_may(&self, policy: &Policy, than: &Policy) -> Result<(), Stop> {
+        if is_weaker(policy, than) || policy.allocated_inodes > OWNER_INODES_MAX {
+            return Err(Refusal::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    /// Whether the owner of a directory under `holds` may have it decoupled under `policy` for a time: that its changes reach
+    /// others later, or never, is what a decoupling is; `owner_decouples` says how little may survive.
+    pub(crate) fn check_owner_may_decouple(&self, policy: &Policy, holds: &Policy) -> Result<(), Stop> {
+        let is_permitted = holds.owner_decouples.least().is_some_and(|least| policy.durability() >= least);
+        match is_permitted && policy.allocated_inodes <= OWNER_INODES_MAX {
+            true => Ok(()),
+            false => self.check_owner_may(policy, holds),
+        }
+    }
+
+    /// What a text would make of the policy around a directory.
+    pub(crate) fn policy_on_top(&mut self, dir: Ino, text: &[u8]) -> Result<Arc<Policy>, Stop> {
+        let around = self.around(dir)?;
+        let (_, policy) = resolve(&text_of(text)?, &around).ok_or(Refusal::Invalid)?;
+        Ok(Arc::new(policy))
+    }
+
+    /// Refuses a policy that would make one below it senseless.
+    fn check_below(&mut self, ino: Ino, policy: &Arc<Policy>) -> Result<(), Stop> {
+        let roots: Vec<Ino> = self.ns.policies().map(|p| p.ino).filter(|root| *root != ino).collect();
+        for root in roots {
+            // From this policy up to the changed one: then they are resolved on the way down.
+            let mut chain = vec![root];
+            let mut at = root;
+            while at != ino && at != Ino::ROOT {
+                at = self.ns.attr(at)?.parent;
+                if at != ino && self.ns.policy(at).is_some() {
+                    chain.push(at);
+                }
+            }
+            let mut around = policy.clone();
+            for below in chain.iter().rev().filter(|_| at == ino) {
+                let text = self.ns.policy(*below).and_then(|p| p.text.clone()).unwrap_or_default();
+                let (file, policy) = resolve(&text, &around).ok_or(Refusal::Invalid)?;
+                if Support::LOCAL.check(&file, &policy).is_err() {
+                    return Err(Refusal::Invalid.into());
+                }
+                around = Arc::new(policy);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_administrator(&self, cred: &Cred) -> Result<bool, Stop> {
+        if self.ns.attr(Ino::ROOT)?.uid == cred.uid && cred.uid != 0 {
+            return Ok(true);
+        }
+        let administers = cred.everywhere(Capabilities::SYS_ADMIN);
+        administers.ok_or(Stop::Fail(Failure::NeedGroups))
+    }
+
+    /// Value of an attribute of this file.
+    pub(crate) fn policy_attribute(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Stop> {
+        match name {
+            OWN => {
+                let own = self.ns.policy(ino).and_then(|p| p.text.clone());
+                Ok(own.ok_or(Refusal::NoXattr)?)
+            }
+            EFFECTIVE => {
+                let (root, policy) = match self.is_realm() {
+                    true => (self.settings.root, self.policies.default.clone()),
+                    false => self.policy_of(ino)?,
+                };
+                let path = String::from_utf8_lossy(&self.ns.dir_path(root)?).into_owned();
+                let explanation = Explanation::of(&policy);
+                let mut value = serde_json::to_value(&explanation).unwrap_or_default();
+                value["drawn"] = serde_json::json!(explanation.to_string());
+                value["root"] = serde_json::json!(path);
+                value["root_inode"] = serde_json::json!(root.0);
+                value["version"] = serde_json::json!(self.ns.policy(root).map_or(0, |p| p.version));
+                value["decoupled"] = serde_json::json!(self.is_realm());
+                value["epoch"] = serde_json::json!(self.epoch().0);
+                Ok(value.to_string().into_bytes())
+            }
+            CROSSING => self.crossing_names(ino),
+            _ => Err(Refusal::NoXattr.into()),
+        }
+    }
+
+    fn crossing_names(&mut self, ino: Ino) -> Result<Vec<u8>, Stop> {
+        /// What an attribute's value can hold.
+        const BYTES_MAX: usize = 60 << 10;
+        let mut lines = Vec::new();
+        for (file, dirs) in self.ns.crossing(ino)? {
+            let mut dirs = dirs;
+            dirs.sort_unstable();
+            dirs.dedup();
+            for dir in dirs {
+                let mut path = self.ns.dir_path(dir)?;
+                if path != b"/" {
+                    path.push(b'/');
+                }
+                path.extend(self.ns.name_held(dir, file)?);
+                if lines.len() + path.len() > BYTES_MAX {
+                    lines.extend_from_slice("…\n".as_bytes());
+                    return Ok(lines);
+                }
+                lines.extend(path);
+                lines.push(b'\n');
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Policies and their history, as JSON.
+    pub fn policies_json(&mut self) -> Result<serde_json::Value, Fault> {
+        let roots: Vec<PolicyChange> = self.ns.policies().cloned().collect();
+        let mut all = Vec::new();
+        for own in roots {
+            let path = self.ns.dir_path(own.ino)?;
+            let policy = self.policy_at(own.ino)?;
+            let mut line = change_json(&own, &path);
+            line["composition"] = serde_json::json!(policy.composition.to_string());
+            line["consistency"] = serde_json::json!(policy.consistency());
+            line["durability"] = serde_json::json!(policy.durability());
+            line["interfere_policy"] = serde_json::json!(policy.interfere.word());
+            line["data"] = serde_json::json!(policy.data.word());
+            line["allocated_inodes"] = serde_json::json!(policy.allocated_inodes);
+            all.push(line);
+        }
+        all.sort_by(|a, b| a["path"].as_str().cmp(&b["path"].as_str()));
+        let history: Vec<_> =
+            self.ns.policy_history().map(|change| change_json(change, &change.path)).collect();
+        Ok(serde_json::json!({ "epoch": self.epoch().0, "policies": all, "history": history }))
+    }
+
+    /// True if answers about an inode wait until they are durable.
+    #[inline]
+    pub(crate) fn answers_when_durable(&mut self, ino: Ino) -> Result<bool, Fault> {
+        if self.ns.policy_version() == 0 {
+            return Ok(self.policies.default.acknowledge == Acknowledge::Durable);
+        }
+        Ok(self.policy_of(ino)?.1.acknowledge == Acknowledge::Durable)
+    }
+
+    /// True if changes in a realm are not journalled.
+    pub(crate) fn is_volatile(&mut self, root: Ino) -> Result<bool, Fault> {
+        Ok(self.policy_at(root)?.durability() == Durability::None)
+    }
+}
+
+fn change_json(change: &PolicyChange, path: &[u8]) -> serde_json::Value {
+    serde_json::json!({
+        "path": String::from_utf8_lossy(path),
+        "inode": change.ino.0,
+        "version": change.version,
+        "text": change.text.as_ref().map(|t| String::from_utf8_lossy(t).into_owned()),
+        "uid": change.uid,
+        "time_ns": change.time.0,
+    })
+}
+
+/// A policy's text, also if only a preset is named.
+fn text_of(value: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let text = std::str::from_utf8(value).map_err(|_| Refusal::Invalid)?;
+    Ok(preset(text.trim()).map_or_else(|| value.to_vec(), |preset| preset.text.as_bytes().to_vec()))
+}
+
+fn resolve(text: &[u8], around: &Policy) -> Option<(PolicyFile, Policy)> {
+    let file = PolicyFile::parse(std::str::from_utf8(text).ok()?).ok()?;
+    let policy = Policy::resolve(&file, around).ok()?;
+    Some((file, policy))
+}
+
+/// Whether `policy` promises less than `than`.
+fn is_weaker(policy: &Policy, than: &Policy) -> bool {
+    use chiton_policy::Data;
+    let strength = |data: Data| match data {
+        Data::Linearizable => 2,
+        Data::CloseToOpen => 1,
+        Data::Lazy => 0,
+    };
+    policy.durability() < than.durability()
+        || policy.consistency() < than.consistency()
+        || strength(policy.data) < strength(than.data)
+        || policy.flush_interval > than.flush_interval
+        || policy.owner_decouples.is_laxer(than.owner_decouples)
+        || (policy.acknowledge == Acknowledge::Applied && than.acknowledge == Acknowledge::Durable)
+}
+
+/// The inode whose realm an operation belongs to.
+pub(crate) fn place_of(op: &Op) -> Ino {
+    match op {
+        Op::Make { parent, .. } | Op::MakeUnnamed { parent, .. } => *parent,
+        Op::Link { parent, .. } | Op::LinkUnnamed { parent, .. } => *parent,
+        Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => *parent,
+        Op::Rename { to, .. } | Op::Clone { to, .. } => *to,
+        Op::SetAttr { ino, .. }
+        | Op::Write { ino, .. }
+        | Op::Remap { ino, .. }
+        | Op::SetXattr { ino, .. }
+        | Op::RemoveXattr { ino, .. }
+        | Op::Reclaim { ino } => *ino,
+    }
+}

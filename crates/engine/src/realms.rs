@@ -1,0 +1,568 @@
+//! Decoupled realms: who takes which subtree, goes on with it, gives it back.
+//!
+//! ```text
+//!   Decouple ─▶ may they? ─▶ all leases below are given up ─▶ Event::Decoupled, durable ─▶ Granted
+//! ```
+//!
+//! Invariants:
+//! - Each call can be asked again: what was done is answered as the first time.
+//! - A claim is worth something only in the hands of the session that it was granted to, and only the latest.
+//! - When a decoupling begins, nobody holds a lease in it, and nothing in it is what only memory holds.
+
+mod aside;
+mod borders;
+mod check;
+mod first;
+mod interference;
+mod merge;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chiton_model::merge::{MergeMap, MergeState, OnConflict, Settled};
+use chiton_model::{Attached, Decoupling, Event, Interference, MergedUpTo};
+use chiton_namespace::Fault;
+use chiton_policy::{Durability, Policy};
+use chiton_types::frame::FrameHeader;
+use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
+use chiton_wire::{
+    Answer, Call, Claim, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall, RealmInfo,
+};
+use hashbrown::HashMap;
+use smallvec::smallvec;
+
+use merge::Answered;
+pub(crate) use merge::Merging;
+
+use crate::engine::Engine;
+use crate::execute::shard_of;
+use crate::leases::EVERYTHING;
+use crate::moment::Moment;
+use crate::sessions::Slot;
+use crate::step::{Command, Stop};
+use crate::wait_queue::{Task, Wait};
+
+/// Fewer numbers than this are given in one shard.
+const SPREAD_FROM: u64 = 10_000;
+/// Shards over which more are spread.
+const SPREAD_SHARDS: u64 = 8;
+/// Inodes looked for in the metadata store at a time.
+const NEEDS_AT_ONCE: usize = 4096;
+
+/// What the engine keeps about realms beside the namespace.
+#[derive(Debug, Default)]
+pub(crate) struct Realms {
+    /// Ids never used, for the writers of decouplings that begin.
+    writers: Vec<u64>,
+    /// Identity of the file system, for what is answered.
+    filesystem: u64,
+    /// What merge calls were answered last.
+    told: BTreeMap<RealmId, Answered>,
+    /// Whose turn it is to merge in a directory. In memory only: who waits asks again.
+    turns: BTreeMap<Ino, (Claim, SessionId)>,
+}
+
+/// An answer, and the position that must be durable before it is given.
+type Found = Result<(RealmAnswer, Position), Stop>;
+
+/// Answered at once.
+const NOW: Position = Position(0);
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    session: SessionId,
+    cred: &'a Cred,
+}
+
+/// What a client asks for that takes a subtree for itself.
+struct Wanted<'a> {
+    root: Ino,
+    branch: Option<&'a Name>,
+    nonce: u64,
+    journal_at: &'a str,
+    policy: &'a [u8],
+}
+
+impl Engine {
+    /// An id that was never used, for the writer of a decoupling that is about to be asked for.
+    pub fn add_writer(&mut self, id: SessionId) {
+        self.realms.writers.push(id.0);
+    }
+
+    /// What clients are told that the file system is.
+    pub fn set_filesystem(&mut self, filesystem: u64) {
+        self.realms.filesystem = filesystem;
+    }
+
+    /// Writers whose blocks are nobody's garbage yet: of sessions, and of decouplings.
+    pub fn live_writers(&self) -> Vec<SessionId> {
+        let decoupled = self.ns.decouplings().map(|d| SessionId(d.map.writer()));
+        self.session_ids().into_iter().chain(decoupled).collect()
+    }
+
+    /// Decouplings that are not over, and the last that began.
+    pub fn decoupled_realms(&self) -> (Vec<RealmId>, RealmId) {
+        (self.ns.decouplings().map(|d| d.id).collect(), self.ns.decoupling_last())
+    }
+
+    /// Whether a claim is worth something in the hands of a session.
+    pub fn holds_claim(&self, session: SessionId, claim: Claim) -> Result<(), Refusal> {
+        let asker = Asker { session, cred: &Cred::ROOT };
+        match self.claimed(&asker, claim) {
+            Ok(_) => Ok(()),
+            Err(Stop::Fail(chiton_wire::Failure::Refused(refusal))) => Err(refusal),
+            Err(_) => Err(Refusal::Stale),
+        }
+    }
+
+    /// Whether a session may put blocks of this writer: its own, or that of what it has decoupled.
+    pub fn may_put(&self, session: SessionId, writer: u64) -> bool {
+        session.0 == writer || self.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
+    }
+
+    pub(crate) fn realm(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        let Call::Realm(call) = &task.request.call else { unreachable!("called for realms only") };
+        let asker = Asker { session: task.session, cred: &task.request.cred };
+        let (answer, position) = match &**call {
+            RealmCall::Decouple { root, branch, nonce, journal_at, policy } => {
+                let (root, branch, nonce) = (*root, branch.as_ref(), *nonce);
+                self.decouple(&asker, &Wanted { root, branch, nonce, journal_at, policy }, m)
+            }
+            RealmCall::Attach { realm, nonce, journal_at } => {
+                self.attach(&asker, *realm, *nonce, journal_at, m)
+            }
+            RealmCall::Grant { claim, shard, count } => self.grant(&asker, *claim, *shard, *count, m),
+            RealmCall::Rows { claim, needs } => self.serve_rows(&asker, *claim, needs),
+            RealmCall::Check { claim, inodes, names } => self.check_foreign(&asker, *claim, inodes, names),
+            RealmCall::Merge { .. } => {
+                self.merge(&asker, call, &mut task.merging, m).map(|answer| (answer, NOW))
+            }
+            RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&asker, *claim, *on_conflict, m),
+            RealmCall::Turn { claim, begins } => self.turn(&asker, *claim, *begins),
+            RealmCall::Settle { claim, files } => self.settle_files(&asker, *claim, files, m),
+            RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
+            RealmCall::BecomeBranch { realm, name } => self.become_branch(&asker, *realm, name.as_ref(), m),
+            RealmCall::Of { ino } => self.of(&asker, *ino),
+            RealmCall::BlockedBy { ino, name } => {
+                let slot = self.sessions.get(asker.session).map_or(Slot::SERVER, |s| s.slot);
+                let blocked = self.blocked_by(slot, *ino, name.as_ref(), m)?;
+                Ok((RealmAnswer::BlockedBy(blocked), NOW))
+            }
+            RealmCall::List => self.list_realms(&asker),
+            RealmCall::Object { .. } => unreachable!("the runtime answers these"),
+        }?;
+        let answer = Answer::Realm(answer);
+        if position <= m.durable {
+            return Ok(answer);
+        }
+        task.done = Some(Box::new((position, answer)));
+        self.answer_done(task, m)
+    }
+
+    /// The decoupling that a claim is about, if it is worth something.
+    fn claimed(&self, asker: &Asker<'_>, claim: Claim) -> Result<&Decoupling, Stop> {
+        match self.ns.decoupling(claim.realm) {
+            Some(d) if d.generation == claim.generation && d.owner == asker.session => Ok(d),
+            Some(_) => Err(Refusal::Stale.into()),
+            None if claim.realm <= self.ns.decoupling_last() => Err(Refusal::Stale.into()),
+            None => Err(Refusal::Invalid.into()),
+        }
+    }
+
+    fn may_manage(&self, asker: &Asker<'_>, uid: u32) -> Result<(), Stop> {
+        if asker.cred.uid == uid || self.is_administrator(asker.cred)? {
+            return Ok(());
+        }
+        Err(Refusal::NotPermitted.into())
+    }
+
+    fn decouple(&mut self, asker: &Asker<'_>, wanted: &Wanted<'_>, m: &Moment) -> Found {
+        let root = wanted.root;
+        let known = self.ns.decouplings_of(root).find(|d| d.nonce == wanted.nonce);
+        if let Some((id, owner)) = known.map(|d| (d.id, d.owner)) {
+            if owner != asker.session {
+                return self.attach(asker, id, wanted.nonce, wanted.journal_at, m);
+            }
+            return Ok((self.granted(id)?, self.journalled()));
+        }
+        self.may_change(m)?;
+        let attr = self.ns.attr(root)?;
+        if attr.kind != Kind::Dir {
+            return Err(Refusal::NotDir.into());
+        }
+        self.may_manage(asker, attr.uid)?;
+        self.ns.access(asker.cred, root, access::READ | access::WRITE | access::EXEC)?;
+        self.ns.plan_decouple(root, wanted.branch)?;
+        let policy = self.policy_wanted(wanted, asker.cred)?;
+        // What the client builds on must not be what only memory holds.
+        self.settle()?;
+        // What is done in a branch changes nothing here: who reads goes on.
+        let keep = if wanted.branch.is_some() { LeaseMode::Shared } else { LeaseMode::None };
+        self.recall_below(root, keep, m)?;
+        let Some(writer) = self.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
+        let id = RealmId(self.ns.decoupling_last().0 + 1);
+        let on_conflict = match policy.on_conflict {
+            chiton_policy::OnConflict::Overwrite => OnConflict::Overwrite,
+            chiton_policy::OnConflict::Abort => OnConflict::Abort,
+            chiton_policy::OnConflict::KeepBoth => OnConflict::KeepBoth,
+            chiton_policy::OnConflict::Merge => OnConflict::Merge,
+        };
+        let mut map = MergeMap::new(root, self.position, writer, on_conflict);
+        for shard in 0..self.inodes.shard_count() as u16 {
+            map.note_born_after(ShardId(shard), self.inodes.next_counter(ShardId(shard)));
+        }
+        self.ns.decouplings_of(root).for_each(|other| map.note_unborn(&other.map));
+        let (ranges, marks) = self.take_numbers(root.shard(), policy.allocated_inodes)?;
+        for &(first, end) in &ranges {
+            map.grant(first, end);
+        }
+        let identity = self.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+        let decoupling = Decoupling {
+            id,
+            branch: wanted.branch.cloned(),
+            nonce: wanted.nonce,
+            generation: 1,
+            owner: asker.session,
+            identity,
+            uid: asker.cred.uid,
+            journal_at: wanted.journal_at.to_owned(),
+            policy: policy.text().into_bytes(),
+            interference: match policy.interfere {
+                chiton_policy::Interfere::Allow => Interference::Allow,
+                chiton_policy::Interfere::Block => Interference::Block,
+                chiton_policy::Interfere::BlockWrites => Interference::BlockWrites,
+            },
+            is_fleeting: policy.durability() == Durability::None,
+            since: m.now,
+            state: MergeState::default(),
+            map,
+        };
+        self.commit_with_marks(Event::Decoupled(Box::new(decoupling)), &marks);
+        self.leases.decoupled(true);
+        Ok((self.granted(id)?, self.journalled()))
+    }
+
+    /// The policy that a decoupling is to have: the one that holds, or the given one on top of what is around.
+    fn policy_wanted(&mut self, wanted: &Wanted<'_>, cred: &Cred) -> Result<Arc<Policy>, Stop> {
+        let holds = self.policy_of(wanted.root)?.1;
+        if wanted.policy.is_empty() {
+            return Ok(holds);
+        }
+        let policy = self.policy_on_top(wanted.root, wanted.policy)?;
+        if !self.is_administrator(cred)? {
+            match wanted.branch {
+                // What the directory promises holds on while somebody has a branch of it.
+                Some(_) => self.check_owner_may(&policy, &policy)?,
+                None => self.check_owner_may_decouple(&policy, &holds)?,
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Waits until nobody holds a lease stronger than `keep` on anything from `root` down. Meanwhile no new ones are given.
+    fn recall_below(&mut self, root: Ino, keep: LeaseMode, m: &Moment) -> Result<(), Stop> {
+        self.leases.freeze(m.mono);
+        if self.leases.recall_everything(keep, m.mono) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING])));
+        }
+        let mut known = HashMap::new();
+        let mut needs = Vec::new();
+        let mut last = None;
+        for ino in self.leases.held(keep) {
+            match self.ns.is_below(ino, root, &mut known) {
+                Ok(false) | Err(Fault::Refused(_)) => {}
+                Ok(true) => {
+                    if self.leases.conflict(ino, Slot::SERVER, keep, m.mono) {
+                        last = Some(ino);
+                    }
+                }
+                Err(Fault::Missing(more)) if needs.len() < NEEDS_AT_ONCE => needs.extend(more),
+                Err(Fault::Missing(_)) => break,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        match last {
+            // They come back in about the order in which they were asked for: one look at all for the last of them.
+            Some(ino) => Err(Stop::Wait(Wait::Leases(smallvec![ino]))),
+            None => {
+                self.leases.thaw();
+                Ok(())
+            }
+        }
+    }
+
+    fn attach(&mut self, asker: &Asker<'_>, id: RealmId, nonce: u64, journal_at: &str, m: &Moment) -> Found {
+        let claim = Claim { realm: id, generation: 0 };
+        let Some(known) = self.ns.decoupling(id) else {
+            return Err(self.claimed(asker, claim).err().unwrap_or(Refusal::Stale.into()));
+        };
+        let (uid, generation, again) =
+            (known.uid, known.generation, known.nonce == nonce && known.owner == asker.session);
+        self.may_manage(asker, uid)?;
+        // Asked before anything changes.
+        self.granted(id)?;
+        if !again {
+            self.may_change(m)?;
+            let identity = self.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+            self.commit_own(Event::Attached(Box::new(Attached {
+                id,
+                nonce,
+                generation: generation.saturating_add(1),
+                owner: asker.session,
+                identity,
+                journal_at: journal_at.to_owned(),
+                branch: None,
+            })));
+        }
+        Ok((self.granted(id)?, self.journalled()))
+    }
+
+    fn grant(&mut self, asker: &Asker<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
+        let id = self.claimed(asker, claim)?.id;
+        if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.inodes.shard_count() {
+            return Err(Refusal::Invalid.into());
+        }
+        self.may_change(m)?;
+        let (first, end, mark) = self.inodes.take_range(shard, count).ok_or(Refusal::NoSpace)?;
+        let marks: Vec<_> = mark.map(|mark| (shard, mark)).into_iter().collect();
+        let ranges = vec![(first, end)];
+        self.commit_with_marks(Event::Granted { id, ranges: ranges.clone() }, &marks);
+        Ok((RealmAnswer::Ranges(ranges), self.journalled()))
+    }
+
+    /// Something else is done with conflicts from now on.
+    fn resolve_by(&mut self, asker: &Asker<'_>, claim: Claim, on_conflict: OnConflict, m: &Moment) -> Found {
+        let decoupling = self.claimed(asker, claim)?;
+        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
+        if map.on_conflict() != on_conflict {
+            self.may_change(m)?;
+            map.set_on_conflict(on_conflict);
+            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+        }
+        let position = self.journalled();
+        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
+    }
+
+    /// Merges of one directory take turns: pieces of two would interleave.
+    fn turn(&mut self, asker: &Asker<'_>, claim: Claim, begins: bool) -> Found {
+        let decoupling = self.claimed(asker, claim)?;
+        let (root, state) = (decoupling.root(), decoupling.state);
+        let holder = self.merger_of(root);
+        if begins && holder.is_some_and(|holder| holder.realm != claim.realm) {
+            return Err(Refusal::Busy.into());
+        }
+        if begins {
+            self.realms.turns.insert(root, (claim, asker.session));
+        } else if holder == Some(claim) {
+            self.realms.turns.remove(&root);
+        }
+        Ok((RealmAnswer::Merged(Merged { state, position: self.journalled(), ..Merged::default() }), NOW))
+    }
+
+    /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
+    pub(crate) fn merger_of(&self, root: Ino) -> Option<Claim> {
+        let (claim, session) = *self.realms.turns.get(&root)?;
+        let has_it = |d: &Decoupling| d.generation == claim.generation && d.owner == session;
+        let lives =
+            self.sessions.get(session).is_some() && self.ns.decoupling(claim.realm).is_some_and(has_it);
+        lives.then_some(claim)
+    }
+
+    /// What came of files of others is in the decoupled side's own.
+    fn settle_files(
+        &mut self,
+        asker: &Asker<'_>,
+        claim: Claim,
+        files: &[(Ino, Position, Settled)],
+        m: &Moment,
+    ) -> Found {
+        let decoupling = self.claimed(asker, claim)?;
+        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
+        if !files.is_empty() {
+            self.may_change(m)?;
+            files.iter().for_each(|&(ino, position, how)| map.settle(ino, position, how));
+            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+        }
+        let position = self.journalled();
+        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
+    }
+
+    /// So many inode numbers: in one shard, or over several. With them the marks that must be reserved.
+    #[allow(clippy::type_complexity)]
+    fn take_numbers(
+        &mut self,
+        home: ShardId,
+        count: u64,
+    ) -> Result<(Vec<(Ino, Ino)>, Vec<(ShardId, u64)>), Stop> {
+        let all = self.inodes.shard_count() as u64;
+        let shards = if count < SPREAD_FROM { 1 } else { SPREAD_SHARDS.min(all) };
+        let (mut ranges, mut marks) = (Vec::new(), Vec::new());
+        let part = count.div_ceil(shards);
+        let chosen = (0..shards.min(count)).map(|n| ShardId(((u64::from(home.0) + n) % all) as u16));
+        // All or none: what is taken here and not granted would be passed over for good.
+        if !chosen.clone().all(|shard| self.inodes.has_range(shard, part)) {
+            return Err(Refusal::NoSpace.into());
+        }
+        for shard in chosen {
+            let (first, end, mark) = self.inodes.take_range(shard, part).ok_or(Refusal::NoSpace)?;
+            ranges.push((first, end));
+            marks.extend(mark.map(|mark| (shard, mark)));
+        }
+        Ok((ranges, marks))
+    }
+
+    /// Writes an event and the reservations that it needs as one frame, and applies them.
+    fn commit_with_marks(&mut self, event: Event, marks: &[(ShardId, u64)]) {
+        self.events.clear();
+        let shard = shard_of(&event);
+        let reserve = |&(shard, counter_end): &(ShardId, u64)| Event::Reserve { shard, counter_end };
+        self.events.extend(marks.iter().map(reserve));
+        self.events.push(event);
+        self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
+        for &(shard, counter_end) in marks {
+            self.inodes.reserved(shard, counter_end, self.position);
+        }
+    }
+
+    fn granted(&self, id: RealmId) -> Result<RealmAnswer, Stop> {
+        let d = self.ns.decoupling(id).expect("asked for what is there");
+        Ok(RealmAnswer::Granted(Box::new(Granted {
+            claim: Claim { realm: id, generation: d.generation },
+            root: self.ns.attr(d.root())?,
+            base: d.base(),
+            writer: d.map.writer(),
+            ranges: d.map.ranges().iter().map(|range| (range.first, range.end)).collect(),
+            borders: self.borders_below(d.root())?,
+            shards: self.inodes.shard_count() as u16,
+            policy: d.policy.clone(),
+            state: d.state,
+            filesystem: self.realms.filesystem,
+        })))
+    }
+
+    fn end_decoupling(&mut self, asker: &Asker<'_>, claim: Claim, force: bool, m: &Moment) -> Found {
+        let over = self.ns.decoupling(claim.realm).is_none() && claim.realm <= self.ns.decoupling_last();
+        if over && claim.realm != RealmId::GLOBAL {
+            return Ok((RealmAnswer::Ended, self.journalled()));
+        }
+        if force {
+            let uid = self.ns.decoupling(claim.realm).ok_or(Refusal::Invalid)?.uid;
+            self.may_manage(asker, uid)?;
+        } else {
+            self.claimed(asker, claim)?;
+        }
+        self.may_change(m)?;
+        if let Some(root) = self.tell_blocked(claim.realm, m) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![root])));
+        }
+        self.drop_decoupling(claim.realm);
+        Ok((RealmAnswer::Ended, self.journalled()))
+    }
+
+    /// A decoupling ends: what is not merged is dropped.
+    pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
+        let Some(writer) = self.ns.decoupling(id).map(|d| d.map.writer()) else { return };
+        self.commit_own(Event::DecouplingEnded { id });
+        self.realms.told.remove(&id);
+        // Its blocks that nothing names are swept as those of a dead session.
+        self.commands.push(Command::DropSession(SessionId(writer), self.position));
+        self.leases.decoupled(self.ns.has_decouplings());
+        // What it could have brought back is nobody's any more.
+        let free = self.orphans.iter().filter(|ino| !self.opens.is_open(**ino));
+        self.reclaims.extend(free);
+    }
+
+    /// A session ends: with it what it has decoupled of which nothing survives it.
+    pub(crate) fn end_fleeting(&mut self, session: SessionId, m: &Moment) {
+        if self.ns.has_decouplings() {
+            for id in self.those(|d| d.is_fleeting && d.owner == session) {
+                // Nobody waits for these: who had it is gone, and a refusal may come a moment late.
+                let _ = self.tell_blocked(id, m);
+                self.drop_decoupling(id);
+            }
+        }
+    }
+
+    /// After a start: sessions that are not known any more ended with the server.
+    pub(crate) fn end_forsaken(&mut self) {
+        let known = self.session_ids();
+        let over = self.those(|d| d.is_fleeting && !known.contains(&d.owner));
+        over.into_iter().for_each(|id| self.drop_decoupling(id));
+    }
+
+    fn those(&self, which: impl Fn(&Decoupling) -> bool) -> Vec<RealmId> {
+        self.ns.decouplings().filter(|d| which(d)).map(|d| d.id).collect()
+    }
+
+    /// Decouplings, as JSON.
+    pub fn realms_json(&self) -> serde_json::Value {
+        let all = self.ns.decouplings().map(|d| {
+            let (reserved, used) = d.map.numbers();
+            let path = self.ns.dir_path(d.root()).ok();
+            serde_json::json!({
+                "realm": d.id.0,
+                "inode": d.root().0,
+                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+                "owner": d.identity,
+                "attached": self.sessions.get(d.owner).is_some(),
+                "generation": d.generation,
+                "journal_at": d.journal_at,
+                "policy": String::from_utf8_lossy(&d.policy),
+                "interfere": match d.interference {
+                    Interference::Allow => "allow",
+                    Interference::Block => "block",
+                    Interference::BlockWrites => "block_writes",
+                },
+                "since_ns": d.since.0,
+                "base": d.base().0,
+                "merged": d.state.merged.0,
+                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
+                "inodes_reserved": reserved,
+                "inodes_used": used,
+            })
+        });
+        all.collect()
+    }
+
+    fn of(&mut self, asker: &Asker<'_>, ino: Ino) -> Found {
+        let root = self.ns.realm(ino)?;
+        let decoupled = match self.ns.decoupled_root(ino)? {
+            Some(at) => self.ns.decouplings_of(at).find(|d| d.branch.is_none()),
+            None => None,
+        };
+        let decoupled = decoupled.map(|d| self.info(asker, d)).transpose()?.map(Box::new);
+        Ok((RealmAnswer::Of { root, decoupled }, NOW))
+    }
+
+    fn list_realms(&self, asker: &Asker<'_>) -> Found {
+        let all: Result<Vec<RealmInfo>, Stop> = self.ns.decouplings().map(|d| self.info(asker, d)).collect();
+        Ok((RealmAnswer::Realms(all?), NOW))
+    }
+
+    fn info(&self, asker: &Asker<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
+        let (reserved, used) = d.map.numbers();
+        Ok(RealmInfo {
+            claim: Claim { realm: d.id, generation: d.generation },
+            root: d.root(),
+            path: self.ns.dir_path(d.root())?,
+            branch: d.branch.clone(),
+            owner: d.identity.clone(),
+            is_attached: self.sessions.get(d.owner).is_some(),
+            is_own: d.owner == asker.session,
+            journal_at: d.journal_at.clone(),
+            policy: d.policy.clone(),
+            since: d.since,
+            base: d.base(),
+            state: d.state,
+            reserved,
+            used,
+            is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
+        })
+    }
+}

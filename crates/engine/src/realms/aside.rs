@@ -1,0 +1,85 @@
+//! A decoupling that an administrator ends becomes a branch: the directory is everybody's at once, and what the client did
+//! and nobody merged can still be looked at, merged or dropped.
+//!
+//! ```text
+//!   decoupling 7 of /job ─ BecomeBranch ─▶ branch "ended-7" of /job, which no client has ─ Attach ─▶ its next client
+//! ```
+//!
+//! Invariants:
+//! - The generation grows: whatever the client of before says from now on is refused.
+//! - Base, images, inode numbers and blocks stay, so the journal means what it meant.
+
+use chiton_model::{Attached, Event};
+use chiton_types::{Name, RealmId, Refusal, SessionId};
+use chiton_wire::RealmAnswer;
+use smallvec::smallvec;
+
+use super::{Asker, Found};
+use crate::engine::Engine;
+use crate::moment::Moment;
+use crate::step::Stop;
+use crate::wait_queue::Wait;
+
+/// No session has this number.
+const NOBODY: SessionId = SessionId(0);
+
+impl Engine {
+    pub(crate) fn become_branch(
+        &mut self,
+        asker: &Asker<'_>,
+        id: RealmId,
+        name: Option<&Name>,
+        m: &Moment,
+    ) -> Found {
+        let Some(d) = self.ns.decoupling(id) else {
+            let was_there = id <= self.ns.decoupling_last() && id != RealmId::GLOBAL;
+            return Err(if was_there { Refusal::Stale } else { Refusal::Invalid }.into());
+        };
+        self.may_manage(asker, d.uid)?;
+        let is_so =
+            d.owner == NOBODY && d.branch.is_some() && name.is_none_or(|n| d.branch.as_ref() == Some(n));
+        if is_so {
+            return Ok((RealmAnswer::Ended, self.journalled()));
+        }
+        let is_fleeting = d.is_fleeting;
+        let branch = self.branch_name(id, name)?;
+        self.may_change(m)?;
+        if let Some(root) = self.tell_blocked(id, m) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![root])));
+        }
+        if is_fleeting {
+            self.drop_decoupling(id);
+            return Ok((RealmAnswer::Ended, self.journalled()));
+        }
+        let d = self.ns.decoupling(id).expect("it was there");
+        let attached = Attached {
+            id,
+            nonce: d.nonce,
+            generation: d.generation.saturating_add(1),
+            owner: NOBODY,
+            identity: d.identity.clone(),
+            journal_at: d.journal_at.clone(),
+            branch: Some(branch),
+        };
+        self.commit_own(Event::Attached(Box::new(attached)));
+        Ok((RealmAnswer::Ended, self.journalled()))
+    }
+
+    /// The name that the branch gets: no other branch of the directory has it.
+    fn branch_name(&self, id: RealmId, wanted: Option<&Name>) -> Result<Name, Stop> {
+        let root = self.ns.decoupling(id).expect("asked for what is there").root();
+        let is_taken =
+            |name: &Name| self.ns.decouplings_of(root).any(|d| d.id != id && d.branch.as_ref() == Some(name));
+        match wanted {
+            Some(name) if is_taken(name) => Err(Refusal::Exists.into()),
+            Some(name) => Ok(name.clone()),
+            None => {
+                let mut text = format!("ended-{id}");
+                while is_taken(&Name::new(text.as_bytes())?) {
+                    text.push('+');
+                }
+                Ok(Name::new(text.as_bytes())?)
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Directories in a decoupled subtree that have a policy of their own: there the subtree ends.
+//!
+//! ```text
+//!   job (batchfs, decoupled) ── a ── scratch (ramdisk) ── …
+//!                                    ▲ a border: its name is the decoupled side's, what it stands for is not
+//! ```
+//!
+//! Invariants:
+//! - In a decoupled client nothing is done to a border or below it, and nothing is told of it but that it is there: whoever
+//!   asks is to ask elsewhere.
+//! - A border, and what is above it, is neither moved nor removed there: somebody may have it for himself.
+//! - Which directories are borders does not change while there is the decoupling.
+
+use chiton_model::Op;
+use chiton_namespace::Fault;
+use chiton_types::{Cred, Ino, Name, Refusal};
+use chiton_wire::{Call, operation_touches};
+
+use crate::engine::Engine;
+use crate::step::Stop;
+
+impl Engine {
+    /// Directories at which a decoupled subtree ends.
+    pub(crate) fn borders_below(&self, root: Ino) -> Result<Vec<Ino>, Stop> {
+        let mut borders = Vec::new();
+        let mut needs = Vec::new();
+        for policy in self.ns.policies().filter(|policy| policy.ino != root) {
+            match self.ns.is_above(root, policy.ino) {
+                Ok(true) => borders.push(policy.ino),
+                Ok(false) => {}
+                Err(Fault::Missing(more)) => needs.extend(more),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        if needs.is_empty() { Ok(borders) } else { Err(Stop::Missing(needs)) }
+    }
+
+    /// In a decoupled client: refuses a call that is to be asked elsewhere.
+    pub(crate) fn stays_within(&self, call: &Call) -> Result<(), Stop> {
+        call.touches(|ino, _| self.is_within(ino))
+    }
+
+    fn is_within(&self, ino: Ino) -> Result<(), Stop> {
+        if self.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
+    }
+
+    /// In a decoupled client: refuses an operation on a border, or that moves or removes one or what is above it.
+    pub(crate) fn keep_borders(&self, op: &Op) -> Result<(), Stop> {
+        operation_touches(op, |ino, _| self.is_within(ino))?;
+        match op {
+            Op::Rmdir { parent, name } => self.keep_border(*parent, name, false),
+            Op::Rename { from, from_name, to, to_name, .. } => {
+                self.keep_border(*from, from_name, true)?;
+                self.keep_border(*to, to_name, true)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn keep_border(&self, parent: Ino, name: &Name, above: bool) -> Result<(), Stop> {
+        let ino = match self.ns.lookup(&Cred::ROOT, parent, name) {
+            Ok(Some(ino)) => ino,
+            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            // The plan says why not.
+            Ok(None) | Err(_) => return Ok(()),
+        };
+        for border in &self.borders {
+            // One that others removed meanwhile is nowhere.
+            match if above { self.ns.is_above(ino, *border) } else { Ok(ino == *border) } {
+                Ok(true) => return Err(Refusal::Busy.into()),
+                Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                Ok(false) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}

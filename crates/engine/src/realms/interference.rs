@@ -1,0 +1,226 @@
+//! What others may do where a subtree is decoupled.
+//!
+//! ```text
+//!   request ─▶ is anything decoupled? ─no─▶ as ever
+//!                     │ yes
+//!                     ▼
+//!   the root above each inode that it names ─▶ block: EBUSY · block_writes: EBUSY if it changes · allow: as ever
+//! ```
+//!
+//! Invariants:
+//! - Who is refused may be given a lease on the root, and refuses the same by himself until it is recalled: before the
+//!   decoupling ends.
+//! - Where a directory with a policy of its own lies in a subtree that is kept from others, the directories that lead to it
+//!   can be passed: looked up, and asked for attributes as they were. They are not listed, and not changed.
+//! - The owner's own session is like any other: it acts through the realm.
+//! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
+//! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
+
+use chiton_model::{Decoupling, Event, Interference, Op, Over};
+use chiton_namespace::Fault;
+use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
+use chiton_wire::{Blocked, Call, LeaseMode, Query, is_policy_attribute, operation_touches};
+
+use crate::engine::Engine;
+use crate::moment::Moment;
+use crate::sessions::Slot;
+use crate::step::Stop;
+
+impl Engine {
+    /// Refuses a call that a decoupling forbids. Operations are looked at one by one: [`Engine::may_operate`].
+    #[inline]
+    pub(crate) fn may_call(&self, call: &Call) -> Result<(), Stop> {
+        match self.ns.has_decouplings() {
+            true => self.check_call(call),
+            false if self.borders.is_empty() => Ok(()),
+            false => self.stays_within(call),
+        }
+    }
+
+    fn check_call(&self, call: &Call) -> Result<(), Stop> {
+        if let Call::Query(
+            Query::Lookup { parent: dir, .. } | Query::GetAttr { ino: dir } | Query::Access { ino: dir, .. },
+        ) = call
+            && self.leads_on(*dir)?
+        {
+            return match call {
+                Call::Query(Query::Lookup { parent, name }) => self.may_look_up(*parent, name),
+                _ => Ok(()),
+            };
+        }
+        call.touches(|ino, changes| self.meets(ino, changes))
+    }
+
+    /// Refuses an operation that a decoupling forbids.
+    #[inline]
+    pub(crate) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
+        match self.ns.has_decouplings() {
+            true => self.check_operation(op),
+            false if self.borders.is_empty() => Ok(()),
+            false => self.keep_borders(op),
+        }
+    }
+
+    fn check_operation(&self, op: &Op) -> Result<(), Stop> {
+        match op {
+            Op::Rmdir { parent, name } => {
+                self.meets(*parent, true)?;
+                match self.ns.lookup(&Cred::ROOT, *parent, name) {
+                    // Whether it is empty is the decoupled side's matter.
+                    Ok(Some(ino)) if self.ns.decouplings_of(ino).next().is_some() => {
+                        Err(Refusal::Busy.into())
+                    }
+                    Err(Fault::Missing(needs)) => Err(Stop::Missing(needs)),
+                    _ => Ok(()),
+                }
+            }
+            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name }
+                if is_policy_attribute(name) && self.is_below_decoupled(*ino)? =>
+            {
+                Err(Refusal::Busy.into())
+            }
+            op => operation_touches(op, |ino, changes| self.meets(ino, changes)),
+        }
+    }
+
+    /// Refuses what touches an inode in a subtree that is kept from others.
+    pub(crate) fn meets(&self, ino: Ino, changes: bool) -> Result<(), Stop> {
+        let Some(root) = self.root_of(ino)? else { return Ok(()) };
+        match self.holder(root).map(|d| d.interference) {
+            Some(Interference::Block) => Err(Refusal::Busy.into()),
+            Some(Interference::BlockWrites) if changes => Err(Refusal::Busy.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a directory that is kept from others leads to one with a policy of its own, which is not: it may be passed on
+    /// the way there.
+    pub(crate) fn leads_on(&self, dir: Ino) -> Result<bool, Stop> {
+        let Some(root) = self.root_of(dir)?.filter(|root| self.keeps_out(*root).is_some()) else {
+            return Ok(false);
+        };
+        for policy in self.ns.policies().filter(|policy| policy.ino != root) {
+            match self.ns.is_above(dir, policy.ino) {
+                Ok(true) => return Ok(true),
+                Ok(false) | Err(Fault::Refused(_)) => {}
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses a name, in a directory that leads on, that does not lead on. Whether there is such a name is not told either.
+    pub(crate) fn may_look_up(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
+        let found = match self.ns.lookup(&Cred::ROOT, dir, name) {
+            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            found => found.ok().flatten(),
+        };
+        match found {
+            Some(ino) if self.root_of(ino)?.is_none() || self.leads_on(ino)? => Ok(()),
+            _ => self.meets(dir, false),
+        }
+    }
+
+    /// Whether a policy there may have to do with a decoupling: borders stay where they are, too.
+    fn is_below_decoupled(&self, ino: Ino) -> Result<bool, Stop> {
+        match self.ns.is_below_decoupled(ino) {
+            Err(Fault::Refused(_)) => Ok(false),
+            found => Ok(found?),
+        }
+    }
+
+    /// The decoupled root above an inode; none for what is gone.
+    pub(crate) fn root_of(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
+        match self.ns.decoupled_root(ino) {
+            Err(Fault::Refused(_)) => Ok(None),
+            root => Ok(root?),
+        }
+    }
+
+    /// Who has a root for itself.
+    pub(crate) fn holder(&self, root: Ino) -> Option<&Decoupling> {
+        self.ns.decouplings_of(root).find(|d| d.branch.is_none())
+    }
+
+    /// What keeps others out of where an inode is, or a name in it: told with a lease, which is recalled before that ends.
+    pub(crate) fn blocked_by(
+        &mut self,
+        slot: Slot,
+        ino: Ino,
+        name: Option<&Name>,
+        m: &Moment,
+    ) -> Result<Option<Blocked>, Stop> {
+        if self.leads_on(ino)? {
+            // Not all that is asked of it is refused: it is asked each time.
+            return Ok(None);
+        }
+        let mut root = self.root_of(ino)?.filter(|root| self.keeps_out(*root).is_some());
+        let is_name = root.is_none();
+        if let (None, Some(name)) = (root, name) {
+            root = match self.ns.lookup(&Cred::ROOT, ino, name) {
+                Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                found => found.ok().flatten(),
+            };
+            if let Some(found) = root
+                && !self.is_hidden(found)?
+            {
+                root = None;
+            }
+        }
+        let Some((root, only_writes)) = root.and_then(|root| Some((root, self.keeps_out(root)?))) else {
+            return Ok(None);
+        };
+        let leased = self.leases.grant(root, slot, LeaseMode::Shared, false, m.mono) > LeaseMode::None;
+        self.leases.limit(m.mono);
+        Ok(Some(Blocked { root, only_writes, is_name, leased }))
+    }
+
+    /// Whether others are kept out of a decoupled root: of changes only, or altogether.
+    fn keeps_out(&self, root: Ino) -> Option<bool> {
+        match self.holder(root)?.interference {
+            Interference::Allow => None,
+            Interference::Block => Some(false),
+            Interference::BlockWrites => Some(true),
+        }
+    }
+
+    /// Asks for the leases that [`Engine::blocked_by`] gave: the root, if somebody still has one.
+    pub(crate) fn tell_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
+        let kept = self.ns.decoupling(id).filter(|d| d.branch.is_none())?;
+        let (root, keeps) = (kept.root(), kept.interference != Interference::Allow);
+        (keeps && self.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
+    }
+
+    /// True if nothing of an inode may be told: it is a root that is kept from others, and leads nowhere. (What is below one
+    /// is not found.)
+    #[inline]
+    pub(crate) fn is_hidden(&self, ino: Ino) -> Result<bool, Stop> {
+        if !self.ns.has_decouplings() {
+            return Ok(false);
+        }
+        let is_kept = self.holder(ino).is_some_and(|d| d.interference == Interference::Block);
+        Ok(is_kept && !self.leads_on(ino)?)
+    }
+
+    /// Refuses planned events that move or remove a decoupled root, or what is above one.
+    #[inline]
+    pub(crate) fn keep_roots(&self) -> Result<(), Stop> {
+        if !self.ns.has_decouplings() {
+            return Ok(());
+        }
+        for event in &self.events {
+            let moved = match event {
+                Event::Unlink { ino, .. } => [Some(*ino), None],
+                Event::Rename { ino, over: Over::Exchanged { ino: other }, .. } => [Some(*ino), Some(*other)],
+                Event::Rename { ino, over, .. } => [Some(*ino), over.ino()],
+                _ => [None, None],
+            };
+            for ino in moved.into_iter().flatten() {
+                if self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
+                    return Err(Refusal::Busy.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}

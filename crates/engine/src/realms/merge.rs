@@ -1,0 +1,470 @@
+//! Merging: a decoupled journal's events become events of this server, exactly once.
+//!
+//! ```text
+//!   Merge call ─▶ where is the state? ─▶ piece: plan, apply, plan, apply …  ─▶ one frame: events + Merged(state, map)
+//!      ▲                                   │ rows or leases are missing: the frame ends here, goes on later
+//!      └─── answered with the state ◀──────┴ enough for one turn: others first
+//! ```
+//!
+//! Invariants:
+//! - What events became, how far that is, and the map share one frame: after a crash all of a piece is there or nothing.
+//! - The state decides which events are done, not the call: one that repeats, skips or comes late changes nothing.
+//! - A piece is bounded; between two pieces everybody else has their turn.
+//! - Nobody holds a lease on what changes.
+//! - One decoupling at a time is merged in a directory, if their clients take turns (`RealmCall::Turn`).
+
+use std::mem;
+
+use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
+use chiton_model::merge::{Conflict, MergeMap, MergeState, OnConflict};
+use chiton_model::{Body, Event, MergedUpTo, Over};
+use chiton_namespace::{Fault, Namespace, Need};
+use chiton_types::frame::{FrameBuilder, FrameHeader};
+use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Take};
+use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
+use smallvec::{SmallVec, smallvec};
+
+use super::Asker;
+use crate::engine::Engine;
+use crate::leases::EVERYTHING;
+use crate::moment::Moment;
+use crate::sessions::Slot;
+use crate::step::Stop;
+use crate::wait_queue::Wait;
+
+/// Most events of a piece.
+const PIECE_EVENTS: u64 = 512;
+/// About the most bytes that a piece makes of them.
+const PIECE_BYTES: usize = 4 << 20;
+/// Most answers about one event before it is given up.
+const ANSWERS_MAX: usize = 4096;
+
+/// A merge call on its way.
+#[derive(Debug)]
+pub(crate) struct Merging {
+    events: Vec<Event>,
+    skipped: u64,
+    lost: Vec<(u64, String)>,
+    conflicts: Vec<Conflict>,
+}
+
+/// What was answered last about a window of a decoupling, for a client that did not hear it: conflicts are told once. It
+/// is in memory only.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    window: MergeWindow,
+    from: u64,
+    skipped: u64,
+    lost: Vec<(u64, String)>,
+    conflicts: Vec<Conflict>,
+}
+
+/// The merge call as it was asked.
+struct Asked<'a> {
+    claim: Claim,
+    window: MergeWindow,
+    from: u64,
+    last: bool,
+    blind: bool,
+    count: u32,
+    events: &'a [u8],
+}
+
+/// Why a piece ends.
+enum End {
+    /// All events of the call are done.
+    Done,
+    /// Enough for now.
+    Turn,
+    /// The policy forbids a conflict.
+    Stopped,
+    Missing(Vec<Need>),
+    Busy(SmallVec<[Ino; 4]>),
+    Durable(Position),
+}
+
+/// What the events of a piece were made with.
+struct Piece {
+    id: RealmId,
+    map: MergeMap,
+    /// Events that were applied; the frame is made of them.
+    emitted: Vec<Event>,
+    bytes: usize,
+    /// The number for a copy.
+    fresh: Ino,
+    /// It was not asked whether others hold leases: nobody does.
+    is_alone: bool,
+}
+
+impl Engine {
+    pub(crate) fn merge(
+        &mut self,
+        asker: &Asker<'_>,
+        call: &RealmCall,
+        merging: &mut Option<Box<Merging>>,
+        m: &Moment,
+    ) -> Result<RealmAnswer, Stop> {
+        let RealmCall::Merge { claim, window, from, count, events, last, blind } = call else {
+            unreachable!("called for merges only")
+        };
+        let (claim, window, from, count) = (*claim, *window, *from, *count);
+        let asked = Asked { claim, window, from, last: *last, blind: *blind, count, events };
+        let decoupling = self.claimed(asker, claim)?;
+        let (state, root) = (decoupling.state, decoupling.root());
+        if self.merger_of(root).is_some_and(|holder| holder.realm != claim.realm) {
+            return Err(Refusal::Busy.into());
+        }
+        let mut under_way = match merging.take() {
+            Some(merging) => merging,
+            None => Box::new(asked.decode()?),
+        };
+        let answer = match asked.standing(state, under_way.events.len() as u64) {
+            Some(done) => self.may_merge(m).and_then(|()| self.piece(&asked, &mut under_way, state, done, m)),
+            None => {
+                self.tell_again(&asked, &mut under_way);
+                Ok(false)
+            }
+        };
+        match answer {
+            Ok(stopped) => {
+                let state = self.ns.decoupling(claim.realm).expect("it is claimed").state;
+                let Merging { skipped, lost, conflicts, .. } = *under_way;
+                self.remember_told(&asked, skipped, &lost, &conflicts);
+                let position = self.journalled();
+                Ok(RealmAnswer::Merged(Merged { state, position, skipped, lost, conflicts, stopped }))
+            }
+            Err(stop) => {
+                *merging = Some(under_way);
+                Err(stop)
+            }
+        }
+    }
+
+    /// Whoever holds everything would be asked for each inode by itself; it goes on with what it asks for.
+    fn may_merge(&mut self, m: &Moment) -> Result<(), Stop> {
+        self.may_change(m)?;
+        if m.tight {
+            return Err(chiton_types::Refusal::NoSpace.into());
+        }
+        match self.leases.recall_everything(LeaseMode::None, m.mono) {
+            true => Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING]))),
+            false => Ok(()),
+        }
+    }
+
+    /// A call that is done already, asked again: what it found is told again.
+    fn tell_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
+        let told = self.realms.told.get(&asked.claim.realm);
+        if let Some(told) = told.filter(|told| told.window == asked.window && told.from == asked.from) {
+            merging.skipped += told.skipped;
+            merging.lost.extend_from_slice(&told.lost);
+            merging.conflicts.extend_from_slice(&told.conflicts);
+        }
+    }
+
+    fn remember_told(&mut self, asked: &Asked<'_>, skipped: u64, lost: &[(u64, String)], found: &[Conflict]) {
+        let (realm, window, from) = (asked.claim.realm, asked.window, asked.from);
+        if lost.is_empty() && found.is_empty() {
+            // What nobody may miss is not replaced by a later call's nothing, unless that is of another piece.
+            self.realms.told.retain(|id, told| *id != realm || (told.window, told.from) == (window, from));
+            return;
+        }
+        let (lost, conflicts) = (lost.to_vec(), found.to_vec());
+        self.realms.told.insert(realm, Answered { window, from, skipped, lost, conflicts });
+    }
+
+    /// Merges events from the `done`-th of the window on. True if a conflict stops it.
+    fn piece(
+        &mut self,
+        asked: &Asked<'_>,
+        merging: &mut Merging,
+        state: MergeState,
+        mut done: u64,
+        m: &Moment,
+    ) -> Result<bool, Stop> {
+        let id = asked.claim.realm;
+        let on_conflict = self.ns.decoupling(id).expect("it is claimed").map.on_conflict();
+        let fresh = match on_conflict {
+            OnConflict::KeepBoth | OnConflict::Merge => self.fresh_number(asked, m)?,
+            _ => Ino(0),
+        };
+        // Positions that no frame stands for go first.
+        self.write_skipped();
+        let map = self.ns.borrow_map(id);
+        let is_alone = self.leases.is_nobodys();
+        let mut piece = Piece { id, map, emitted: mem::take(&mut self.events), bytes: 0, fresh, is_alone };
+        piece.emitted.clear();
+        let base = asked.blind.then(|| piece.map.set_base(Position(u64::MAX)));
+        let (first, begun) = (asked.from, done);
+        let end = loop {
+            let at = (done - first) as usize;
+            let Some(event) = merging.events.get_mut(at) else { break End::Done };
+            if done - begun >= PIECE_EVENTS || piece.bytes >= PIECE_BYTES {
+                break End::Turn;
+            }
+            match self.merge_event(event, &mut piece, &mut merging.conflicts, m) {
+                Ok(None) => {}
+                Ok(Some(skipped)) => {
+                    merging.skipped += 1;
+                    if skipped.loses() {
+                        merging.lost.push((done, reason(skipped)));
+                    }
+                }
+                Err(end) => break end,
+            }
+            done += 1;
+        };
+        if let Some(base) = base {
+            piece.map.set_base(base);
+        }
+        let is_whole = matches!(end, End::Done) && asked.last;
+        let now = match is_whole {
+            true => MergeState { merged: asked.window.upto, window: None },
+            false => MergeState { merged: state.merged, window: Some((asked.window.upto, done)) },
+        };
+        let Piece { map, emitted, .. } = piece;
+        if emitted.is_empty() && done == begun && !is_whole {
+            self.ns.return_map(id, map);
+            self.events = emitted;
+        } else {
+            self.close_piece(id, now, map, emitted);
+        }
+        match end {
+            End::Done => Ok(false),
+            End::Stopped => Ok(true),
+            End::Turn => Err(Stop::Turn),
+            End::Missing(needs) => Err(Stop::Missing(needs)),
+            End::Busy(inos) => Err(Stop::Wait(Wait::Leases(inos))),
+            End::Durable(position) => Err(Stop::Wait(Wait::Durable(position))),
+        }
+    }
+
+    /// Writes the frame of what was applied, and notes how far it is.
+    fn close_piece(&mut self, id: RealmId, state: MergeState, map: MergeMap, emitted: Vec<Event>) {
+        let event_count = u32::try_from(emitted.len() + 1).expect("a piece is bounded");
+        let shard = map.root().shard();
+        let header = FrameHeader { event_count, shard, session: SessionId(0), seq: Seq(0) };
+        let merged = Event::Merged(Box::new(MergedUpTo { id, state, map }));
+        let mut frame = FrameBuilder::begin(&mut self.frames, &header);
+        for event in &emitted {
+            event.encode(frame.payload());
+        }
+        merged.encode(frame.payload());
+        frame.seal();
+        self.frame_events += u64::from(event_count);
+        self.position = self.position.next();
+        let Event::Merged(merged) = merged else { unreachable!("made above") };
+        self.ns.merged(*merged);
+        self.events = emitted;
+    }
+
+    /// What becomes of one event: applied (nothing to tell), or skipped.
+    fn merge_event(
+        &mut self,
+        event: &mut Event,
+        piece: &mut Piece,
+        conflicts: &mut Vec<Conflict>,
+        m: &Moment,
+    ) -> Result<Option<Skipped>, End> {
+        if !piece.is_alone {
+            self.recall_for_merge(event, &piece.map, m)?;
+        }
+        for _ in 0..ANSWERS_MAX {
+            let step = {
+                let (opens, ns, id) = (&self.opens, &self.ns, piece.id);
+                let is_open =
+                    |ino: Ino| opens.is_open(ino) || ns.is_wanted_by_others(ino, id).unwrap_or(true);
+                let context = MergeContext { is_open: &is_open, fresh: piece.fresh, now: m.now };
+                plan_merge(ns, event, &mut piece.map, &context, conflicts)
+            };
+            match step {
+                Ok(MergeStep::Emit) => {
+                    return self.apply_merged(event.clone(), piece, m).map(|()| None);
+                }
+                Ok(MergeStep::First(events)) => {
+                    let copied =
+                        events.iter().any(|e| matches!(e, Event::Make { ino, .. } if *ino == piece.fresh));
+                    for event in events {
+                        self.apply_merged(event, piece, m)?;
+                    }
+                    if copied {
+                        self.used_fresh(piece, m)?;
+                    }
+                }
+                Ok(MergeStep::Instead(events)) => {
+                    for event in events {
+                        self.apply_merged(event, piece, m)?;
+                    }
+                    return Ok(None);
+                }
+                Ok(MergeStep::Skip(why)) => return Ok(Some(why)),
+                Ok(MergeStep::Stop) => return Err(End::Stopped),
+                Err(Fault::Missing(needs)) => return Err(End::Missing(needs)),
+                Err(Fault::Refused(refusal)) => return Ok(Some(Skipped::Refused(refusal))),
+                Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
+            }
+        }
+        Ok(Some(Skipped::Refused(Refusal::Io)))
+    }
+
+    /// Applies an event of the merge; what it lacks is asked for first.
+    fn apply_merged(&mut self, event: Event, piece: &mut Piece, m: &Moment) -> Result<(), End> {
+        if !matches!(event, Event::Make { .. }) {
+            let needs = self.ns.needs(&event);
+            if !needs.is_empty() {
+                return Err(End::Missing(needs));
+            }
+        }
+        self.position = self.position.next();
+        debug_assert_eq!(self.ns.fit(&event, self.position), Ok(()), "{event:?}");
+        self.ns.apply(&event, self.position);
+        piece.map.note_own(self.position);
+        piece.bytes += size_about(&event);
+        match &event {
+            Event::Unlink { ino, .. } => self.name_lost(*ino),
+            Event::Rename { over: Over::Replaced { ino, .. }, .. } => self.name_lost(*ino),
+            Event::Restore { ino, .. } => {
+                self.orphans.remove(ino);
+            }
+            Event::Write { ino, body: Body::Extents(extents), .. } => {
+                self.blocks_named |= extents.iter().any(|extent| !extent.block.is_hole());
+                self.count_crumbs(*ino, extents);
+            }
+            _ => {}
+        }
+        if !piece.is_alone {
+            // Those that could be foreseen gave way before; others are told at least.
+            self.touched.clear();
+            Namespace::touched(std::slice::from_ref(&event), &mut self.touched);
+            for n in 0..self.touched.len() {
+                self.leases.conflict(self.touched[n], Slot::SERVER, LeaseMode::None, m.mono);
+            }
+        }
+        piece.emitted.push(event);
+        Ok(())
+    }
+
+    /// An inode lost a name: what the server keeps of it if that was the last.
+    fn name_lost(&mut self, ino: Ino) {
+        match self.ns.attr(ino) {
+            Ok(attr) if attr.nlink == 0 => {
+                if self.orphans.insert(ino) && !self.opens.is_open(ino) {
+                    self.reclaims.push_back(ino);
+                }
+            }
+            Ok(_) => {}
+            Err(_) => {
+                self.orphans.remove(&ino);
+                self.leases.forget(ino);
+                self.crumbs.remove(&ino);
+            }
+        }
+    }
+
+    /// Waits for those who hold leases on what an event will change.
+    fn recall_for_merge(&mut self, event: &Event, map: &MergeMap, m: &Moment) -> Result<(), End> {
+        let mut touched = mem::take(&mut self.touched);
+        touched.clear();
+        Namespace::touched(std::slice::from_ref(event), &mut touched);
+        let target = match event {
+            Event::Make { parent, name, .. }
+            | Event::Link { parent, name, .. }
+            | Event::Unlink { parent, name, .. } => Some((*parent, name)),
+            Event::Rename { to, to_name, .. } => Some((*to, to_name)),
+            _ => None,
+        };
+        for ino in &mut touched {
+            *ino = map.translate(*ino);
+        }
+        if let Some((dir, name)) = target {
+            match self.ns.lookup(&chiton_types::Cred::ROOT, map.translate(dir), name) {
+                Ok(found) => touched.extend(found),
+                Err(Fault::Missing(needs)) => {
+                    self.touched = touched;
+                    return Err(End::Missing(needs));
+                }
+                Err(_) => {}
+            }
+        }
+        let mut busy: SmallVec<[Ino; 4]> = smallvec![];
+        for &ino in &touched {
+            if !busy.contains(&ino) && self.leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono) {
+                busy.push(ino);
+            }
+        }
+        self.touched = touched;
+        if busy.is_empty() { Ok(()) } else { Err(End::Busy(busy)) }
+    }
+
+    /// A number for a copy, without using it up.
+    fn fresh_number(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Ino, Stop> {
+        let root = self.ns.decoupling(asked.claim.realm).expect("it is claimed").root();
+        let offer = self.inodes.offer(root.shard(), m.durable);
+        offer.map_err(|position| Stop::Wait(Wait::Durable(position)))
+    }
+
+    fn used_fresh(&mut self, piece: &mut Piece, m: &Moment) -> Result<(), End> {
+        let shard: ShardId = piece.fresh.shard();
+        if let Some(counter_end) = self.inodes.take(shard) {
+            self.position = self.position.next();
+            piece.map.note_own(self.position);
+            piece.emitted.push(Event::Reserve { shard, counter_end });
+            self.inodes.reserved(shard, counter_end, self.position);
+        }
+        piece.fresh = self.inodes.offer(shard, m.durable).map_err(End::Durable)?;
+        Ok(())
+    }
+}
+
+impl Asked<'_> {
+    /// Reads the events. They come from a client: hostile until checked.
+    fn decode(&self) -> Result<Merging, Stop> {
+        let bad = |what: String| Stop::Fail(Failure::Malformed(what));
+        if self.count as usize > MERGE_EVENTS_MAX {
+            return Err(bad(format!("a merge has at most {MERGE_EVENTS_MAX} events a call")));
+        }
+        if self.window.after >= self.window.upto || self.from.checked_add(u64::from(self.count)).is_none() {
+            return Err(bad("a window of a journal begins before it ends".to_owned()));
+        }
+        let mut from = Take::new(self.events);
+        let events = (0..self.count).map(|_| Event::decode(&mut from)).collect::<Result<Vec<_>, _>>();
+        let events = events.and_then(|events| from.finish().map(|()| events));
+        let events = events.map_err(|e| bad(format!("the events of a merge: {e}")))?;
+        Ok(Merging { events, skipped: 0, lost: Vec::new(), conflicts: Vec::new() })
+    }
+
+    /// How many events of the window are done, if this call's are the next.
+    fn standing(&self, state: MergeState, count: u64) -> Option<u64> {
+        let done = match state.window {
+            Some((upto, done)) if upto == self.window.upto => done,
+            None => 0,
+            Some(_) => return None,
+        };
+        let is_next = state.merged == self.window.after && self.from <= done && done <= self.from + count;
+        // Of what is done already only the window's end may be missing.
+        (is_next && (done < self.from + count || self.last)).then_some(done)
+    }
+}
+
+/// About the bytes of an event in a frame.
+fn size_about(event: &Event) -> usize {
+    64 + match event {
+        Event::Make { content, .. } | Event::Write { body: Body::Inline(content), .. } => content.len(),
+        Event::Write { body: Body::Extents(extents), .. } => extents.len() * 40,
+        Event::Xattr { value, .. } => value.as_ref().map_or(0, Vec::len),
+        _ => 0,
+    }
+}
+
+/// Why something that was acknowledged is lost.
+fn reason(skipped: Skipped) -> String {
+    match skipped {
+        Skipped::Outside => "it is about something outside of the subtree".to_owned(),
+        Skipped::Invalid(what) => what.to_owned(),
+        Skipped::Refused(refusal) => refusal.to_string(),
+        Skipped::Needless | Skipped::Gone | Skipped::Theirs => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

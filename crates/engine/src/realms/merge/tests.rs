@@ -1,0 +1,236 @@
+//! Twenty journals at once: each has its turn, and so has everybody else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chiton_model::{Event, Make, Op};
+use chiton_namespace::Namespace;
+use chiton_types::{Cred, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Seq, SessionId, Time};
+use chiton_wire::{
+    Answer, Call, Claim, MERGE_EVENTS_MAX, MergeWindow, RealmAnswer, RealmCall, Reply, Request,
+};
+
+use super::PIECE_EVENTS;
+use crate::engine::Engine;
+use crate::formatted::Formatted;
+use crate::moment::Moment;
+use crate::rows::OwnRows;
+use crate::settings::Settings;
+use crate::step::{Command, Progress, Step};
+use crate::wait_queue::Ticket;
+use crate::{POSITION_KEY, position_value};
+
+const JOURNALS: u64 = 20;
+/// Who has nothing to do with them.
+const OTHER: SessionId = SessionId(99);
+/// Bytes of an event and its share of a frame, at most.
+const EVENT_BYTES: usize = 200;
+
+struct Bench {
+    engine: Engine,
+    rows: Formatted,
+    m: Moment,
+    answers: BTreeMap<Ticket, Reply>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let rows = Formatted::new();
+        let mut own = OwnRows { marks: vec![Ino::ROOT.counter() + 1], ..OwnRows::default() };
+        own.take(POSITION_KEY, &position_value(Position(0))).expect("a row");
+        let settings = Settings {
+            session_ms: 30_000,
+            grace_ms: 10_000,
+            lease_entries_max: 1_000,
+            lease_rest_ms: 0,
+            sessions_max: 100,
+            dirty_rows_max: usize::MAX,
+            epoch: Epoch(1),
+            root: Ino::ROOT,
+            shard_weights: vec![100],
+        };
+        let m = Moment { mono: Duration::from_secs(100), now: Time(1_000), ..Moment::default() };
+        let mut engine = Engine::from_rows(settings, Namespace::open(&rows).expect("opens"), own, &m);
+        engine.begin(&m);
+        let mut bench = Bench { engine, rows, m, answers: BTreeMap::new() };
+        bench.settle();
+        for id in (1..=JOURNALS).map(SessionId).chain([OTHER]) {
+            bench.engine.open_session(id, 7, "test", false, &bench.m).expect("a session");
+        }
+        bench.settle();
+        bench
+    }
+
+    fn supply(&mut self, needs: &[chiton_namespace::Need]) {
+        let generation = self.engine.namespace().generation();
+        for need in needs {
+            let fetched = Namespace::fetch(&self.rows, need).expect("cannot fail");
+            self.engine.namespace().install(fetched, generation).expect("decodes");
+        }
+    }
+
+    fn take(&mut self) {
+        self.engine.frames_taken();
+        for command in self.engine.take_commands() {
+            if let Command::Reply(ticket, reply) = command {
+                self.answers.insert(ticket, reply);
+            }
+        }
+    }
+
+    /// One run of the engine's own queue; false if there is nothing to do.
+    fn run(&mut self) -> bool {
+        match self.engine.run(&self.m) {
+            Progress::Idle => return false,
+            Progress::More => {}
+            Progress::NeedRows(needs) => self.supply(&needs),
+        }
+        true
+    }
+
+    /// Everything is durable, and nothing is left to do.
+    fn settle(&mut self) {
+        self.m.durable = self.engine.position();
+        self.engine.durable_advanced(&self.m);
+        while self.run() {}
+        self.take();
+        self.m.durable = self.engine.position();
+    }
+
+    fn ask(&mut self, session: SessionId, seq: u64, call: Call) -> Result<Reply, Ticket> {
+        let (again, cred, settled) = (None, Cred::ROOT, Seq(0));
+        let request = Request { id: 1, seq: Seq(seq), settled, epoch: Epoch(1), again, cred, call };
+        let mut step = self.engine.request(session, request, &self.m);
+        loop {
+            match step {
+                Step::Done(reply) => return Ok(reply),
+                Step::Parked(ticket) => return Err(ticket),
+                Step::NeedRows(task, needs) => {
+                    self.supply(&needs);
+                    step = self.engine.retry(task, &self.m);
+                }
+            }
+        }
+    }
+
+    fn make(&mut self, session: SessionId, seq: u64, make: Make) -> Ino {
+        let name = name(&format!("{}-{seq}", session.0));
+        let op = Op::Make { parent: Ino::ROOT, name, make, mode: Mode(0o755) };
+        let reply = self.ask(session, seq, Call::Op { op, open: false }).expect("answered at once");
+        match reply.result {
+            Ok(Answer::Op { outcome, .. }) => outcome.attr.expect("attributes").ino,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A directory of the session's own, decoupled, and the first of its numbers.
+    fn decouple(&mut self, session: SessionId) -> (Claim, Ino, Ino) {
+        let root = self.make(session, 1, Make::Dir);
+        self.settle();
+        self.engine.add_writer(SessionId(1_000 + session.0));
+        let policy = format!("consistency: weak\ndurability: local\nallocated_inodes: {MERGE_EVENTS_MAX}\n");
+        let call = RealmCall::Decouple {
+            root,
+            branch: None,
+            nonce: session.0,
+            journal_at: String::new(),
+            policy: policy.into_bytes(),
+        };
+        let reply = match self.ask(session, 0, Call::Realm(Box::new(call))) {
+            Ok(reply) => reply,
+            Err(ticket) => {
+                self.settle();
+                self.answers.remove(&ticket).expect("it is durable")
+            }
+        };
+        match reply.result {
+            Ok(Answer::Realm(RealmAnswer::Granted(granted))) => (granted.claim, root, granted.ranges[0].0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Events of each journal that are merged.
+    fn merged(&mut self, realms: &[RealmId]) -> Vec<u64> {
+        let ns = self.engine.namespace();
+        let done = |id: &RealmId| {
+            let state = ns.decoupling(*id).expect("there").state;
+            state.window.map_or(state.merged.0, |(_, done)| done)
+        };
+        realms.iter().map(done).collect()
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+fn merge_call(claim: Claim, root: Ino, first: Ino) -> Call {
+    let mut events = Vec::new();
+    for n in 0..MERGE_EVENTS_MAX as u64 {
+        let event = Event::Make {
+            parent: root,
+            name: name(&format!("f{n}")),
+            ino: Ino(first.0 + n),
+            kind: Kind::File,
+            mode: Mode(0o644),
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            time: Time(5),
+            content: Vec::new(),
+        };
+        event.encode(&mut events);
+    }
+    let window = MergeWindow { after: Position(0), upto: Position(MERGE_EVENTS_MAX as u64) };
+    let count = MERGE_EVENTS_MAX as u32;
+    Call::Realm(Box::new(RealmCall::Merge {
+        claim,
+        window,
+        from: 0,
+        count,
+        events,
+        last: true,
+        blind: false,
+    }))
+}
+
+#[test]
+fn twenty_merges_take_turns_and_others_wait_for_one_piece_at_most() {
+    let mut bench = Bench::new();
+    let granted: Vec<_> = (1..=JOURNALS).map(|n| bench.decouple(SessionId(n))).collect();
+    let realms: Vec<RealmId> = granted.iter().map(|(claim, ..)| claim.realm).collect();
+    let mut tickets = Vec::new();
+    for (n, (claim, root, first)) in (1..=JOURNALS).zip(&granted) {
+        let call = merge_call(*claim, *root, *first);
+        tickets.push(bench.ask(SessionId(n), 0, call).expect_err("it has more than one piece"));
+        bench.take();
+    }
+    let all = MERGE_EVENTS_MAX as u64;
+    let left: u64 = bench.merged(&realms).iter().map(|done| (all - done).div_ceil(PIECE_EVENTS)).sum();
+    let (mut pieces, mut answered) = (0, 0);
+    loop {
+        // Whoever comes between two pieces is answered at once.
+        answered += 1;
+        bench.make(OTHER, answered, Make::File { content: Vec::new() });
+        let before = bench.merged(&realms);
+        if !bench.run() {
+            break;
+        }
+        let after = bench.merged(&realms);
+        let gone_on = || before.iter().zip(&after).filter(|(before, after)| before != after);
+        assert!(gone_on().count() <= 1, "{before:?}, {after:?}: one piece in a run");
+        assert!(gone_on().all(|(before, after)| after - before <= PIECE_EVENTS));
+        pieces += gone_on().count() as u64;
+        let (least, most) = (after.iter().min().expect("twenty"), after.iter().max().expect("twenty"));
+        assert!(most - least <= PIECE_EVENTS, "{after:?}: nobody is more than a piece ahead");
+        let frames = bench.engine.frames().0.len();
+        assert!(frames <= (PIECE_EVENTS as usize + 2) * EVENT_BYTES, "{frames} bytes of frames");
+        bench.take();
+    }
+    bench.take();
+    assert_eq!(bench.merged(&realms), vec![all; JOURNALS as usize]);
+    assert!(left > JOURNALS * 5, "{left} pieces were left to do in turns");
+    assert_eq!(pieces, left);
+    assert!(answered > pieces);
+    assert!(tickets.iter().all(|ticket| bench.answers.contains_key(ticket)));
+}

@@ -1,0 +1,92 @@
+//! Rows of a decoupled subtree, for the client that has it.
+//!
+//! Invariants:
+//! - They are as they were at the base, with what the client itself merged since.
+//! - Nothing outside of the subtree is shown, but the inodes of the directories above its root, which walks
+//!   upwards pass, and of those at which it ends, as they are now.
+
+use chiton_namespace::{Fault, Need};
+use chiton_types::{Ino, RealmId, Refusal};
+use chiton_wire::{Claim, FoundRows, NEEDS_MAX, RealmAnswer};
+
+use super::{Asker, Found, NOW};
+use crate::engine::Engine;
+use crate::step::Stop;
+
+/// About the most bytes of rows in one answer.
+const ANSWER_BYTES: usize = 4 << 20;
+/// Rows looked for in the metadata store at a time.
+const NEEDS_AT_ONCE: usize = 256;
+
+impl Engine {
+    pub(crate) fn serve_rows(&mut self, asker: &Asker<'_>, claim: Claim, needs: &[Need]) -> Found {
+        let root = self.claimed(asker, claim)?.root();
+        let id = claim.realm;
+        if needs.is_empty() || needs.len() > NEEDS_MAX {
+            return Err(Refusal::Invalid.into());
+        }
+        let mut answer = Vec::with_capacity(needs.len());
+        let (mut missing, mut bytes) = (Vec::new(), 0);
+        for need in needs {
+            if bytes >= ANSWER_BYTES || missing.len() >= NEEDS_AT_ONCE {
+                break;
+            }
+            match self.serve_need(id, root, need) {
+                Ok(found) => {
+                    bytes += found.rows.iter().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>();
+                    answer.push(found);
+                }
+                Err(Stop::Missing(more)) => missing.extend(more),
+                Err(stop) => return Err(stop),
+            }
+        }
+        if missing.is_empty() { Ok((RealmAnswer::Rows(answer), NOW)) } else { Err(Stop::Missing(missing)) }
+    }
+
+    fn serve_need(&self, id: RealmId, root: Ino, need: &Need) -> Result<FoundRows, Stop> {
+        let is_in = match need {
+            Need::Inode(ino)
+            | Need::Entry(ino, _)
+            | Need::Dir(ino)
+            | Need::Slice { dir: ino, .. }
+            | Need::Content(ino)
+            | Need::Chunk(ino, _)
+            | Need::Chunks(ino)
+            | Need::Xattrs(ino) => self.is_in(root, *ino)?,
+            Need::Block(_) => true,
+        };
+        let found = match need {
+            _ if is_in => self.ns.serve_at_base(need, id)?,
+            Need::Inode(ino) if self.is_border(root, *ino)? || self.is_above(root, *ino)? => {
+                self.ns.serve(need)?
+            }
+            _ => return Err(Refusal::CrossRealm.into()),
+        };
+        Ok(FoundRows { rows: found.rows, exhausted: found.exhausted })
+    }
+
+    /// Whether an inode is in the subtree. What does not exist is nowhere, which can be said.
+    fn is_in(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
+        match self.ns.decoupled_root(ino) {
+            Ok(found) => Ok(found == Some(root)),
+            Err(Fault::Refused(_)) => Ok(true),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Whether the subtree ends at a directory in it: that there is one is told.
+    fn is_border(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
+        Ok(self.ns.policy(ino).is_some() && self.is_in(root, self.ns.attr(ino)?.parent)?)
+    }
+
+    fn is_above(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
+        let mut at = root;
+        while at != Ino::ROOT {
+            at = self.ns.attr(at)?.parent;
+            if at == ino {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,254 @@
+//! The time after a restart in which sessions come back, declare what they hold, and send their unresolved operations
+//! again.
+//!
+//! ```text
+//!   start ── sessions resume, declare, resends collected ──▶ all have declared and sent all, or grace over (up to
+//!            three times, while a session that is back goes on sending)
+//!         ── resends carried out in the order of their former positions ──▶ new requests
+//! ```
+//!
+//! Invariants:
+//! - Nothing new is carried out before the last resend. A session that has not declared, or not sent all that it owes, when
+//!   the window ends has lost its session, and is told so. Carried out later, what its client was answered would come after
+//!   what others saw without it.
+//! - Operations that were answered come first, in the order of the positions that they were answered with first: what each
+//!   caller saw still holds. What clients answered ahead, under leases that kept all others away, follows, by session, in their
+//!   session's order; then the operations that never were answered, alike.
+//! - A connection that resumes a session declares: what the session declared over one before says nothing about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use chiton_types::{Position, SessionId};
+use chiton_wire::Call;
+
+use crate::wait_queue::Task;
+
+/// So many times the grace are those waited for who are back and send.
+const GRACES_MAX: u32 = 3;
+
+/// What a known session still owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owes {
+    /// It has not come back.
+    Itself,
+    /// It said how many operations it will send again; so many are missing.
+    Operations(u32),
+}
+
+/// State of the window.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    begun: Duration,
+    grace: Duration,
+    owes: BTreeMap<SessionId, Owes>,
+    /// Sessions that are back and have not declared: their clients may still believe what they cached before, and what
+    /// they hold is not known here.
+    undeclared: BTreeSet<SessionId>,
+    collected: Vec<Task>,
+}
+
+impl Recovery {
+    /// Waits for these sessions from `begun` on for `grace`, and longer for what those send that are back.
+    pub(crate) fn new(
+        sessions: impl Iterator<Item = SessionId>,
+        begun: Duration,
+        grace: Duration,
+    ) -> Recovery {
+        let owes = sessions.map(|id| (id, Owes::Itself)).collect();
+        Recovery { begun, grace, owes, undeclared: BTreeSet::new(), collected: Vec::new() }
+    }
+
+    /// A session is back and will send `operations` again.
+    pub(crate) fn resumed(&mut self, session: SessionId, operations: u32) {
+        if let Some(owes) = self.owes.get_mut(&session) {
+            let here =
+                self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
+            *owes = Owes::Operations(operations.saturating_sub(here));
+            self.undeclared.insert(session);
+        }
+    }
+
+    /// A session that is back has declared what it holds: it was greeted, and has forgotten what it had cached.
+    /// False if it is none of those that were known at the restart.
+    pub(crate) fn declared(&mut self, session: SessionId) -> bool {
+        self.undeclared.remove(&session);
+        self.owes.contains_key(&session)
+    }
+
+    /// A session is gone for good. What it sent is to be answered.
+    pub(crate) fn gone(&mut self, session: SessionId) -> Vec<Task> {
+        self.owes.remove(&session);
+        self.undeclared.remove(&session);
+        self.collected.extract_if(.., |task| task.session == session).collect()
+    }
+
+    /// Keeps an operation that was sent again.
+    pub(crate) fn collect(&mut self, task: Task) {
+        if let Some(Owes::Operations(missing)) = self.owes.get_mut(&task.session) {
+            *missing = missing.saturating_sub(operation_count(&task));
+        }
+        self.collected.push(task);
+    }
+
+    /// True when there is nothing more to wait for. `heard`: when a session said something last.
+    pub(crate) fn is_over(&self, mono: Duration, heard: impl Fn(SessionId) -> Duration) -> bool {
+        // Blocks that go before the operations may be many.
+        let is_sending = |id: &SessionId| self.owes[id] != Owes::Itself && mono < heard(*id) + self.grace;
+        let missing = self.missing();
+        let waited = mono.saturating_sub(self.begun);
+        missing.is_empty()
+            || waited >= GRACES_MAX * self.grace
+            || (waited >= self.grace && !missing.iter().any(is_sending))
+    }
+
+    /// Sessions that did not come back, or did not declare, or have not sent all that they owe.
+    pub(crate) fn missing(&self) -> Vec<SessionId> {
+        let is_missing =
+            |(id, owes): &(&SessionId, &Owes)| **owes != Owes::Operations(0) || self.undeclared.contains(*id);
+        self.owes.iter().filter(is_missing).map(|(id, _)| *id).collect()
+    }
+
+    /// The resends in the order in which they are to be carried out.
+    pub(crate) fn finish(mut self) -> Vec<Task> {
+        self.collected.sort_by_key(|task| {
+            let again = task.request.again.unwrap_or_default();
+            // What an earlier start answered took effect, there as here, before all that came later.
+            let answered = (again.boot, again.position);
+            let former = match &task.request.call {
+                _ if again.position != Position(0) => answered,
+                // Its callers were answered, and nobody else saw what they saw.
+                Call::Ahead { .. } => (u64::MAX - 1, Position(u64::MAX)),
+                _ => (u64::MAX, Position(u64::MAX)),
+            };
+            (former, task.session, task.request.seq)
+        });
+        self.collected
+    }
+
+    /// Sessions that are waited for, and resends that are here.
+    pub(crate) fn state(&self) -> (usize, usize) {
+        (self.missing().len(), self.collected.len())
+    }
+}
+
+fn operation_count(task: &Task) -> u32 {
+    match &task.request.call {
+        Call::Batch { ops, .. } | Call::Ahead { ops, .. } => u32::try_from(ops.len()).unwrap_or(u32::MAX),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod declared;
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::{Cred, Epoch, Seq};
+    use chiton_wire::{Again, Request};
+
+    use super::*;
+
+    fn never(_: SessionId) -> Duration {
+        Duration::ZERO
+    }
+
+    fn task(session: u64, seq: u64, position: u64) -> Task {
+        let again = Again { position: Position(position), ..Again::default() };
+        let request = Request {
+            id: seq,
+            seq: Seq(seq),
+            settled: Seq(0),
+            epoch: Epoch(0),
+            again: Some(again),
+            cred: Cred::ROOT,
+            call: Call::Ping,
+        };
+        Task {
+            session: SessionId(session),
+            request,
+            results: Vec::new(),
+            ticket: None,
+            begun: false,
+            done: None,
+            merging: None,
+        }
+    }
+
+    #[test]
+    fn resends_take_their_former_order() {
+        let late = Duration::from_secs(10);
+        let mut r =
+            Recovery::new([SessionId(1), SessionId(2), SessionId(3)].into_iter(), Duration::ZERO, late);
+        assert!(!r.is_over(Duration::ZERO, never));
+        r.resumed(SessionId(2), 3);
+        for (session, seq, position) in [(2, 5, 0), (2, 3, 20), (2, 4, 40)] {
+            r.collect(task(session, seq, position));
+        }
+        r.collect(task(1, 7, 30));
+        r.resumed(SessionId(1), 2);
+        assert_eq!(r.state(), (3, 4), "none has declared");
+        r.collect(task(1, 8, 0));
+        r.declared(SessionId(1));
+        r.declared(SessionId(2));
+        assert!(!r.is_over(Duration::ZERO, never) && r.is_over(late, never));
+        assert_eq!(r.missing(), [SessionId(3)]);
+        let order = r.finish();
+        let order: Vec<_> = order.iter().map(|t| (t.session.0, t.request.seq.0)).collect();
+        assert_eq!(order, [(2, 3), (1, 7), (2, 4), (1, 8), (2, 5)]);
+    }
+
+    #[test]
+    fn who_is_back_and_sends_is_waited_for_longer_and_then_forgotten() {
+        let seconds = Duration::from_secs;
+        let mut r = Recovery::new([1, 2, 3].map(SessionId).into_iter(), seconds(5), seconds(10));
+        r.resumed(SessionId(1), 2);
+        r.resumed(SessionId(2), 0);
+        r.declared(SessionId(1));
+        r.declared(SessionId(2));
+        r.collect(task(1, 5, 7));
+        let heard = |at| move |id: SessionId| if id == SessionId(1) { seconds(at) } else { seconds(100) };
+        assert!(!r.is_over(seconds(15), heard(6)), "of the first, one is missing");
+        assert!(r.is_over(seconds(16), heard(6)), "and it says nothing more");
+        assert!(!r.is_over(seconds(34), heard(34)), "while it does it is waited for");
+        assert!(r.is_over(seconds(35), heard(35)), "but not for ever");
+        assert_eq!(r.missing(), [SessionId(1), SessionId(3)]);
+        r.collect(task(1, 6, 8));
+        assert!(!r.is_over(seconds(14), heard(14)), "one is not back");
+        assert!(r.is_over(seconds(15), heard(15)));
+        assert_eq!(r.missing(), [SessionId(3)]);
+        r.resumed(SessionId(1), 3);
+        assert_eq!(r.gone(SessionId(1)).len(), 2, "to be told so");
+        assert!(r.is_over(seconds(15), never));
+        assert_eq!(r.finish().len(), 0, "what the forgotten sent is not carried out");
+    }
+
+    #[test]
+    fn no_sessions_no_window() {
+        let nine = Duration::from_secs(9);
+        assert!(Recovery::new(std::iter::empty(), Duration::ZERO, nine).is_over(Duration::ZERO, never));
+        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::ZERO, nine);
+        r.gone(SessionId(1));
+        assert!(r.is_over(Duration::ZERO, never));
+    }
+
+    #[test]
+    fn a_session_that_is_back_counts_when_it_has_declared() {
+        let ten = Duration::from_secs(10);
+        let mut r = Recovery::new([SessionId(1), SessionId(2)].into_iter(), Duration::ZERO, ten);
+        r.resumed(SessionId(1), 0);
+        r.resumed(SessionId(2), 0);
+        assert!(!r.is_over(Duration::ZERO, never), "neither may know that it must not believe its cache");
+        r.declared(SessionId(1));
+        assert!(!r.is_over(Duration::ZERO, never));
+        r.declared(SessionId(2));
+        assert!(r.is_over(Duration::ZERO, never));
+        // Once more: the first connection broke.
+        r.resumed(SessionId(2), 0);
+        assert!(!r.is_over(Duration::ZERO, never));
+        assert!(r.is_over(ten, never), "it is waited for no longer than others");
+        assert_eq!(r.missing(), [SessionId(2)]);
+        r.gone(SessionId(2));
+        assert!(r.is_over(Duration::ZERO, never));
+    }
+}

@@ -1,0 +1,295 @@
+//! From rows and journal frames back to the state at which the server stopped.
+//!
+//! Invariants:
+//! - The frames are applied in order, whole; a frame that waits for rows goes on where it stopped.
+//! - Sessions and their windows come out as rows and frames say, nothing more.
+
+use std::time::Duration;
+
+use chiton_merge::Rebased;
+use chiton_model::{Event, Gone, Over};
+use chiton_namespace::{Fault, Misfit, Namespace, Need};
+use chiton_types::frame::FrameHeader;
+use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
+
+use crate::counters::Counters;
+use crate::dedup::Done;
+use crate::engine::Engine;
+use crate::inodes::Inodes;
+use crate::lazy_apply::LazyApply;
+use crate::leases::Leases;
+use crate::locks::Locks;
+use crate::moment::Moment;
+use crate::opens::Opens;
+use crate::recovery::Recovery;
+use crate::rows::OwnRows;
+use crate::sessions::Sessions;
+use crate::sessions::parse_event_identity;
+use crate::settings::Settings;
+use crate::step::malformed;
+use crate::wait_queue::WaitQueue;
+
+/// Why a frame is not replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplayFault {
+    /// Install these rows and replay the same frame again.
+    Missing(Vec<Need>),
+    /// The frame's payload is not what the format says.
+    Malformed(Malformed),
+    /// An event does not fit the state: journal and metadata store do not belong together, or a tool changed one.
+    Misfit(Position, Misfit),
+}
+
+impl From<Malformed> for ReplayFault {
+    fn from(m: Malformed) -> ReplayFault {
+        ReplayFault::Malformed(m)
+    }
+}
+
+impl Engine {
+    /// The state of a checkpoint. Frames after its position are to be replayed, then [`Engine::begin`] be called.
+    pub fn from_rows(settings: Settings, ns: Namespace, rows: OwnRows, m: &Moment) -> Engine {
+        assert_eq!(settings.shard_weights.len(), rows.marks.len(), "a weight for each shard");
+        let mut engine = Engine {
+            ns,
+            leases: Leases::new(
+                settings.lease_entries_max,
+                Duration::from_millis(settings.lease_rest_ms.into()),
+            ),
+            growths: Default::default(),
+            settings,
+            position: rows.position,
+            frames: Vec::new(),
+            frame_events: 0,
+            blocks_named: false,
+            events: Vec::new(),
+            touched: Vec::new(),
+            sessions: Sessions::default(),
+            ending: Default::default(),
+            opens: Opens::default(),
+            locks: Locks::default(),
+            inodes: Inodes::new(&[]),
+            granted: None,
+            borders: hashbrown::HashSet::new(),
+            lazy: LazyApply::default(),
+            frozen: false,
+            marks_at_start: rows.marks,
+            recovery: None,
+            waiting: WaitQueue::default(),
+            ready: Default::default(),
+            resends: Default::default(),
+            resending: false,
+            held_up: Default::default(),
+            orphans: Default::default(),
+            reclaims: Default::default(),
+            lingering: Default::default(),
+            crumbled: Default::default(),
+            crumbs: Default::default(),
+            lock_grants: Vec::new(),
+            policies: Default::default(),
+            volatile: super::volatile::Volatile::at(rows.position),
+            realms: Default::default(),
+            turn_over: false,
+            commands: Vec::new(),
+            counters: Counters::default(),
+            disk: (0, 0),
+        };
+        for (id, secret, identity, window) in rows.sessions {
+            engine.sessions.insert(id, secret, identity, false, m.mono);
+            engine.sessions.get_mut(id).expect("just inserted").window = window;
+        }
+        for (id, over) in rows.over {
+            engine.sessions.remember(id, over);
+        }
+        engine
+    }
+
+    /// Applies a frame of the journal that follows what was applied so far. If rows are missing, install them and
+    /// call again with the same frame: what of it is applied already is passed over. `base_changes`: others may have
+    /// changed what the events were planned on, so that names must be looked at.
+    pub fn replay(
+        &mut self,
+        header: &FrameHeader,
+        first: Position,
+        payload: &[u8],
+        base_changes: bool,
+        m: &Moment,
+    ) -> Result<(), ReplayFault> {
+        self.note_own_frame(header, payload)?;
+        let mut from = Take::new(payload);
+        let mut position = first;
+        let mut subject = None;
+        for _ in 0..header.event_count {
+            let event = Event::decode(&mut from)?;
+            subject = subject.or(subject_of(&event));
+            if position > self.position {
+                let mut needs = self.ns.needs(&event);
+                if base_changes {
+                    needs.extend(self.ns.needs_names(&event));
+                }
+                if !needs.is_empty() {
+                    return Err(ReplayFault::Missing(needs));
+                }
+                if position != self.position.next() {
+                    return Err(malformed("the event after the last one").into());
+                }
+                let event = if base_changes { self.rebased(event, position)? } else { event };
+                self.ns.fit(&event, position).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
+                self.replay_own(&event, m)?;
+                self.ns.apply(&event, position);
+                self.position = position;
+            }
+            position = position.next();
+        }
+        from.finish()?;
+        if header.seq > Seq(0)
+            && let Some(session) = self.sessions.get_mut(header.session)
+        {
+            let (subject, loser) = subject.unwrap_or_default();
+            let gone = loser.and_then(|ino| gone_of(&self.ns, ino));
+            session.window.record(header.seq, Done::new(self.position, Some(subject), gone, false));
+        }
+        Ok(())
+    }
+
+    /// The event as it fits what a merge left. What goes before it is applied.
+    fn rebased(&mut self, event: Event, position: Position) -> Result<Event, ReplayFault> {
+        for _ in 0..2 {
+            let half = match self.rebase(&event)? {
+                Rebased::Unchanged => return Ok(event),
+                Rebased::Replaced(other) => return Ok(other),
+                Rebased::Nothing => return Ok(Event::Noop),
+                Rebased::First(half) => half,
+            };
+            let needs = self.ns.needs(&half);
+            if !needs.is_empty() {
+                return Err(ReplayFault::Missing(needs));
+            }
+            // Both halves are of one position.
+            let fits = self.ns.fit(&half, position.next());
+            fits.map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
+            self.ns.apply(&half, position);
+        }
+        Ok(Event::Noop)
+    }
+
+    fn rebase(&self, event: &Event) -> Result<Rebased, ReplayFault> {
+        chiton_merge::rebase(&self.ns, event).map_err(|fault| match fault {
+            Fault::Missing(needs) => ReplayFault::Missing(needs),
+            _ => malformed("names in a directory that can be read").into(),
+        })
+    }
+
+    /// The event at this place, the next, has nothing any more that it could change.
+    pub fn pass_over(&mut self, position: Position) {
+        debug_assert_eq!(position, self.position.next());
+        self.ns.apply(&Event::Noop, position);
+        self.position = position;
+    }
+
+    /// The events of a merge's frame are known as that before the first of them is applied.
+    fn note_own_frame(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<(), Malformed> {
+        if !self.ns.has_decouplings() || header.session != SessionId(0) {
+            return Ok(());
+        }
+        let mut from = Take::new(payload);
+        let mut last = None;
+        for _ in 0..header.event_count {
+            last = Some(Event::decode(&mut from)?);
+        }
+        if let Some(Event::Merged(merged)) = last {
+            self.ns.begin_own(merged.id);
+        }
+        Ok(())
+    }
+
+    /// What an event means to the server itself.
+    fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
+        match event {
+            Event::Reserve { shard, counter_end } => {
+                let mark = self.marks_at_start.get_mut(usize::from(shard.0));
+                let mark = mark.ok_or(malformed("a shard of this file system"))?;
+                if *counter_end >= 1 << 48 {
+                    return Err(malformed("an inode counter of 48 bits"));
+                }
+                *mark = (*mark).max(*counter_end);
+            }
+            Event::SessionOpened { session, identity } => {
+                let (identity, secret) = parse_event_identity(identity)?;
+                if self.sessions.get(*session).is_none() {
+                    self.sessions.insert(*session, secret, identity, false, m.mono);
+                }
+            }
+            Event::SessionClosed { session } => {
+                self.sessions.remove(*session, self.position.next());
+            }
+            Event::Make { ino, .. } => {
+                if let Some(granted) = &mut self.granted {
+                    granted.used(*ino);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// All is replayed: reserves inode numbers and waits for known sessions. The frames must be durable before the
+    /// first request.
+    pub fn begin(&mut self, m: &Moment) {
+        self.inodes = Inodes::new(&self.marks_at_start);
+        for shard in 0..self.inodes.shard_count() as u16 {
+            let counter_end = self.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
+            self.reserve(ShardId(shard), counter_end);
+        }
+        self.end_forsaken();
+        let known = self.session_ids().into_iter();
+        self.orphans = self.ns.orphans().into_iter().collect();
+        self.leases.decoupled(self.ns.has_decouplings());
+        let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
+        self.recovery = Some(Recovery::new(known, m.mono, grace));
+        self.recovery_step(m);
+    }
+
+    /// Over the rows of one moment, for what would be: nobody is waited for, and nothing ends that was somebody's.
+    pub fn begin_preview(&mut self) {
+        self.inodes = Inodes::new(&self.marks_at_start);
+        self.orphans = self.ns.orphans().into_iter().collect();
+        self.leases.decoupled(self.ns.has_decouplings());
+        self.leases.all_back();
+    }
+
+    /// Sessions that are known.
+    pub(crate) fn session_ids(&self) -> Vec<SessionId> {
+        self.sessions.iter().map(|(id, _)| id).collect()
+    }
+}
+
+/// The inode that an operation with this event is about, and the one that may have lost its last name by it.
+fn subject_of(event: &Event) -> Option<(Ino, Option<Ino>)> {
+    match event {
+        Event::Make { ino, .. }
+        | Event::Link { ino, .. }
+        | Event::Restore { ino, .. }
+        | Event::SetAttr { ino, .. }
+        | Event::Write { ino, .. }
+        | Event::Remap { ino, .. }
+        | Event::Revert { ino, .. }
+        | Event::Xattr { ino, .. } => Some((*ino, None)),
+        Event::Clone { to, .. } => Some((*to, None)),
+        Event::Unlink { ino, .. } | Event::Reclaim { ino, .. } => Some((*ino, Some(*ino))),
+        Event::Rename { ino, over: Over::Replaced { ino: replaced, .. }, .. } => {
+            Some((*ino, Some(*replaced)))
+        }
+        Event::Rename { ino, .. } => Some((*ino, None)),
+        _ => None,
+    }
+}
+
+/// Whether an inode lost its last name, from what it is now.
+fn gone_of(ns: &Namespace, ino: Ino) -> Option<Gone> {
+    match ns.attr(ino) {
+        Ok(attr) if attr.nlink == 0 => Some(Gone { ino, orphan: true }),
+        Ok(_) => None,
+        Err(_) => Some(Gone { ino, orphan: false }),
+    }
+}

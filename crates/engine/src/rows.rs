@@ -1,0 +1,210 @@
+//! The server's own rows in the metadata store, beside the namespace's.
+//!
+//! ```text
+//!   \0position          → u64      the events up to here are in the rows
+//!   R shard             → u64      inode counters below may have been given out
+//!   S session           → secret, identity, duplicate window
+//!   F session           → secret, runs of operations that were carried out: the session is over
+//!   W writer            → empty    all its blocks are named or deleted
+//! ```
+//!
+//! Integers in keys are big-endian, in values little-endian.
+
+use chiton_types::{Malformed, Position, SessionId, ShardId};
+
+use crate::dedup::Window;
+use crate::engine::Engine;
+use crate::sessions::{Over, decode_row};
+use crate::step::malformed;
+
+/// Key of the row that says up to which position events are in the rows.
+pub const POSITION_KEY: &[u8] = b"\0position";
+/// Row of the session ids: those below may have been given out.
+pub const SESSION_MARK_KEY: &[u8] = b"\0sessions";
+
+/// Value of the row of [`POSITION_KEY`].
+pub fn position_value(position: Position) -> Vec<u8> {
+    position.0.to_le_bytes().to_vec()
+}
+
+/// Key of a shard's mark.
+pub fn mark_key(shard: ShardId) -> Vec<u8> {
+    let [a, b] = shard.0.to_be_bytes();
+    vec![b'R', a, b]
+}
+
+fn session_key(kind: u8, session: SessionId) -> Vec<u8> {
+    let mut key = vec![kind];
+    key.extend_from_slice(&session.0.to_be_bytes());
+    key
+}
+
+/// One of the server's own rows, for tools that look at a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnRow {
+    /// Events up to here are in the rows.
+    Position(Position),
+    /// Session ids below may have been given out.
+    SessionMark(u64),
+    /// Inode counters of the shard below may have been given out.
+    InodeMark(ShardId, u64),
+    /// A session that is not over.
+    Session(SessionId),
+    /// A session that is over: which of its operations were carried out.
+    Over(SessionId),
+    /// All blocks of this writer, whose session is over, are named or deleted.
+    Swept(u64),
+}
+
+impl OwnRow {
+    /// Reads a row; `None` if it is not one of the server's.
+    ///
+    /// # Errors
+    /// If it is, but not what the format says.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Option<OwnRow>, Malformed> {
+        let id = |rest: &[u8], what| rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed(what));
+        Ok(Some(match key {
+            POSITION_KEY => OwnRow::Position(Position(number(value)?)),
+            SESSION_MARK_KEY => OwnRow::SessionMark(number(value)?),
+            [b'R', shard @ ..] => {
+                let shard =
+                    shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
+                let mark = number(value)?;
+                if mark >= 1 << 48 {
+                    return Err(malformed("an inode counter of 48 bits"));
+                }
+                OwnRow::InodeMark(ShardId(shard), mark)
+            }
+            [b'S', session @ ..] => {
+                decode_row(value)?;
+                OwnRow::Session(SessionId(id(session, "a session's key")?))
+            }
+            [b'F', session @ ..] => {
+                Over::decode(value)?;
+                OwnRow::Over(SessionId(id(session, "a session's key")?))
+            }
+            [b'W', writer @ ..] if value.is_empty() => OwnRow::Swept(id(writer, "a writer's key")?),
+            [b'W', ..] => return Err(malformed("an empty value")),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The row that says so; `None` for sessions, which only the server writes.
+    pub fn encode(self) -> Option<(Vec<u8>, Vec<u8>)> {
+        Some(match self {
+            OwnRow::Position(position) => (POSITION_KEY.to_vec(), position_value(position)),
+            OwnRow::SessionMark(mark) => (SESSION_MARK_KEY.to_vec(), mark.to_le_bytes().to_vec()),
+            OwnRow::InodeMark(shard, mark) => (mark_key(shard), mark.to_le_bytes().to_vec()),
+            OwnRow::Session(_) | OwnRow::Over(_) => return None,
+            OwnRow::Swept(writer) => (swept_key(writer), Vec::new()),
+        })
+    }
+}
+
+/// `W` writer → nothing: all its blocks are named or deleted.
+pub fn swept_key(writer: u64) -> Vec<u8> {
+    let mut key = vec![b'W'];
+    key.extend_from_slice(&writer.to_be_bytes());
+    key
+}
+
+fn number(bytes: &[u8]) -> Result<u64, Malformed> {
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| malformed("a number of 8 bytes"))
+}
+
+/// The server's own rows as they were read.
+#[derive(Debug, Default)]
+pub struct OwnRows {
+    /// Events up to here are in the rows.
+    pub position: Position,
+    /// For each shard, the inode counter that nothing has reached yet; 0 where the row was not read.
+    pub marks: Vec<u64>,
+    pub(crate) sessions: Vec<(SessionId, u64, String, Window)>,
+    pub(crate) over: Vec<(SessionId, Over)>,
+}
+
+impl OwnRows {
+    /// Of a file system with so many shards, before any row was read.
+    pub fn of_shards(shards: u16) -> OwnRows {
+        OwnRows { marks: vec![0; usize::from(shards)], ..OwnRows::default() }
+    }
+
+    /// Takes a row in; false if it is not one of the server's own.
+    ///
+    /// # Errors
+    /// If it is not as the format says.
+    pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Malformed> {
+        if key == POSITION_KEY {
+            self.position = Position(number(value)?);
+            return Ok(true);
+        }
+        match key {
+            [b'R', shard @ ..] => {
+                let shard =
+                    shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
+                let mark =
+                    self.marks.get_mut(usize::from(shard)).ok_or(malformed("a shard of this file system"))?;
+                *mark = number(value)?;
+                if *mark >= 1 << 48 {
+                    return Err(malformed("an inode counter of 48 bits"));
+                }
+            }
+            [b'S', id @ ..] => {
+                let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
+                let (secret, identity, window) = decode_row(value)?;
+                self.sessions.push((SessionId(id), secret, identity, window));
+            }
+            [b'F', id @ ..] => {
+                let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
+                self.over.push((SessionId(id), Over::decode(value)?));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Engine {
+    /// The same where only [`Engine::replay`] was called: nothing is reserved beyond what the journal says.
+    pub fn own_rows_unserved(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let marks = self.marks_at_start.iter().enumerate();
+        let marks =
+            marks.map(|(shard, mark)| (mark_key(ShardId(shard as u16)), Some(mark.to_le_bytes().to_vec())));
+        let mut rows: Vec<_> = marks.collect();
+        rows.extend(self.own_rows());
+        rows
+    }
+
+    /// The server's own rows of a checkpoint that begins now.
+    pub fn own_rows(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut rows = vec![(POSITION_KEY.to_vec(), Some(position_value(self.position)))];
+        for (shard, mark) in self.inodes.marks() {
+            rows.push((mark_key(shard), Some(mark.to_le_bytes().to_vec())));
+        }
+        for (session, row) in self.sessions.rows() {
+            rows.push((session_key(b'S', session), row));
+        }
+        for (session, row) in self.sessions.rows_over() {
+            rows.push((session_key(b'F', session), row));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_rows_are_told_from_others_and_checked() {
+        let mut rows = OwnRows { marks: vec![1; 2], ..OwnRows::default() };
+        assert_eq!(rows.take(POSITION_KEY, &position_value(Position(7))), Ok(true));
+        assert_eq!(rows.take(&mark_key(ShardId(1)), &9u64.to_le_bytes()), Ok(true));
+        assert_eq!((rows.position, &rows.marks[..]), (Position(7), &[1, 9][..]));
+        assert_eq!(rows.take(b"Iabc", b""), Ok(false));
+        assert!(rows.take(&mark_key(ShardId(2)), &9u64.to_le_bytes()).is_err());
+        assert!(rows.take(&mark_key(ShardId(0)), &u64::MAX.to_le_bytes()).is_err());
+        assert!(rows.take(POSITION_KEY, b"short").is_err());
+        assert!(rows.take(b"S1", b"").is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! Sessions that ended by silence, until their end is durable.
+//!
+//! ```text
+//!   silent ── SessionClosed ─────────────── durable ──▶ leases, locks, opens are free
+//!               │ known no more, told so       │
+//!               └── a crash here brings it ────┘
+//!                   back, with all it had
+//! ```
+//!
+//! The client of a silent session may be alive, cut off, and believe in what it holds. Were that given to others
+//! before the end is durable, a crash in between would bring the session back beside them: two holders of one lock,
+//! or a writer that pushes what it wrote under a lease over what another wrote meanwhile.
+//!
+//! Invariants:
+//! - What a session held is released only when the event of its end is durable.
+//! - The recovery window does not close before that, either.
+
+use chiton_types::{Position, Refusal, SessionId};
+use chiton_wire::Failure;
+
+use crate::engine::Engine;
+use crate::moment::{Health, Moment};
+use crate::sessions::Slot;
+use crate::wait_queue::Wait;
+
+/// A session that is known no more and still holds what it held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    slot: Slot,
+    /// Of the event of its end.
+    end: Position,
+}
+
+impl Engine {
+    /// Ends a session whose client does not answer.
+    pub(crate) fn expire_session(&mut self, session: SessionId, m: &Moment) {
+        if let Some(slot) = self.close_session(session, m) {
+            self.ending.push_back(Ending { slot, end: self.position });
+        }
+    }
+
+    /// Releases what those held whose end is durable.
+    pub(crate) fn release_ended(&mut self, m: &Moment) {
+        while let Some(&Ending { slot, end }) = self.ending.front()
+            && end <= m.durable
+        {
+            self.ending.pop_front();
+            self.release(slot, m);
+        }
+    }
+
+    /// The lowest position whose durability an ended session's holdings wait for.
+    pub(crate) fn ending_wanted(&self) -> Option<Position> {
+        self.ending.front().map(|ending| ending.end)
+    }
+
+    /// While nothing becomes durable: those who wait for it are refused, not kept. A journal without space may heal,
+    /// so what an ended session holds is waited for then; one that failed does not.
+    pub(crate) fn refuse_hopeless(&mut self, m: &Moment) {
+        if m.health == Health::Good {
+            return;
+        }
+        self.wake_where(|wait| matches!(wait, Wait::Durable(_)));
+        if m.health == Health::Failed && !self.ending.is_empty() {
+            let (ending, leases) = (&self.ending, &self.leases);
+            let held = |wait: &Wait| match wait {
+                Wait::Leases(inos) => {
+                    inos.iter().any(|ino| ending.iter().any(|ending| leases.is_recalled(*ino, ending.slot)))
+                }
+                Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
+                Wait::Durable(_) | Wait::Room | Wait::Growth(_) => false,
+            };
+            for ticket in self.waiting.select(|_, wait| held(wait)) {
+                self.locks.cancel(ticket);
+                self.answer_parked(ticket, Err(Failure::Refused(Refusal::Io)), m);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

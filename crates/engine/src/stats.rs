@@ -1,0 +1,67 @@
+//! How much there is of everything, for reports.
+
+use std::time::Duration;
+
+use chiton_types::SessionId;
+use serde_json::{Value, json};
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// Sizes of all tables, and how often each kind of request came.
+    pub fn figures(&mut self) -> Value {
+        let operations: serde_json::Map<String, Value> =
+            self.counters.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
+        let recovery = self.recovery_state();
+        let ns = &self.ns;
+        let (reserved, used) =
+            ns.decouplings().map(|d| d.map.numbers()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        json!({
+            "cache_bytes": ns.memory_bytes(),
+            "dirty_rows": ns.dirty_rows(),
+            "inodes": ns.inode_count(),
+            "garbage_blocks": ns.garbage(usize::MAX).len(),
+            "applied": self.position.0,
+            "sessions": self.sessions.len(),
+            "open_inodes": self.opens.len(),
+            "leases": self.leases.len(),
+            "recalls": self.leases.recall_count() + self.growths.len(),
+            "locks": self.locks.len(),
+            "parked": self.waiting.len(),
+            "orphans": self.orphans.len(),
+            "decouplings": ns.decouplings().count(),
+            "inode_numbers": {
+                "reserved_by_decouplings": reserved,
+                "of_these_merged": used,
+            },
+            "recovery": recovery.map(|(waited_for, resends)| json!({ "sessions": waited_for, "resends": resends })),
+            "operations": operations,
+        })
+    }
+
+    /// Counts commits that the runtime answered without the engine.
+    pub fn committed_elsewhere(&mut self, commits: u64) {
+        self.counters.count_more(crate::counters::COMMIT, commits);
+    }
+
+    /// Bytes of the disk, all and free: what [`Engine::set_disk`] said.
+    pub fn disk(&self) -> (u64, u64) {
+        self.disk
+    }
+
+    /// A line for each session.
+    pub fn session_figures(&self, mono: Duration) -> Vec<(SessionId, Value)> {
+        let line = |(id, session): (SessionId, &crate::sessions::Session)| {
+            let figures = json!({
+                "session": id.0,
+                "identity": session.identity,
+                "embedded": session.volatile,
+                "silent_ms": mono.saturating_sub(session.heard).as_millis() as u64,
+                "requests": session.request_count,
+                "unsettled": session.window.len(),
+            });
+            (id, figures)
+        };
+        self.sessions.iter().map(line).collect()
+    }
+}

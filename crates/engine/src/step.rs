@@ -1,0 +1,78 @@
+//! What comes back from a call of the engine.
+
+use chiton_namespace::Need;
+use chiton_types::{Malformed, Position, Refusal, SessionId};
+use chiton_wire::{Failure, Recall, Reply};
+
+use crate::wait_queue::{Task, Ticket, Wait};
+
+/// How a request got on.
+#[derive(Debug)]
+pub enum Step {
+    /// Answered.
+    Done(Reply),
+    /// A [`Command::Reply`] with this ticket follows.
+    Parked(Ticket),
+    /// Install these rows, then call [`Engine::retry`].
+    NeedRows(Task, Vec<Need>),
+}
+
+/// How the engine's own queues got on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There is nothing to do.
+    Idle,
+    /// Call again.
+    More,
+    /// Install these rows and call again.
+    NeedRows(Vec<Need>),
+}
+
+/// What the runtime shall do.
+#[derive(Debug)]
+pub enum Command {
+    /// Answer a parked request.
+    Reply(Ticket, Reply),
+    /// Ask a session for a lease.
+    Recall(SessionId, Recall),
+    /// The session is over: close its connections, look after its blocks. Everything that it did lies at or before
+    /// the position.
+    DropSession(SessionId, Position),
+}
+
+/// Why an answer is not there yet.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Fail(Failure),
+    Missing(Vec<Need>),
+    Wait(Wait),
+    /// It has done its part for now: others first.
+    Turn,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Fail(failure)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Fail(Failure::Refused(refusal))
+    }
+}
+
+impl From<chiton_namespace::Fault> for Stop {
+    fn from(fault: chiton_namespace::Fault) -> Stop {
+        match fault {
+            chiton_namespace::Fault::Refused(refusal) => refusal.into(),
+            chiton_namespace::Fault::Missing(needs) => Stop::Missing(needs),
+            chiton_namespace::Fault::NeedGroups => Stop::Fail(Failure::NeedGroups),
+        }
+    }
+}
+
+/// What is not as the format says.
+pub(crate) fn malformed(expected: &'static str) -> Malformed {
+    Malformed { expected }
+}

@@ -1,0 +1,171 @@
+//! Changes that are not journalled: those in subtrees whose policy says `durability: none`.
+//!
+//! ```text
+//!   events ──▶ applied ──▶ (a position each, but no frame) ──▶ checkpoint
+//!                              └─ before the next frame: that many events that do nothing, so that positions agree
+//! ```
+//!
+//! After a crash such a subtree is what the last checkpoint held, and everything else is a prefix of what was answered.
+//! The journal is replayed on the checkpoint, so:
+//!
+//! Invariants:
+//! - No journalled event rests on a change that is neither journalled nor in a checkpoint. A name never leaves its
+//!   realm; sharing content from such a realm into another is refused (the client copies); what a policy changes,
+//!   and the removal of a subtree's root, waits for a checkpoint ([`Engine::settle`]), and so do changes meanwhile.
+//! - Inode numbers are reserved durably at every level.
+
+use std::collections::BTreeSet;
+
+use chiton_model::{Event, Op, Over};
+use chiton_types::frame::{FrameBuilder, FrameHeader};
+use chiton_types::{Ino, Position, Refusal, Seq, SessionId, ShardId};
+
+use crate::engine::Engine;
+use crate::policies::place_of;
+use crate::step::Stop;
+use crate::wait_queue::Wait;
+
+/// Position of what is not in the journal: the client has nothing to send again.
+pub(crate) const NOT_JOURNALLED: Position = Position(0);
+/// Most events that do nothing in one frame.
+const SKIPPED_PER_FRAME: u64 = 1 << 16;
+
+/// What only memory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Volatile {
+    /// Positions at the end that no frame stands for yet.
+    skipped: u64,
+    /// Of the last change that was not journalled.
+    last: Position,
+    /// Everything up to here is in a checkpoint.
+    checkpointed: Position,
+    /// Changes that are not journalled wait for the next checkpoint.
+    settling: bool,
+    /// Inodes that lost their last name by such a change.
+    pub(crate) orphans: BTreeSet<Ino>,
+}
+
+impl Volatile {
+    /// After a start from a checkpoint.
+    pub(crate) fn at(checkpointed: Position) -> Volatile {
+        Volatile { checkpointed, ..Volatile::default() }
+    }
+}
+
+impl Engine {
+    /// Whether the planned events of an operation are not to be journalled.
+    #[inline]
+    pub(crate) fn is_volatile_change(&mut self, op: &Op) -> Result<bool, Stop> {
+        if self.ns.policy_version() == 0 { Ok(false) } else { self.find_volatile(op) }
+    }
+
+    fn find_volatile(&mut self, op: &Op) -> Result<bool, Stop> {
+        let is_policy = matches!(self.events.first(), Some(Event::Policy(_)));
+        if is_policy {
+            return Ok(false);
+        }
+        let place = place_of(op);
+        let is_volatile = self.is_volatile_inode(place)?;
+        if let Op::Clone { from, .. } = op
+            && !is_volatile
+            && self.is_volatile_inode(*from)?
+        {
+            return Err(Refusal::CrossRealm.into());
+        }
+        if is_volatile && self.volatile.settling {
+            return Err(Stop::Wait(Wait::Checkpoint));
+        }
+        if !is_volatile && self.ends_a_realm() {
+            self.settle()?;
+        }
+        Ok(is_volatile)
+    }
+
+    pub(crate) fn is_volatile_inode(&mut self, ino: Ino) -> Result<bool, Stop> {
+        if self.volatile.orphans.contains(&ino) {
+            return Ok(true);
+        }
+        // Merges are journalled, and rest on what is around them.
+        if self.root_of(ino)?.is_some() {
+            return Ok(false);
+        }
+        // What has lost its name and its directory is nobody's any more.
+        let root = match self.ns.realm(ino) {
+            Err(chiton_namespace::Fault::Refused(_)) => return Ok(false),
+            root => root?,
+        };
+        Ok(self.is_volatile(root)?)
+    }
+
+    /// True if the planned events remove the root of a realm.
+    fn ends_a_realm(&self) -> bool {
+        self.events.iter().any(|event| match event {
+            Event::Unlink { ino, .. } => self.ns.policy(*ino).is_some(),
+            Event::Rename { over: Over::Replaced { ino, .. }, .. } => self.ns.policy(*ino).is_some(),
+            _ => false,
+        })
+    }
+
+    /// Waits until all that was not journalled is in a checkpoint. Meanwhile nothing is added to it.
+    pub(crate) fn settle(&mut self) -> Result<(), Stop> {
+        if self.volatile.last <= self.volatile.checkpointed {
+            return Ok(());
+        }
+        self.volatile.settling = true;
+        Err(Stop::Wait(Wait::Checkpoint))
+    }
+
+    /// Applies `self.events` without a frame.
+    pub(crate) fn apply_volatile(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            self.position = self.position.next();
+            self.ns.apply(event, self.position);
+        }
+        self.volatile.skipped += events.len() as u64;
+        self.volatile.last = self.position;
+        self.events = events;
+    }
+
+    /// Position of the last event that has a frame.
+    #[inline]
+    pub fn journalled(&self) -> Position {
+        Position(self.position.0 - self.volatile.skipped)
+    }
+
+    /// Writes events that do nothing for those that have no frame. Before any other frame, and before a checkpoint,
+    /// whose position must be in the journal.
+    #[inline]
+    pub fn write_skipped(&mut self) {
+        while self.volatile.skipped > 0 {
+            let count = self.volatile.skipped.min(SKIPPED_PER_FRAME);
+            let event_count = u32::try_from(count).expect("a frame of bounded size");
+            let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
+            let mut frame = FrameBuilder::begin(&mut self.frames, &header);
+            for _ in 0..count {
+                Event::Noop.encode(frame.payload());
+            }
+            frame.seal();
+            self.frame_events += count;
+            self.volatile.skipped -= count;
+        }
+    }
+
+    /// True if a request waits for a checkpoint.
+    #[inline]
+    pub fn wants_checkpoint(&self) -> bool {
+        self.volatile.settling
+    }
+
+    /// True if there is what only memory holds.
+    pub fn has_volatile(&self) -> bool {
+        self.volatile.last > self.volatile.checkpointed
+    }
+
+    /// A checkpoint of this position is durable.
+    pub fn checkpointed(&mut self, position: Position) {
+        self.volatile.checkpointed = position;
+        self.volatile.settling = false;
+        self.wake_where(|wait| *wait == Wait::Checkpoint);
+    }
+}

@@ -1,0 +1,133 @@
+//! Requests that wait: for a lease, a lock, durability, room, or the end of the recovery.
+//!
+//! Invariants:
+//! - A parked request is in exactly one place: here, or in the engine's queue of those that can be tried again.
+//! - Those that wait for one inode go on in the order in which they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chiton_model::Outcome;
+use chiton_types::{Ino, Position, SessionId};
+use chiton_wire::{Answer, Failure, Request};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::growth::Round;
+use crate::realms::Merging;
+
+/// Names a parked request until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(crate) u64);
+
+/// A request on its way, with what of it is done.
+#[derive(Debug)]
+pub struct Task {
+    pub(crate) session: SessionId,
+    pub(crate) request: Request,
+    /// Of a batch: the results so far.
+    pub(crate) results: Vec<Result<(Position, Outcome), Failure>>,
+    /// Given when it was parked first.
+    pub(crate) ticket: Option<Ticket>,
+    /// Counted and noted with its session already.
+    pub(crate) begun: bool,
+    /// Carried out; the answer waits until this position is durable.
+    pub(crate) done: Option<Box<(Position, Answer)>>,
+    /// Of a merge: what is not done yet.
+    pub(crate) merging: Option<Box<Merging>>,
+}
+
+/// What a request waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// That others give up leases on these.
+    Leases(SmallVec<[Ino; 4]>),
+    /// That this position is durable.
+    Durable(Position),
+    /// A lock.
+    Lock,
+    /// That the dirty rows are fewer.
+    Room,
+    /// That a checkpoint ends.
+    Checkpoint,
+    /// That the recovery ends.
+    Recovery,
+    /// That more inode numbers are granted.
+    Numbers,
+    /// That others have acknowledged that a file grew.
+    Growth(Round),
+}
+
+/// All parked requests.
+#[derive(Debug, Default)]
+pub(crate) struct WaitQueue {
+    tasks: BTreeMap<Ticket, (Task, Wait)>,
+    by_ino: HashMap<Ino, SmallVec<[Ticket; 2]>>,
+    last: u64,
+}
+
+impl WaitQueue {
+    /// Parks a request.
+    pub(crate) fn park(&mut self, mut task: Task, wait: Wait) -> Ticket {
+        let ticket = task.ticket.unwrap_or_else(|| self.issue());
+        task.ticket = Some(ticket);
+        if let Wait::Leases(inos) = &wait {
+            for ino in inos {
+                self.by_ino.entry(*ino).or_default().push(ticket);
+            }
+        }
+        let before = self.tasks.insert(ticket, (task, wait));
+        assert!(before.is_none(), "a request is parked twice");
+        ticket
+    }
+
+    /// A new ticket.
+    pub(crate) fn issue(&mut self) -> Ticket {
+        self.last += 1;
+        Ticket(self.last)
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<(Task, Wait)> {
+        let (task, wait) = self.tasks.remove(&ticket)?;
+        if let Wait::Leases(inos) = &wait {
+            for ino in inos {
+                if let Some(tickets) = self.by_ino.get_mut(ino) {
+                    tickets.retain(|t| *t != ticket);
+                    if tickets.is_empty() {
+                        self.by_ino.remove(ino);
+                    }
+                }
+            }
+        }
+        Some((task, wait))
+    }
+
+    /// Those that wait for an inode, in order.
+    pub(crate) fn on_ino(&self, ino: Ino) -> SmallVec<[Ticket; 2]> {
+        self.by_ino.get(&ino).cloned().unwrap_or_default()
+    }
+
+    /// Those whose task and wait satisfy `which`, in order.
+    pub(crate) fn select(&self, which: impl Fn(&Task, &Wait) -> bool) -> Vec<Ticket> {
+        self.tasks.iter().filter(|(_, (task, wait))| which(task, wait)).map(|(ticket, _)| *ticket).collect()
+    }
+
+    /// Whose requests wait for such a thing.
+    pub(crate) fn sessions(&self, which: impl Fn(&Wait) -> bool) -> BTreeSet<SessionId> {
+        self.tasks.values().filter(|(_, wait)| which(wait)).map(|(task, _)| task.session).collect()
+    }
+
+    /// The lowest position that somebody waits for.
+    pub(crate) fn durable_wanted(&self) -> Option<Position> {
+        let position = |(_, wait): &(Task, Wait)| match wait {
+            Wait::Durable(position) => Some(*position),
+            _ => None,
+        };
+        self.tasks.values().filter_map(position).min()
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+}

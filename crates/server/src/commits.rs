@@ -1,0 +1,106 @@
+//! Who waits for durability: clients, without a thread each, and the engine.
+//!
+//! Apart from [`crate::shared::Shared`], because the journal's thread holds it: that must never be the last
+//! to hold the journal.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chiton_runtime::sync::Mutex;
+use chiton_types::Position;
+use chiton_wire::{ConnectionLost, Reply, Sender, Welcome};
+
+use crate::wake_up::WakeUp;
+
+/// What a client is told when a position is durable.
+pub(crate) enum Tidings {
+    /// The answer to a commit.
+    Reply(Reply),
+    /// A session has begun.
+    Welcome(Box<Welcome>),
+}
+
+impl Tidings {
+    fn tell(self, sender: &Sender, now: Position) -> Result<(), ConnectionLost> {
+        match self {
+            Tidings::Reply(reply) => sender.send(&Reply { durable: now, ..reply }),
+            Tidings::Welcome(mut welcome) => {
+                if let Welcome::Accepted { durable, .. } = &mut *welcome {
+                    *durable = now;
+                }
+                sender.welcome(*welcome)
+            }
+        }
+    }
+}
+
+/// Those who wait.
+pub(crate) struct Commits {
+    /// Answers by the position that they wait for.
+    waiting: Mutex<BTreeMap<(Position, u64), (Sender, Tidings)>>,
+    count: AtomicU64,
+    /// The position that a request in the engine waits for; `u64::MAX` if none.
+    engine_wants: AtomicU64,
+    /// Wakes the thread that tells the engine.
+    pub(crate) scheduler_wake_up: WakeUp,
+    /// Commits that passed the engine by and are not yet in its counters.
+    pub(crate) here: AtomicU64,
+}
+
+impl Default for Commits {
+    fn default() -> Commits {
+        Commits {
+            waiting: Mutex::default(),
+            count: AtomicU64::new(0),
+            engine_wants: AtomicU64::new(u64::MAX),
+            scheduler_wake_up: WakeUp::default(),
+            here: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Commits {
+    pub(crate) fn wait(&self, position: Position, sender: Sender, tidings: Tidings) {
+        let n = self.count.fetch_add(1, Ordering::Relaxed);
+        self.waiting.lock().insert((position, n), (sender, tidings));
+    }
+
+    /// Those that wait for a position up to `durable`.
+    pub(crate) fn due(&self, durable: Position) -> Vec<(Sender, Tidings)> {
+        let mut waiting = self.waiting.lock();
+        let rest = waiting.split_off(&(durable.next(), 0));
+        std::mem::replace(&mut *waiting, rest).into_values().collect()
+    }
+
+    /// The engine waits for a position, too.
+    pub(crate) fn engine_waits(&self, position: Position) {
+        self.engine_wants.fetch_min(position.0, Ordering::Relaxed);
+    }
+
+    /// Whether the engine waits for a position up to this one.
+    pub(crate) fn engine_waits_for(&self, upto: Position) -> bool {
+        self.engine_wants.load(Ordering::Relaxed) <= upto.0
+    }
+
+    /// The engine waits for this position now, or for none.
+    pub(crate) fn engine_waits_only(&self, position: Option<Position>) {
+        self.engine_wants.store(position.map_or(u64::MAX, |position| position.0), Ordering::Relaxed);
+    }
+
+    /// True if what the engine waits for is durable.
+    pub(crate) fn engine_is_due(&self, durable: Position) -> bool {
+        durable.0 >= self.engine_wants.load(Ordering::Relaxed)
+    }
+
+    /// Answers clients whose commits are durable.
+    pub(crate) fn answer(&self, durable: Position) {
+        for (sender, tidings) in self.due(durable) {
+            // A client that is gone asks again, or its session ends by its silence.
+            let _ = tidings.tell(&sender, durable);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().len()
+    }
+}

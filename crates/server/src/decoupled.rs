@@ -1,0 +1,451 @@
+//! A server in the process of a client, for a subtree that the client took for itself: the same engine, journal and
+//! sessions, over rows that are fetched from the server it was taken from.
+//!
+//! ```text
+//!   start_realm ── replay its journal, if there is one ──▶ ready
+//!   a row is missing ──▶ Base::fetch        numbers run short ──▶ Base::grant
+//! ```
+//!
+//! Invariants:
+//! - Nothing is checkpointed, swept or compacted: what changes stays in memory until it is merged and the decoupling
+//!   ends. Rows that are as the server gave them leave above `cache_bytes`.
+//! - Its journal is trimmed only when it is told that what it says is merged for good.
+//! - Its first session bears the id that the server gave for the blocks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_journal::{Frame, Identity, Journal, JournalError, Place, PlaceError, ReplayError, replay};
+use chiton_metastore::{MemoryMetastore, Metastore};
+use chiton_namespace::{Fault, Fetched, Namespace, Need};
+use chiton_objects::MemoryObjects;
+use chiton_policy::Policy;
+use chiton_runtime::SharedWorld;
+use chiton_types::{Ino, Kind, Position, SessionId, ShardId};
+
+use crate::error::StartError;
+use crate::format::FilesystemInfo;
+use crate::options::ServerOptions;
+use crate::replay_budget::{ReplayLoad, ReplayRate};
+use crate::server::Server;
+use crate::severable::Severable;
+use crate::shared::{Parts, Shared};
+use crate::startup::{EPOCH, install_hooks, replay_frame};
+use crate::stores::Meta;
+use chiton_engine::{Engine, Health, Moment, Settings};
+
+/// The server that a subtree was taken from.
+pub trait Base: Send + Sync {
+    /// Rows of the subtree, for each need in order. Called without any lock; may take as long as the server does.
+    ///
+    /// # Errors
+    /// In words.
+    fn fetch(&self, needs: &[Need]) -> Result<Vec<Fetched>, String>;
+
+    /// More inode numbers, first and first past: reserved durably.
+    ///
+    /// # Errors
+    /// In words: what creates then is told that there is no space.
+    fn grant(&self, shard: ShardId, count: u64) -> Result<Vec<(Ino, Ino)>, String>;
+
+    /// Makes all blocks durable that were put before, at the level that the journal has: asked before the journal
+    /// names new ones.
+    ///
+    /// # Errors
+    /// In words; the journal has failed then.
+    fn sync_blocks(&self) -> Result<(), String>;
+}
+
+/// What a decoupled client starts from.
+pub struct RealmStart {
+    /// Identity of the file system.
+    pub filesystem: u64,
+    /// Identity of the journal.
+    pub journal: u64,
+    /// Number of shards of the file system.
+    pub shards: u16,
+    /// The directory that was taken.
+    pub root: Ino,
+    /// The policy that holds for it.
+    pub policy: Policy,
+    /// Inodes of the whole file system.
+    pub inode_count: u64,
+    /// Id of the first session, which its blocks bear.
+    pub writer: SessionId,
+    /// Inode numbers that were granted.
+    pub ranges: Vec<(Ino, Ino)>,
+    /// Directories below the root that are not the client's, nor what is below them.
+    pub borders: Vec<Ino>,
+    /// Of each shard the last of them that is known to be used, beside what the journal says.
+    pub used: Vec<Ino>,
+    /// The rows hold all of the journal up to here.
+    pub merged: Position,
+    /// Rows and numbers.
+    pub base: Arc<dyn Base>,
+    /// The journal; a new one is begun if there is none.
+    pub place: Arc<dyn Place>,
+    /// Settings; those of checkpoints do not matter.
+    pub options: ServerOptions,
+    /// Clock, random numbers.
+    pub world: SharedWorld,
+}
+
+/// Inode numbers of a decoupled client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Not used yet.
+    pub left: u64,
+    /// Granted so far.
+    pub total: u64,
+    /// Of each shard the last one used.
+    pub used: Vec<Ino>,
+    /// Why there are no more, if the server was asked and gave none.
+    pub refused: Option<String>,
+}
+
+/// A time that does not come.
+const NEVER: Duration = Duration::from_secs(1 << 40);
+/// How long a server that gave no numbers is left alone.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) fn start(start: RealmStart) -> Result<Arc<Shared>, StartError> {
+    let failed = |e: &dyn std::fmt::Display| StartError::Failed(e.to_string());
+    let RealmStart { base, world, root, .. } = start;
+    let options = ServerOptions {
+        checkpoint_rows: usize::MAX,
+        checkpoint_journal_bytes: u64::MAX,
+        checkpoint_age: NEVER,
+        recovery_target: NEVER,
+        dirty_bytes_max: usize::MAX,
+        ..start.options
+    };
+    let m = Moment { now: world.now(), mono: world.monotonic(), ..Moment::default() };
+    let settings = Settings {
+        session_ms: options.session_ms,
+        grace_ms: 0,
+        lease_entries_max: options.lease_entries_max,
+        lease_rest_ms: options.lease_rest_ms,
+        sessions_max: options.sessions_max,
+        dirty_rows_max: usize::MAX,
+        epoch: EPOCH,
+        shard_weights: vec![100; usize::from(start.shards)],
+        root,
+    };
+    let ns = Namespace::of_subtree(root, start.inode_count);
+    let numbers = (&start.ranges[..], &start.used[..]);
+    let mut engine = Engine::of_realm(settings, ns, start.merged, numbers, &start.borders, start.policy, &m);
+
+    let place = Arc::new(Severable::new(start.place));
+    let identity = Identity { journal: start.journal, epoch: EPOCH, nonce: world.random() };
+    let journal = match Journal::open(place.clone(), identity, options.journal) {
+        Ok((journal, recovered)) => {
+            if recovered.last_position < start.merged {
+                return Err(StartError::Corrupt(format!(
+                    "the journal ends at {}, and the server has it up to {}",
+                    recovered.last_position, start.merged
+                )));
+            }
+            replay_all(&mut engine, &*place, start.merged, &*base, &m)?;
+            journal
+        }
+        Err(JournalError::Absent) if start.merged == Position(0) => {
+            Journal::create(place.clone(), identity, options.journal).map_err(|e| failed(&e))?
+        }
+        Err(error) => return Err(StartError::Corrupt(error.to_string())),
+    };
+    engine.begin_realm();
+    let open_meta = || Ok(Arc::new(MemoryMetastore::new()) as Arc<dyn Metastore>);
+    let info = FilesystemInfo {
+        version: 1,
+        filesystem: start.filesystem,
+        shards: start.shards,
+        created: m.now.secs(),
+    };
+    let parts = Parts {
+        engine,
+        journal,
+        place,
+        meta: Meta::open(Box::new(open_meta)).map_err(|e| failed(&e))?,
+        base: Some(base),
+        reserve: None,
+        is_held: false,
+        // Its client puts and reads blocks where the server's are.
+        objects: Arc::new(MemoryObjects::new()),
+        objects_address: String::new(),
+        world,
+        options,
+        info,
+        own_session: start.writer,
+        rate: ReplayRate::ASSUMED,
+        replayed: ReplayLoad::default(),
+        stored: start.merged,
+        session_ids: (start.writer.0, u64::MAX),
+    };
+    let shared = Arc::new(Shared::new(parts));
+    install_hooks(&shared);
+    Ok(shared)
+}
+
+fn replay_all(
+    engine: &mut Engine,
+    place: &dyn Place,
+    merged: Position,
+    base: &dyn Base,
+    m: &Moment,
+) -> Result<(), StartError> {
+    let fetch = |needs: &[Need]| base.fetch(needs).map_err(StartError::Failed);
+    // What was merged may have been changed by others, and of a file that was removed while it was open nothing is there.
+    let base_changes = merged > Position(0);
+    let mut visit = |frame: &Frame<'_>| replay_frame(engine, &fetch, frame, base_changes, m);
+    match replay(place, merged, &mut visit, &mut |_| {}) {
+        Ok(_) => Ok(()),
+        Err(ReplayError::Visitor(error)) => Err(error),
+        Err(ReplayError::Journal(error)) => Err(StartError::Corrupt(error.to_string())),
+    }
+}
+
+impl Shared {
+    /// Fetches numbers when they run short, until the server stops.
+    pub(crate) fn number_keeper(&self) {
+        let Some(base) = self.base.clone() else { return };
+        let mut told = false;
+        while !self.is_stopping() {
+            let wanted = self.engine.lock_as_it_is().numbers_wanted();
+            let Some((shard, count)) = wanted else {
+                self.evict_clean();
+                self.numbers_wake_up.wait(PAUSE);
+                continue;
+            };
+            match base.grant(shard, count) {
+                Ok(ranges) => {
+                    told = false;
+                    *self.numbers_refused.lock() = None;
+                    self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges)));
+                }
+                Err(why) => {
+                    *self.numbers_refused.lock() = Some(why.clone());
+                    if !std::mem::replace(&mut told, true) {
+                        self.note_error(&format!(
+                            "no more inode numbers for this decoupled subtree, so nothing can be created when those \
+                             it has are used up: {why}; `allocated_inodes` of the policy says how many it begins with"
+                        ));
+                    }
+                    self.with_engine(|engine, _| engine.numbers_granted(None));
+                    self.leave_base_alone();
+                    self.with_engine(|engine, _| engine.ask_again());
+                }
+            }
+        }
+    }
+
+    /// Rows that nobody changed leave the memory above what they may take: they can be fetched again.
+    fn evict_clean(&self) {
+        let target = self.options.cache_bytes;
+        self.with_engine_as_it_is(|engine, _| {
+            let ns = engine.namespace();
+            if ns.memory_bytes() > target {
+                ns.evict(target);
+            }
+        });
+    }
+
+    /// Waits a while, however often numbers are asked for meanwhile.
+    fn leave_base_alone(&self) {
+        let until = self.world.monotonic() + PAUSE;
+        while !self.is_stopping() && self.world.monotonic() < until {
+            self.numbers_wake_up.wait(PAUSE);
+        }
+    }
+}
+
+impl Server {
+    /// Starts on a subtree that was taken from another server.
+    ///
+    /// # Errors
+    /// [`StartError::Corrupt`] if the journal is damaged, or does not fit the rows; [`StartError::Failed`].
+    pub fn start_realm(realm: RealmStart) -> Result<Arc<Server>, StartError> {
+        Server::running(
+            start(realm)?,
+            None,
+            &[("chiton-sched", Shared::schedule), ("chiton-numbers", Shared::number_keeper)],
+        )
+    }
+
+    /// Position of the last event in the journal.
+    pub fn last(&self) -> Position {
+        self.shared.journal.last()
+    }
+
+    /// Waits until the journal is durable up to `position`.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
+        self.shared.journal.wait_durable(position)
+    }
+
+    /// Has `witness` record how far the journal is durable before a commit is acknowledged; see
+    /// [`Journal::witness_durable`].
+    pub fn witness_durable(&self, witness: Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>) {
+        self.shared.journal.witness_durable(witness);
+    }
+
+    /// The journal's segments.
+    pub fn journal_place(&self) -> Arc<dyn Place> {
+        self.shared.place.clone()
+    }
+
+    /// Whether the journal failed for good: nothing is changed any more, and what is not durable is lost.
+    pub fn has_failed(&self) -> bool {
+        self.shared.health() == Health::Failed
+    }
+
+    /// Of a decoupled client: whether files are in its journal that nobody has looked at since, and so not in memory.
+    pub fn has_unapplied(&self) -> bool {
+        self.shared.engine.lock_as_it_is().has_unapplied()
+    }
+
+    /// Of a decoupled client: what the journal says up to here is merged for good.
+    ///
+    /// # Errors
+    /// The place's.
+    pub fn forget_merged(&self, upto: Position) -> Result<(), JournalError> {
+        assert!(self.shared.base.is_some(), "a server's journal is trimmed by its checkpoints");
+        self.shared.journal.trim(upto).map(drop)
+    }
+
+    /// Files that have no name any more and are open.
+    pub fn open_orphans(&self) -> Vec<Ino> {
+        self.shared.engine.lock().open_orphans()
+    }
+
+    /// Of a decoupled client: its inode numbers.
+    pub fn numbers(&self) -> Numbers {
+        let engine = self.shared.engine.lock_as_it_is();
+        let (left, total) = engine.numbers();
+        let used = engine.numbers_used();
+        drop(engine);
+        Numbers { left, total, used, refused: self.shared.numbers_refused.lock().clone() }
+    }
+
+    /// Changes wait from now on, until this is called with `false` or the server ends.
+    pub fn freeze(&self, frozen: bool) {
+        self.shared.with_engine_as_it_is(|engine, _| engine.freeze(frozen));
+    }
+
+    /// Whether an inode is in memory.
+    pub fn knows(&self, ino: Ino) -> bool {
+        self.shared.engine.lock().namespace().attr(ino).is_ok()
+    }
+
+    /// Where an inode is, from the root: a name that it has. `None` if it is gone, or cannot be read.
+    pub fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
+        self.looked_up(|ns| path_of(ns, ino))
+    }
+
+    /// Whether an inode has a name. One that cannot be read has none.
+    pub fn has_name(&self, ino: Ino) -> bool {
+        self.looked_up(|ns| ns.attr(ino)).is_some_and(|attr| attr.nlink > 0)
+    }
+
+    /// The result of `ask` on rows, which are fetched if they are missing. `None` if there are none.
+    fn looked_up<T>(&self, question: impl Fn(&Namespace) -> Result<T, Fault>) -> Option<T> {
+        loop {
+            let (found, generation) = {
+                let mut engine = self.shared.engine.lock();
+                let ns = engine.namespace();
+                (question(ns), ns.generation())
+            };
+            match found {
+                Ok(found) => return Some(found),
+                Err(Fault::Missing(needs)) => self.shared.supply(&needs, generation).ok()?,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.is_stopping()
+    }
+}
+
+fn path_of(ns: &Namespace, ino: Ino) -> Result<Vec<u8>, Fault> {
+    let attr = ns.attr(ino)?;
+    if attr.kind == Kind::Dir {
+        return ns.dir_path(ino);
+    }
+    let mut path = ns.dir_path(attr.parent)?;
+    if path != b"/" {
+        path.push(b'/');
+    }
+    path.extend(ns.name_held(attr.parent, ino)?);
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use chiton_journal::{MemoryPlace, Shape};
+    use chiton_runtime::SeededWorld;
+
+    use super::*;
+
+    /// A server that is away.
+    #[derive(Default)]
+    struct Away(AtomicU64);
+
+    impl Base for Away {
+        fn fetch(&self, _: &[Need]) -> Result<Vec<Fetched>, String> {
+            Err("away".to_owned())
+        }
+
+        fn grant(&self, _: ShardId, _: u64) -> Result<Vec<(Ino, Ino)>, String> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Err("away".to_owned())
+        }
+
+        fn sync_blocks(&self) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_server_that_gives_no_numbers_is_left_alone_however_many_are_wanted() {
+        let (base, world) = (Arc::new(Away::default()), Arc::new(SeededWorld::new(1)));
+        let start = RealmStart {
+            filesystem: 1,
+            journal: 2,
+            shards: 4,
+            root: Ino(9),
+            policy: Policy::default(),
+            inode_count: 1,
+            writer: SessionId(7),
+            ranges: Vec::new(),
+            borders: Vec::new(),
+            used: Vec::new(),
+            merged: Position(0),
+            base: base.clone(),
+            place: Arc::new(MemoryPlace::new(Shape::Grows)),
+            options: ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() },
+            world: world.clone(),
+        };
+        let server = Server::start_realm(start).expect("started");
+        let asked = || base.0.load(Ordering::SeqCst);
+        for round in 1..=3 {
+            while asked() < round {
+                std::thread::yield_now();
+            }
+            // The clock stands still.
+            for _ in 0..200 {
+                server.shared.numbers_wake_up.wake();
+                std::thread::yield_now();
+            }
+            assert_eq!(asked(), round);
+            world.advance(PAUSE * 2);
+            server.shared.numbers_wake_up.wake();
+        }
+        server.abandon();
+    }
+}

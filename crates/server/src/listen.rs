@@ -1,0 +1,127 @@
+//! Sessions of clients that connect.
+
+use std::sync::Arc;
+
+use chiton_types::SessionId;
+use chiton_wire::{
+    Channel, Closed, ConnId, Hello, RecallDone, RefuseReason, Request, Sender, Service, Welcome,
+};
+
+use crate::commits::Tidings;
+use crate::often::Often;
+use crate::shared::Shared;
+use crate::startup::EPOCH;
+use chiton_engine::Opened;
+
+/// Where clients come in.
+pub(crate) struct Door(pub(crate) Arc<Shared>);
+
+impl Service for Door {
+    fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
+        let shared = &*self.0;
+        if shared.is_stopping() {
+            return Some(refused(RefuseReason::NotReady, "the server stops; try again"));
+        }
+        let opened = match (hello.channel, hello.resume) {
+            (Channel::Main, None) => return shared.begin_session(&hello, sender).err(),
+            (Channel::Main, Some((session, secret))) => {
+                let count = hello.resend_count;
+                shared.with_engine(|engine, m| {
+                    let opened = engine.resume_session(session, secret, count, m);
+                    engine.note_decouples(session, hello.decouples && opened.is_ok());
+                    opened
+                })
+            }
+            (Channel::Recall, Some((session, secret))) => {
+                let recalls = shared.with_engine(|engine, m| {
+                    let recalls = engine.recalls_connected(session, secret, m)?;
+                    // What is asked back from now on finds this way.
+                    Some((recalls, shared.channels.replace(session, Channel::Recall, sender)))
+                });
+                let recalls = recalls.map(|(recalls, before)| {
+                    before.iter().for_each(Sender::close);
+                    recalls
+                });
+                for recall in recalls.iter().flatten() {
+                    // Lost: the client connects again.
+                    let _ = sender.recall(recall);
+                }
+                return Some(match recalls {
+                    Some(_) => shared.accepted(Opened { session, secret }),
+                    None => unknown(RefuseReason::SessionGone),
+                });
+            }
+            (Channel::Recall, None) => {
+                return Some(refused(RefuseReason::SessionGone, "a recall connection belongs to a session"));
+            }
+        };
+        match opened {
+            Ok(opened) => {
+                shared.channels.add(opened.session, Channel::Main, sender);
+                Some(shared.accepted(opened))
+            }
+            Err(RefuseReason::NotReady) => {
+                Some(refused(RefuseReason::NotReady, "the session ends; try again in a moment"))
+            }
+            Err(reason) => Some(unknown(reason)),
+        }
+    }
+
+    fn requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
+        self.0.serve_requests(session, sender, batch);
+    }
+
+    fn recall_done(&self, session: SessionId, _sender: &Sender, done: RecallDone) {
+        self.0.with_engine(|engine, m| engine.recall_done(session, done.id, m));
+    }
+
+    fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
+        if let Some((session, _)) = opened {
+            self.0.channels.remove(session, conn);
+        }
+        if matches!(why, Closed::Malformed(_) | Closed::Behind) {
+            self.0.log_often(Often::Connections, &format!("connection {} ends: {why}", conn.0));
+        }
+    }
+}
+
+impl Shared {
+    /// A new session. Its client is greeted when its beginning is durable, because what it does later must find it known
+    /// after a crash; meanwhile this thread has others to serve.
+    fn begin_session(&self, hello: &Hello, sender: &Sender) -> Result<(), Welcome> {
+        let session = self.new_session_id().map_err(|e| refused(RefuseReason::NotReady, &e))?;
+        let secret = self.world.random();
+        let opened = self.with_engine(|engine, m| {
+            let opened = engine.open_session(session, secret, &hello.identity, false, m)?;
+            engine.note_decouples(session, hello.decouples);
+            Ok((opened, engine.position()))
+        });
+        let (opened, position) = opened.map_err(|reason| {
+            refused(reason, "the server has too many sessions; end some or raise its limit")
+        })?;
+        self.channels.add(session, Channel::Main, sender);
+        self.tell_when_durable(position, sender, Tidings::Welcome(Box::new(self.accepted(opened))));
+        Ok(())
+    }
+
+    fn accepted(&self, opened: Opened) -> Welcome {
+        Welcome::Accepted {
+            session: opened.session,
+            secret: opened.secret,
+            epoch: EPOCH,
+            filesystem: self.info.filesystem,
+            boot: self.boot,
+            session_ms: self.options.belief_ms(),
+            durable: self.journal.durable(),
+            objects: self.objects_address.clone(),
+        }
+    }
+}
+
+fn unknown(reason: RefuseReason) -> Welcome {
+    refused(reason, "the session is unknown or over; begin a new one")
+}
+
+fn refused(reason: RefuseReason, message: &str) -> Welcome {
+    Welcome::Refused { reason, message: message.to_owned() }
+}

@@ -1,0 +1,347 @@
+//! A file system that nobody serves, for tools: its journal, its metadata store, and the journal applied to the store.
+//!
+//! ```text
+//!   journal ── select ──▶ engine (replay, as at a start) ── every so many rows ──▶ metadata store + position
+//! ```
+//!
+//! Invariants:
+//! - It is held (see [`Ownership`]) as long as this lives.
+//! - Rows, the server's own rows and the position change in one atomic batch, always at the end of a frame.
+//! - Memory is bounded by the rows of one batch, the cache, and a segment of the journal.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chiton_journal::{Frame, Identity, Place, Progress, ReplayError, replay};
+use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
+use chiton_model::Event;
+use chiton_namespace::{Namespace, OpenError, StoredRow};
+use chiton_runtime::SharedWorld;
+use chiton_types::frame::FrameHeader;
+use chiton_types::{Position, Take};
+
+use crate::address::DataAddress;
+use crate::error::StartError;
+use crate::format::FilesystemInfo;
+use crate::options::ServerOptions;
+use crate::ownership::Ownership;
+use crate::server::Server;
+use crate::shared::install;
+use crate::startup::{EPOCH, own_rows, store_error};
+use crate::stores::{Source, Stores};
+use chiton_engine::{Engine, Moment, POSITION_KEY, ReplayFault, Settings, position_value};
+
+/// Changed rows that are committed at a time.
+const BATCH_ROWS: usize = 50_000;
+/// Memory for clean rows.
+const CACHE_BYTES: usize = 256 << 20;
+const PAGE_ROWS: usize = 4096;
+
+/// See the module.
+pub struct Offline {
+    info: FilesystemInfo,
+    place: Arc<dyn Place>,
+    meta: Arc<dyn Metastore>,
+    world: SharedWorld,
+    _ownership: Option<Ownership>,
+}
+
+/// What shall be applied.
+pub struct Apply<'a> {
+    /// Events up to here are taken for applied, beside those that the store's position names.
+    pub after: Position,
+    /// Frames that go past this are left.
+    pub upto: Position,
+    /// Events of which this is false are passed over, for good.
+    pub select: &'a mut dyn FnMut(Position, &FrameHeader, &Event) -> bool,
+    /// Events that do not fit the store, or need rows of it that are damaged, are passed over, too; else they end it.
+    pub skip_misfits: bool,
+}
+
+/// What was applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Events that changed the store.
+    pub applied: u64,
+    /// Events that were not selected.
+    pub passed_over: u64,
+    /// Events that did not fit.
+    pub misfits: u64,
+    /// Position of the store afterwards.
+    pub stored: Position,
+}
+
+impl Offline {
+    /// Takes hold of a file system and opens its stores.
+    ///
+    /// # Errors
+    /// As [`crate::Server::start`]: [`StartError::Held`] if it is served.
+    pub fn open(data: &DataAddress, world: SharedWorld) -> Result<Offline, StartError> {
+        // What keeps two servers apart keeps a server and a tool apart, too.
+        Server::probe(data, &*world)?;
+        let info = Server::info(data)?;
+        if let Some(dir) = data.dir() {
+            crate::reserve::ease(dir);
+        }
+        let ownership = Ownership::take(data, false, &*world)?;
+        let mut stores = Stores::open(data)?;
+        ownership.guard(&mut stores);
+        Offline::of(&info, &stores, world, Some(ownership))
+    }
+
+    /// The same on stores that are handed in.
+    ///
+    /// # Errors
+    /// If the metadata store does not open.
+    pub fn open_with(
+        info: &FilesystemInfo,
+        stores: &Stores,
+        world: SharedWorld,
+    ) -> Result<Offline, StartError> {
+        Offline::of(info, stores, world, None)
+    }
+
+    fn of(
+        info: &FilesystemInfo,
+        stores: &Stores,
+        world: SharedWorld,
+        ownership: Option<Ownership>,
+    ) -> Result<Offline, StartError> {
+        let meta = (stores.open_meta)().map_err(|e| store_error(&e))?;
+        Ok(Offline { info: info.clone(), place: stores.place.clone(), meta, world, _ownership: ownership })
+    }
+
+    /// What the file system is.
+    pub fn info(&self) -> &FilesystemInfo {
+        &self.info
+    }
+
+    /// The journal's segments.
+    pub fn place(&self) -> Arc<dyn Place> {
+        self.place.clone()
+    }
+
+    /// The metadata store.
+    pub fn meta(&self) -> &dyn Metastore {
+        &*self.meta
+    }
+
+    /// Who writes to the journal, if a tool does.
+    pub fn identity(&self) -> Identity {
+        Identity { journal: self.info.filesystem, epoch: EPOCH, nonce: self.world.random() }
+    }
+
+    /// The events up to here are in the metadata store, it says.
+    ///
+    /// # Errors
+    /// If it does not say, or cannot be read.
+    pub fn stored(&self) -> Result<Position, StartError> {
+        Ok(own_rows(&*self.meta, self.info.shards)?.position)
+    }
+
+    /// Has the metadata store say so of `position`.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn set_stored(&self, position: Position) -> Result<(), StartError> {
+        let mut batch = Batch::new();
+        batch.put(POSITION_KEY, position_value(position));
+        self.meta.commit(&batch).map_err(|e| store_error(&e))
+    }
+
+    /// The highest position that a row carries: whatever the store says, the events up to here are in it. Reads all
+    /// inodes and entries; `progress` is told how many rows it has seen.
+    ///
+    /// # Errors
+    /// The store's, or a row that is not what the format says.
+    pub fn newest_row(&self, progress: &mut dyn FnMut(u64)) -> Result<Position, StartError> {
+        let (mut newest, mut seen) = (Position(0), 0);
+        for prefix in [b"E", b"I"] {
+            let end = prefix_end(prefix);
+            let mut from = Bound::Included(prefix.to_vec());
+            loop {
+                let start = from.as_ref().map(Vec::as_slice);
+                let page = self.meta.scan(start, end.as_deref(), PAGE_ROWS).map_err(|e| store_error(&e))?;
+                for (key, value) in &page {
+                    let row =
+                        StoredRow::decode(key, value).map_err(|e| StartError::Corrupt(e.to_string()))?;
+                    let position = match row {
+                        Some(StoredRow::Inode(inode)) => inode.position,
+                        Some(StoredRow::Entry { position, .. }) => position,
+                        _ => continue,
+                    };
+                    newest = newest.max(position);
+                }
+                seen += page.len() as u64;
+                progress(seen);
+                match page.into_iter().last() {
+                    Some((last, _)) => from = Bound::Excluded(last),
+                    None => break,
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Applies the journal's events that the store lacks, as a start of the server does, and commits them.
+    ///
+    /// # Errors
+    /// [`StartError::Corrupt`] where journal or store is damaged, or they do not fit; what was committed by then stays
+    /// and is not applied again the next time.
+    pub fn apply(
+        &self,
+        mut what: Apply<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Applied, StartError> {
+        let m = Moment { now: self.world.now(), mono: self.world.monotonic(), ..Moment::default() };
+        let ns = match Namespace::open(&Source(&*self.meta)) {
+            Ok(ns) => ns,
+            Err(OpenError::Source(e)) => return Err(store_error(&e)),
+            Err(OpenError::Corrupt(row)) => return Err(StartError::Corrupt(row.to_string())),
+        };
+        let mut rows = own_rows(&*self.meta, self.info.shards)?;
+        let was = rows.position;
+        rows.position = rows.position.max(what.after);
+        let start = rows.position;
+        let options = ServerOptions::default();
+        let settings = Settings {
+            session_ms: options.session_ms,
+            grace_ms: options.grace_ms,
+            lease_entries_max: options.lease_entries_max,
+            lease_rest_ms: options.lease_rest_ms,
+            sessions_max: options.sessions_max,
+            dirty_rows_max: usize::MAX,
+            epoch: EPOCH,
+            shard_weights: vec![100; usize::from(self.info.shards)],
+            root: chiton_types::Ino::ROOT,
+        };
+        let mut applying = Applying {
+            engine: Engine::from_rows(settings, ns, rows, &m),
+            meta: &*self.meta,
+            m,
+            done: Applied::default(),
+        };
+        let mut visit = |frame: &Frame<'_>| {
+            if frame.last() > what.upto {
+                return Err(Stop::Enough);
+            }
+            applying.frame(frame, &mut what).map_err(Stop::Failed)?;
+            // The rest of the journal may be damaged, and is not read.
+            if frame.last() == what.upto { Err(Stop::Enough) } else { Ok(()) }
+        };
+        match replay(&*self.place, start, &mut visit, progress) {
+            Ok(_) | Err(ReplayError::Visitor(Stop::Enough)) => {}
+            Err(ReplayError::Visitor(Stop::Failed(error))) => return Err(error),
+            Err(ReplayError::Journal(error)) => return Err(StartError::Corrupt(error.to_string())),
+        }
+        if applying.engine.position() > was {
+            applying.commit()?;
+        }
+        applying.done.stored = applying.engine.position();
+        Ok(applying.done)
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        // What was committed is durable; what a close could say would change nothing.
+        let _ = self.meta.close();
+    }
+}
+
+enum Stop {
+    Enough,
+    Failed(StartError),
+}
+
+struct Applying<'a> {
+    engine: Engine,
+    meta: &'a dyn Metastore,
+    m: Moment,
+    done: Applied,
+}
+
+impl Applying<'_> {
+    fn frame(&mut self, frame: &Frame<'_>, what: &mut Apply<'_>) -> Result<(), StartError> {
+        let corrupt = |cause: &dyn std::fmt::Display| {
+            StartError::Corrupt(format!("the journal's frame at position {}: {cause}", frame.first))
+        };
+        let events = decode(frame).map_err(|e| corrupt(&e))?;
+        let mut skipped = BTreeSet::new();
+        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
+            if !(what.select)(position, &frame.header, event) {
+                skipped.insert(position);
+            }
+        }
+        self.done.passed_over += skipped.len() as u64;
+        let mut payload = encode(frame.first, &events, &skipped);
+        loop {
+            match self.engine.replay(&frame.header, frame.first, &payload, false, &self.m) {
+                Ok(()) => break,
+                Err(ReplayFault::Malformed(cause)) => return Err(corrupt(&cause)),
+                Err(ReplayFault::Misfit(position, _)) if what.skip_misfits => {
+                    self.done.misfits += 1;
+                    skipped.insert(position);
+                    payload = encode(frame.first, &events, &skipped);
+                }
+                Err(ReplayFault::Misfit(position, misfit)) => {
+                    return Err(StartError::Corrupt(format!(
+                        "the event at position {position} does not fit the metadata store: {misfit}; `recover` passes \
+                         over what does not fit"
+                    )));
+                }
+                Err(ReplayFault::Missing(needs)) => {
+                    let generation = self.engine.namespace().generation();
+                    let source = Source(self.meta);
+                    let fetched = needs.iter().map(|need| Namespace::fetch(&source, need));
+                    match fetched.collect::<Result<_, _>>() {
+                        Ok(fetched) => {
+                            install(&mut self.engine, fetched, generation).map_err(StartError::Corrupt)?;
+                        }
+                        // The next event rests on what cannot be read.
+                        Err(StoreError::Corrupt { .. }) if what.skip_misfits => {
+                            self.done.misfits += 1;
+                            skipped.insert(self.engine.position().next());
+                            payload = encode(frame.first, &events, &skipped);
+                        }
+                        Err(error) => return Err(store_error(&error)),
+                    }
+                }
+            }
+        }
+        self.done.applied += (events.len() - skipped.len()) as u64;
+        if self.engine.namespace().dirty_rows() >= BATCH_ROWS {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StartError> {
+        self.engine.namespace().checkpoint_begin();
+        let own = self.engine.own_rows_unserved();
+        let mut rows = Vec::new();
+        while !self.engine.namespace().checkpoint_take(BATCH_ROWS, &mut rows) {}
+        self.meta.commit(&rows.into_iter().chain(own).collect()).map_err(|e| store_error(&e))?;
+        self.engine.namespace().checkpoint_done();
+        self.engine.namespace().evict(CACHE_BYTES);
+        Ok(())
+    }
+}
+
+fn decode(frame: &Frame<'_>) -> Result<Vec<Event>, chiton_types::Malformed> {
+    let mut from = Take::new(frame.payload);
+    let events = (0..frame.header.event_count).map(|_| Event::decode(&mut from)).collect::<Result<_, _>>()?;
+    from.finish()?;
+    Ok(events)
+}
+
+/// The events' encoding, with nothing in the place of those that are skipped.
+fn encode(first: Position, events: &[Event], skipped: &BTreeSet<Position>) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (position, event) in (first.0..).map(Position).zip(events) {
+        let event = if skipped.contains(&position) { &Event::Noop } else { event };
+        event.encode(&mut payload);
+    }
+    payload
+}

@@ -1,0 +1,404 @@
+//! From a request to its answer, for threads of this process and for clients.
+//!
+//! Invariants:
+//! - Rows are fetched without the engine's lock, taken in with the generation that was read with the request.
+//! - No thread waits for the durability of a client's commit, and no serving thread for the object store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use chiton_namespace::Need;
+use chiton_types::{Cred, Position, Refusal, SessionId};
+use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
+
+use crate::commits::Tidings;
+use crate::deliver::Parking;
+use crate::fatal::Fatal;
+use crate::io_pool::IoTask;
+use crate::often::Often;
+use crate::shared::{Shared, Waiter};
+use crate::startup::EPOCH;
+use chiton_engine::{Engine, Health, Moment, Step, Task, name_of};
+
+/// Its numbers: the client logs the same.
+#[inline]
+fn log_request(session: SessionId, request: &Request) {
+    tracing::debug!(
+        session = session.0,
+        request = request.id,
+        seq = request.seq.0,
+        call = name_of(&request.call),
+        "request of a client"
+    );
+}
+
+/// A request that waits for rows.
+pub(crate) struct Hungry {
+    id: u64,
+    task: Task,
+    needs: Vec<Need>,
+    generation: u64,
+}
+
+impl Shared {
+    /// Answers a request of a session in this process; the thread waits.
+    #[inline]
+    pub(crate) fn call(&self, session: SessionId, request: Request) -> Reply {
+        if is_outside(&request.call) {
+            return self.call_outside(session, request);
+        }
+        let _fatal = Fatal::guard();
+        let id = request.id;
+        log_request(session, &request);
+        if self.options.read_only && changes(&request.call) {
+            return unchanged(id, &self.moment());
+        }
+        let writer = match self.writer_for(&request.call) {
+            Ok(writer) => writer,
+            Err(()) => return failed(id, &self.moment()),
+        };
+        let mut engine = self.engine.lock();
+        let m = self.moment();
+        if self.is_stopping() {
+            return stopped(id, &m);
+        }
+        if let Some(writer) = writer {
+            engine.add_writer(writer);
+        }
+        let mut step = engine.request(session, request, &m);
+        let parking = loop {
+            match step {
+                Step::Done(reply) => {
+                    self.leave(engine, &m);
+                    return reply;
+                }
+                Step::Parked(ticket) => {
+                    let parking = Arc::new(Parking::default());
+                    self.park(&engine, ticket, Waiter::Thread(parking.clone()));
+                    self.leave(engine, &m);
+                    break parking;
+                }
+                Step::NeedRows(task, needs) => {
+                    let generation = engine.namespace().generation();
+                    self.leave(engine, &m);
+                    let fetched = match self.fetch(&needs) {
+                        Ok(fetched) => fetched,
+                        Err(_) => return failed(id, &m),
+                    };
+                    engine = self.engine.lock();
+                    if self.install(&mut engine, fetched, generation).is_err() {
+                        return failed(id, &m);
+                    }
+                    step = engine.retry(task, &self.moment());
+                }
+            }
+        };
+        Reply { id, ..parking.wait() }
+    }
+
+    /// Answers requests of a client, now or later.
+    pub(crate) fn serve_requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
+        let mut replies = Vec::with_capacity(batch.len());
+        let (mut hungry, mut outside) = (Vec::new(), Vec::new());
+        let mut writers = Vec::new();
+        batch.retain(|request| match self.writer_for(&request.call) {
+            Ok(writer) => {
+                writers.extend(writer);
+                true
+            }
+            Err(()) => {
+                replies.push(failed(request.id, &self.moment()));
+                false
+            }
+        });
+        let mut engine = self.engine.lock();
+        let m = self.moment();
+        for writer in writers {
+            engine.add_writer(writer);
+        }
+        for request in batch.drain(..) {
+            log_request(session, &request);
+            if self.is_stopping() {
+                replies.push(stopped(request.id, &m));
+            } else if self.options.read_only && changes(&request.call) {
+                replies.push(unchanged(request.id, &m));
+            } else if is_outside(&request.call) {
+                outside.push(request);
+            } else {
+                let id = request.id;
+                let step = engine.request(session, request, &m);
+                self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
+            }
+        }
+        self.leave(engine, &m);
+        self.send_all(sender, replies);
+        for request in outside {
+            self.serve_outside(session, sender, request);
+        }
+        self.feed(sender, hungry);
+    }
+
+    /// An id for the writer of a decoupling, if the call asks for one.
+    #[inline]
+    fn writer_for(&self, call: &Call) -> Result<Option<SessionId>, ()> {
+        match call {
+            Call::Realm(call) if matches!(**call, RealmCall::Decouple { .. }) => {
+                match self.new_session_id() {
+                    Ok(id) => Ok(Some(id)),
+                    Err(line) => {
+                        self.note_often(Often::Rows, &line);
+                        Err(())
+                    }
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn take_step(
+        &self,
+        engine: &mut Engine,
+        id: u64,
+        step: Step,
+        sender: &Sender,
+        replies: &mut Vec<Reply>,
+        hungry: &mut Vec<Hungry>,
+    ) {
+        match step {
+            Step::Done(reply) => replies.push(reply),
+            Step::Parked(ticket) => self.park(engine, ticket, Waiter::Client(sender.clone())),
+            Step::NeedRows(task, needs) => {
+                let generation = engine.namespace().generation();
+                hungry.push(Hungry { id, task, needs, generation });
+            }
+        }
+    }
+
+    /// Fetches what requests of a client need until none needs more, in the order in which they came.
+    fn feed(&self, sender: &Sender, mut hungry: Vec<Hungry>) {
+        // The last of the list is the next: one that needs more after its fetch goes on before those behind it.
+        hungry.reverse();
+        while let Some(Hungry { id, task, needs, generation }) = hungry.pop() {
+            let fetched = self.fetch(&needs);
+            let mut engine = self.engine.lock();
+            let m = self.moment();
+            let mut replies = Vec::new();
+            let installed = fetched.and_then(|fetched| self.install(&mut engine, fetched, generation));
+            match installed {
+                Ok(()) => {
+                    let step = engine.retry(task, &m);
+                    self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
+                }
+                Err(_) => replies.push(failed(id, &m)),
+            }
+            self.leave(engine, &m);
+            self.send_all(sender, replies);
+        }
+    }
+
+    /// What the engine has no part in, for a thread of this process.
+    fn call_outside(&self, session: SessionId, request: Request) -> Reply {
+        if let Call::Commit { upto } = request.call
+            && self.health() == Health::Good
+            && !self.is_stopping()
+        {
+            return self.commit_here(request.id, upto);
+        }
+        let (alive, position, m) = self.touch(session, &request);
+        match alive {
+            Err(failure) => Reply { result: Err(failure), ..empty_reply(request.id, &m) },
+            Ok(()) => {
+                let result = match request.call {
+                    Call::Commit { .. } => self.sync_blocks().and_then(|()| self.wait_durable(position)),
+                    call => self.outside(session, &request.cred, call),
+                };
+                Reply { result, ..empty_reply(request.id, &self.moment()) }
+            }
+        }
+    }
+
+    /// A commit of a thread of this process, without the engine, which the others that wait are about to use: whatever was
+    /// answered while the journal was good is in it.
+    fn commit_here(&self, id: u64, upto: Position) -> Reply {
+        self.commits.here.fetch_add(1, Ordering::Relaxed);
+        let last = self.journal.last();
+        let position = if upto == Position(0) { last } else { upto.min(last) };
+        let result = self.sync_blocks().and_then(|()| self.wait_durable(position));
+        Reply { id, epoch: EPOCH, durable: self.journal.durable(), result }
+    }
+
+    fn serve_outside(&self, session: SessionId, sender: &Sender, request: Request) {
+        let (alive, position, m) = self.touch(session, &request);
+        let reply = empty_reply(request.id, &m);
+        if let Err(failure) = alive {
+            return self.send_all(sender, vec![Reply { result: Err(failure), ..reply }]);
+        }
+        if !matches!(request.call, Call::Commit { .. }) {
+            return self.submit_io(sender, IoTask::Call(session, Box::new(request)));
+        }
+        if self.blocks_are_safe() {
+            return self.tell_when_durable(position, sender, Tidings::Reply(reply));
+        }
+        self.submit_io(sender, IoTask::Commit(position, reply));
+    }
+
+    /// Does it, and answers.
+    pub(crate) fn run_io(&self, sender: &Sender, errand: IoTask) {
+        match errand {
+            IoTask::Commit(position, reply) => match self.sync_blocks() {
+                Ok(()) => self.tell_when_durable(position, sender, Tidings::Reply(reply)),
+                Err(failure) => self.send_all(sender, vec![Reply { result: Err(failure), ..reply }]),
+            },
+            IoTask::Call(session, request) => {
+                let Request { id, cred, call, .. } = *request;
+                let result = self.outside(session, &cred, call);
+                self.send_all(sender, vec![Reply { result, ..empty_reply(id, &self.moment()) }]);
+            }
+        }
+    }
+
+    /// A sign of life; where a commit ends.
+    fn touch(&self, session: SessionId, request: &Request) -> (Result<(), Failure>, Position, Moment) {
+        let upto = match request.call {
+            Call::Commit { upto } => upto,
+            _ => Position(0),
+        };
+        self.with_engine(|engine, m| {
+            let alive = engine.outside(session, request, m);
+            (alive, engine.commit_position(upto), *m)
+        })
+    }
+
+    fn wait_durable(&self, position: Position) -> Result<Answer, Failure> {
+        match self.wait_journal(position) {
+            Ok(()) => Ok(Answer::Done),
+            Err(error) => {
+                self.set_health(Err(&error));
+                let is_full = error.may_heal() && !error.is_away();
+                Err(Failure::Refused(if is_full { Refusal::NoSpace } else { Refusal::Io }))
+            }
+        }
+    }
+
+    /// Tells a client something as soon as a position is durable. No thread waits for that.
+    pub(crate) fn tell_when_durable(&self, position: Position, sender: &Sender, tidings: Tidings) {
+        self.commits.wait(position, sender.clone(), tidings);
+        self.journal.request_commit();
+        // It may have become durable before it was noted.
+        self.commits.answer(self.journal.durable());
+        if self.health() != Health::Good {
+            self.refuse_commits();
+        }
+    }
+
+    /// Answers those who wait for what cannot become durable now.
+    pub(crate) fn refuse_commits(&self) {
+        let (refusal, why) = match self.health() {
+            Health::Failed => (Refusal::Io, "the server's journal failed"),
+            Health::Good if self.away.is_any() => {
+                (Refusal::Io, "the server's journal cannot be reached: it goes on when its store is back")
+            }
+            Health::Good | Health::Full => (
+                Refusal::NoSpace,
+                "the server's journal has no space: make some where its data lie, then it goes on by itself",
+            ),
+        };
+        for (sender, tidings) in self.commits.due(Position(u64::MAX - 1)) {
+            match tidings {
+                Tidings::Reply(reply) => {
+                    self.send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
+                }
+                Tidings::Welcome(welcome) => {
+                    if let Welcome::Accepted { session, .. } = *welcome {
+                        self.with_engine(|engine, m| engine.end_session(session, m));
+                    }
+                    let message = why.to_owned();
+                    // A client that is gone connects again.
+                    let _ = sender.welcome(Welcome::Refused { reason: RefuseReason::NotReady, message });
+                }
+            }
+        }
+    }
+
+    /// Sends replies; none once another server has the file system, since the client sends its requests to that one.
+    fn send_all(&self, sender: &Sender, replies: Vec<Reply>) {
+        for reply in replies {
+            if self.is_fenced() || sender.send(&reply).is_err() {
+                // The client is gone; it asks again when it comes back.
+                return;
+            }
+        }
+    }
+
+    fn outside(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, Failure> {
+        match call {
+            Call::PutBlock { block, bytes } => self.put_block(session, block, &bytes),
+            Call::GetBlock { block, offset, len } => self.get_block(block, offset, len),
+            Call::Admin { what } => match what.strip_prefix("view ") {
+                Some(words) => self.view(cred, words),
+                None => self.admin(&what),
+            },
+            Call::Realm(call) => match *call {
+                RealmCall::Object { claim, name, what } => self.realm_object(session, claim, &name, what),
+                _ => unreachable!("the engine answers all other calls about realms"),
+            },
+            _ => unreachable!("the engine answers all other calls"),
+        }
+    }
+}
+
+/// True for calls that need no decision and may take long.
+#[inline]
+fn is_outside(call: &Call) -> bool {
+    match call {
+        Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => true,
+        Call::Realm(call) => matches!(**call, RealmCall::Object { .. }),
+        _ => false,
+    }
+}
+
+fn empty_reply(id: u64, m: &Moment) -> Reply {
+    Reply { id, epoch: EPOCH, durable: m.durable, result: Ok(Answer::Done) }
+}
+
+fn failed(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::Io)), ..empty_reply(id, m) }
+}
+
+/// True for calls that change the file system, or prepare that.
+fn changes(call: &Call) -> bool {
+    match call {
+        Call::Op { .. }
+        | Call::Batch { .. }
+        | Call::Ahead { .. }
+        | Call::Grown { .. }
+        | Call::PutBlock { .. } => true,
+        Call::Realm(call) => {
+            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
+        }
+        Call::Query(_)
+        | Call::Commit { .. }
+        | Call::Lease { .. }
+        | Call::LeaseNames { .. }
+        | Call::Closed { .. }
+        | Call::Reopen { .. }
+        | Call::Ended { .. }
+        | Call::SetLock { .. }
+        | Call::CancelLock { .. }
+        | Call::GetLock { .. }
+        | Call::GetBlock { .. }
+        | Call::Admin { .. }
+        | Call::Ping
+        | Call::Bye => false,
+    }
+}
+
+/// The answer to a change of a file system that is served read-only.
+fn unchanged(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::ReadOnly)), ..empty_reply(id, m) }
+}
+
+/// The answer of a server that stops.
+pub(crate) fn stopped(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::NotConnected)), ..empty_reply(id, m) }
+}

@@ -1,0 +1,143 @@
+//! The pump: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
+
+use std::path::Path;
+use std::time::Duration;
+
+use chiton_journal::JournalError;
+use chiton_types::Position;
+
+use crate::away::JOURNAL;
+use crate::reserve::{self, Room};
+use crate::shared::Shared;
+use chiton_engine::{Engine, Health, Moment, Progress};
+
+/// How often sessions and the recovery window are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How large a bucket is said to be, and how much of it free: nobody knows, and programs refuse to write where nothing is.
+const BUCKET_BYTES: u64 = 1 << 50;
+/// Steps of freeing orphans between two looks at everything else.
+const BACKGROUND_STEPS: usize = 64;
+
+/// On whose behalf there is something to do.
+enum Asked {
+    Requests(Progress),
+    Orphans(Progress),
+}
+
+/// A few steps of freeing orphans.
+fn free_orphans(engine: &mut Engine, m: &Moment) -> Progress {
+    for _ in 0..BACKGROUND_STEPS {
+        match engine.run_background(m) {
+            Progress::More => {}
+            progress => return progress,
+        }
+    }
+    Progress::More
+}
+
+impl Shared {
+    /// Runs until the server stops.
+    pub(crate) fn schedule(&self) {
+        let mut next_tick = Duration::ZERO;
+        let mut durable_before = Position(0);
+        while !self.is_stopping() {
+            let mono = self.world.monotonic();
+            let is_tick = mono >= next_tick;
+            if is_tick {
+                next_tick = mono + TICK;
+                self.probe(&mut durable_before);
+                self.log_limit.summaries(mono).iter().for_each(|line| self.log(line));
+            }
+            if is_tick {
+                self.refresh_disk();
+                let wanted = self.unless_only_lazy(|engine, m| {
+                    engine.tick(m);
+                    engine.durable_wanted()
+                });
+                if let Some(position) = wanted.flatten() {
+                    self.commits.engine_waits(position);
+                    self.journal.request_commit();
+                }
+            }
+            if self.commits.engine_is_due(self.journal.durable()) {
+                self.unless_only_lazy(|engine, m| {
+                    engine.durable_advanced(m);
+                    self.commits.engine_waits_only(engine.durable_wanted());
+                });
+            }
+            if !self.schedule_once() {
+                self.commits.scheduler_wake_up.wait(TICK);
+            }
+        }
+    }
+
+    /// Calls the engine, but not while the only session makes files and nobody waits for anything: then nothing is
+    /// brought into memory for the pump's sake.
+    fn unless_only_lazy<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> Option<R> {
+        self.with_engine_if(
+            |engine| !engine.has_unapplied() || engine.is_ready() || engine.durable_wanted().is_some(),
+            f,
+        )
+    }
+
+    /// Lets the engine's queues go on a little; false if there was nothing to do.
+    pub(crate) fn schedule_once(&self) -> bool {
+        let turn = self.unless_only_lazy(|engine, m| {
+            let asked = match engine.run(m) {
+                Progress::Idle => Asked::Orphans(free_orphans(engine, m)),
+                progress => Asked::Requests(progress),
+            };
+            (asked, engine.namespace().generation())
+        });
+        let Some((asked, generation)) = turn else { return false };
+        match asked {
+            Asked::Requests(Progress::Idle) | Asked::Orphans(Progress::Idle) => false,
+            Asked::Requests(Progress::More) | Asked::Orphans(Progress::More) => true,
+            Asked::Requests(Progress::NeedRows(needs)) => {
+                if self.supply(&needs, generation).is_err() {
+                    self.with_engine(|engine, m| engine.fail_first(m));
+                }
+                true
+            }
+            Asked::Orphans(Progress::NeedRows(needs)) => {
+                if self.supply(&needs, generation).is_err() {
+                    self.with_engine(|engine, _| engine.leave_orphan());
+                }
+                true
+            }
+        }
+    }
+
+    /// Asks the journal how it does when it has not got on since the last time.
+    fn probe(&self, durable_before: &mut Position) {
+        let (last, durable) = (self.journal.last(), self.journal.durable());
+        let stuck = last > durable && durable == *durable_before;
+        *durable_before = durable;
+        if stuck || self.health() != Health::Good || self.away.is_any() {
+            self.journal.request_commit();
+            let trouble = self.journal.trouble();
+            self.set_health(trouble.as_ref().map_or(Ok(()), Err));
+            if trouble.as_ref().is_some_and(JournalError::is_away) {
+                let away = self.away.how_long(JOURNAL).unwrap_or_default();
+                if self.away.limit().is_some_and(|limit| away >= limit) {
+                    self.refuse_commits();
+                }
+            } else if trouble.is_some() {
+                self.refuse_commits();
+            } else {
+                // Frames for which there was no room may go now.
+                self.with_engine_as_it_is(|engine, _| engine.room_changed());
+            }
+        }
+    }
+
+    fn refresh_disk(&self) {
+        let Some(path) = self.objects_address.strip_prefix("local:") else {
+            return self.engine.lock_as_it_is().set_disk(BUCKET_BYTES, BUCKET_BYTES);
+        };
+        if let Some(Room { total, free }) = reserve::room(Path::new(path)) {
+            let free = self.look_at_room(free);
+            self.engine.lock_as_it_is().set_disk(total, free);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Numbers of sessions, which are never used again: reserved durably in chunks, ahead of use.
+//!
+//! Invariants:
+//! - Below the mark in memory is below the mark in the store.
+//! - One reservation at a time: the mark in the store never goes back.
+//! - Who needs a number waits for the store only if more came at once than are reserved ahead.
+
+use chiton_metastore::{Batch, Metastore, StoreError};
+use chiton_runtime::sync::Mutex;
+use chiton_types::SessionId;
+
+use crate::shared::Shared;
+use chiton_engine::SESSION_MARK_KEY;
+
+/// Ids reserved at once; the next are when half of them are used.
+const CHUNK: u64 = 4096;
+
+/// Those that may be given out.
+pub(crate) struct SessionIds {
+    /// The next, and the mark below which they are reserved.
+    ids: Mutex<(u64, u64)>,
+    reserving: Mutex<()>,
+}
+
+impl SessionIds {
+    /// From `next` on; those below `mark` are reserved.
+    pub(crate) fn new(next: u64, mark: u64) -> SessionIds {
+        SessionIds { ids: Mutex::new((next, mark)), reserving: Mutex::new(()) }
+    }
+
+    /// The next, if one is reserved, and whether more should be soon.
+    fn take(&self) -> Option<(SessionId, bool)> {
+        let mut ids = self.ids.lock();
+        let (next, mark) = *ids;
+        if next >= mark {
+            return None;
+        }
+        ids.0 = next + 1;
+        Some((SessionId(next), mark - next <= CHUNK / 2))
+    }
+}
+
+impl Shared {
+    /// A fresh session id, durably reserved.
+    pub(crate) fn new_session_id(&self) -> Result<SessionId, String> {
+        loop {
+            if let Some((id, few)) = self.session_ids.take() {
+                if few {
+                    self.checkpoint_wake_up.wake();
+                }
+                return Ok(id);
+            }
+            self.reserve_session_ids(1)?;
+        }
+    }
+
+    /// For the thread that writes to the store anyhow: sees to it that there are enough for a while.
+    pub(crate) fn reserve_session_ids_ahead(&self) {
+        // Whoever needs one says why, if it fails again.
+        let _ = self.reserve_session_ids(CHUNK / 2);
+    }
+
+    fn reserve_session_ids(&self, least: u64) -> Result<(), String> {
+        let _one = self.session_ids.reserving.lock();
+        let (next, mark) = *self.session_ids.ids.lock();
+        if mark - next < least {
+            let mark = reserve(&*self.meta.get(), mark).map_err(|e| self.mend_meta(e).to_string())?;
+            self.session_ids.ids.lock().1 = mark;
+        }
+        Ok(())
+    }
+}
+
+/// Reserves ids from `mark` on, durably; returns the new mark.
+pub(crate) fn reserve(store: &dyn Metastore, mark: u64) -> Result<u64, StoreError> {
+    let mut batch = Batch::new();
+    batch.put(SESSION_MARK_KEY, (mark + CHUNK).to_le_bytes());
+    store.commit(&batch)?;
+    Ok(mark + CHUNK)
+}

@@ -1,0 +1,190 @@
+//! Where a server keeps things, as components: directories in earnest, memory in tests and simulation.
+
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use chiton_journal::{FilePlace, Place};
+use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
+use chiton_namespace::{RowSource, Rows};
+use chiton_objects::{LocalObjects, Objects};
+use chiton_runtime::sync::{Mutex, RwLock};
+
+use crate::address::DataAddress;
+use crate::bucket::Bucket;
+use crate::error::StartError;
+use crate::reserve::{self, Relieved, Reserve};
+use crate::view::View;
+
+/// What the metadata store may need to open.
+const OPEN_META_BYTES: u64 = 1 << 20;
+
+/// Opens the metadata store; again after an error that asks for it.
+pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
+
+/// The three stores of a server.
+pub struct Stores {
+    /// File data.
+    pub objects: Arc<dyn Objects>,
+    /// Opens the metadata store. Called at the start, and again after a commit failed: what was committed must be
+    /// there each time.
+    pub open_meta: OpenMeta,
+    /// The journal's segments.
+    pub place: Arc<dyn Place>,
+    /// Where clients on this machine find the object store (`local:/path`); empty if they cannot.
+    pub objects_address: String,
+}
+
+impl Stores {
+    /// The stores of a file system, with the usual settings. Reading journal and objects disturbs nobody; whoever
+    /// changes something, or opens the metadata store, takes a [`crate::Ownership`] first.
+    ///
+    /// # Errors
+    /// [`StartError::Failed`].
+    pub fn open(data: &DataAddress) -> Result<Stores, StartError> {
+        Stores::open_with(data, FjallOptions::default())
+    }
+
+    pub(crate) fn open_with(data: &DataAddress, metastore: FjallOptions) -> Result<Stores, StartError> {
+        match data {
+            DataAddress::Dir(dir) => Stores::local(dir, metastore).map_err(StartError::Failed),
+            DataAddress::S3(location) => {
+                Bucket::open(location).map(Bucket::stores).map_err(StartError::Failed)
+            }
+        }
+    }
+
+    /// The journal's segments alone, to look at: nothing is written for it, so it does on a full disk, too.
+    ///
+    /// # Errors
+    /// [`StartError::Failed`].
+    pub fn open_journal(data: &DataAddress) -> Result<Arc<dyn Place>, StartError> {
+        match data {
+            DataAddress::Dir(dir) => journal_of(dir).map_err(StartError::Failed),
+            DataAddress::S3(_) => Ok(Stores::open(data)?.place),
+        }
+    }
+
+    /// Has journal and metadata store live on the reserve where the disk has no space.
+    pub(crate) fn live_on(&mut self, reserve: &Arc<Reserve>) {
+        self.place = Arc::new(Relieved { place: self.place.clone(), reserve: reserve.clone() });
+        let no_store: OpenMeta = Box::new(|| unreachable!("replaced at once"));
+        let open = std::mem::replace(&mut self.open_meta, no_store);
+        let reserve = reserve.clone();
+        self.open_meta = Box::new(move || {
+            loop {
+                let result = open();
+                let had_no_space = match &result {
+                    Err(StoreError::NoSpace { .. }) => true,
+                    // A background thread of the library that failed while it opened does not say why.
+                    Err(StoreError::Io { .. }) => {
+                        reserve.room().is_some_and(|room| room.free < OPEN_META_BYTES)
+                    }
+                    _ => false,
+                };
+                if !had_no_space || reserve.release(OPEN_META_BYTES) == 0 {
+                    return result;
+                }
+            }
+        });
+    }
+
+    /// The stores in a data directory.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn local(dir: &Path, metastore: FjallOptions) -> Result<Stores, String> {
+        let objects = LocalObjects::open(&dir.join("objects")).map_err(|e| e.to_string())?;
+        let place = journal_of(dir)?;
+        let meta = dir.join("meta");
+        let total = reserve::room(dir).map_or(u64::MAX, |room| room.total);
+        let metastore = FjallOptions { unsettled_bytes: reserve::unsettled_bytes(total), ..metastore };
+        let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
+            Ok(Arc::new(FjallMetastore::open(&meta, metastore)?))
+        };
+        Ok(Stores {
+            objects: Arc::new(objects),
+            open_meta: Box::new(open_meta),
+            place,
+            objects_address: format!("local:{}", dir.join("objects").display()),
+        })
+    }
+}
+
+fn journal_of(dir: &Path) -> Result<Arc<dyn Place>, String> {
+    Ok(Arc::new(FilePlace::open(&dir.join("journal")).map_err(|e| e.to_string())?))
+}
+
+/// The metadata store as it is opened now.
+pub(crate) struct Meta {
+    open: OpenMeta,
+    now: RwLock<Arc<dyn Metastore>>,
+    /// It could not be opened anew: nobody has it.
+    is_closed: AtomicBool,
+    /// Nobody closes it any more.
+    is_left: AtomicBool,
+    /// Snapshots that somebody reads. They go before the store is opened anew.
+    pub(crate) views: Mutex<Vec<View>>,
+}
+
+impl Meta {
+    pub(crate) fn open(open: OpenMeta) -> Result<Meta, StoreError> {
+        let now = RwLock::new(open()?);
+        let (is_closed, is_left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Meta { open, now, is_closed, is_left, views: Mutex::default() })
+    }
+
+    pub(crate) fn get(&self) -> Arc<dyn Metastore> {
+        self.now.read().clone()
+    }
+
+    /// Has nobody close the store, from here on: its place is gone, and a close would try to reach it for long. For a process
+    /// that ends.
+    pub(crate) fn leave(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.is_left.store(true, Relaxed);
+        std::mem::forget(self.get());
+    }
+
+    /// Closes the store.
+    pub(crate) fn close(&self) -> Result<(), StoreError> {
+        if self.is_left.load(Relaxed) {
+            return Ok(());
+        }
+        self.views.lock().clear();
+        self.get().close()
+    }
+
+    /// Opens the store anew, after it failed.
+    pub(crate) fn reopen(&self) -> Result<(), StoreError> {
+        self.views.lock().clear();
+        let mut now = self.now.write();
+        // It may be beyond closing; what counts is whether it opens.
+        let _ = now.close();
+        let opened = (self.open)();
+        self.is_closed.store(opened.is_err(), Relaxed);
+        *now = opened?;
+        Ok(())
+    }
+
+    /// Opening it anew failed the last time.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+}
+
+/// Rows for the namespace.
+pub(crate) struct Source<'a>(pub(crate) &'a dyn Metastore);
+
+impl RowSource for Source<'_> {
+    type Error = StoreError;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, StoreError> {
+        self.0.scan(Bound::Included(start), Some(end), limit)
+    }
+}

@@ -1,0 +1,209 @@
+//! Blocks that nothing refers to: garbage of the namespace, and what dead sessions left without naming it.
+//!
+//! Invariants:
+//! - A session's blocks (a decoupling's likewise) are looked at only when it is over, and a checkpoint holds all that it did: nothing can name
+//!   one of them for the first time any more, and all references are in the metadata store.
+//! - Nothing is committed to the maps while they are scanned: both are the checkpointer's work.
+//! - Deleting is repeated after a crash: a block is forgotten only when its deletion is as durable as the event.
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use chiton_metastore::Batch;
+use chiton_namespace::chunk::Chunk;
+use chiton_types::{BlockId, Position, SessionId, Take};
+use hashbrown::{HashMap, HashSet};
+
+use crate::shared::Shared;
+use chiton_engine::swept_key;
+
+/// Garbage blocks deleted for one event.
+const GARBAGE_BLOCKS: usize = 1_000;
+const PAGE: usize = 4_096;
+
+/// Whether writers of earlier lives are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    Due,
+    Failed,
+    Done,
+}
+
+impl Shared {
+    /// Deletes the blocks that the namespace has dropped.
+    pub(crate) fn sweep_garbage(&self) {
+        // What somebody looks at stays; the next checkpoint comes.
+        if self.is_viewed() {
+            return;
+        }
+        while !self.is_stopping() {
+            let blocks = self.engine.lock().namespace().garbage(GARBAGE_BLOCKS);
+            if blocks.is_empty() {
+                return;
+            }
+            for block in &blocks {
+                if let Err(error) = self.objects.delete(&block.key()) {
+                    self.note_error(&format!("garbage stays: {error}"));
+                    return;
+                }
+            }
+            // The deletions become durable with the event that forgets them.
+            self.blocks_unsynced.store(true, SeqCst);
+            let whole = blocks.len() == GARBAGE_BLOCKS;
+            self.with_engine(|engine, _| engine.swept(blocks));
+            if !whole {
+                return;
+            }
+        }
+    }
+
+    /// Lists writers of earlier lives whose sessions are over: once, and again while blocks cannot be listed.
+    fn list_dead_writers(&self) {
+        let mut listing = self.dead_writers_listing.lock();
+        if *listing == Listing::Done {
+            return;
+        }
+        match self.find_dead_writers() {
+            Ok(found) => {
+                self.dead_writers.lock().extend(found);
+                *listing = Listing::Done;
+            }
+            Err(error) => {
+                // Said once, however often it is tried.
+                if *listing == Listing::Due {
+                    self.note_error(&format!("blocks cannot be listed: {error}"));
+                }
+                *listing = Listing::Failed;
+            }
+        }
+    }
+
+    fn find_dead_writers(&self) -> Result<Vec<(SessionId, Position)>, chiton_objects::ObjectError> {
+        // What was replayed may name their blocks, and is in no checkpoint yet: they wait for one that holds it.
+        let (live, replayed) = {
+            let engine = self.engine.lock();
+            let live: HashSet<SessionId> = engine.live_writers().into_iter().collect();
+            (live, engine.position())
+        };
+        let mut found = Vec::new();
+        let mut after: Option<String> = None;
+        while !self.is_stopping() {
+            let page = self.objects.list("blocks/", after.as_deref(), 1)?;
+            let Some(object) = page.into_iter().next() else { break };
+            let Some(block) = BlockId::parse_key(&object.key) else {
+                after = Some(object.key);
+                continue;
+            };
+            // The first key after all of this writer: '0' follows '/'.
+            after = Some(format!("blocks/{:016x}0", block.writer));
+            let session = SessionId(block.writer);
+            let swept = matches!(self.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
+            // Sessions of this life are told about when they end.
+            if !live.contains(&session) && session < self.own_session && !swept {
+                found.push((session, replayed));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Deletes blocks of dead writers that no map names.
+    pub(crate) fn sweep_writers(&self) {
+        self.list_dead_writers();
+        if self.is_viewed() {
+            return;
+        }
+        let covered = Position(self.checkpoint.position.load(Relaxed));
+        let mut writers: HashMap<u64, HashSet<u64>> = HashMap::new();
+        self.dead_writers.lock().retain(|(session, ended)| {
+            let due = *ended <= covered;
+            if due {
+                writers.insert(session.0, HashSet::new());
+            }
+            !due
+        });
+        // A session that wrote no block needs no look at the maps.
+        writers.retain(|writer, _| {
+            let any = self.objects.list(&format!("blocks/{writer:016x}/"), None, 1);
+            !matches!(any, Ok(page) if page.is_empty())
+        });
+        if writers.is_empty() {
+            return;
+        }
+        if let Err(line) = self.mark_named(&mut writers).and_then(|()| self.delete_unnamed(&writers)) {
+            self.note_error(&format!("blocks of ended sessions stay for now: {line}"));
+            let again = writers.keys().map(|writer| (SessionId(*writer), Position(0)));
+            self.dead_writers.lock().extend(again);
+        }
+    }
+
+    /// Collects the blocks of these writers that the maps name.
+    fn mark_named(&self, writers: &mut HashMap<u64, HashSet<u64>>) -> Result<(), String> {
+        let checkpointing = self.checkpointing.lock();
+        if checkpointing.is_some() {
+            return Err("a checkpoint is not committed".to_owned());
+        }
+        let meta = self.meta.get();
+        let (mut start, mut end) = (vec![b'M'], b"N");
+        loop {
+            if self.is_stopping() {
+                return Err("the server stops".to_owned());
+            }
+            let page = meta
+                .scan(Bound::Excluded(&start), Some(end), PAGE)
+                .map_err(|e| self.mend_meta(e).to_string())?;
+            for (key, value) in &page {
+                // Of rows as decoupled clients saw them: those of maps, and of what they may still read.
+                let value = match (key[0], key.get(5), value.split_first()) {
+                    (b'V', Some(b'M' | b'm'), Some((1, value))) => value,
+                    (b'V', ..) => continue,
+                    _ => value,
+                };
+                let chunk =
+                    Chunk::decode(&mut Take::new(value)).map_err(|e| format!("row {key:02x?}: {e}"))?;
+                for extent in chunk.extents() {
+                    if let Some(named) = writers.get_mut(&extent.block.writer) {
+                        named.insert(extent.block.number);
+                    }
+                }
+            }
+            match page.into_iter().last() {
+                Some((last, _)) => start = last,
+                None if end == b"N" => (start, end) = (vec![b'V'], b"W"),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn delete_unnamed(&self, writers: &HashMap<u64, HashSet<u64>>) -> Result<(), String> {
+        let mut batch = Batch::new();
+        for (writer, named) in writers {
+            let prefix = format!("blocks/{writer:016x}/");
+            let mut after = None;
+            loop {
+                if self.is_stopping() {
+                    return Err("the server stops".to_owned());
+                }
+                let page = self.objects.list(&prefix, after.as_deref(), PAGE).map_err(|e| e.to_string())?;
+                for object in &page {
+                    let number = BlockId::parse_key(&object.key).map(|block| block.number);
+                    if number.is_some_and(|number| !named.contains(&number)) {
+                        self.objects.delete(&object.key).map_err(|e| e.to_string())?;
+                    }
+                }
+                match page.into_iter().last() {
+                    Some(object) => after = Some(object.key),
+                    None => break,
+                }
+            }
+            if !named.is_empty() {
+                batch.put(swept_key(*writer), []);
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        // Only once the deletions are durable may the next start pass these writers over.
+        self.objects.sync().map_err(|e| e.to_string())?;
+        self.meta.get().commit(&batch).map_err(|e| self.mend_meta(e).to_string())
+    }
+}
