@@ -28,7 +28,7 @@ import sys
 from functools import lru_cache
 
 from explore import explore
-from namespace import TOKEN, Broken, apply, base, check_tree, entries, parts, plan, refuted, touched
+from namespace import TOKEN, Broken, apply, base, check_tree, entries, guarded, parts, plan, refuted, touched
 from handover import Handover
 from routes import ASKED, READS, Routes
 from rules import RULES
@@ -47,7 +47,7 @@ PH, BOOT, LOG, DUR, GUARDS, OPS, MET, PLACES = range(8)
 class World:
     """A scenario: plates, inodes, first rows, scripts of clients, budgets of faults."""
 
-    def __init__(self, homes, rows, scripts, crashes, deaths, breaks=0, token_last=False, leases=None, huge=(), moves=0, takeover=False):
+    def __init__(self, homes, rows, scripts, crashes, deaths, breaks=0, token_last=False, leases=None, huge=(), blocks=(), moves=0, takeover=False):
         self.args = (homes, rows, scripts, crashes, deaths, breaks)
         self.token_last, self.leases = token_last, leases or {}     # leases: row → the client that may cache it
         self.home = dict(homes)
@@ -57,6 +57,8 @@ class World:
         self.n = max(self.home.values()) + 1
         for script in scripts:                                      # a file is born at the plate that decides
             self.home.update({f"{op[3]}@{p}": p for op in script if op[0] == "create" and op[1] in huge for p in range(self.n)})
+        self.blocks = blocks
+        self.home.update({f"{b}@{p}": p for b in blocks for p in range(self.n)})
         self.rows = rows
         self.scripts = scripts
         self.crashes, self.deaths, self.breaks = crashes, deaths, breaks
@@ -247,6 +249,8 @@ class Model(Routes, Handover):
                         self.rows_at(p, new[0][p][LOG])
                         ends = lambda g, key=f[1], q=q: g[1:3] == (q, key) and g[0] != TOKEN
                         yield f"plate {p} applies effect {n} of plate {q} {f[2]}", self.unguard(new, p, ends)
+            if ph == "O":
+                yield from self.returns(st, p)
             for g in guards:
                 if self.may_fall(st, p, g):
                     new = self.unguard(st, p, lambda x: x == g)
@@ -291,7 +295,7 @@ class Model(Routes, Handover):
             if self.on["declare_decided"]:
                 for _, f, to, n in self.owed(st, q):
                     if to == p and not self.has_effect(st[0][p][LOG], q, n) and f[2][0] != "mkdir":
-                        for r in filter(mine, touched(f[2])):
+                        for r in filter(mine, guarded(f[2])):
                             st = self.guard(st, p, r, q, f[1])
             if p == 0:
                 for key in self.unsettled_moves(st, q):
@@ -426,7 +430,7 @@ class Model(Routes, Handover):
             at = up[at]
         free = not self.on["fold_guards"] and op[0] == "fold"
         view = lambda ino: self.row(st, ino) if self.w.home[ino] == p or free else dict(have)[ino]
-        ev = plan(op, view, up.get, self.on["exchange_both_ways"], self.on["rmdir_guards_parts"])
+        ev = plan(op, view, up.get, self.on["exchange_both_ways"], self.on["rmdir_guards_parts"], self.borrow(st, p, op))
         if ev is None:
             yield from self.refuse(st, p, key, op)
             return
@@ -438,6 +442,28 @@ class Model(Routes, Handover):
         new = self.plate(new, p, log=plate[LOG] + (("op", key, ev, tuple(owes)),))
         self.rows_at(p, new[0][p][LOG])
         yield f"plate {p} decides {key} {ev}, owes {owes}", new
+
+    def borrow(self, st, p, op):
+        """Gives for a block this plate and the plate that lends it: that of the clone's source, or (rule left out) the block's first one."""
+        def lender(block):
+            if self.row(st, f"{block}@{p}"):
+                return p, None
+            first = next(self.w.home[k] for k in self.w.rows if k.startswith(f"{block}@"))
+            return p, self.w.home[op[4]] if self.on["lent_by_source"] or first == p else first
+        return lender
+
+    def returns(self, st, p):
+        """A plate returns a block that no file of its own names and that it has lent to no plate; the first plate deletes it."""
+        log = st[0][p][LOG]
+        for b in self.w.blocks:
+            row = self.row(st, f"{b}@{p}")
+            if row and row[1] == 0 and not (row[2] and self.on["kept_while_lent"]):
+                owes = ()
+                if row[3] is not None:
+                    n = 1 + sum(to == row[3] for f in log if f[0] == "op" for to, _ in f[3])
+                    owes = ((row[3], n),)
+                new = self.plate(st, p, log=log + (("op", (b, p, len(log)), ("return", b, p, row[3]), owes),))
+                yield f"plate {p} returns {b}", new
 
     def refuse(self, st, p, key, op):
         target = self.target(op)
@@ -525,7 +551,7 @@ class Model(Routes, Handover):
                 self.check_seen(st, c, op)
             for d in range(self.w.n):
                 for _, f, to, n in self.owed(st, d):
-                    is_answered = st[1][f[1][0]][1] > f[1][1]
+                    is_answered = f[2][0] != "return" and st[1][f[1][0]][1] > f[1][1]
                     if to == p and op[1] in touched(f[2]) and not self.has_effect(plate[LOG], d, n) and is_answered:
                         raise Broken(f"client {c} looks at {op[1]} and sees it as before {f[1]} {f[2]}, which was answered")
             yield f"client {c} looks at {op[1]}", self.answer(st, (c, i), ("ok", 0, 0))

@@ -36,6 +36,8 @@ RULES = {
     "hint_dropped": "once the home is held its list says which parts are guarded, not the hint fetched before",
     "fold_guards": "a fold guards the part",
     "fold_durable": "names that a fold brings home wait there until the fold is durable",
+    "lent_by_source": "a clone borrows a block from the plate of its source, whose row it guards, and not from the block's first plate",
+    "kept_while_lent": "a plate keeps the count of a block while it lends the block to another plate",
     "close_before_claim": "the new owner claims a frozen plate only when all its frames are durable",
     "takeover_boot": "each owner has a boot of its own, and messages of a former one are void",
     "takeover_guards": "the new owner holds the guards that its journal shows",

@@ -150,6 +150,7 @@ def scenarios(World):
         {**s["crossing"].rows, "S": dirs("B", f="F"), "F": FILE},
         [[("exchange", "P", "a", "S", "f", "A", True, "F", False)], s["crossing"].scripts[1]], 1, 0)
     huge_scenarios(s, World)
+    clone_scenarios(s, World)
     handover_scenarios(s, World)
     return s
 
@@ -170,6 +171,28 @@ def split_dir(parent, pairs, **names):
 
 def part(home, first, end, **names):
     return dirs(home, **names) + ((), (first, end))
+
+
+def clone_scenarios(s, World):
+    """Operations: (clone, directory, name, new file, source). A file that is cloned and its clone name one block."""
+    content = ("file", 1, "B")
+    own = ("block", 1, (), None)
+    # Cloned to another plate, while the source is removed; and the clone is removed.
+    s["clone"] = World(
+        {"R": 0, "Q": 1, "F": 0, "G": 1, "B@0": 0}, {"R": dirs(None, f="F", q="Q"), "Q": dirs("R"), "F": content, "B@0": own},
+        [[("clone", "Q", "g", "G", "F"), ("unlink", "Q", "g", "G")], [("unlink", "R", "f", "F")]], 1, 1, blocks=("B",))
+    # The clone is cloned to a third plate, while everything else is removed.
+    s["clone-of-clone"] = World(
+        {"R": 0, "P": 1, "Q": 2, "F": 0, "G": 1, "H": 2, "B@0": 0, "B@1": 1},
+        {"R": dirs(None, p="P", q="Q"), "P": dirs("R", g="G"), "Q": dirs("R"), "G": content, "B@0": ("block", 0, (1,), None), "B@1": ("block", 1, (), 0)},
+        [[("clone", "Q", "h", "H", "G")], [("unlink", "P", "g", "G")]], 1, 0, blocks=("B",))
+    # Back and forth: a plate returns the block, and borrows it again; and the first plate gets it back from its borrower.
+    s["clone-again"] = World(
+        {"R": 0, "Q": 1, "F": 0, "G": 1, "H": 1, "B@0": 0}, {"R": dirs(None, f="F", q="Q"), "Q": dirs("R"), "F": content, "B@0": own},
+        [[("clone", "Q", "g", "G", "F"), ("unlink", "Q", "g", "G"), ("clone", "Q", "h", "H", "F"), ("fsync",)]], 1, 0, blocks=("B",))
+    s["clone-back"] = World(
+        {"R": 0, "Q": 1, "F": 0, "G": 1, "H": 0, "B@0": 0}, {"R": dirs(None, f="F", q="Q"), "Q": dirs("R"), "F": content, "B@0": own},
+        [[("clone", "Q", "g", "G", "F"), ("clone", "R", "h", "H", "G")], [("unlink", "R", "f", "F")]], 1, 0, blocks=("B",))
 
 
 def huge_scenarios(s, World):
@@ -307,6 +330,7 @@ NOTICED = [
     ("unborn_parks", "split"), ("unborn_closes", "split"), ("effect_durable", "split"), ("reads_wait", "fold"),
     ("unborn_parks", "part-mkdir"), ("effect_durable", "part-mkdir"), ("fold_guards", "fold-piece"), ("fold_durable", "fold-piece"),
     ("part_knows_range", "fold-piece-create"), ("list_by_hash", "fold-piece-list"),
+    ("lent_by_source", "clone-of-clone"), ("kept_while_lent", "clone"),
     ("close_before_claim", "move-emptied"), ("takeover_boot", "taken-late-grant"), ("takeover_guards", "move-rmdir"),
     ("zombie_silent", "taken-look"), ("window_moves", "move-look"), ("drop_old_grants", "move-late-grant"),
 ]
