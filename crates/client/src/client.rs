@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_model::{Op, XattrHow};
-use chiton_namespace::permission::{self, Denial, Subject};
+use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_server::Server;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
@@ -332,9 +332,10 @@ impl Client {
 
     /// Whether these attributes let somebody do this (bits of [`chiton_types::access`]).
     pub fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
-        let check = |cred: &Cred| permission::may(cred, &Subject::seen(attr), want);
+        let facts = InodeFacts::new(attr, ContentIn::Nothing);
+        let check = |cred: &Cred| permission::may(attr, cred, &facts, want);
         match check(&caller.cred()) {
-            Err(Denial::NeedCred) => check(&caller.full_cred()) == Ok(()),
+            Err(Fault::NeedGroups) => check(&caller.full_cred()) == Ok(()),
             decided => decided == Ok(()),
         }
     }

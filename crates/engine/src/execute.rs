@@ -5,7 +5,7 @@
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
 use chiton_model::{Body, Event, Hold, Make, Op, Outcome};
-use chiton_namespace::{Context, Planned};
+use chiton_namespace::{Context, Planned, plan};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
 use chiton_wire::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
@@ -120,7 +120,7 @@ impl Engine {
                 }
                 self.plan_policy(asked, now)?
             }
-            op => self.ns.plan(op, &context, &mut self.events)?,
+            op => plan(&self.ns, op, &context, &mut self.events)?,
         };
         self.keep_roots()?;
         if self.ns.has_decouplings() {

@@ -15,7 +15,7 @@
 //! - What cannot be decided without looking further is not lazy: the usual path decides.
 
 use chiton_model::{Event, Make, Op};
-use chiton_namespace::Context;
+use chiton_namespace::{Context, plan};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Seq, SessionId, Take};
 use hashbrown::{HashMap, HashSet};
@@ -81,7 +81,7 @@ impl Engine {
             self.events.clear();
             let context = Context { cred: creates.cred, now: m.now, offered, is_open: &is_open };
             // What inherits access lists is made by several.
-            if self.ns.plan(&op, &context, &mut self.events).is_err() || self.events.len() > 1 {
+            if plan(&self.ns, &op, &context, &mut self.events).is_err() || self.events.len() > 1 {
                 break;
             }
             made.push(self.journal_only(creates.session));

@@ -4,7 +4,7 @@
 use chiton_model::merge::{ConflictKind, MergeMap};
 use chiton_model::{AttrChange, Body, Event, Op, SetTime, XattrHow};
 use chiton_namespace::permission::{self, ACL_ACCESS, Acl};
-use chiton_namespace::{Context, Fault, Inode};
+use chiton_namespace::{Context, Fault, Inode, plan};
 use chiton_types::{Cred, Ino, Kind, Name, Refusal, Time};
 
 use crate::edit::touch;
@@ -115,7 +115,7 @@ impl<'a> Merge<'a> {
         };
         let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false };
         let mut events = Vec::new();
-        match self.state.plan(&op, &ctx, &mut events) {
+        match plan(self.state, &op, &ctx, &mut events) {
             Ok(_) => {}
             Err(Fault::Refused(Refusal::NoXattr)) => return Ok(MergeStep::Skip(Skipped::Needless)),
             Err(fault) => return Err(fault),

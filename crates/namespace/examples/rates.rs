@@ -4,7 +4,7 @@
 //! Rates are per second of this thread's processor time, so that other work on the machine counts less.
 
 use chiton_model::{Event, Make, Op};
-use chiton_namespace::{Context, Namespace};
+use chiton_namespace::{Context, Namespace, plan};
 use chiton_types::{Cred, Ino, Mode, Name, Position, Take, Time};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -36,7 +36,7 @@ fn main() {
                 offered: Ino(i as u64 + 2),
                 is_open: &|_| false,
             };
-            ns.plan(&op, &ctx, &mut out).expect("a new name");
+            plan(&ns, &op, &ctx, &mut out).expect("a new name");
             ns.apply(&out[0], Position(i as u64 + 1));
             events.push(out.pop().expect("one event"));
         }

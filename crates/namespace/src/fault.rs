@@ -2,8 +2,6 @@
 
 use chiton_types::{BlockId, Ino, Name, Refusal};
 
-use crate::permission::Denial;
-
 /// A row, or a range of rows, that must be in memory before the question can be answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
@@ -65,16 +63,6 @@ pub enum Fault {
 impl From<Refusal> for Fault {
     fn from(r: Refusal) -> Fault {
         Fault::Refused(r)
-    }
-}
-
-impl From<Denial> for Fault {
-    fn from(denial: Denial) -> Fault {
-        match denial {
-            Denial::Refused(refusal) => Fault::Refused(refusal),
-            Denial::NeedCred => Fault::NeedGroups,
-            Denial::NeedList => unreachable!("the namespace brings the lists that its inodes have"),
-        }
     }
 }
 

@@ -123,7 +123,7 @@ impl Inode {
         }
     }
 
-    fn lists(&self) -> u8 {
+    pub(crate) fn lists(&self) -> u8 {
         let access = if self.has(ACCESS_LIST) { Attr::ACCESS_LIST } else { 0 };
         let default = if self.has(DEFAULT_LIST) { Attr::DEFAULT_LIST } else { 0 };
         access | default

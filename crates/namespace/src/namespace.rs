@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_model::Decoupling;
 use chiton_model::PolicyChange;
-use chiton_model::{Extent, Gone, Outcome};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, RealmId, Refusal, Time};
+use chiton_model::{Extent, Outcome};
+use chiton_types::{Attr, Ino, Kind, Mode, Name, Position, RealmId, Refusal, Time};
 use hashbrown::HashMap;
 
 use crate::chunk::Chunk;
@@ -18,6 +18,7 @@ use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
 use crate::paging::CorruptRow;
+use crate::plan::Planned;
 use crate::realm::{Parents, Realms};
 use crate::row;
 use crate::tables::Table;
@@ -25,29 +26,6 @@ use crate::values::{
     BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,
     Present, Xattrs, XattrsKey,
 };
-
-/// What `plan` needs to know beside the state.
-pub struct Context<'a> {
-    /// Who asks.
-    pub cred: &'a Cred,
-    /// The time of the change.
-    pub now: Time,
-    /// Number for the inode that [`chiton_model::Op::Make`] makes.
-    pub offered: Ino,
-    /// Whether any session has the inode open.
-    pub is_open: &'a dyn Fn(Ino) -> bool,
-}
-
-/// What a successful plan says beside its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Planned {
-    /// The inode that the operation is about.
-    pub subject: Option<Ino>,
-    /// The inode that loses its last name.
-    pub gone: Option<Gone>,
-    /// As [`Outcome::other`].
-    pub other: Option<Ino>,
-}
 
 /// One page of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,16 +6,16 @@ use chiton_types::{Cred, Ino, Kind, Name, Position, Refusal};
 
 use crate::dir::Dir;
 use crate::fault::{Fault, Need};
-use crate::inode::{ACCESS_LIST, COMPLETE, INLINE, Inode, MAPPED, XATTRS};
+use crate::inode::{COMPLETE, INLINE, Inode, MAPPED, XATTRS};
 use crate::namespace::{Known, Listing, Mapped, Namespace};
-use crate::permission::{self, ACL_ACCESS, Acl, Denial, List, Subject};
+use crate::permission::{self, ACL_ACCESS};
 use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
 
 impl Namespace {
     /// The inode that bears a name; `None` if there is none. Asks search permission.
     pub fn lookup(&self, cred: &Cred, parent: Ino, name: &Name) -> Result<Option<Ino>, Fault> {
         let dir = self.dir_inode(parent)?;
-        self.judge(dir, |dir| permission::may_search(cred, dir))?;
+        permission::may_search(self, cred, &dir.facts())?;
         Ok(match self.entry(dir, name)? {
             Known::Present(slot) => Some(slot.ino),
             Known::Absent => None,
@@ -24,7 +24,7 @@ impl Namespace {
 
     /// Permission check of the bits `want`.
     pub fn access(&self, cred: &Cred, ino: Ino, want: u8) -> Result<(), Fault> {
-        self.may(cred, self.inode(ino)?, want)
+        permission::may(self, cred, &self.inode(ino)?.facts(), want)
     }
 
     /// A page of a directory: entries with a cookie above `after`, about `entries_max` of them. Entries with the
@@ -132,9 +132,9 @@ impl Namespace {
     /// Value of an extended attribute.
     pub fn xattr(&self, cred: &Cred, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Fault> {
         let inode = self.inode(ino)?;
-        self.judge(inode, |inode| permission::may_read_xattr(cred, inode, name))?;
+        permission::may_read_xattr(self, cred, &inode.facts(), name)?;
         if name == ACL_ACCESS {
-            let list = self.list(inode, ACCESS_LIST, ACL_ACCESS)?;
+            let list = permission::access_list(self, &inode.facts())?;
             return list.map(|list| list.with_mode(inode.mode).encode()).ok_or(Refusal::NoXattr.into());
         }
         let value = self.xattrs_of(inode)?.and_then(|x| x.0.get(name));
@@ -191,35 +191,3 @@ impl Namespace {
 
 /// Most chunks that one answer covers.
 const CHUNKS_PER_MAP: u64 = 64;
-
-impl Namespace {
-    /// Refuses unless `cred` may do all of `want`.
-    #[inline]
-    pub(crate) fn may(&self, cred: &Cred, inode: &Inode, want: u8) -> Result<(), Fault> {
-        self.judge(inode, |inode| permission::may(cred, inode, want))
-    }
-
-    /// Asks [`permission`] about an inode.
-    #[inline]
-    pub(crate) fn judge<R>(
-        &self,
-        inode: &Inode,
-        decide: impl FnOnce(&Subject<'_>) -> Result<R, Denial>,
-    ) -> Result<R, Fault> {
-        let Inode { kind, mode, uid, gid, .. } = *inode;
-        let held = self.list(inode, ACCESS_LIST, ACL_ACCESS)?;
-        let list = held.as_ref().map_or(List::None, List::Is);
-        Ok(decide(&Subject { kind, mode, uid, gid, list })?)
-    }
-
-    /// A list of an inode, as it is stored.
-    #[inline]
-    pub(crate) fn list(&self, inode: &Inode, flag: u8, name: &[u8]) -> Result<Option<Acl>, Fault> {
-        if !inode.has(flag) {
-            return Ok(None);
-        }
-        let value = self.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name));
-        // What is no list was not put there by `plan`: nobody is let in by it.
-        Ok(Acl::decode(value.map_or(&[], |value| value)).map_err(|_| Refusal::Io)?)
-    }
-}

@@ -15,11 +15,12 @@ use std::cell::Cell;
 use chiton_model::{
     AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX,
 };
-use chiton_namespace::permission::{self, Birth, Changed, Denial, Newborn, Subject};
+use chiton_namespace::permission::{self, Birth, Changed, Newborn};
+use chiton_namespace::{ContentIn, Fault, InodeFacts};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time};
 use chiton_wire::{Foretold, LeaseMode};
 
-use super::{Dir, Inner, lease_on};
+use super::{Dir, Inner, NothingElse, lease_on};
 use crate::core::Core;
 use crate::service::Service;
 
@@ -98,7 +99,7 @@ impl Promising<'_> {
         inner.last_time = time;
         let dir = inner.held.get_mut(&parent)?;
         if let (Kind::Dir, Some(attr)) = (kind, &outcome.attr) {
-            dir.nlink += 1;
+            dir.facts.nlink += 1;
             inner.hold(attr);
         } else {
             let lease = dir.lease;
@@ -110,8 +111,8 @@ impl Promising<'_> {
     fn unlink(&self, op: &Op, parent: Ino, name: &Name) -> Option<Outcome> {
         let inner = &mut *self.core.write_behind.0.lock();
         let dir = self.held(inner, parent)?;
-        let (subject, lease) = (dir.subject(), dir.lease);
-        self.decided(permission::may_change_names(self.cred, &subject))?;
+        let (facts, lease) = (dir.facts, dir.lease);
+        self.decided(permission::may_change_names(&NothingElse, self.cred, &facts))?;
         let cache = &self.core.cache;
         let ino = cache.named(parent, name)?;
         let attr = match inner.files.get(&ino) {
@@ -121,7 +122,7 @@ impl Promising<'_> {
         if attr.kind == Kind::Dir || attr.nlink != 1 {
             return None;
         }
-        self.decided(permission::may_remove(self.cred, &subject, &Subject::seen(&attr)))?;
+        self.decided(permission::may_remove(self.cred, &facts, &InodeFacts::new(&attr, ContentIn::Nothing)))?;
         let time = inner.time(self.now);
         let outcome = Outcome { attr: None, gone: Some(Gone { ino, orphan: false }), other: None, time };
         if !self.promise(op, Foretold { ino, time, open: false }, parent, &outcome) {
@@ -142,7 +143,8 @@ impl Promising<'_> {
         if bytes.len() > INLINE_BYTES_MAX {
             return None;
         }
-        let mode = permission::written(&Subject::seen(&before), *kill_setid).unwrap_or(before.mode);
+        let mode = permission::written(&InodeFacts::new(&before, ContentIn::Nothing), *kill_setid)
+            .unwrap_or(before.mode);
         let attr = Attr {
             mode,
             size: *size,
@@ -177,8 +179,8 @@ impl Promising<'_> {
     }
 
     /// What was decided. A refusal is the server's to give; with all credentials the answer may be another.
-    fn decided<R>(&self, decision: Result<R, Denial>) -> Option<R> {
-        if decision.as_ref().is_err_and(|denial| *denial == Denial::NeedCred) {
+    fn decided<R>(&self, decision: Result<R, Fault>) -> Option<R> {
+        if decision.as_ref().is_err_and(|denial| *denial == Fault::NeedGroups) {
             self.needs_cred.set(true);
         }
         decision.ok()
@@ -222,11 +224,12 @@ impl Promising<'_> {
 }
 
 /// A file's attributes after a change, if this caller may make it.
-fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Result<Option<Attr>, Denial> {
+fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Result<Option<Attr>, Fault> {
     if change.size.is_some() || before.kind != Kind::File {
         return Ok(None);
     }
-    let Changed { mode, atime, mtime } = permission::change(cred, &Subject::seen(&before), change, time)?;
+    let Changed { mode, atime, mtime } =
+        permission::change(&NothingElse, cred, &InodeFacts::new(&before, ContentIn::Nothing), change, time)?;
     Ok(Some(Attr {
         mode: mode.unwrap_or(before.mode),
         uid: change.uid.unwrap_or(before.uid),
@@ -246,14 +249,18 @@ fn born(
     (cred, umask): (&Cred, u16),
     kind: Kind,
     mode: Mode,
-) -> Result<Option<(u32, Mode)>, Denial> {
-    if kind == Kind::Dir && dir.nlink >= LINKS_MAX - LINKS_SPARE {
+) -> Result<Option<(u32, Mode)>, Fault> {
+    if kind == Kind::Dir && dir.facts.nlink >= LINKS_MAX - LINKS_SPARE {
         return Ok(None);
     }
-    let subject = dir.subject();
-    permission::may_change_names(cred, &subject)?;
+    permission::may_change_names(&NothingElse, cred, &dir.facts)?;
     let newborn = Newborn { kind, rdev: 0, mode, umask };
-    let Birth { mode, gid, .. } = permission::birth(cred, &subject, dir.default_list(), newborn)?;
+    let Birth { mode, gid, .. } = permission::birth(
+        cred,
+        &dir.facts,
+        permission::default_list(&NothingElse, &dir.facts)?.as_ref(),
+        newborn,
+    )?;
     Ok(Some((gid, mode)))
 }
 

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_model::{Op, Outcome};
-use chiton_namespace::permission::{self, Denial, List, Subject};
+use chiton_namespace::{ContentIn, Fault, InodeFacts, Need, PlanState, permission};
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, ShardId, Time};
+use chiton_types::{Attr, Cred, Ino, Name, ShardId, Time};
 use chiton_wire::{Answer, Call};
 use hashbrown::HashMap;
 
@@ -66,27 +66,24 @@ struct Inner {
     overturning: usize,
 }
 
-/// What decides about what is made in a directory.
+/// A directory whose names are held.
 struct Dir {
-    mode: Mode,
-    uid: u32,
-    gid: u32,
-    lists: u8,
-    /// At most.
-    nlink: u32,
+    /// Of the link count at most so much is true.
+    facts: InodeFacts,
     /// Which lease it is.
     lease: u64,
 }
 
-impl Dir {
-    fn subject(&self) -> Subject<'static> {
-        let list = if self.lists & Attr::ACCESS_LIST == 0 { List::None } else { List::Unknown };
-        Subject { kind: Kind::Dir, mode: self.mode, uid: self.uid, gid: self.gid, list }
+/// Nothing is known but the inodes that are asked about.
+struct NothingElse;
+
+impl PlanState for NothingElse {
+    fn inode(&self, ino: Ino) -> Result<InodeFacts, Fault> {
+        Err(Need::Inode(ino).into())
     }
 
-    /// What is made in it inherits this.
-    fn default_list(&self) -> List<'static> {
-        if self.lists & Attr::DEFAULT_LIST == 0 { List::None } else { List::Unknown }
+    fn entry(&self, dir: &InodeFacts, name: &Name) -> Result<Option<Ino>, Fault> {
+        Err(Need::Entry(dir.ino, name.clone()).into())
     }
 }
 
@@ -146,7 +143,8 @@ impl WriteBehind {
             inner.held.remove(&attr.ino);
         }
         if let Some(dir) = inner.held.get_mut(&attr.ino) {
-            (dir.mode, dir.uid, dir.gid, dir.lists) = (attr.mode, attr.uid, attr.gid, attr.lists);
+            let nlink = dir.facts.nlink;
+            dir.facts = InodeFacts { nlink, ..InodeFacts::new(attr, ContentIn::Nothing) };
         }
     }
 
@@ -154,10 +152,10 @@ impl WriteBehind {
     pub(crate) fn may_search(&self, dir: Ino, cred: &Cred) -> Option<bool> {
         let inner = self.0.lock();
         let dir = inner.held.get(&dir)?;
-        match permission::may_search(cred, &dir.subject()) {
+        match permission::may_search(&NothingElse, cred, &dir.facts) {
             Ok(()) => Some(true),
-            Err(Denial::Refused(_)) => Some(false),
-            Err(Denial::NeedCred | Denial::NeedList) => None,
+            Err(Fault::Refused(_)) => Some(false),
+            Err(Fault::NeedGroups | Fault::Missing(_)) => None,
         }
     }
 
@@ -171,7 +169,7 @@ impl WriteBehind {
     /// A directory was made in another, and the server asked.
     pub(crate) fn dir_made(&self, parent: Ino) {
         if let Some(dir) = self.0.lock().held.get_mut(&parent) {
-            dir.nlink += 1;
+            dir.facts.nlink += 1;
         }
     }
 
@@ -257,8 +255,7 @@ impl Inner {
     /// The names of a directory are held from now on.
     fn hold(&mut self, attr: &Attr) {
         self.leases += 1;
-        let (mode, uid, gid, lists, nlink) = (attr.mode, attr.uid, attr.gid, attr.lists, attr.nlink);
-        let dir = Dir { mode, uid, gid, lists, nlink, lease: self.leases };
+        let dir = Dir { facts: InodeFacts::new(attr, ContentIn::Nothing), lease: self.leases };
         self.held.insert(attr.ino, dir);
     }
 

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use chiton_merge::{Change, MergeContext, MergeStep, Skipped, foreign_to_name, plan_merge};
 use chiton_model::merge::{Conflict, MergeMap};
 use chiton_model::{Event, Make, Op, Outcome, Over};
-use chiton_namespace::{Context, Fault, Mapped, Namespace, RowChange, RowSource, Rows};
+use chiton_namespace::{Context, Fault, Mapped, Namespace, RowChange, RowSource, Rows, plan};
 use chiton_types::codec::Take;
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time};
 
@@ -130,7 +130,7 @@ impl Peer {
             let is_open = |ino: Ino| open.contains(&ino);
             let ctx = Context { cred: &Cred::ROOT, now, offered, is_open: &is_open };
             let mut events = Vec::new();
-            Ok((ns.plan(op, &ctx, &mut events)?, events))
+            Ok((plan(ns, op, &ctx, &mut events)?, events))
         })?;
         for event in &events {
             self.apply(event);

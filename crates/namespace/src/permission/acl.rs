@@ -16,7 +16,7 @@
 use chiton_model::XATTR_VALUE_BYTES_MAX;
 use chiton_types::{Cred, Mode, Refusal};
 
-use super::Denial;
+use crate::fault::Fault;
 
 /// The attribute with the access list.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -201,8 +201,8 @@ impl Acl {
     /// `mode`: of the inode, which holds the mask.
     ///
     /// # Errors
-    /// [`Denial::NeedCred`] if it depends on groups that are not known.
-    pub fn allows(&self, cred: &Cred, owning_group: u32, mode: Mode, want: u8) -> Result<bool, Denial> {
+    /// [`Fault::NeedGroups`] if it depends on groups that are not known.
+    pub fn allows(&self, cred: &Cred, owning_group: u32, mode: Mode, want: u8) -> Result<bool, Fault> {
         let mask = if self.has_mask() { (mode.0 >> 3) as u8 } else { 7 };
         let gives = |rights: u8| rights & mask & want == want;
         if let Some(rights) = self.rights(AclTag::User(cred.uid)) {
@@ -227,7 +227,7 @@ impl Acl {
             }
         }
         if is_unknown {
-            return Err(Denial::NeedCred);
+            return Err(Fault::NeedGroups);
         }
         Ok(!belongs && mode.0 as u8 & 7 & want == want)
     }
@@ -244,11 +244,14 @@ impl Acl {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::Kind;
     use chiton_types::access::{EXEC, READ, WRITE};
+    use chiton_types::{Attr, Kind};
 
-    use super::super::{List, Subject, may};
+    use super::super::may;
+    use super::super::tests::{OnlyXattrs, inode};
     use super::*;
+    use crate::plan::InodeFacts;
+    use crate::values::Xattrs;
 
     /// `u::rwx,u:5:r--,…`, as getfacl(1) writes it.
     fn acl(text: &str) -> Acl {
@@ -272,13 +275,14 @@ mod tests {
     fn access_is_checked_by_the_algorithm_of_acl_5() {
         // Owner 1, group 50.
         let list = acl("u::rw-,u:5:rwx,u:6:---,g::r--,g:60:-w-,g:61:rw-,m::rw-,o::r--");
+        let xattrs = [(ACL_ACCESS.to_vec(), list.encode())].into_iter().collect();
+        let state = OnlyXattrs(Xattrs(xattrs));
         let check = |cred: &Cred, mode: u16, want: u8| {
-            let inode =
-                Subject { kind: Kind::File, mode: Mode(mode), uid: 1, gid: 50, list: List::Is(&list) };
-            match may(cred, &inode, want) {
+            let inode = InodeFacts { lists: Attr::ACCESS_LIST, ..inode(Kind::File, mode, 1, 50) };
+            match may(&state, cred, &inode, want) {
                 Ok(()) => "yes",
-                Err(Denial::Refused(Refusal::Access)) => "no",
-                Err(Denial::NeedCred) => "who?",
+                Err(Fault::Refused(Refusal::Access)) => "no",
+                Err(Fault::NeedGroups) => "who?",
                 other => panic!("{other:?}"),
             }
         };

@@ -4,7 +4,9 @@ use chiton_model::{AttrChange, SetTime};
 use chiton_types::access::WRITE;
 use chiton_types::{Capabilities, Cred, Mode, Refusal, Time};
 
-use super::{Denial, Subject, either, is_owner, may, require};
+use super::{either, is_owner, may, require};
+use crate::fault::Fault;
+use crate::plan::{InodeFacts, PlanState};
 
 /// What a change of attributes comes to; `None` leaves what was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -21,8 +23,13 @@ pub struct Changed {
 ///
 /// # Errors
 /// [`Refusal::Access`], or what must be known first.
-pub fn may_truncate(cred: &Cred, inode: &Subject<'_>, change: &AttrChange) -> Result<(), Denial> {
-    if change.size.is_none() || change.size_by_handle { Ok(()) } else { may(cred, inode, WRITE) }
+pub fn may_truncate<S: PlanState>(
+    state: &S,
+    cred: &Cred,
+    inode: &InodeFacts,
+    change: &AttrChange,
+) -> Result<(), Fault> {
+    if change.size.is_none() || change.size_by_handle { Ok(()) } else { may(state, cred, inode, WRITE) }
 }
 
 /// Mode and times after a change, if the caller may make it. Owner and group are then those of `change`; the size is
@@ -30,7 +37,13 @@ pub fn may_truncate(cred: &Cred, inode: &Subject<'_>, change: &AttrChange) -> Re
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`], [`Refusal::Access`], or what must be known first.
-pub fn change(cred: &Cred, inode: &Subject<'_>, change: &AttrChange, now: Time) -> Result<Changed, Denial> {
+pub fn change<S: PlanState>(
+    state: &S,
+    cred: &Cred,
+    inode: &InodeFacts,
+    change: &AttrChange,
+    now: Time,
+) -> Result<Changed, Fault> {
     let chowns = || cred.over(Capabilities::CHOWN, inode.uid, inode.gid);
     let mine = cred.uid == inode.uid;
     if let Some(uid) = change.uid {
@@ -50,7 +63,7 @@ pub fn change(cred: &Cred, inode: &Subject<'_>, change: &AttrChange, now: Time) 
         if mode.has(Mode::SETGID) {
             let gid = change.gid.unwrap_or(inode.gid);
             let keeps = either(cred.in_group(gid), || cred.over(Capabilities::FSETID, inode.uid, inode.gid));
-            if !keeps.ok_or(Denial::NeedCred)? {
+            if !keeps.ok_or(Fault::NeedGroups)? {
                 mode.0 &= !Mode::SETGID;
             }
         }
@@ -67,10 +80,10 @@ pub fn change(cred: &Cred, inode: &Subject<'_>, change: &AttrChange, now: Time) 
             Ok(Some(at))
         }
         Some(SetTime::Now) if is_owner(cred, inode) == Some(true) => Ok(Some(now)),
-        Some(SetTime::Now) => match may(cred, inode, WRITE) {
+        Some(SetTime::Now) => match may(state, cred, inode, WRITE) {
             Ok(()) => Ok(Some(now)),
             // Who is not known to be the owner may turn out to act as one.
-            Err(_) if is_owner(cred, inode).is_none() => Err(Denial::NeedCred),
+            Err(_) if is_owner(cred, inode).is_none() => Err(Fault::NeedGroups),
             Err(denial) => Err(denial),
         },
     };
@@ -79,7 +92,7 @@ pub fn change(cred: &Cred, inode: &Subject<'_>, change: &AttrChange, now: Time) 
 
 /// Whether a change clears set-id bits: one of the owner or the group by a caller who may not give files away, and
 /// whatever is asked to.
-fn clears(cred: &Cred, inode: &Subject<'_>, change: &AttrChange) -> Result<bool, Denial> {
+fn clears(cred: &Cred, inode: &InodeFacts, change: &AttrChange) -> Result<bool, Fault> {
     if change.kill_setid {
         return Ok(true);
     }
@@ -87,11 +100,11 @@ fn clears(cred: &Cred, inode: &Subject<'_>, change: &AttrChange) -> Result<bool,
         return Ok(false);
     }
     let keeps = cred.over(Capabilities::CHOWN, inode.uid, inode.gid);
-    keeps.map(|keeps| !keeps).ok_or(Denial::NeedCred)
+    keeps.map(|keeps| !keeps).ok_or(Fault::NeedGroups)
 }
 
 /// The mode after a write, if that changes it. `kill_setid`: the writer may not keep set-id bits.
-pub fn written(inode: &Subject<'_>, kill_setid: bool) -> Option<Mode> {
+pub fn written(inode: &InodeFacts, kill_setid: bool) -> Option<Mode> {
     let cleared = inode.mode.without_setid(inode.kind);
     (kill_setid && cleared != inode.mode).then_some(cleared)
 }
@@ -100,13 +113,17 @@ pub fn written(inode: &Subject<'_>, kill_setid: bool) -> Option<Mode> {
 mod tests {
     use chiton_types::{Kind, Privileges};
 
-    use super::super::List;
+    use super::super::tests::{OnlyXattrs, inode};
     use super::*;
 
     const NOW: Time = Time(9);
 
-    fn file(mode: u16) -> Subject<'static> {
-        Subject { kind: Kind::File, mode: Mode(mode), uid: 1, gid: 1, list: List::None }
+    fn file(mode: u16) -> InodeFacts {
+        inode(Kind::File, mode, 1, 1)
+    }
+
+    fn changed(cred: &Cred, inode: &InodeFacts, wanted: &AttrChange) -> Result<Changed, Fault> {
+        change(&OnlyXattrs::default(), cred, inode, wanted, NOW)
     }
 
     fn with(uid: u32, capabilities: Capabilities) -> Cred {
@@ -142,13 +159,13 @@ mod tests {
             (with(2, Capabilities::DAC_OVERRIDE), &touch, true),
             (with(2, Capabilities::DAC_OVERRIDE), &times, false),
         ] {
-            let done = change(&cred, &file(0o644), wanted, NOW);
+            let done = changed(&cred, &file(0o644), wanted);
             assert_eq!(done.is_ok(), allowed, "{cred:?} {wanted:?} {done:?}");
             let unseen = Cred { privileges: None, ..cred.clone() };
-            let asked = change(&unseen, &file(0o644), wanted, NOW);
-            assert!(asked == done || asked == Err(Denial::NeedCred), "{unseen:?} {wanted:?}");
+            let asked = changed(&unseen, &file(0o644), wanted);
+            assert!(asked == done || asked == Err(Fault::NeedGroups), "{unseen:?} {wanted:?}");
             assert!(
-                cred.uid == 1 || !allowed || asked == Err(Denial::NeedCred),
+                cred.uid == 1 || !allowed || asked == Err(Fault::NeedGroups),
                 "{wanted:?} needs a capability"
             );
         }
@@ -157,7 +174,7 @@ mod tests {
     #[test]
     fn set_id_bits_are_cleared_as_on_linux() {
         let mode = |cred: &Cred, before: u16, wanted: AttrChange| {
-            change(cred, &file(before), &wanted, NOW).map(|changed| changed.mode.map(|mode| mode.0))
+            changed(cred, &file(before), &wanted).map(|changed| changed.mode.map(|mode| mode.0))
         };
         let group = AttrChange { gid: Some(7), ..Default::default() };
         let owner = with(1, Capabilities::NONE);

@@ -2,7 +2,9 @@
 
 use chiton_types::{Capabilities, Cred, Kind, Mode, Refusal};
 
-use super::{Acl, Denial, List, Subject};
+use super::Acl;
+use crate::fault::Fault;
+use crate::plan::InodeFacts;
 
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,7 @@ pub struct Birth {
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`] of devices, or what must be known first.
-pub fn birth(cred: &Cred, dir: &Subject<'_>, default: List<'_>, newborn: Newborn) -> Result<Birth, Denial> {
+pub fn birth(cred: &Cred, dir: &InodeFacts, default: Option<&Acl>, newborn: Newborn) -> Result<Birth, Fault> {
     let Newborn { kind, rdev, mode, umask } = newborn;
     // The device 0/0 leads nowhere: overlays mark with it what is removed.
     let is_device = matches!(kind, Kind::Char | Kind::Block) && (kind, rdev) != (Kind::Char, 0);
@@ -52,17 +54,16 @@ pub fn birth(cred: &Cred, dir: &Subject<'_>, default: List<'_>, newborn: Newborn
     } else if mode.has(Mode::SETGID | 0o010) {
         // Nobody gives a program a group that is not theirs.
         let may = super::either(cred.in_group(gid), || cred.over(Capabilities::FSETID, dir.uid, dir.gid));
-        if !may.ok_or(Denial::NeedCred)? {
+        if !may.ok_or(Fault::NeedGroups)? {
             mode.0 &= !Mode::SETGID;
         }
     }
     match default {
-        List::None => {
+        None => {
             let mode = Mode(mode.0 & !(umask & 0o777));
             Ok(Birth { mode, gid, list: None, default: None })
         }
-        List::Unknown => Err(Denial::NeedList),
-        List::Is(default) => {
+        Some(default) => {
             let (mode, list) = default.inherited(mode);
             let default = (kind == Kind::Dir).then(|| default.clone());
             Ok(Birth { mode, gid, list, default })
@@ -74,15 +75,16 @@ pub fn birth(cred: &Cred, dir: &Subject<'_>, default: List<'_>, newborn: Newborn
 mod tests {
     use chiton_types::Privileges;
 
+    use super::super::tests::inode;
     use super::*;
 
-    fn dir(mode: u16) -> Subject<'static> {
-        Subject { kind: Kind::Dir, mode: Mode(mode), uid: 1, gid: 50, list: List::None }
+    fn dir(mode: u16) -> InodeFacts {
+        inode(Kind::Dir, mode, 1, 50)
     }
 
-    fn born(cred: &Cred, dir_mode: u16, kind: Kind, mode: u16) -> Result<(u32, u16), Denial> {
+    fn born(cred: &Cred, dir_mode: u16, kind: Kind, mode: u16) -> Result<(u32, u16), Fault> {
         let newborn = Newborn { kind, rdev: 0, mode: Mode(mode), umask: 0o022 };
-        birth(cred, &dir(dir_mode), List::None, newborn).map(|born| (born.gid, born.mode.0))
+        birth(cred, &dir(dir_mode), None, newborn).map(|born| (born.gid, born.mode.0))
     }
 
     #[test]
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(born(&stranger, 0o2777, Kind::File, 0o2777), Ok((50, 0o755)));
         assert_eq!(born(&stranger, 0o2777, Kind::File, 0o2767), Ok((50, 0o2745)));
         assert_eq!(born(&member, 0o2777, Kind::File, 0o2777), Ok((50, 0o2755)));
-        assert_eq!(born(&Cred::unseen(3, 3), 0o2777, Kind::File, 0o2777), Err(Denial::NeedCred));
+        assert_eq!(born(&Cred::unseen(3, 3), 0o2777, Kind::File, 0o2777), Err(Fault::NeedGroups));
         assert_eq!(born(&Cred::ROOT, 0o2777, Kind::File, 0o2777), Ok((50, 0o2755)));
         assert_eq!(born(&stranger, 0o777, Kind::Symlink, 0o600), Ok((3, 0o777)));
     }
@@ -105,14 +107,14 @@ mod tests {
     fn devices_need_a_capability_and_whiteouts_do_not() {
         let make = |cred: &Cred, kind, rdev| {
             let newborn = Newborn { kind, rdev, mode: Mode(0o600), umask: 0 };
-            birth(cred, &dir(0o777), List::None, newborn).map(drop)
+            birth(cred, &dir(0o777), None, newborn).map(drop)
         };
         let powerless = Cred { privileges: Some(Privileges::NONE), ..Cred::ROOT };
         assert_eq!(make(&powerless, Kind::Block, 0), Err(Refusal::NotPermitted.into()));
         assert_eq!(make(&powerless, Kind::Char, 5), Err(Refusal::NotPermitted.into()));
         assert_eq!(make(&powerless, Kind::Char, 0), Ok(()));
         assert_eq!(make(&powerless, Kind::Fifo, 0), Ok(()));
-        assert_eq!(make(&Cred::unseen(0, 0), Kind::Char, 5), Err(Denial::NeedCred));
+        assert_eq!(make(&Cred::unseen(0, 0), Kind::Char, 5), Err(Fault::NeedGroups));
         assert_eq!(make(&Cred::ROOT, Kind::Char, 5), Ok(()));
     }
 }

@@ -1,16 +1,17 @@
-//! Who may do what: every decision about permissions, for servers that plan operations and for clients that carry them
-//! out before the server knows of them. The rules are those of Linux's local file systems.
+//! Permissions: every decision about them, for servers that plan operations and for clients that answer before they ask a server.
+//! The rules are those of Linux's local file systems.
 //!
 //! ```text
-//!   Cred (user, groups, capabilities) ─┐
-//!   Subject (mode, owner, lists) ──────┼──▶ allowed, with what follows from it (group, mode, lists)
-//!   the change that is asked for ──────┘    or Denial: refused, or more must be known first
+//!   Cred (user, groups, capabilities) ──────┐
+//!   InodeFacts (mode, owner), access lists ─┼──▶ allowed, with what follows from it (group, mode, lists)
+//!   the change that is asked for ───────────┘    or Fault: refused, or more must be known first
 //! ```
 //!
 //! Invariants:
-//! - Pure functions of their arguments. A caller who carries more (groups, capabilities, a list) is answered alike
-//!   wherever less was enough.
-//! - A capability is asked for only where the mode, the lists and ownership do not allow it.
+//! - Pure functions of their arguments. A caller who carries more (groups, capabilities) is answered alike wherever less was
+//!   enough.
+//! - A capability is asked for only where the mode, the lists and ownership do not allow it; a list is read only where it
+//!   decides.
 //!
 //! One file a question: [`access`] for the rights to read, write and execute, [`names`] for directories and links,
 //! [`birth`] for new inodes, [`attrs`] for chmod, chown and utimens, [`xattr`] for extended attributes, [`acl`] for lists.
@@ -29,65 +30,43 @@ pub use birth::{Birth, Newborn, birth};
 pub use names::{may_change_names, may_link, may_remove, may_search, room_for_link, room_for_subdirectory};
 pub use xattr::{may_list_xattr, may_read_xattr, may_set_xattr};
 
-use chiton_types::{Attr, Cred, Kind, Mode, Refusal};
+use chiton_types::{Attr, Cred, Refusal};
 
-/// An access control list of an inode, as far as it is known.
-#[derive(Clone, Copy, Debug)]
-pub enum List<'a> {
-    /// There is none.
-    None,
-    /// There is one that is not known here.
-    Unknown,
-    /// This one.
-    Is(&'a Acl),
+use crate::fault::Fault;
+use crate::plan::{InodeFacts, PlanState};
+
+/// The access list of an inode, as it is stored.
+///
+/// # Errors
+/// [`Refusal::Io`] if it is no list.
+pub fn access_list<S: PlanState>(state: &S, inode: &InodeFacts) -> Result<Option<Acl>, Fault> {
+    list(state, inode, Attr::ACCESS_LIST, ACL_ACCESS)
 }
 
-/// What decisions look at in an inode.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    /// Type.
-    pub kind: Kind,
-    /// Permissions. With an access list the group's bits are its mask.
-    pub mode: Mode,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Access list.
-    pub list: List<'a>,
+/// The default list of a directory.
+///
+/// # Errors
+/// [`Refusal::Io`] if it is no list.
+pub fn default_list<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<Option<Acl>, Fault> {
+    list(state, dir, Attr::DEFAULT_LIST, ACL_DEFAULT)
 }
 
-impl Subject<'_> {
-    /// An inode of which only the attributes are known.
-    pub fn seen(attr: &Attr) -> Subject<'static> {
-        let list = if attr.lists & Attr::ACCESS_LIST == 0 { List::None } else { List::Unknown };
-        Subject { kind: attr.kind, mode: attr.mode, uid: attr.uid, gid: attr.gid, list }
+#[inline]
+fn list<S: PlanState>(state: &S, inode: &InodeFacts, flag: u8, name: &[u8]) -> Result<Option<Acl>, Fault> {
+    if inode.lists & flag == 0 {
+        return Ok(None);
     }
-}
-
-/// Why something is not allowed, or not yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denial {
-    /// It is forbidden.
-    Refused(Refusal),
-    /// It depends on supplementary groups or capabilities that the credentials do not carry.
-    NeedCred,
-    /// It depends on an access control list that is not known here.
-    NeedList,
-}
-
-impl From<Refusal> for Denial {
-    fn from(refusal: Refusal) -> Denial {
-        Denial::Refused(refusal)
-    }
+    let value = state.xattrs(inode)?.and_then(|xattrs| xattrs.0.get(name));
+    // What is no list was not put there by `plan`: nobody is let in by it.
+    Ok(Acl::decode(value.map_or(&[], |value| value)).map_err(|_| Refusal::Io)?)
 }
 
 /// True of what is known to be true; what is not known has to be looked up.
-fn require(known: Option<bool>, otherwise: Refusal) -> Result<(), Denial> {
+fn require(known: Option<bool>, otherwise: Refusal) -> Result<(), Fault> {
     match known {
         Some(true) => Ok(()),
         Some(false) => Err(otherwise.into()),
-        None => Err(Denial::NeedCred),
+        None => Err(Fault::NeedGroups),
     }
 }
 
@@ -104,6 +83,51 @@ fn either(first: Option<bool>, second: impl FnOnce() -> Option<bool>) -> Option<
 }
 
 /// Whether the caller is the owner of an inode, or acts as the owner (CAP_FOWNER).
-fn is_owner(cred: &Cred, inode: &Subject<'_>) -> Option<bool> {
+fn is_owner(cred: &Cred, inode: &InodeFacts) -> Option<bool> {
     either(Some(cred.uid == inode.uid), || cred.over_owner(chiton_types::Capabilities::FOWNER, inode.uid))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use chiton_types::{Ino, Kind, Mode, Name, Position, Time};
+
+    use super::*;
+    use crate::fault::Need;
+    use crate::plan::ContentIn;
+    use crate::values::Xattrs;
+
+    /// A state in which nothing is known but the attributes of one inode.
+    #[derive(Default)]
+    pub(crate) struct OnlyXattrs(pub(crate) Xattrs);
+
+    impl PlanState for OnlyXattrs {
+        fn inode(&self, ino: Ino) -> Result<InodeFacts, Fault> {
+            Err(Need::Inode(ino).into())
+        }
+
+        fn entry(&self, dir: &InodeFacts, name: &Name) -> Result<Option<Ino>, Fault> {
+            Err(Need::Entry(dir.ino, name.clone()).into())
+        }
+
+        fn xattrs(&self, _: &InodeFacts) -> Result<Option<&Xattrs>, Fault> {
+            Ok(Some(&self.0))
+        }
+    }
+
+    pub(crate) fn inode(kind: Kind, mode: u16, uid: u32, gid: u32) -> InodeFacts {
+        InodeFacts {
+            ino: Ino(7),
+            parent: Ino::ROOT,
+            position: Position(1),
+            kind,
+            mode: Mode(mode),
+            uid,
+            gid,
+            nlink: 1,
+            size: 0,
+            ctime: Time(0),
+            lists: 0,
+            content: ContentIn::Nothing,
+        }
+    }
 }

@@ -4,15 +4,17 @@ use chiton_model::LINKS_MAX;
 use chiton_types::access::{EXEC, READ, WRITE};
 use chiton_types::{Cred, Kind, Mode, Refusal};
 
-use super::{Denial, Subject, may};
+use super::may;
+use crate::fault::Fault;
+use crate::plan::{InodeFacts, PlanState};
 
 /// The right to search a directory.
 ///
 /// # Errors
 /// [`Refusal::Access`], or what must be known first.
 #[inline]
-pub fn may_search(cred: &Cred, dir: &Subject<'_>) -> Result<(), Denial> {
-    may(cred, dir, EXEC)
+pub fn may_search<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) -> Result<(), Fault> {
+    may(state, cred, dir, EXEC)
 }
 
 /// The right to add and remove names of a directory.
@@ -20,8 +22,8 @@ pub fn may_search(cred: &Cred, dir: &Subject<'_>) -> Result<(), Denial> {
 /// # Errors
 /// [`Refusal::Access`], or what must be known first.
 #[inline]
-pub fn may_change_names(cred: &Cred, dir: &Subject<'_>) -> Result<(), Denial> {
-    may(cred, dir, WRITE | EXEC)
+pub fn may_change_names<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) -> Result<(), Fault> {
+    may(state, cred, dir, WRITE | EXEC)
 }
 
 /// In a sticky directory only its owner and the owner of what is removed may remove it. The right to change the names
@@ -29,7 +31,7 @@ pub fn may_change_names(cred: &Cred, dir: &Subject<'_>) -> Result<(), Denial> {
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`], or what must be known first.
-pub fn may_remove(cred: &Cred, dir: &Subject<'_>, victim: &Subject<'_>) -> Result<(), Denial> {
+pub fn may_remove(cred: &Cred, dir: &InodeFacts, victim: &InodeFacts) -> Result<(), Fault> {
     if !dir.mode.has(Mode::STICKY) || cred.uid == dir.uid {
         return Ok(());
     }
@@ -44,7 +46,7 @@ pub fn may_remove(cred: &Cred, dir: &Subject<'_>, victim: &Subject<'_>) -> Resul
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`], or what must be known first.
-pub fn may_link(cred: &Cred, inode: &Subject<'_>) -> Result<(), Denial> {
+pub fn may_link<S: PlanState>(state: &S, cred: &Cred, inode: &InodeFacts) -> Result<(), Fault> {
     if inode.kind == Kind::Dir {
         return Err(Refusal::NotPermitted.into());
     }
@@ -54,11 +56,11 @@ pub fn may_link(cred: &Cred, inode: &Subject<'_>) -> Result<(), Denial> {
     let has_set_id = inode.mode.has(Mode::SETUID) || inode.mode.has(Mode::SETGID | 0o010);
     let is_safe = match inode.kind == Kind::File && !has_set_id {
         false => Some(false),
-        true => match may(cred, inode, READ | WRITE) {
+        true => match may(state, cred, inode, READ | WRITE) {
             Ok(()) => Some(true),
-            Err(Denial::Refused(_)) => Some(false),
-            Err(Denial::NeedCred) => None,
-            Err(Denial::NeedList) => return Err(Denial::NeedList),
+            Err(Fault::Refused(_)) => Some(false),
+            Err(Fault::NeedGroups) => None,
+            Err(missing) => return Err(missing),
         },
     };
     let allowed = super::either(is_safe, || super::is_owner(cred, inode));
@@ -85,21 +87,17 @@ pub fn room_for_subdirectory(nlink: u32) -> Result<(), Refusal> {
 mod tests {
     use chiton_types::{Capabilities, Privileges};
 
-    use super::super::List;
+    use super::super::tests::{OnlyXattrs, inode};
     use super::*;
-
-    fn subject(kind: Kind, mode: u16, uid: u32) -> Subject<'static> {
-        Subject { kind, mode: Mode(mode), uid, gid: uid, list: List::None }
-    }
 
     #[test]
     fn a_sticky_directory_keeps_the_files_of_others() {
-        let dir = |mode| subject(Kind::Dir, mode, 1);
-        let file = subject(Kind::File, 0o666, 2);
+        let dir = |mode| inode(Kind::Dir, mode, 1, 1);
+        let file = inode(Kind::File, 0o666, 2, 2);
         let check = |cred: &Cred, mode| may_remove(cred, &dir(mode), &file);
         assert_eq!(check(&Cred::new(3, 3, &[]), 0o777), Ok(()));
         assert_eq!(check(&Cred::new(3, 3, &[]), 0o1777), Err(Refusal::NotPermitted.into()));
-        assert_eq!(check(&Cred::unseen(3, 3), 0o1777), Err(Denial::NeedCred));
+        assert_eq!(check(&Cred::unseen(3, 3), 0o1777), Err(Fault::NeedGroups));
         assert_eq!(check(&Cred::unseen(2, 3), 0o1777), Ok(()));
         assert_eq!(check(&Cred::unseen(1, 3), 0o1777), Ok(()));
         assert_eq!(check(&Cred::ROOT, 0o1777), Ok(()));
@@ -115,23 +113,27 @@ mod tests {
             privileges: Some(Privileges { capabilities, ..Privileges::ALL }),
             ..held.clone()
         };
-        let refused = Err(Refusal::NotPermitted.into());
+        let refused = || Err(Refusal::NotPermitted.into());
         for (kind, mode, cred, expect) in [
             (Kind::File, 0o600, &free, Ok(())),
-            (Kind::File, 0o600, &held, refused),
-            (Kind::File, 0o644, &held, refused),
+            (Kind::File, 0o600, &held, refused()),
+            (Kind::File, 0o644, &held, refused()),
             (Kind::File, 0o666, &held, Ok(())),
-            (Kind::File, 0o4666, &held, refused),
-            (Kind::File, 0o2676, &held, refused),
+            (Kind::File, 0o4666, &held, refused()),
+            (Kind::File, 0o2676, &held, refused()),
             (Kind::File, 0o2666, &held, Ok(())),
-            (Kind::Fifo, 0o666, &held, refused),
+            (Kind::Fifo, 0o666, &held, refused()),
             (Kind::Fifo, 0o666, &acting(Capabilities::FOWNER), Ok(())),
             (Kind::File, 0o600, &acting(Capabilities::DAC_OVERRIDE), Ok(())),
-            (Kind::File, 0o4600, &acting(Capabilities::DAC_OVERRIDE), refused),
-            (Kind::File, 0o600, &Cred { privileges: None, ..held.clone() }, Err(Denial::NeedCred)),
+            (Kind::File, 0o4600, &acting(Capabilities::DAC_OVERRIDE), refused()),
+            (Kind::File, 0o600, &Cred { privileges: None, ..held.clone() }, Err(Fault::NeedGroups)),
             (Kind::File, 0o4000, &Cred { uid: 2, ..held.clone() }, Ok(())),
         ] {
-            assert_eq!(may_link(cred, &subject(kind, mode, 2)), expect, "{kind:?} {mode:o} {cred:?}");
+            assert_eq!(
+                may_link(&OnlyXattrs::default(), cred, &inode(kind, mode, 2, 2)),
+                expect,
+                "{kind:?} {mode:o} {cred:?}"
+            );
         }
     }
 }

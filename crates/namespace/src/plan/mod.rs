@@ -1,11 +1,14 @@
-//! Operations become events, or are refused. One file a family of operations; this one holds the driver.
+//! Operations become events, or are refused: functions over a small trait, [`PlanState`], so that a client which answers before
+//! it asks the server decides as the server will. One file a family of operations; this one picks among them.
 //!
 //! Which refusal is given when several apply follows Linux's order of checks: existence and search permission first,
 //! then what the names are, then permission to change the directory, then limits.
 //!
 //! Invariants:
 //! - Nothing is changed. Events are appended only if all is decided.
-//! - After a successful plan, everything that the events touch is in memory (`apply` relies on it).
+//! - After a successful plan over a [`Namespace`], everything that the events touch is in memory (`apply` relies on it).
+
+mod state;
 
 mod attrs;
 mod content;
@@ -15,48 +18,77 @@ mod rename;
 mod unnamed;
 mod xattr;
 
-use chiton_model::Event;
-use chiton_model::Op;
-use chiton_types::{Cred, Ino};
+mod namespace;
+
+pub use state::{ContentIn, InodeFacts, PlanState};
+
+use chiton_model::{Event, Gone, Op};
+use chiton_types::{Cred, Ino, Time};
 
 use crate::fault::Fault;
-use crate::inode::Inode;
-use crate::namespace::{Context, Namespace, Planned};
-use crate::permission;
+use crate::namespace::Namespace;
 
 /// Operations that [`Namespace::warm`] is best called with: so many reads does a processor have under way.
 pub const WARM_OPS: usize = 16;
 
-impl Namespace {
-    /// The events that carry out `op`, appended to `out` (nothing is appended on a fault).
-    ///
-    /// # Errors
-    /// [`Fault::Refused`] by the state or permissions, [`Fault::Missing`] rows, [`Fault::NeedGroups`].
-    pub fn plan(&self, op: &Op, ctx: &Context<'_>, out: &mut Vec<Event>) -> Result<Planned, Fault> {
-        match op {
-            Op::Make { parent, name, make, mode } => self.plan_make(*parent, name, make, *mode, ctx, out),
-            Op::MakeUnnamed { parent, mode } => self.plan_make_unnamed(*parent, *mode, ctx, out),
-            Op::LinkUnnamed { ino, parent, name } => self.plan_link_unnamed(*ino, *parent, name, ctx, out),
-            Op::Link { ino, parent, name } => self.plan_link(*ino, *parent, name, ctx, out),
-            Op::Unlink { parent, name } => self.plan_unlink(*parent, name, ctx, out),
-            Op::Rmdir { parent, name } => self.plan_rmdir(*parent, name, ctx, out),
-            Op::Rename { from, from_name, to, to_name, how } => {
-                self.plan_rename((*from, from_name), (*to, to_name), *how, ctx, out)
-            }
-            Op::SetAttr { ino, change } => self.plan_setattr(*ino, change, ctx, out),
-            Op::Write { ino, body, size, mtime, kill_setid, hold } => {
-                self.plan_write(*ino, (body, *size, *hold), *mtime, *kill_setid, out)
-            }
-            Op::Clone { from, from_offset, to, to_offset, len } => {
-                self.plan_clone((*from, *from_offset), (*to, *to_offset), *len, ctx, out)
-            }
-            Op::Remap { ino, expected, extents } => self.plan_remap(*ino, *expected, extents, out),
-            Op::SetXattr { ino, name, value, how } => self.plan_set_xattr(*ino, name, value, *how, ctx, out),
-            Op::RemoveXattr { ino, name } => self.plan_remove_xattr(*ino, name, ctx, out),
-            Op::Reclaim { ino } => self.plan_reclaim(*ino, out),
-        }
-    }
+/// What `plan` needs to know beside the state.
+pub struct Context<'a> {
+    /// Of the caller.
+    pub cred: &'a Cred,
+    /// The time of the change.
+    pub now: Time,
+    /// Number for the inode that [`chiton_model::Op::Make`] makes.
+    pub offered: Ino,
+    /// Whether any session has the inode open. A client, which cannot know, must not rely on [`chiton_model::Gone::orphan`].
+    pub is_open: &'a dyn Fn(Ino) -> bool,
+}
 
+/// What a successful plan says beside its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// The inode that the operation is about.
+    pub subject: Option<Ino>,
+    /// The inode that loses its last name.
+    pub gone: Option<Gone>,
+    /// As [`chiton_model::Outcome::other`].
+    pub other: Option<Ino>,
+}
+
+/// The events that carry out `op`, appended to `out` (nothing is appended on a fault).
+///
+/// # Errors
+/// [`Fault::Refused`] by the state or permissions, [`Fault::Missing`] of what is not known here, [`Fault::NeedGroups`].
+pub fn plan<S: PlanState>(
+    state: &S,
+    op: &Op,
+    ctx: &Context<'_>,
+    out: &mut Vec<Event>,
+) -> Result<Planned, Fault> {
+    match op {
+        Op::Make { parent, name, make, mode } => make::make(state, *parent, name, make, *mode, ctx, out),
+        Op::MakeUnnamed { parent, mode } => unnamed::make_unnamed(state, *parent, *mode, ctx, out),
+        Op::LinkUnnamed { ino, parent, name } => unnamed::link_unnamed(state, *ino, *parent, name, ctx, out),
+        Op::Link { ino, parent, name } => names::link(state, *ino, *parent, name, ctx, out),
+        Op::Unlink { parent, name } => names::unlink(state, *parent, name, ctx, out),
+        Op::Rmdir { parent, name } => names::rmdir(state, *parent, name, ctx, out),
+        Op::Rename { from, from_name, to, to_name, how } => {
+            rename::rename(state, (*from, from_name), (*to, to_name), *how, ctx, out)
+        }
+        Op::SetAttr { ino, change } => attrs::set_attr(state, *ino, change, ctx, out),
+        Op::Write { ino, body, size, mtime, kill_setid, hold } => {
+            content::write(state, *ino, (body, *size, *hold), *mtime, *kill_setid, out)
+        }
+        Op::Clone { from, from_offset, to, to_offset, len } => {
+            content::clone(state, (*from, *from_offset), (*to, *to_offset), *len, ctx, out)
+        }
+        Op::Remap { ino, expected, extents } => content::remap(state, *ino, *expected, extents, out),
+        Op::SetXattr { ino, name, value, how } => xattr::set_xattr(state, *ino, name, value, *how, ctx, out),
+        Op::RemoveXattr { ino, name } => xattr::remove_xattr(state, *ino, name, ctx, out),
+        Op::Reclaim { ino } => content::reclaim(state, *ino, out),
+    }
+}
+
+impl Namespace {
     /// Brings what operations on names will look at into the processor's caches, all of it side by side. To be called
     /// with the next [`WARM_OPS`] or fewer. Changes nothing but time.
     pub fn warm(&self, ops: &[Op]) {
@@ -117,22 +149,5 @@ fn parent_of(op: &Op) -> Option<Ino> {
     match op {
         Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
         _ => None,
-    }
-}
-
-impl Namespace {
-    /// Search permission on a directory.
-    fn may_search(&self, cred: &Cred, dir: &Inode) -> Result<(), Fault> {
-        self.judge(dir, |dir| permission::may_search(cred, dir))
-    }
-
-    /// Write and search permission on a directory whose entries change.
-    fn may_change(&self, cred: &Cred, dir: &Inode) -> Result<(), Fault> {
-        self.judge(dir, |dir| permission::may_change_names(cred, dir))
-    }
-
-    /// Whether the sticky bit of a directory allows that this is removed from it.
-    fn may_remove(&self, cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Fault> {
-        self.judge(dir, |dir| Ok(self.judge(victim, |victim| permission::may_remove(cred, dir, victim))))?
     }
 }

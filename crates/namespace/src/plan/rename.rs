@@ -1,137 +1,129 @@
 //! rename in all its cases.
 
-use chiton_model::RenameHow;
-use chiton_model::{Event, Over};
+use chiton_model::{Event, Over, RenameHow};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal, access};
 
+use super::names::{fate, present};
+use super::{Context, InodeFacts, PlanState, Planned, state};
 use crate::fault::Fault;
-use crate::inode::Inode;
-use crate::namespace::{Context, Known, Namespace, Planned};
-use crate::permission::{self, Birth, List, Newborn};
+use crate::permission::{self, Birth, Newborn};
 
-impl Namespace {
-    pub(super) fn plan_rename(
-        &self,
-        (from, from_name): (Ino, &Name),
-        (to, to_name): (Ino, &Name),
-        how: RenameHow,
-        ctx: &Context<'_>,
-        out: &mut Vec<Event>,
-    ) -> Result<Planned, Fault> {
-        let from_dir = self.dir_inode(from)?;
-        let to_dir = self.dir_inode(to)?;
-        self.may_search(ctx.cred, from_dir)?;
-        self.may_search(ctx.cred, to_dir)?;
-        let source = self.inode(self.present(from_dir, from_name)?)?;
-        let target = match self.entry(to_dir, to_name)? {
-            Known::Present(slot) => Some(self.inode(slot.ino)?),
-            Known::Absent => None,
-        };
-        match (how, target) {
-            (how, Some(_)) if how.refuses() => return Err(Refusal::Exists.into()),
-            (RenameHow::Exchange, None) => return Err(Refusal::NotFound.into()),
-            _ => {}
-        }
-        // Neither may a directory move below itself, nor what is above the source be replaced by it.
-        if source.kind == Kind::Dir && self.is_at_or_above(source.ino, to_dir)? {
-            return Err(Refusal::Invalid.into());
-        }
-        if let Some(target) = target.filter(|t| t.kind == Kind::Dir)
-            && self.is_at_or_above(target.ino, from_dir)?
-        {
-            let exchange = how == RenameHow::Exchange;
-            return Err(if exchange { Refusal::Invalid } else { Refusal::NotEmpty }.into());
-        }
-        if target.is_some_and(|t| t.ino == source.ino) {
-            return Ok(Planned { subject: Some(source.ino), gone: None, other: None });
-        }
-        self.same_realm(from, to)?;
-        self.may_change(ctx.cred, from_dir)?;
-        self.may_remove(ctx.cred, from_dir, source)?;
-        self.may_change(ctx.cred, to_dir)?;
-        if to_dir.nlink == 0 {
-            return Err(Refusal::NotFound.into());
-        }
-        if let Some(target) = target {
-            self.may_remove(ctx.cred, to_dir, target)?;
-            if how != RenameHow::Exchange {
-                match (source.kind == Kind::Dir, target.kind == Kind::Dir) {
-                    (true, false) => return Err(Refusal::NotDir.into()),
-                    (false, true) => return Err(Refusal::IsDir.into()),
-                    _ => {}
-                }
-            }
-        }
-        if from != to {
-            // A directory that gets another parent has its `..` rewritten.
-            if source.kind == Kind::Dir {
-                self.may(ctx.cred, source, access::WRITE)?;
-            }
-            if let Some(target) = target.filter(|t| how == RenameHow::Exchange && t.kind == Kind::Dir) {
-                self.may(ctx.cred, target, access::WRITE)?;
-            }
-            let gains = source.kind == Kind::Dir && target.is_none_or(|t| t.kind != Kind::Dir);
-            if gains {
-                permission::room_for_subdirectory(to_dir.nlink)?;
-            }
-        }
-        let (over, gone, other) = match (how, target) {
-            (_, None) => (Over::Nothing, None, None),
-            (RenameHow::Exchange, Some(target)) => {
-                (Over::Exchanged { ino: target.ino }, None, Some(target.ino))
-            }
-            (_, Some(target)) if target.kind == Kind::Dir && target.extra > 0 => {
-                return Err(Refusal::NotEmpty.into());
-            }
-            (_, Some(target)) => {
-                let gone = self.fate(target, ctx)?;
-                let other = gone.is_none().then_some(target.ino);
-                (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone, other)
-            }
-        };
-        let whiteout = Newborn { kind: Kind::Char, rdev: 0, mode: Mode(0), umask: 0 };
-        let birth = |dir: &permission::Subject<'_>| permission::birth(ctx.cred, dir, List::None, whiteout);
-        let whiteout = how.leaves_whiteout().then(|| self.judge(from_dir, birth)).transpose()?;
-        out.push(Event::Rename {
-            from,
-            from_name: from_name.clone(),
-            to,
-            to_name: to_name.clone(),
-            ino: source.ino,
-            over,
-            time: ctx.now,
-        });
-        if let Some(Birth { mode, gid, .. }) = whiteout {
-            out.push(Event::Make {
-                parent: from,
-                name: from_name.clone(),
-                ino: ctx.offered,
-                kind: Kind::Char,
-                mode,
-                uid: ctx.cred.uid,
-                gid,
-                rdev: 0,
-                time: ctx.now,
-                content: Vec::new(),
-            });
-        }
-        Ok(Planned { subject: Some(source.ino), gone, other })
+pub(super) fn rename<S: PlanState>(
+    state: &S,
+    (from, from_name): (Ino, &Name),
+    (to, to_name): (Ino, &Name),
+    how: RenameHow,
+    ctx: &Context<'_>,
+    out: &mut Vec<Event>,
+) -> Result<Planned, Fault> {
+    let from_dir = state::dir(state, from)?;
+    let to_dir = state::dir(state, to)?;
+    permission::may_search(state, ctx.cred, &from_dir)?;
+    permission::may_search(state, ctx.cred, &to_dir)?;
+    let source = state.inode(present(state, &from_dir, from_name)?)?;
+    let target = match state.entry(&to_dir, to_name)? {
+        Some(ino) => Some(state.inode(ino)?),
+        None => None,
+    };
+    match (how, &target) {
+        (how, Some(_)) if how.refuses() => return Err(Refusal::Exists.into()),
+        (RenameHow::Exchange, None) => return Err(Refusal::NotFound.into()),
+        _ => {}
     }
-
-    /// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.
-    ///
-    /// # Errors
-    /// [`Fault::Missing`] only.
-    pub fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool, Fault> {
-        let mut at = dir;
-        loop {
-            if at.ino == above {
-                return Ok(true);
+    // Neither may a directory move below itself, nor what is above the source be replaced by it.
+    if source.kind == Kind::Dir && is_at_or_above(state, source.ino, &to_dir)? {
+        return Err(Refusal::Invalid.into());
+    }
+    if let Some(target) = target.filter(|t| t.kind == Kind::Dir)
+        && is_at_or_above(state, target.ino, &from_dir)?
+    {
+        let exchange = how == RenameHow::Exchange;
+        return Err(if exchange { Refusal::Invalid } else { Refusal::NotEmpty }.into());
+    }
+    if target.is_some_and(|t| t.ino == source.ino) {
+        return Ok(Planned { subject: Some(source.ino), gone: None, other: None });
+    }
+    state.same_realm(from, to)?;
+    permission::may_change_names(state, ctx.cred, &from_dir)?;
+    permission::may_remove(ctx.cred, &from_dir, &source)?;
+    permission::may_change_names(state, ctx.cred, &to_dir)?;
+    if to_dir.nlink == 0 {
+        return Err(Refusal::NotFound.into());
+    }
+    if let Some(target) = target {
+        permission::may_remove(ctx.cred, &to_dir, &target)?;
+        if how != RenameHow::Exchange {
+            match (source.kind == Kind::Dir, target.kind == Kind::Dir) {
+                (true, false) => return Err(Refusal::NotDir.into()),
+                (false, true) => return Err(Refusal::IsDir.into()),
+                _ => {}
             }
-            if at.parent == at.ino || at.nlink == 0 {
-                return Ok(false);
-            }
-            at = self.inode(at.parent)?;
         }
+    }
+    if from != to {
+        // A directory that gets another parent has its `..` rewritten.
+        if source.kind == Kind::Dir {
+            permission::may(state, ctx.cred, &source, access::WRITE)?;
+        }
+        if let Some(target) = target.filter(|t| how == RenameHow::Exchange && t.kind == Kind::Dir) {
+            permission::may(state, ctx.cred, &target, access::WRITE)?;
+        }
+        let gains = source.kind == Kind::Dir && target.is_none_or(|t| t.kind != Kind::Dir);
+        if gains {
+            permission::room_for_subdirectory(to_dir.nlink)?;
+        }
+    }
+    let (over, gone, other) = match (how, target) {
+        (_, None) => (Over::Nothing, None, None),
+        (RenameHow::Exchange, Some(target)) => (Over::Exchanged { ino: target.ino }, None, Some(target.ino)),
+        (_, Some(target)) if target.kind == Kind::Dir && !state.is_empty(&target)? => {
+            return Err(Refusal::NotEmpty.into());
+        }
+        (_, Some(target)) => {
+            let gone = fate(&target, ctx);
+            let other = gone.is_none().then_some(target.ino);
+            (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone, other)
+        }
+    };
+    let whiteout = Newborn { kind: Kind::Char, rdev: 0, mode: Mode(0), umask: 0 };
+    let birth = || permission::birth(ctx.cred, &from_dir, None, whiteout);
+    let whiteout = how.leaves_whiteout().then(birth).transpose()?;
+    out.push(Event::Rename {
+        from,
+        from_name: from_name.clone(),
+        to,
+        to_name: to_name.clone(),
+        ino: source.ino,
+        over,
+        time: ctx.now,
+    });
+    if let Some(Birth { mode, gid, .. }) = whiteout {
+        out.push(Event::Make {
+            parent: from,
+            name: from_name.clone(),
+            ino: ctx.offered,
+            kind: Kind::Char,
+            mode,
+            uid: ctx.cred.uid,
+            gid,
+            rdev: 0,
+            time: ctx.now,
+            content: Vec::new(),
+        });
+    }
+    Ok(Planned { subject: Some(source.ino), gone, other })
+}
+
+/// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.
+pub(super) fn is_at_or_above<S: PlanState>(state: &S, above: Ino, dir: &InodeFacts) -> Result<bool, Fault> {
+    let mut at = *dir;
+    loop {
+        if at.ino == above {
+            return Ok(true);
+        }
+        if at.parent == at.ino || at.nlink == 0 {
+            return Ok(false);
+        }
+        at = state.inode(at.parent)?;
     }
 }

@@ -1,7 +1,7 @@
 //! The namespace under test with what a runtime would put around it: a store, a journal, fetching, checkpoints.
 
 use chiton_model::{Event, Op, Outcome};
-use chiton_namespace::{CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange};
+use chiton_namespace::{CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange, plan};
 use chiton_types::codec::Take;
 use chiton_types::{Cred, Ino, Position, Refusal, Time};
 
@@ -85,7 +85,7 @@ impl Subject {
         let (planned, events) = self.ask(ask.cred, |ns, cred| {
             let ctx = Context { cred, now: ask.now, offered: ask.offered, is_open };
             let mut events = Vec::new();
-            let planned = ns.plan(op, &ctx, &mut events);
+            let planned = plan(ns, op, &ctx, &mut events);
             assert!(planned.is_ok() || events.is_empty(), "events of a plan that gave {planned:?}");
             Ok((planned?, events))
         })?;
