@@ -16,7 +16,7 @@ use crate::run::{Build, Mounted, Result, captured, fresh_dir, programs, root};
 use crate::stopwatch::Stopwatch;
 use crate::tree;
 
-/// How much the demo does.
+/// The size of the demo.
 struct Size {
     files: usize,
     storm_files: u64,
@@ -33,7 +33,7 @@ struct Line {
     unit: &'static str,
 }
 
-/// What the arguments ask for.
+/// Runs the demo with these arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (mut size, mut build) = (LARGE, Build::Release);
     for arg in args {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     show(&size, &programs(build)?)
 }
 
-/// The small demo with programs built as the tests are: what it checks counts, not how fast it is.
+/// Runs the small demo with the test build: its checks count, not its speed.
 pub(crate) fn check() -> Result<()> {
     show(&SMALL, &programs(Build::Dev)?)
 }
@@ -179,7 +179,7 @@ impl Drop for Trivial {
     }
 }
 
-/// Seconds that unpacking took.
+/// Unpacks an archive; returns the seconds.
 fn unpack(archive: &Path, dir: &Path) -> Result<f64> {
     fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     let clock = Stopwatch::start();
@@ -252,9 +252,9 @@ fn storm(programs: &Path, dir: &Path, processes: &str, files: u64) -> Result<BTr
     if rates.is_empty() { Err(format!("mdtest printed no phases: {said}")) } else { Ok(rates) }
 }
 
-/// What a writer was told before its server died.
+/// The acknowledgements that a writer got before its server died.
 struct Crash {
-    /// Files whose close was answered.
+    /// Number of files whose close returned.
     written: u64,
     /// Files whose fsync was answered, counted from the first without gaps.
     promised: u64,
@@ -303,8 +303,8 @@ fn content(i: u64) -> Vec<u8> {
     format!("file {i}\n").into_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-/// The files that are there are the first ones without gaps, at least all that were promised, with their content (of
-/// the last one, whose close may not have been answered, only a part may be there). Returns how many.
+/// Checks that the existing files are the first ones without gaps, at least the promised ones, with their content.
+/// (The last one, whose close may not have returned, may be partial.) Returns their number.
 fn verify_crash(mount: &Path, crash: &Crash) -> Result<u64> {
     let dir = mount.join("crash");
     let there = fs::read_dir(&dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?.count() as u64;

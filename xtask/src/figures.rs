@@ -9,7 +9,7 @@ use crate::stopwatch::Stopwatch;
 
 const USAGE: &str = "usage: ./x figures cudele [--small] [--out DIR] [FIGURE]...";
 
-/// What is asked for.
+/// The figures in the arguments.
 #[derive(Debug, Default, PartialEq)]
 struct Wanted {
     small: bool,
@@ -65,7 +65,7 @@ fn plot() -> PathBuf {
     root().join("bench/figures/plot")
 }
 
-/// The interpreter of an environment with what the plots need, made if need be.
+/// Python with the libraries for the plots, in a virtual environment that is created if necessary.
 fn python() -> Result<PathBuf> {
     let requirements = plot().join("requirements.txt");
     let needs = fs::read_to_string(&requirements).map_err(|e| format!("{}: {e}", requirements.display()))?;
@@ -84,7 +84,7 @@ fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// What one figure needs. That one is left out where it cannot be installed.
+/// Installs plocate for one figure, which is skipped if that fails.
 fn plocate() {
     let version = Command::new("plocate").arg("--version").output();
     if version.is_ok() {

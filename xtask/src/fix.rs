@@ -1,4 +1,4 @@
-//! What a machine can fix.
+//! Automatic fixes.
 
 use crate::run::{Result, cargo, shown};
 

@@ -6,8 +6,8 @@
 //!   unshare (mounts, processes) ─▶ bind Rust, the cargo registry, /dev/fuse ─▶ pivot_root ─▶ ./x demo, ./x test
 //! ```
 //!
-//! - Every mount is made in a mount namespace of its own, and every process runs in a process namespace of its own. Both
-//!   vanish with the command, however it ends, so nothing of it can stay mounted or run on.
+//! - Every mount is made in a separate mount namespace, and every process runs in a separate process namespace.
+//!   Both end with the command, however it ends, so no mount or process can remain.
 //! - The root directory is removed only when no mount of this machine lies below it.
 
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ const CERTIFICATE_VARIABLES: [&str; 6] = [
     "CARGO_HTTP_CAINFO",
     "GIT_SSL_CAINFO",
 ];
-/// Variables that say how to reach registries; of those ending in `_` all that begin so.
+/// Environment variables for access to registries; a name that ends in `_` is a prefix.
 const KEPT_VARIABLES: [&str; 11] = [
     "http_proxy",
     "https_proxy",
@@ -59,9 +59,9 @@ const KEPT_VARIABLES: [&str; 11] = [
     "CARGO_INCREMENTAL",
 ];
 
-/// Mounts what the new root (`$1`) needs and runs the commands there. `$2`: a target directory, or nothing; `$3`: the
-/// devices; from `$4` on: what is bound at its own place. As the first process of its namespace this shell also collects the
-/// processes that lost their parents.
+/// Mounts the parts that the new root (`$1`) needs, and runs the commands there. `$2`: a target directory, or
+/// empty; `$3`: the devices; from `$4` on: directories to bind at the same path. As the first process of its
+/// namespace this shell also reaps orphaned processes.
 const ENTER: &str = r#"
 set -eu
 root=$1 target=$2 devices=$3
@@ -186,7 +186,7 @@ fn debootstrap(mirror: &str, new_root: &Path) -> Result<()> {
     }
 }
 
-/// The repository, and what names the machines of the network.
+/// Copies the repository, and the files for name resolution.
 fn prepare(new_root: &Path) -> Result<()> {
     for file in ["/etc/resolv.conf", "/etc/hosts"] {
         let to = new_root.join(&file[1..]);
@@ -204,11 +204,11 @@ fn prepare(new_root: &Path) -> Result<()> {
     captured(Command::new("git").args(["clone", "--quiet", "--no-local"]).arg(root()).arg(clone)).map(|_| ())
 }
 
-/// This machine's Rust.
+/// This machine's Rust toolchain.
 struct Rust {
-    /// What is bound into the new root.
+    /// Directories to bind into the new root.
     dirs: Vec<PathBuf>,
-    /// Where `cargo` is.
+    /// The directory of `cargo`.
     bin: PathBuf,
     cargo_home: PathBuf,
     rustup_home: Option<PathBuf>,
@@ -274,7 +274,7 @@ fn enter(wanted: &Wanted, rust: &Rust, new_root: &Path) -> Result<()> {
     }
 }
 
-/// What a login of root would have, this machine's Rust, and how registries are reached from here.
+/// The environment: that of a login of root, the Rust toolchain, and access to registries.
 fn environment(command: &mut Command, rust: &Rust, new_root: &Path) -> Result<()> {
     command.env_clear();
     let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

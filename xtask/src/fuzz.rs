@@ -1,4 +1,4 @@
-//! `fuzz`: hostile input for every reader of bytes that others wrote, in `crates/fuzz`.
+//! `fuzz`: hostile input for every reader of bytes from outside, in `crates/fuzz`.
 
 use crate::run::{Result, cargo, shown};
 

@@ -1,6 +1,6 @@
 //! All automation of the project. `./x` bootstraps it on a fresh machine; `cargo xtask` is the same without that.
 //!
-//! Built without dependencies, so that it is there in seconds.
+//! Has no dependencies, so that it builds in seconds.
 
 #![allow(
     clippy::disallowed_methods,

@@ -6,12 +6,11 @@ use std::process::{Command, Stdio};
 /// Why a step failed, in words.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// Root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
 }
 
-/// Cargo's target folder: what is built, installed and tried out lies below it.
+/// Cargo's target folder: everything that is built, installed or tried is below it.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -23,7 +22,7 @@ pub(crate) fn shown(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{words} failed: {status}")) }
 }
 
-/// Runs a command and returns what it printed; what it said on stderr goes into the error.
+/// Runs a command and returns its standard output. Its standard error goes into the error.
 pub(crate) fn captured(command: &mut Command) -> Result<String> {
     let words = words(command);
     let out = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot run {words}: {e}"))?;
@@ -41,10 +40,9 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// How the programs are built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
-    /// As users run them: for whatever is timed.
+    /// As users run them, for measurements.
     Release,
     /// As the tests are built: no second build of everything where nothing is timed.
     Dev,
@@ -104,7 +102,7 @@ impl Mounted {
         Mounted::by(programs, command.arg("--data").arg(data), dir)
     }
 
-    /// Mounts what a server serves on `dir`; journals of decoupled subtrees go to `state`.
+    /// Mounts a server's file system on `dir`; journals of decoupled subtrees go to `state`.
     pub(crate) fn beside(programs: &Path, socket: &Path, state: &Path, dir: &Path) -> Result<Mounted> {
         let mut command = Command::new(programs.join("chiton"));
         command.args(["mount", "--json", "--server"]).arg(socket).arg("--state-dir").arg(state);
@@ -122,7 +120,6 @@ impl Mounted {
         Ok(Mounted { programs: programs.to_path_buf(), dir: dir.to_path_buf(), pid })
     }
 
-    /// Where it is mounted.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -139,7 +136,6 @@ impl Mounted {
         Ok(())
     }
 
-    /// Unmounts in order.
     pub(crate) fn unmount(self) -> Result<()> {
         let result = captured(Command::new(self.programs.join("chiton")).arg("umount").arg(&self.dir));
         if result.is_ok() {

@@ -1,4 +1,4 @@
-//! A server of its own process, for mounts that connect to it.
+//! A server process for mounts that connect to it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::stopwatch::Stopwatch;
 /// `chiton serve` on a fresh file system, ended when dropped.
 pub(crate) struct Serving {
     process: Child,
-    /// What it listens on.
+    /// The socket on which it listens.
     pub(crate) socket: PathBuf,
 }
 

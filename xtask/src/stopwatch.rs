@@ -5,12 +5,10 @@ pub(crate) struct Stopwatch(std::time::SystemTime);
 
 #[expect(clippy::disallowed_methods, reason = "automation measures its steps by the real clock")]
 impl Stopwatch {
-    /// Starts now.
     pub(crate) fn start() -> Stopwatch {
         Stopwatch(std::time::SystemTime::now())
     }
 
-    /// Seconds since the start.
     pub(crate) fn seconds(&self) -> f64 {
         std::time::SystemTime::now().duration_since(self.0).map_or(0.0, |d| d.as_secs_f64())
     }

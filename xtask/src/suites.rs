@@ -1,5 +1,5 @@
-//! The POSIX suites of others on mounts of ours: `pjdfstest` (one case a rule) and `fsx` (random operations on one
-//! file, checked byte by byte, mmap included). Both are cargo packages, installed below target.
+//! The POSIX suites `pjdfstest` (one case for each rule) and `fsx` (random operations on one file, checked byte by
+//! byte, mmap included), on Chiton's mounts. Both are cargo packages, installed below target.
 //!
 //! ```text
 //!   alone:   suites ─▶ mount with its server
@@ -23,7 +23,7 @@ const NEIGHBOUR_BYTES: u64 = 64 << 10;
 /// Between two rounds of the neighbour.
 const NEIGHBOUR_PAUSE: Duration = Duration::from_millis(2);
 
-/// How many cases passed and failed, and what is to be printed.
+/// Numbers of passed and failed cases, and the output.
 #[derive(Default)]
 struct Outcome {
     passed: u64,
@@ -94,7 +94,7 @@ fn fresh_place(name: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Both suites in a directory.
+/// Runs both suites in a directory.
 fn on(suites: &Path, work: &Path) -> Result<Outcome> {
     let configs = root().join("crates/fuse/tests/suites");
     let mut outcome = Outcome::default();
@@ -190,13 +190,13 @@ fn look_at(dir: &Path, wrong: &mut Vec<String>) {
 fn read_some(path: &Path) -> std::io::Result<u64> {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
-    // What was a file may be a fifo by now.
+    // The file may have become a fifo.
     let file = std::fs::File::options().read(true).custom_flags(O_NONBLOCK | O_NOFOLLOW).open(path)?;
     std::io::copy(&mut file.take(NEIGHBOUR_BYTES), &mut std::io::sink())
 }
 
-/// What the neighbour may meet, by number: names go, and others take them, while it looks (ENOENT, ENOTDIR, EISDIR, ELOOP, ENXIO),
-/// and its paths may be longer than those of the suites (ENAMETOOLONG).
+/// Errors that the neighbour may meet: names vanish and change their type while it looks (ENOENT, ENOTDIR, EISDIR,
+/// ELOOP, ENXIO), and its paths may be longer than those of the suites (ENAMETOOLONG).
 const EXPECTED: [i32; 6] = [2, 20, 21, 40, 6, 36];
 /// Of Linux, as most machines have them.
 const O_NONBLOCK: i32 = 0o4000;
@@ -218,7 +218,7 @@ fn fsx(suites: &Path, config: &Path, seed: &str, file: &Path) -> Result<()> {
     .map(|_| ())
 }
 
-/// Installs both below target, unless they are there.
+/// Installs both suites below target, unless they are there.
 fn install() -> Result<PathBuf> {
     let home = target().join("suites");
     for (name, version) in [("pjdfstest", PJDFSTEST), ("fsx", FSX)] {

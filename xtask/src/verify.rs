@@ -1,4 +1,4 @@
-//! Everything that is checked, in the order of what fails fastest; or a part of it. Writes nothing but below target.
+//! All checks, the fastest first; or some of them. Writes only below target.
 //!
 //! The last line is `total: N passed, M failed`, which counts the tests of cargo, the cases of the POSIX suites, and
 //! each step as one.
@@ -10,7 +10,7 @@ use crate::run::{Build, Result, cargo, programs, root, shown};
 use crate::stopwatch::Stopwatch;
 use crate::{demo, suites};
 
-/// Of each run of all checks, so long goes to fresh seeds.
+/// Seconds for fresh seeds in each run of all checks.
 const FRESH_SECONDS: &str = "15";
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ fn named(name: &str) -> Result<()> {
     }
 }
 
-/// What needs neither /dev/fuse nor root, and less than two minutes when everything is built.
+/// The checks that need neither /dev/fuse nor root, in less than two minutes after the build.
 fn quick() -> Result<()> {
     let mut count = Count::default();
     step(&mut count, "format", || shown(&mut cargo(&["fmt", "--all", "--check"])));

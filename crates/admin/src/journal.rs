@@ -9,8 +9,9 @@
 //! Invariants:
 //! - Frames and events are read by the journal's and the namespace's own code; there is no second decoder.
 //! - Bytes of a journal or an export are hostile until checked: nothing here panics on them.
-//! - Memory is bounded by a segment or a frame, whatever the journal's length; `--path` alone remembers parents.
-//! - What writes is handed a place that its caller holds: whether somebody uses it is the caller's matter.
+//! - Memory is bounded by a segment or a frame, whatever the journal's length; only `--path` keeps parents in
+//!   memory.
+//! - Functions that write get a place that their caller has locked.
 
 mod describe;
 mod error;
@@ -43,13 +44,13 @@ use chiton_journal::{Frame, Progress};
 use chiton_model::Event;
 use chiton_types::{Malformed, Take};
 
-/// Told how far a long work is.
+/// Called with the progress of long work.
 pub type Tell<'a> = &'a mut dyn FnMut(Progress);
 
 /// The events of a frame.
 ///
 /// # Errors
-/// If its payload is not so many events.
+/// If the payload does not hold the frame's number of events.
 pub fn events_of(frame: &Frame<'_>) -> Result<Vec<Event>, Malformed> {
     let mut from = Take::new(frame.payload);
     // Not allocated by a count that nothing has checked.

@@ -1,4 +1,4 @@
-//! What administrators use beside a server: checking and repair, journals, dumps. Libraries; the command line is in
+//! Tools of administrators beside a server: check and repair, journals, dumps. Libraries; the command line is in
 //! `cli`.
 
 pub mod dump;

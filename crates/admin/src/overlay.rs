@@ -1,7 +1,7 @@
-//! A metadata store with changes that are not in it: what it would be after the next checkpoint.
+//! A metadata store with changes in memory on top: the state that the next checkpoint would produce.
 //!
 //! Invariants:
-//! - Nothing reaches the store below: what is committed stays in memory, and ends with the overlay.
+//! - Nothing reaches the store below: commits stay in memory, and end with the overlay.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// `base` as it is.
+    /// An overlay over `base`, without changes.
     pub fn new(base: Arc<dyn Metastore>) -> Overlay {
         Overlay { base, rows: RwLock::default() }
     }
@@ -37,7 +37,7 @@ impl Metastore for Overlay {
             return Ok(Vec::new());
         }
         let base = self.base.scan(start, end, limit)?;
-        // What lies past the page of the base comes with the next page.
+        // Rows past the base's page come with the next page.
         let full = base.len() == limit;
         let until = match (full, base.last()) {
             (true, Some((last, _))) => Bound::Included(last.as_slice()),

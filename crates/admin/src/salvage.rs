@@ -1,4 +1,4 @@
-//! Serving what can still be read of a damaged file system, read-only.
+//! Serves the readable part of a damaged file system, read-only.
 //!
 //! ```text
 //!   metadata store ─ what a start needs and cannot read is replaced ─▶ overlay in memory ─▶ server, read-only
@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - Nothing of the file system is changed: the background writes of the server stay in memory, or are refused.
-//! - A read of a damaged part is answered EIO, and the log says why. A name is never silently absent, except for changes that the
-//!   log counts as not shown.
+//! - A read of a damaged part gets EIO, and the log says why. A name is never silently absent, except for changes
+//!   that the log counts as not shown.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const HIGH_COUNTER: u64 = 1 << 47;
 
 type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Starts a server that answers what can be read, and refuses changes. Its log says what cannot be shown.
+/// Starts a server for the readable part, which refuses changes. Its log names the parts that cannot be shown.
 ///
 /// # Errors
 /// As a server's start, where nothing can be read: the metadata store does not open.
@@ -186,12 +186,12 @@ impl Salvage {
 struct Readable {
     store: Arc<dyn Metastore>,
     log: Log,
-    /// First bytes of keys of which it was said that they are left out.
+    /// First bytes of the keys whose absence was logged.
     told: Mutex<Vec<u8>>,
 }
 
 impl Readable {
-    /// True if it is done without this row, or what begins with it.
+    /// Whether the server continues without this row or its prefix.
     fn is_left_out(&self, key: &[u8], error: &StoreError) -> bool {
         let kind = key.first().copied().unwrap_or_default();
         let is_needed = !START_ROWS.contains(&kind) && kind != 0 && kind != b'N';

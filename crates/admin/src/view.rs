@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - Nothing is changed through it.
-//! - While it is there the server deletes no blocks. One that nobody asks for a minute ends.
+//! - While a view exists the server deletes no blocks. A view that is not used for a minute ends.
 
 use std::fmt;
 use std::ops::{Bound, Range};
@@ -15,20 +15,20 @@ use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_types::{Malformed, Refusal, Take};
 
-/// Bytes that are asked for at a time.
+/// Bytes in one request.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// See the module. It ends when it is dropped.
+/// A view of a running server. Dropping it ends it.
 pub struct View {
     client: Arc<Client>,
     id: u64,
     shards: Option<u16>,
 }
 
-/// Why there is no view.
+/// The reason why there is no view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewError {
-    /// What the server answered.
+    /// The server's answer.
     pub refusal: Refusal,
     why: String,
 }
@@ -42,7 +42,8 @@ impl fmt::Display for ViewError {
 impl std::error::Error for ViewError {}
 
 impl View {
-    /// A view of what `client` is connected to, as it is now. The client's user is root or the server's own.
+    /// Opens a view of the server that `client` is connected to. The client's user must be root or the server's
+    /// own.
     ///
     /// # Errors
     /// See [`ViewError`].
@@ -73,12 +74,12 @@ impl View {
         Ok(View { client: client.clone(), id, shards })
     }
 
-    /// Number of shards of the file system, if the server says so.
+    /// Number of shards of the file system, if the server reports it.
     pub fn shards(&self) -> Option<u16> {
         self.shards
     }
 
-    /// Keeps it from ending by itself for a minute from now on.
+    /// Extends the view's life to a minute from now.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if it has ended.
@@ -122,7 +123,7 @@ fn hex(key: &[u8]) -> String {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // Else it ends by itself.
+        // If this fails, the view expires.
         let _ = self.ask("close");
     }
 }

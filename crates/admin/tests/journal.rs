@@ -135,7 +135,7 @@ fn imports_that_would_do_harm_are_refused() {
     let foreign = Identity { journal: 8, ..identity(9) };
     let error = import(empty(4), foreign, Position(3), Cursor::new(&file), Gaps::Refuse, &mut |_| {});
     refused(error, "file system 0000000000000007, this one is 0000000000000008");
-    // What is cut off or damaged is found before anything is written.
+    // A truncated or damaged file is found before anything is written.
     for n in 0..file.len() {
         let error = put_back(&empty(4), 3, &file[..n], Gaps::Refuse).expect_err("cut off");
         assert!(matches!(error, JournalToolError::NotAnExport(_)), "{n}: {error}");
@@ -215,7 +215,7 @@ fn filters_mean_what_they_say() {
     assert_eq!((objects[0]["type"].as_str(), objects[0]["position"].as_u64()), (Some("make"), Some(1)));
     assert_eq!(tally.types.values().sum::<u64>(), 12);
     assert_eq!(tally.sessions.values().sum::<u64>(), 12);
-    // As an export, the operations that hold what is meant.
+    // As an export: the operations that contain matching events.
     let filter = Filter { types: vec!["make".into()], ..Filter::default() };
     let mut file = Vec::new();
     get(&*place, &filter, None, Output::Binary, &mut file, &mut |_| {}).expect("reads");
@@ -252,7 +252,7 @@ fn a_path_is_followed_through_makes_and_renames() {
         }
         other => other,
     };
-    // What a merge takes away and gives back elsewhere is followed, too.
+    // Inodes that a merge removes and restores elsewhere are followed, too.
     let restored = Event::Restore { parent: Ino(30), name: name(25), ino: Ino(22), time: Time(0) };
     let events = [
         dir(1, 20),

@@ -58,6 +58,8 @@
 //! - Nothing cached is believed without a lease, or past the session's time.
 //! - Threads and memory do not grow with the number of files.
 
+#![warn(missing_docs)]
+
 mod service;
 
 mod client;

@@ -1,8 +1,9 @@
-//! When a weak realm is merged by itself: at intervals, after so many updates, when its client has nothing else to do.
+//! Merges a weak realm automatically, as its policy asks: at intervals, after a number of updates, or when its
+//! client is idle.
 //!
 //! Invariants:
 //! - Clients that began together do not merge together: the first interval is a random part of one.
-//! - What cannot be merged is tried again, less and less often; a conflict that stops a merge is not.
+//! - A failed merge is retried, less and less often. A conflict that stops a merge is not retried.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,16 +15,16 @@ use chiton_types::Position;
 
 use crate::realm::Realm;
 
-/// How often it is looked.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 /// How often the server is asked whether the decoupling is still this client's.
 const CLAIM_LOOK: Duration = Duration::from_secs(1);
-/// Nothing has happened for so long: there is time.
+/// A client is idle when its journal has not grown for this long.
 const IDLE: Duration = Duration::from_millis(500);
 /// Longest pause after a merge that failed.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What a policy asks for.
+/// The policy's settings for automatic merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AutoMerge {
     interval: Option<Duration>,
@@ -31,14 +32,14 @@ struct AutoMerge {
     when_idle: bool,
 }
 
-/// What is known at a look.
+/// The state of a realm at one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
     /// Since the last merge, or since the beginning with a random part of an interval added.
     since_merge: Duration,
-    /// Since the journal grew.
+    /// Time since the journal grew.
     since_event: Duration,
-    /// Events that are not merged.
+    /// Events that are not yet merged.
     waiting: u64,
 }
 
@@ -53,7 +54,6 @@ impl AutoMerge {
         (any && policy.merges_by_itself()).then_some(auto_merge)
     }
 
-    /// Whether to merge now.
     fn is_due(&self, look: Look) -> bool {
         look.waiting > 0
             && (self.interval.is_some_and(|interval| look.since_merge >= interval)
@@ -77,8 +77,8 @@ pub(crate) fn watch(realm: &Arc<Realm>, world: &SharedWorld) {
     drop(thread::spawn("chiton-sync", body).expect("a thread can be started"));
 }
 
-/// Nobody notifies a client that its decoupling was ended elsewhere: it asks. That is one small message a second. Then it
-/// records how far its journal in the object store is durable.
+/// The server does not notify a client whose decoupling was ended elsewhere, so the client asks: one small message
+/// a second. It then records how far its journal in the object store is durable.
 fn look_whether_lost(realm: &Weak<Realm>) {
     loop {
         thread::sleep(CLAIM_LOOK);

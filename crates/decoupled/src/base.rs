@@ -12,19 +12,19 @@ use chiton_wire::NEEDS_MAX;
 
 use crate::calls::ClaimCalls;
 
-/// See the module.
+/// The rows of the server from which the subtree was decoupled.
 pub(crate) struct ServerBase {
     pub(crate) calls: ClaimCalls,
     pub(crate) blocks: Arc<dyn BlockIo>,
     /// The level promises something, so blocks are as durable as the journal that names them.
     pub(crate) durable: bool,
-    /// Inode numbers that were granted.
+    /// Granted inode numbers: first and last of each range.
     ranges: RwLock<Vec<(Ino, Ino)>>,
     rows_fetched: AtomicU64,
 }
 
 impl ServerBase {
-    /// `ranges`: granted with the subtree.
+    /// `ranges`: the inode numbers that the server granted with the subtree.
     pub(crate) fn new(
         calls: ClaimCalls,
         blocks: Arc<dyn BlockIo>,
@@ -86,7 +86,7 @@ impl Base for ServerBase {
     }
 }
 
-/// The rows of a [`ServerBase`] for somebody who only reads them.
+/// The rows of a [`ServerBase`], read only.
 pub(crate) struct ReadBase {
     pub(crate) rows: Arc<ServerBase>,
 }
@@ -97,7 +97,7 @@ impl Base for ReadBase {
     }
 
     fn grant(&self, _shard: ShardId, _count: u64) -> Result<Vec<(Ino, Ino)>, String> {
-        Err("nothing is made there".to_owned())
+        Err("the base is only read".to_owned())
     }
 
     fn sync_blocks(&self) -> Result<(), String> {

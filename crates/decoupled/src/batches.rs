@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A batch of the same two positions has the same events, whoever reads it and whenever.
+//! - A batch between the same two positions has the same events, whichever process reads it and whenever.
 //! - Memory is bounded by a few batches.
 
 use std::collections::VecDeque;
@@ -23,9 +23,9 @@ use crate::calls::Piece;
 use crate::error::RealmError;
 use crate::filter::filter;
 
-/// Most events of a batch, before what is redundant goes; one frame may hold more.
+/// Maximum number of events of a batch, before redundant events are removed. One frame may hold more.
 pub(crate) const BATCH_EVENTS: u64 = 65_536;
-/// Batches made ahead.
+/// Batches that the reader prepares ahead of the sender.
 const AHEAD: usize = 2;
 
 /// A piece of the journal, ready to be sent.
@@ -49,7 +49,7 @@ impl Batch {
         Batch { range, bytes, ends }
     }
 
-    /// Events that are sent.
+    /// Number of events that are sent.
     pub(crate) fn len(&self) -> u64 {
         self.ends.len() as u64
     }
@@ -59,7 +59,7 @@ impl Batch {
         self.range.upto.0 - self.range.after.0
     }
 
-    /// What to send when so many events are done.
+    /// The next piece to send after `done` events.
     pub(crate) fn piece(&self, done: u64) -> Piece<'_> {
         let from = usize::try_from(done).unwrap_or(usize::MAX).min(self.ends.len());
         let start = if from == 0 { 0 } else { self.ends[from - 1] };
@@ -78,13 +78,13 @@ impl Batch {
     }
 }
 
-/// What the reader has made and nobody has taken.
+/// Batches that the reader has made and the sender has not yet taken.
 #[derive(Default)]
 struct Shelf {
     batches: VecDeque<Batch>,
     /// The reader is through, and how.
     end: Option<Result<(), RealmError>>,
-    /// Nobody takes any more.
+    /// The sender has stopped.
     abandoned: bool,
 }
 
@@ -142,14 +142,14 @@ impl Drop for Batches {
         self.handoff.shelf.lock().abandoned = true;
         self.handoff.changed.notify_all();
         if let Some(reader) = self.reader.take() {
-            // One that panicked has said so.
+            // A reader that panicked has logged it.
             let _ = reader.join();
         }
     }
 }
 
 impl Handoff {
-    /// Waits for room; false if nobody wants it.
+    /// Waits for room. Returns false if the sender has stopped.
     fn put(&self, batch: Batch) -> bool {
         let mut shelf = self.shelf.lock();
         while shelf.batches.len() >= AHEAD && !shelf.abandoned {
@@ -215,7 +215,7 @@ fn decode(frame: &Frame<'_>, take: &mut dyn FnMut(Event)) -> Result<(), Halt> {
 
 /// Why reading ends before the journal does.
 enum Halt {
-    /// The cut is reached, or nobody wants more.
+    /// Reading reached the cut, or the visitor stopped it.
     Enough,
     Failed(RealmError),
 }
@@ -226,7 +226,7 @@ impl From<chiton_journal::JournalError> for Halt {
     }
 }
 
-/// Gives the batches between two positions to `put`, until it says that it wants no more.
+/// Passes the batches between two positions to `put`, until `put` returns false.
 pub(crate) fn read_batches(
     place: &dyn Place,
     after: Position,

@@ -1,6 +1,7 @@
 //! Inodes that both sides removed and that ours had changed before.
 //!
-//! A merge carries out what was done, step by step: it would meet the removal by others at a step that ours has made void itself.
+//! A merge carries out the journal step by step. It would meet the removal by other clients at a step that ours has
+//! itself made void.
 //!
 //! ```text
 //!   ours:  write f · rename d/x to d/y · unlink f · unlink d/y · rmdir d        others:  unlink f · unlink d/x · rmdir d
@@ -9,8 +10,8 @@
 //!          ──▶ n came through d: d must be there for a moment, so this is a conflict
 //! ```
 //!
-//! Invariant: a change that is passed over leaves no trace. Nothing that stays was in such a directory, and nothing shares the content of such a
-//! file.
+//! Invariant: a change that the merge passes over leaves no trace. No remaining inode was in such a directory, and
+//! no remaining file shares content with such a file.
 
 use chiton_model::{Event, Over};
 use chiton_types::Ino;
@@ -32,9 +33,9 @@ pub(crate) struct Traces<'a> {
 /// Of inodes that both sides removed, those to which ours did something before.
 #[derive(Default)]
 pub(crate) struct BothRemoved {
-    /// A merge passes over that.
+    /// The merge passes over the changes to these.
     pub(crate) agreed: Vec<Ino>,
-    /// It left traces, so that the removal by others contradicts it.
+    /// The changes to these left traces, so the removal by other clients conflicts with them.
     pub(crate) contested: HashSet<Ino>,
 }
 
@@ -44,7 +45,7 @@ impl<'a> Traces<'a> {
         Traces { removed, fleeting, acted, shared, put: Vec::new() }
     }
 
-    /// One event more.
+    /// Records one event.
     pub(crate) fn note(&mut self, event: &Event) {
         match event {
             Event::Make { parent, ino, .. } => self.puts(*parent, *ino),
@@ -101,8 +102,8 @@ impl<'a> Traces<'a> {
         }
     }
 
-    /// After the last event.
-    pub(crate) fn told(self) -> BothRemoved {
+    /// The result, after the last event.
+    pub(crate) fn finish(self) -> BothRemoved {
         let mut traceless: HashSet<Ino> = self.removed.difference(&self.shared).copied().collect();
         loop {
             let before = traceless.len();
@@ -170,10 +171,10 @@ mod tests {
             let fleeting = |ino: Ino| ino.0 >= 90;
             let mut traces = Traces::of(&removed, &fleeting);
             events.iter().for_each(|event| traces.note(event));
-            let told = traces.told();
-            assert_eq!(told.agreed, agreed.iter().copied().map(Ino).collect::<Vec<_>>(), "{events:?}");
+            let outcome = traces.finish();
+            assert_eq!(outcome.agreed, agreed.iter().copied().map(Ino).collect::<Vec<_>>(), "{events:?}");
             let expect: HashSet<Ino> = contested.iter().copied().map(Ino).collect();
-            assert_eq!(told.contested, expect, "{events:?}");
+            assert_eq!(outcome.contested, expect, "{events:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Branches: several copies of one subtree side by side, each taken by itself, merged or dropped.
+//! Branches: several copies of one subtree side by side, each decoupled, merged or dropped separately.
 //!
 //! ```text
 //!   create_branch ─▶ granted, a directory in the state directory       (no row is read, no engine is started)
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A branch is merged when somebody says so, and never by itself.
+//! - A branch is merged only on command, never automatically.
 //! - It outlives its processes: it has a journal, and a client that dies leaves it as that journal has it.
-//! - What others do in the directory goes on, and is not seen in the branch.
+//! - Other clients continue to work in the directory, and the branch does not see their changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,22 +31,21 @@ use crate::state_dir::{LocalRealm, Record, StateDir, User};
 const LOOKS: u32 = 20;
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The policy of a branch of which nobody says otherwise, on top of the one that holds for the directory: it keeps
-/// what was synced on the local disk.
+/// The default policy of a branch, on top of the directory's policy: synced data are kept on the local disk.
 pub const BRANCH_POLICY: &str =
     "consistency: invisible\ndurability: local\ninterfere_policy: allow\nallocated_inodes: 1000\n";
 
-/// What the server and this machine know of a branch.
+/// A branch, as the server and this machine know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The server's part.
+    /// The server's record of it.
     pub info: RealmInfo,
     /// This machine's part, if its directory is here.
     pub left: Option<LocalRealm>,
 }
 
 impl Branch {
-    /// Its name.
+    /// Its name as text, with invalid UTF-8 replaced.
     pub fn name(&self) -> String {
         self.info.branch.as_ref().map(text).unwrap_or_default()
     }
@@ -71,8 +70,9 @@ pub(crate) fn text(name: &Name) -> String {
 }
 
 impl Realms {
-    /// Makes a branch of the directory `root`, as it is now: nothing of it is read, however large it is. `policy` is
-    /// YAML; without one it is [`BRANCH_POLICY`]. The branch is nobody's until it is opened.
+    /// Creates a branch of the directory `root` as it is now. This reads no row of the directory, so its cost does
+    /// not depend on the size. `policy` is YAML; the default is [`BRANCH_POLICY`]. No client has the branch until
+    /// one opens it.
     ///
     /// # Errors
     /// Why not: there is one of this name, the caller is not the directory's owner, the policy keeps nothing …
@@ -84,7 +84,7 @@ impl Realms {
         policy: Option<&[u8]>,
     ) -> Result<Claim, RealmError> {
         if self.infos(Some(root))?.iter().any(|info| info.branch.as_ref() == Some(name)) {
-            let what = format!("there is a branch {} of this directory already", text(name));
+            let what = format!("this directory already has a branch {}", text(name));
             return Err(RealmError::new(
                 Refusal::Busy,
                 what,
@@ -105,9 +105,7 @@ impl Realms {
             let policy = policy_of(&granted.policy)?;
             let what = match (policy.consistency(), policy.durability()) {
                 (Consistency::Strong, _) => "strong: the server carries everything out",
-                (_, Durability::None) => {
-                    "without durability: nothing of a branch would stay between two commands"
-                }
+                (_, Durability::None) => "without durability: the branch would be lost between two commands",
                 (_, Durability::Geo) => "durability: geo, which no client's journal has",
                 (_, Durability::Local | Durability::Global) => {
                     let name = Some(text(name));
@@ -129,13 +127,13 @@ impl Realms {
         }
     }
 
-    /// Who had branches of this file system mounted, by the state directory, and is gone without having said so. Each is told
-    /// once.
+    /// Processes that had mounted branches of this file system and died without removing their record from the
+    /// state directory. Each is reported once.
     pub fn dead_users(&self) -> Vec<User> {
         let dirs = StateDir::all(&self.options.state_dir, self.global.filesystem()).unwrap_or_default();
         let dead = |dir: &PathBuf| {
             let user = StateDir::user(dir)?;
-            // Whoever can take it finds nobody in it. This forgets who had it.
+            // If the lock can be taken, the process that held it is dead. Opening removes its record.
             let state_dir = StateDir::open(dir).ok()??;
             drop(state_dir);
             Some(user)
@@ -146,7 +144,7 @@ impl Realms {
     /// The branches of a directory, or all, in the order in which they were made.
     ///
     /// # Errors
-    /// The server does not say, or the state directory cannot be read.
+    /// The server does not answer, or the state directory cannot be read.
     pub fn branches(&self, root: Option<Ino>) -> Result<Vec<Branch>, RealmError> {
         let look = |info| {
             let mut branch = self.with_left(info)?;
@@ -165,20 +163,20 @@ impl Realms {
         Ok(all)
     }
 
-    /// The branch of this name.
+    /// The branch with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No branch has this name.
     pub fn branch(&self, root: Ino, name: &Name) -> Result<Branch, RealmError> {
         let found = self.infos(Some(root))?.into_iter().find(|info| info.branch.as_ref() == Some(name));
         let found = found.ok_or_else(|| {
-            let what = format!("there is no branch {} of this directory", text(name));
+            let what = format!("this directory has no branch {}", text(name));
             RealmError::new(Refusal::NotFound, what, "`chiton branch list` lists them")
         })?;
         self.with_left(found)
     }
 
-    /// Takes a branch for this process: what was done in it is there.
+    /// Opens a branch in this process, with the changes that were made in it before.
     ///
     /// # Errors
     /// Why not: another process has it, its journal is on another machine …
@@ -200,8 +198,8 @@ impl Realms {
         }
     }
 
-    /// Drops a branch; nothing of it stays. By `force` also one that another process, or another machine, has: what is
-    /// in its journal there is refused from then on.
+    /// Drops a branch with all its unmerged changes. With `force`, also a branch that another process or machine
+    /// has: the server refuses that process's journal from then on.
     ///
     /// # Errors
     /// Why not: there is none, another process has it.
@@ -218,21 +216,21 @@ impl Realms {
         }
         let is_global = policy_of(&branch.info.policy)?.durability() == Durability::Global;
         if !is_global && branch.left.is_none() && !force {
-            let what = format!("its journal is not here: {}", branch.info.journal_at);
+            let what = format!("its journal is elsewhere: {}", branch.info.journal_at);
             return Err(RealmError::new(
                 Refusal::Busy,
                 what,
                 "delete it there, or use --force: unmerged changes are then lost",
             ));
         }
-        // As its latest client: what any other says is refused from here on.
+        // Attaching makes this client the latest one, so the server refuses every earlier client from here on.
         let granted = self.calls.attach(realm, self.options.client.world.random(), self.journal_at())?;
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
         calls.end(false)?;
         state_dir.map_or(Ok(()), StateDir::remove)
     }
 
-    /// Gives a branch that nobody works in another name.
+    /// Renames a branch that no client works in.
     pub(crate) fn rename_branch(&self, realm: RealmId, name: &Name) -> Result<(), RealmError> {
         let dir = StateDir::dir_of(&self.options.state_dir, self.global.filesystem(), realm);
         let state_dir = if StateDir::is_at(&dir) { open_home(&StateDir::look(&dir)?)? } else { None };
@@ -251,7 +249,7 @@ impl Realms {
     }
 }
 
-/// Takes the directory of a branch. Who only looks at it has it for a moment, too.
+/// Locks the folder of a branch. A process that only reads it also locks it for a moment, so this waits.
 fn open_home(left: &LocalRealm) -> Result<Option<StateDir>, RealmError> {
     for _ in 0..LOOKS {
         if let Some(state_dir) = StateDir::open(&left.dir)? {

@@ -1,6 +1,6 @@
 //! The calls about decoupled subtrees, as functions.
 //!
-//! None is numbered: each may be asked again after a lost connection, and the service does that by itself.
+//! No call is numbered. Each may be repeated after a lost connection, and the service repeats it automatically.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use chiton_wire::{
 
 use crate::error::RealmError;
 
-/// Names that are asked for at once.
+/// Names in one request for a directory's entries.
 const LISTED: u32 = 1_024;
 
-/// The server, for whoever speaks of decouplings.
+/// Calls to the server about decouplings.
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) service: Arc<dyn Service>,
 }
 
-/// Of one decoupling.
+/// Calls to the server about one decoupling.
 #[derive(Clone)]
 pub(crate) struct ClaimCalls {
     pub(crate) calls: Calls,
     pub(crate) claim: Claim,
 }
 
-/// A piece of a batch.
+/// The part of a merge batch that one call carries.
 pub(crate) struct Piece<'a> {
     pub(crate) range: MergeWindow,
     pub(crate) from: u64,
@@ -53,7 +53,7 @@ impl Calls {
         self.ask_as(&root(&no_groups()), doing, call)
     }
 
-    /// Takes a directory.
+    /// Decouples a directory.
     pub(crate) fn decouple(&self, caller: &Caller<'_>, call: RealmCall) -> Result<Granted, RealmError> {
         match self.ask_as(caller, "the subtree cannot be decoupled", call)? {
             RealmAnswer::Granted(granted) => Ok(*granted),
@@ -61,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// Goes on with a decoupling.
+    /// Resumes a decoupling.
     pub(crate) fn attach(
         &self,
         realm: RealmId,
@@ -84,9 +84,9 @@ impl Calls {
         }
     }
 
-    /// All decouplings that there are.
+    /// All decouplings of the file system.
     pub(crate) fn list(&self) -> Result<Vec<RealmInfo>, RealmError> {
-        match self.ask("the decouplings that there are", RealmCall::List)? {
+        match self.ask("the decouplings cannot be listed", RealmCall::List)? {
             RealmAnswer::Realms(all) => Ok(all),
             _ => Err(RealmError::nonsense("no list")),
         }
@@ -106,21 +106,24 @@ impl ClaimCalls {
     pub(crate) fn rows(&self, needs: Vec<Need>) -> Result<Vec<FoundRows>, RealmError> {
         let count = needs.len();
         let call = RealmCall::Rows { claim: self.claim, needs };
-        match self.calls.ask("rows of the decoupled subtree", call)? {
+        match self.calls.ask("rows of the decoupled subtree cannot be read", call)? {
             RealmAnswer::Rows(found) if (1..=count).contains(&found.len()) => Ok(found),
             _ => Err(RealmError::nonsense("other rows than were asked for")),
         }
     }
 
-    /// More inode numbers.
+    /// Asks for `count` more inode numbers.
     pub(crate) fn grant(&self, shard: ShardId, count: u64) -> Result<Vec<(Ino, Ino)>, RealmError> {
-        match self.calls.ask("more inode numbers", RealmCall::Grant { claim: self.claim, shard, count })? {
+        match self.calls.ask(
+            "more inode numbers cannot be granted",
+            RealmCall::Grant { claim: self.claim, shard, count },
+        )? {
             RealmAnswer::Ranges(ranges) => Ok(ranges),
             _ => Err(RealmError::nonsense("no ranges")),
         }
     }
 
-    /// What others changed since the base.
+    /// Asks what other clients changed since the base: one answer for each inode and for each name.
     pub(crate) fn check(
         &self,
         inodes: Vec<Ino>,
@@ -138,56 +141,47 @@ impl ClaimCalls {
         }
     }
 
-    /// The directory that has a path below `root` for everybody, if there is one.
+    /// The directory at a path below `root` in the global namespace, if there is one.
     pub(crate) fn directory(&self, root: Ino, path: &[u8]) -> Result<Option<Ino>, RealmError> {
-        let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
-        match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
-            Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::Dir => Ok(Some(attr.ino)),
-            Err(Refusal::NotConnected) => {
-                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
-            }
-            _ => Ok(None),
-        }
+        let attr = self.file(root, path)?.filter(|attr| attr.kind == Kind::Dir);
+        Ok(attr.map(|attr| attr.ino))
     }
 
-    /// What has a path below `root` for everybody, if there is anything.
+    /// The attributes of the inode at a path below `root` in the global namespace, if there is one.
     pub(crate) fn file(&self, root: Ino, path: &[u8]) -> Result<Option<Attr>, RealmError> {
-        let query = Query::Resolve { from: root, path: path.to_vec(), follow: false };
-        match ask(&*self.calls.service, &self::root(&no_groups()), Call::Query(query)) {
-            Ok(Answer::Attr { attr, .. }) => Ok(Some(attr)),
-            Err(Refusal::NotConnected) => {
-                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
-            }
-            _ => Ok(None),
-        }
+        let answer = self.global(Query::Resolve { from: root, path: path.to_vec(), follow: false })?;
+        Ok(answer.and_then(attr_of))
     }
 
-    /// Attributes of an inode as it is for everybody; none if it is gone, or kept from this client.
+    /// The attributes of an inode in the global namespace; `None` if it is gone, or if this client may not see
+    /// it.
     pub(crate) fn attr(&self, ino: Ino) -> Result<Option<Attr>, RealmError> {
-        match ask(&*self.calls.service, &root(&no_groups()), Call::Query(Query::GetAttr { ino })) {
-            Ok(Answer::Attr { attr, .. }) => Ok(Some(attr)),
-            Err(Refusal::NotConnected) => {
-                Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
-            }
-            _ => Ok(None),
-        }
+        Ok(self.global(Query::GetAttr { ino })?.and_then(attr_of))
     }
 
-    /// A few names of a directory as it is for everybody, after `cookie`; with `true` if there are no more. None if it is
-    /// gone, or no directory.
+    /// Some entries of a directory in the global namespace, after `cookie`; with `true` after the last. `None`
+    /// if the directory is gone, or the inode is no directory.
     pub(crate) fn names(&self, dir: Ino, cookie: u64) -> Result<Option<(Vec<DirEntry>, bool)>, RealmError> {
         let query = Query::ReadDir { dir, cookie, entries_max: LISTED, plus: false };
+        Ok(match self.global(query)? {
+            Some(Answer::Entries { entries, end, .. }) => Some((entries, end)),
+            _ => None,
+        })
+    }
+
+    /// Reads the global namespace; `None` if the server refuses.
+    fn global(&self, query: Query) -> Result<Option<Answer>, RealmError> {
         match ask(&*self.calls.service, &root(&no_groups()), Call::Query(query)) {
-            Ok(Answer::Entries { entries, end, .. }) => Ok(Some((entries, end))),
+            Ok(answer) => Ok(Some(answer)),
             Err(Refusal::NotConnected) => {
                 Err(RealmError::refused("the changes of others cannot be read", Refusal::NotConnected))
             }
-            _ => Ok(None),
+            Err(_) => Ok(None),
         }
     }
 
-    /// Whether this client still has the decoupling; an error if the server does not say. A client whose session is over has it
-    /// still, as long as no other has taken it: what it does is in its journal for the next one.
+    /// Whether this client still has the decoupling; an error if the server does not answer. A client whose session
+    /// has expired still has it until another client takes it: its journal keeps its changes for the next session.
     pub(crate) fn holds(&self) -> Result<bool, RealmError> {
         match self.check(Vec::new(), Vec::new()) {
             Ok(_) => Ok(true),
@@ -198,7 +192,7 @@ impl ClaimCalls {
         }
     }
 
-    /// Events for the global namespace.
+    /// Sends a part of a merge batch.
     pub(crate) fn merge(&self, piece: &Piece<'_>) -> Result<Merged, RealmError> {
         let call = RealmCall::Merge {
             claim: self.claim,
@@ -227,13 +221,13 @@ impl ClaimCalls {
     /// A merge begins, or is over.
     pub(crate) fn set_merging(&self, begins: bool) -> Result<(), RealmError> {
         let call = RealmCall::Turn { claim: self.claim, begins };
-        match self.calls.ask("whose turn it is to merge is not known", call)? {
+        match self.calls.ask("the lock for merges of this directory cannot be taken", call)? {
             RealmAnswer::Merged(_) => Ok(()),
             _ => Err(RealmError::nonsense("no state of a merge")),
         }
     }
 
-    /// What came of files of others is in our own, durably.
+    /// Reports that the outcomes for files that both sides changed are durable in our journal.
     pub(crate) fn settle(&self, files: Vec<(Ino, Position, Settled)>) -> Result<(), RealmError> {
         for some in files.chunks(NEEDS_MAX) {
             let call = RealmCall::Settle { claim: self.claim, files: some.to_vec() };
@@ -256,13 +250,13 @@ impl ClaimCalls {
     /// An object that is kept with the decoupling.
     pub(crate) fn object(&self, name: &str, what: ObjectCall) -> Result<ObjectAnswer, RealmError> {
         let call = RealmCall::Object { claim: self.claim, name: name.to_owned(), what };
-        match self.calls.ask("the journal in the object store", call)? {
+        match self.calls.ask("the journal in the object store cannot be reached", call)? {
             RealmAnswer::Object(answer) => Ok(answer),
             _ => Err(RealmError::nonsense("no object")),
         }
     }
 
-    /// The decoupling is over; what is not merged is dropped.
+    /// Ends the decoupling, and drops unmerged changes.
     pub(crate) fn end(&self, force: bool) -> Result<(), RealmError> {
         match self.calls.ask("the decoupling cannot be ended", RealmCall::End { claim: self.claim, force }) {
             Ok(RealmAnswer::Ended) => Ok(()),
@@ -274,11 +268,18 @@ impl ClaimCalls {
     }
 }
 
+fn attr_of(answer: Answer) -> Option<Attr> {
+    match answer {
+        Answer::Attr { attr, .. } => Some(attr),
+        _ => None,
+    }
+}
+
 pub(crate) fn no_groups() -> Arc<[u32]> {
     Arc::new([])
 }
 
-/// Who shows a claim needs no other right.
+/// A client that shows a claim needs no other right.
 pub(crate) fn root(groups: &Arc<[u32]>) -> Caller<'_> {
     Caller { uid: 0, gid: 0, groups: chiton_client::Groups::Known(groups) }
 }

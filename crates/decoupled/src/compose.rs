@@ -1,5 +1,5 @@
-//! What a directory would be if journals that nobody has merged were merged into it, one after the other. Nothing is
-//! merged: it is done to a copy in memory.
+//! Shows the state of a directory if unmerged journals were merged into it one after the other. The merge runs on a
+//! copy in memory, so the directory itself does not change.
 //!
 //! ```text
 //!   rows of one moment ─▶ preview ◀─ merge ─ journal A, journal B …     the real merge, in another engine
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants:
-//! - What contradicts what, and who prevails, is decided by the merge itself (`on_conflict: overwrite`): a later journal is
-//!   to an earlier one what a merge is to what others did.
-//! - Only the preview changes. Journals are read as whoever works in them leaves them, at most up to what the rows know: a
-//!   prefix of what was done.
+//! - The merge itself decides which changes conflict and which side prevails (`on_conflict: overwrite`). A later
+//!   journal is to an earlier one as a merge is to the changes of other clients.
+//! - Only the preview changes. A journal whose client still writes it is read up to a position that the rows cover,
+//!   so the preview has a prefix of the client's operations.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::provenance::Provenance;
 use crate::report::{LINES_MAX, MergeReport};
 use crate::unmerged::{Unmerged, decouplings};
 
-/// See the module.
+/// A preview under construction: rows of one moment, with journals merged into them.
 pub struct Composition {
     preview: Arc<Server>,
     client: Arc<Client>,
@@ -45,7 +45,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Begins with what the rows of a preview ([`Server::start_preview`]) say. `blocks`: where the content of files is.
+    /// Begins with the rows of a preview ([`Server::start_preview`]). `blocks` is the store of file content.
     ///
     /// # Errors
     /// The preview does not let a client in.
@@ -86,12 +86,12 @@ impl Composition {
         decouplings(&self.client)
     }
 
-    /// Where a path of the file system leads by names alone, if it is there already.
+    /// Resolves a path of the file system without following symbolic links; `None` if it does not exist.
     pub fn real_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.client.stat(path).ok().and_then(|attr| self.preview.path_of(attr.ino))
     }
 
-    /// Lays a journal over what there is.
+    /// Merges a journal into the preview.
     ///
     /// # Errors
     /// Its decoupling is over; it cannot be read, or does not fit the rows. Then the composition is worth nothing.
@@ -128,7 +128,7 @@ impl Composition {
         self.note(journal, &info, events, before, report)
     }
 
-    /// Remembers what it did and met.
+    /// Records which inodes and names a journal changed, and its conflicts.
     fn note(
         &mut self,
         journal: &Unmerged,
@@ -144,7 +144,7 @@ impl Composition {
         composed.contradiction_count += report.conflict_count;
         let room = LINES_MAX.saturating_sub(composed.contradictions.len());
         for line in report.conflicts.into_iter().take(room) {
-            // Before this journal's own doings are noted: what is there is the other side's.
+            // Before this journal's changes are recorded, so that the records name the other side.
             let against =
                 composed.provenance.of_conflict(&line).map(|at| composed.names[at as usize].clone());
             composed.contradictions.push(Contradiction::new(journal.name.clone(), against, &info.path, line));
@@ -159,7 +159,8 @@ impl Composition {
         read_events(&*place, before, last, &mut |event| provenance.note(event, layer))
     }
 
-    /// The outcome. Decouplings of which no journal was laid end in the preview, too: nobody is kept out of what they hold.
+    /// Finishes the preview. It also ends decouplings whose journals were not merged into it, so their directories
+    /// can be read.
     ///
     /// # Errors
     /// The rows cannot be read.
@@ -197,7 +198,7 @@ fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
         }
         Ok(replayed) => check_whole(journal, replayed.last)?,
         Err(ReplayError::Visitor(Halt::Ahead)) => {}
-        // Nobody has opened it yet.
+        // No client has opened the journal yet.
         Err(ReplayError::Journal(JournalError::Absent)) if after == Position(0) => {
             check_whole(journal, Position(0))?;
         }
@@ -206,7 +207,7 @@ fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
         }
         Err(ReplayError::Journal(error)) => return Err(RealmError::journal(error)),
     }
-    // A merge that was under way has begun with what is there.
+    // An interrupted merge has changed rows already.
     if last < begun {
         let what = format!("it ends at position {last}, and the server has begun to merge it up to {begun}");
         return Err(RealmError::journal(what));
@@ -224,7 +225,7 @@ fn check_whole(journal: &Unmerged, end: Position) -> Result<(), RealmError> {
     }
 }
 
-/// Why reading ends.
+/// The reason why reading stops.
 enum Halt {
     /// The journal is ahead of the rows.
     Ahead,

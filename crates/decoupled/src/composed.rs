@@ -1,4 +1,4 @@
-//! The tree that a composition has made: each entry with where it comes from, and what contradicted.
+//! The tree of a composition: each entry with the journal that it comes from, and the conflicts.
 
 mod local;
 
@@ -16,10 +16,10 @@ use crate::report::ConflictLine;
 
 pub use local::Written;
 
-/// Entries of a directory asked for at once.
+/// Entries in one request for a directory.
 const PAGE: u32 = 1_000;
 
-/// See the module.
+/// The tree of a composition, and its conflicts.
 pub struct Composed {
     pub(crate) client: Arc<Client>,
     pub(crate) names: Vec<String>,
@@ -29,20 +29,20 @@ pub struct Composed {
     pub(crate) lost: Vec<(String, String)>,
     pub(crate) lost_count: u64,
     pub(crate) events: Vec<u64>,
-    /// Answers the client as long as it is there.
+    /// Serves the client while this value lives.
     pub(crate) _preview: Arc<Server>,
 }
 
-/// A journal, and what it contradicts.
+/// A conflict between a journal and an earlier change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
     /// The journal: `ours` of the line is its side.
     pub journal: String,
-    /// The earlier journal that did what is named as `theirs`; none: it is in the global namespace.
+    /// The earlier journal, whose change is `theirs` in the line; `None` for a change in the global namespace.
     pub against: Option<String>,
-    /// Where, in the file system.
+    /// The path, from the root of the file system.
     pub path: Vec<u8>,
-    /// What both did, and what came of it. Its path is from the decoupled directory on.
+    /// Both changes and the resolution. Its path begins at the decoupled directory.
     pub line: ConflictLine,
 }
 
@@ -65,12 +65,12 @@ impl Contradiction {
     }
 }
 
-/// Something in the tree.
+/// An entry of the tree.
 #[derive(Clone, Debug)]
 pub struct Node<'a> {
     /// Where, from the top on, without a `/` before it.
     pub path: &'a [u8],
-    /// What it is.
+    /// Its attributes.
     pub attr: &'a Attr,
     /// The journal that gave it this name, or changed it last; none: it is in the global namespace as it is.
     pub journal: Option<&'a str>,
@@ -78,10 +78,10 @@ pub struct Node<'a> {
     pub target: Option<&'a [u8]>,
 }
 
-/// What a walk meets.
+/// A step of a walk over the tree.
 #[derive(Clone, Debug)]
 pub enum Step<'a> {
-    /// An entry; of a directory what is in it follows.
+    /// An entry. If it is a directory, its entries follow.
     Entry(Node<'a>),
     /// The end of the directory of this path.
     Leave(&'a [u8], &'a Attr),
@@ -100,34 +100,34 @@ impl Composed {
         self.names.iter().map(String::as_str).zip(self.events.iter().copied())
     }
 
-    /// What contradicted: at most 10,000 of them.
+    /// The first 10,000 conflicts.
     pub fn contradictions(&self) -> &[Contradiction] {
         &self.contradictions
     }
 
-    /// How often something contradicted.
+    /// The number of conflicts.
     pub fn contradiction_count(&self) -> u64 {
         self.contradiction_count
     }
 
-    /// What journals say and could not be carried out (a limit of the file system forbids it …): journal and reason, at most
-    /// 10,000 of them.
+    /// Changes of journals that could not be carried out, for example because of a limit of the file system:
+    /// journal and reason. At most 10,000.
     pub fn lost(&self) -> &[(String, String)] {
         &self.lost
     }
 
-    /// How much of what journals say could not be carried out.
+    /// The number of changes that could not be carried out.
     pub fn lost_count(&self) -> u64 {
         self.lost_count
     }
 
-    /// The client through which the tree can be read. What is written through it is lost.
+    /// A client that reads the tree. Whatever a caller writes through it is lost.
     pub fn client(&self) -> &Arc<Client> {
         &self.client
     }
 
-    /// Shows everything below a directory, in the order of the names. Memory grows with the depth and with the largest
-    /// directory, beside what the preview keeps of what was looked at.
+    /// Visits everything below a directory, in the order of names. Memory grows with the depth and with the largest
+    /// directory, and with the rows that the preview caches.
     ///
     /// # Errors
     /// It is not there, or no directory; something cannot be read; the visitor's.
@@ -192,7 +192,6 @@ impl Composed {
     }
 }
 
-/// A path below a directory.
 fn joined(root: &[u8], below: &[u8]) -> Vec<u8> {
     let root = root.strip_suffix(b"/").unwrap_or(root);
     if below.is_empty() { root.to_vec() } else { [root, below].join(&b'/') }

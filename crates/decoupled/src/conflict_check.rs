@@ -1,4 +1,4 @@
-//! What others did to what was changed here, asked of the server before anything is merged.
+//! Asks the server, before a merge, which of our changes conflict with changes of other clients.
 //!
 //! ```text
 //!   change ─▶ its inode, its name, its name before ─▶ changed, removed: both did something
@@ -13,36 +13,37 @@ use chiton_wire::{Foreign, NEEDS_MAX};
 use hashbrown::{HashMap, HashSet};
 
 use crate::calls::ClaimCalls;
-use crate::diff::Place;
+use crate::diff::DirName;
 use crate::error::RealmError;
 use crate::report::{Change, ChangeKind, SideVersion};
 
-/// Directories on the way up that are followed: a way that is longer goes in a circle.
+/// Maximum depth of the walk upwards. A longer path is a circle.
 const DEPTH_MAX: usize = 65_536;
 
-/// A change, and what the server is asked about it.
+/// One of our changes, and what the server reports about it.
 pub(crate) struct Row {
     pub(crate) change: Change,
     pub(crate) path: Vec<u8>,
     pub(crate) ino: Ino,
-    /// It is new.
+    /// Ours created it.
     pub(crate) made: bool,
     /// It is new, and a directory.
     pub(crate) is_dir: bool,
     /// Where it is, or was when it was removed; none if its place did not change.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<DirName>,
     /// Where it was before it moved.
-    pub(crate) from: Option<Place>,
+    pub(crate) from: Option<DirName>,
     pub(crate) theirs: Option<SideVersion>,
-    /// Others removed it, too.
+    /// Other clients removed it as well.
     pub(crate) both_removed: bool,
     /// It had the name for a while only, or left it for a while.
     pub(crate) is_temporary: bool,
 }
 
 impl Row {
-    /// A name that ours used only for a while: the merge checks the changes of others to the name, and to the file that bore it.
-    pub(crate) fn temporary(ino: Ino, place: &Place, path: &[u8], made: bool) -> Row {
+    /// A name that ours used only temporarily. The merge checks changes of others to the name, and to the file that
+    /// had it.
+    pub(crate) fn temporary(ino: Ino, place: &DirName, path: &[u8], made: bool) -> Row {
         let kind = if made { ChangeKind::Created } else { ChangeKind::Renamed };
         Row {
             change: Change::new(path, kind, None),
@@ -58,18 +59,18 @@ impl Row {
         }
     }
 
-    /// Whether anybody else knows it.
+    /// Whether other clients know the inode.
     fn asks_inode(&self) -> bool {
         !self.made
     }
 
     /// Names that it has or had.
-    fn names(&self) -> impl Iterator<Item = &Place> {
+    fn names(&self) -> impl Iterator<Item = &DirName> {
         self.place.iter().chain(&self.from)
     }
 }
 
-/// Asks what others did.
+/// Asks the server what other clients changed.
 pub(crate) fn ask_all(calls: &ClaimCalls, root: Ino, rows: &mut [Row]) -> Result<(), RealmError> {
     let mut rest: Vec<&mut Row> = rows.iter_mut().collect();
     let mut twins = ask_some(calls, root, &mut rest)?;
@@ -95,7 +96,7 @@ fn ask_some(calls: &ClaimCalls, root: Ino, rows: &mut [&mut Row]) -> Result<Hash
     for some in rows.chunks_mut(NEEDS_MAX / 3) {
         ask(calls, some)?;
         for row in some.iter_mut().filter(|row| row.is_dir && row.theirs == Some(SideVersion::Changed)) {
-            // One that was there at the base, and theirs moved to this name, stays another directory.
+            // A directory that existed at the base, and that theirs moved to this name, stays a separate directory.
             if let Some(theirs) = calls.directory(root, &row.path)?
                 && is_new_to_ours(calls, theirs)?
             {
@@ -118,11 +119,11 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
     let (mut of_inodes, mut of_names) = (of_inodes.into_iter(), of_names.into_iter());
     for row in rows {
         let inode = if row.asks_inode() { of_inodes.next() } else { None }.unwrap_or(Foreign::Same);
-        // What theirs changed is moved, or given a further name, as it is.
+        // A move or a further link keeps the changes that theirs made to the inode.
         let goes_along = matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Linked);
         let inode = if goes_along && inode == Foreign::Changed { Foreign::Same } else { inode };
         let mut said: Vec<Foreign> = of_names.by_ref().take(row.names().count()).collect();
-        // The name that it had is gone: theirs moved it, if it is there, else removed it.
+        // The old name is gone. If the inode still exists, theirs moved it; otherwise theirs removed it.
         let gone = had(row).and(said.last_mut()).filter(|was| **was == Foreign::Removed);
         if let Some(was) = gone {
             *was = match inode {
@@ -130,7 +131,7 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
                 Foreign::Same | Foreign::Changed => Foreign::Changed,
             };
         }
-        // What both removed is gone.
+        // Both sides removed it, so there is no conflict.
         if row.change.kind == ChangeKind::Removed
             && inode == Foreign::Removed
             && !said.contains(&Foreign::Changed)
@@ -148,18 +149,18 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
     Ok(())
 }
 
-/// The name that it has no more, which is asked for last.
-fn had(row: &Row) -> Option<&Place> {
+/// The name that the inode no longer has. The server is asked about it last.
+fn had(row: &Row) -> Option<&DirName> {
     match row.change.kind {
         ChangeKind::Removed => row.place.as_ref(),
         _ => row.from.as_ref(),
     }
 }
 
-/// Directories that were removed here, and got new entries from others.
+/// Finds directories that ours removed and in which other clients created entries.
 fn note_filled(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
     // Names that went with it, or before it.
-    let left: HashSet<Place> = rows.iter().filter_map(had).cloned().collect();
+    let left: HashSet<DirName> = rows.iter().filter_map(had).cloned().collect();
     let removed = |row: &&mut Row| row.change.kind == ChangeKind::Removed && row.theirs.is_none();
     for row in rows.iter_mut().filter(removed) {
         let mut cookie = 0;
@@ -177,7 +178,7 @@ fn note_filled(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
     Ok(())
 }
 
-/// Directories that were moved below what others moved below them.
+/// Finds directories that ours moved below a directory that others moved below them.
 fn note_loops(calls: &ClaimCalls, rows: &mut [Row]) -> Result<(), RealmError> {
     let moved =
         |row: &Row| matches!(row.change.kind, ChangeKind::Renamed | ChangeKind::Created) && !row.is_temporary;

@@ -1,5 +1,5 @@
-//! One entry of a tree is made in another tree what it is in the first: type, content with its holes, target, owner, mode,
-//! times, and extended attributes, of which access control lists are some.
+//! Copies one entry from one tree to another: type, content with its holes, target, owner, mode, times and extended
+//! attributes, including access control lists.
 //!
 //! Invariants:
 //! - An inode of the same type stays, with its number and its other names: its content and attributes are replaced. An inode of
@@ -12,7 +12,7 @@ use chiton_client::{Client, OpenFlags};
 use chiton_model::{AttrChange, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
-/// Bytes read at once.
+/// Bytes in one read.
 const CALL_BYTES: usize = 1 << 20;
 
 /// The two trees; paths begin at the root of each client.
@@ -82,7 +82,7 @@ impl Copying<'_> {
         self.from.release(source).and(copied)
     }
 
-    /// Copies what is no hole, between handles.
+    /// Copies data between handles, and leaves out holes.
     fn data(&self, (source, from): (u64, Ino), (target, to): (u64, Ino)) -> Result<(), Refusal> {
         let caller = self.to.caller();
         let mut offset = 0;

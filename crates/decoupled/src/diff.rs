@@ -1,4 +1,4 @@
-//! What a merge would do: what was changed since the last one, by path, and what others changed too.
+//! Computes the effects of a merge: our changes since the last one, by path, and the conflicting changes of others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +13,30 @@ use crate::conflict_check::{Row, ask_all};
 use crate::error::RealmError;
 use crate::report::{Change, ChangeKind, Diff, SideVersion};
 
-pub(crate) type Place = (Ino, Name);
+pub(crate) type DirName = (Ino, Name);
 
-/// What happened to one inode.
+/// The changes to one inode.
 #[derive(Default)]
-struct Life {
+struct InodeChanges {
     made: bool,
     is_dir: bool,
-    added: Vec<Place>,
-    removed: Vec<Place>,
+    added: Vec<DirName>,
+    removed: Vec<DirName>,
     /// Names that it had for a while only, or left for a while.
-    temporary: BTreeSet<Place>,
+    temporary: BTreeSet<DirName>,
     written: bool,
     attributes: bool,
 }
 
-impl Life {
-    fn gain(&mut self, place: Place) {
+impl InodeChanges {
+    fn gain(&mut self, place: DirName) {
         match self.removed.iter().position(|removed| *removed == place) {
             Some(at) => drop(self.temporary.insert(self.removed.swap_remove(at))),
             None => self.added.push(place),
         }
     }
 
-    fn lose(&mut self, place: Place) {
+    fn lose(&mut self, place: DirName) {
         match self.added.iter().position(|added| *added == place) {
             Some(at) => drop(self.temporary.insert(self.added.remove(at))),
             None => self.removed.push(place),
@@ -44,27 +44,27 @@ impl Life {
     }
 }
 
-/// What events did, by inode.
+/// The changes that a journal makes, by inode.
 #[derive(Default)]
-pub(crate) struct Lives {
-    by_ino: BTreeMap<Ino, Life>,
+pub(crate) struct Changes {
+    by_ino: BTreeMap<Ino, InodeChanges>,
     /// Where inodes were that are gone.
-    last_place: HashMap<Ino, Place>,
+    last_place: HashMap<Ino, DirName>,
 }
 
-impl Lives {
-    fn of(&mut self, ino: Ino) -> &mut Life {
+impl Changes {
+    fn of(&mut self, ino: Ino) -> &mut InodeChanges {
         self.by_ino.entry(ino).or_default()
     }
 
-    /// One event more.
+    /// Records one event.
     pub(crate) fn note(&mut self, event: &Event) {
         match event {
             Event::Make { parent, name, ino, kind, .. } => {
-                let life = self.of(*ino);
-                life.made = true;
-                life.is_dir = *kind == Kind::Dir;
-                life.gain((*parent, name.clone()));
+                let of_inode = self.of(*ino);
+                of_inode.made = true;
+                of_inode.is_dir = *kind == Kind::Dir;
+                of_inode.gain((*parent, name.clone()));
             }
             Event::Link { parent, name, ino, .. } | Event::Restore { parent, name, ino, .. } => {
                 self.of(*ino).gain((*parent, name.clone()));
@@ -84,9 +84,9 @@ impl Lives {
                 self.of(*ino).gain(new);
             }
             Event::SetAttr { ino, size, .. } => {
-                let life = self.of(*ino);
-                life.written |= size.is_some();
-                life.attributes |= size.is_none();
+                let of_inode = self.of(*ino);
+                of_inode.written |= size.is_some();
+                of_inode.attributes |= size.is_none();
             }
             Event::Write { ino, .. } | Event::Revert { ino, .. } | Event::Clone { to: ino, .. } => {
                 self.of(*ino).written = true
@@ -109,33 +109,33 @@ impl Lives {
         }
     }
 
-    fn lose(&mut self, ino: Ino, place: Place) {
+    fn lose(&mut self, ino: Ino, place: DirName) {
         self.last_place.insert(ino, place.clone());
         self.of(ino).lose(place);
     }
 
-    /// The changes, with what others did to the same, if they are let in (`others_act`). `sent` shows the events that a merge
-    /// sends.
+    /// Our changes, with the conflicting changes of other clients if the policy lets others act (`others_act`).
+    /// `sent` reads the events that a merge sends.
     pub(crate) fn diff(
         &self,
         server: &Server,
         calls: &ClaimCalls,
         root: Ino,
-        (events, sent): (u64, &Sent<'_>),
+        (events, sent): (u64, &SentEvents<'_>),
         others_act: bool,
     ) -> Result<Compared, RealmError> {
         let mut paths = Paths { server, last_place: &self.last_place, known: HashMap::new() };
         let mut rows: Vec<Row> = Vec::new();
-        for (ino, life) in &self.by_ino {
-            let is_gone = !life.removed.is_empty() && life.added.is_empty() && !server.has_name(*ino);
-            for (kind, place, from) in life.changes(is_gone) {
+        for (ino, of_inode) in &self.by_ino {
+            let is_gone = !of_inode.removed.is_empty() && of_inode.added.is_empty() && !server.has_name(*ino);
+            for (kind, place, from) in of_inode.changes(is_gone) {
                 let path = match &place {
                     Some(place) => paths.of_place(place),
                     None => paths.of_inode(*ino),
                 };
                 let was = from.as_ref().map(|place| paths.of_place(place));
                 let change = Change::new(&path, kind, was.as_deref());
-                let (made, is_dir) = (life.made, life.is_dir);
+                let (made, is_dir) = (of_inode.made, of_inode.is_dir);
                 let (theirs, both_removed, is_temporary) = (None, false, false);
                 rows.push(Row {
                     change,
@@ -150,9 +150,9 @@ impl Lives {
                     is_temporary,
                 });
             }
-            let temporary = life.temporary.iter().filter(|place| others_act && !life.names(place));
+            let temporary = of_inode.temporary.iter().filter(|place| others_act && !of_inode.names(place));
             rows.extend(
-                temporary.map(|place| Row::temporary(*ino, place, &paths.of_place(place), life.made)),
+                temporary.map(|place| Row::temporary(*ino, place, &paths.of_place(place), of_inode.made)),
             );
         }
         rows.sort_by(|a, b| a.change.cmp(&b.change));
@@ -177,36 +177,36 @@ impl Lives {
     }
 
     /// The inodes that both sides removed.
-    fn gone(&self, server: &Server, rows: &[Row], sent: &Sent<'_>) -> Result<BothRemoved, RealmError> {
+    fn gone(&self, server: &Server, rows: &[Row], sent: &SentEvents<'_>) -> Result<BothRemoved, RealmError> {
         let rows = rows.iter().filter(|row| row.both_removed && !server.has_name(row.ino));
         let mut removed: HashSet<Ino> = rows.map(|row| row.ino).collect();
         if removed.is_empty() {
             return Ok(BothRemoved::default());
         }
-        // An open file lives on with its changes.
+        // An open file changes on with its changes.
         let open: HashSet<Ino> = server.open_orphans().into_iter().collect();
         removed.retain(|ino| !open.contains(ino));
         let is_fleeting = |ino: Ino| {
-            let life = self.by_ino.get(&ino).filter(|life| life.made && !life.is_dir);
-            life.is_some_and(|life| life.added.is_empty()) && !open.contains(&ino)
+            let of_inode = self.by_ino.get(&ino).filter(|of_inode| of_inode.made && !of_inode.is_dir);
+            of_inode.is_some_and(|of_inode| of_inode.added.is_empty()) && !open.contains(&ino)
         };
         let mut traces = Traces::of(&removed, &is_fleeting);
         sent(&mut |event| traces.note(event))?;
-        Ok(traces.told())
+        Ok(traces.finish())
     }
 }
 
-/// Of names that ours used for a while only, and where others did something, leaves those that a merge uses, too: others have no
-/// names that it hides ([`crate::temporary_names`]), and a change that leaves no trace is not carried out.
-fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &Sent<'_>) -> Result<(), RealmError> {
+/// Removes rows of temporary names that the merge hides ([`crate::temporary_names`]) or whose change leaves no
+/// trace. Other clients cannot conflict with these.
+fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &SentEvents<'_>) -> Result<(), RealmError> {
     let is_void = |row: &Row| row.theirs.is_none() || gone.agreed.binary_search(&row.ino).is_ok();
     rows.retain(|row| !row.is_temporary || !is_void(row));
-    let temporary: HashSet<Place> =
+    let temporary: HashSet<DirName> =
         rows.iter().filter(|row| row.is_temporary).filter_map(|row| row.place.clone()).collect();
     if temporary.is_empty() {
         return Ok(());
     }
-    let mut used: HashSet<(Ino, Place)> = HashSet::new();
+    let mut used: HashSet<(Ino, DirName)> = HashSet::new();
     sent(&mut |event| {
         let mut uses = |ino: Ino, dir: Ino, name: &Name| {
             let place = (dir, name.clone());
@@ -235,10 +235,10 @@ fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &Sent<'_>) -> Re
     Ok(())
 }
 
-/// Shows the events that a merge sends to whoever it is given.
-pub(crate) type Sent<'a> = dyn Fn(&mut dyn FnMut(&Event)) -> Result<(), RealmError> + 'a;
+/// Passes the events that a merge sends to a visitor.
+pub(crate) type SentEvents<'a> = dyn Fn(&mut dyn FnMut(&Event)) -> Result<(), RealmError> + 'a;
 
-/// What a merge would do.
+/// The outcome of a comparison with the changes of others.
 pub(crate) struct Compared {
     pub(crate) diff: Diff,
     /// Which inode each of its conflicts is about.
@@ -247,14 +247,14 @@ pub(crate) struct Compared {
     pub(crate) gone: Vec<Ino>,
 }
 
-impl Life {
+impl InodeChanges {
     /// Whether a name is one that it has got or lost in the end.
-    fn names(&self, place: &Place) -> bool {
+    fn names(&self, place: &DirName) -> bool {
         self.added.contains(place) || self.removed.contains(place)
     }
 
-    /// What was done, where if that is a name, and where it was before.
-    fn changes(&self, is_gone: bool) -> Vec<(ChangeKind, Option<Place>, Option<Place>)> {
+    /// Each change: its kind, the name if it concerns one, and the previous name.
+    fn changes(&self, is_gone: bool) -> Vec<(ChangeKind, Option<DirName>, Option<DirName>)> {
         let mut changes = Vec::new();
         let (mut added, mut removed) = (self.added.iter().cloned(), self.removed.iter().cloned());
         if let Some(place) = added.next() {
@@ -280,7 +280,7 @@ impl Life {
 /// Paths from the subtree's root, without a `/` before them.
 struct Paths<'a> {
     server: &'a Server,
-    last_place: &'a HashMap<Ino, Place>,
+    last_place: &'a HashMap<Ino, DirName>,
     known: HashMap<Ino, Vec<u8>>,
 }
 
@@ -301,7 +301,7 @@ impl Paths<'_> {
         path
     }
 
-    fn of_place(&mut self, (dir, name): &Place) -> Vec<u8> {
+    fn of_place(&mut self, (dir, name): &DirName) -> Vec<u8> {
         let above = self.of_inode(*dir);
         if above.is_empty() { name.as_bytes().to_vec() } else { [&above, name.as_bytes()].join(&b'/') }
     }

@@ -1,5 +1,5 @@
-//! How far a client's journal was durable, recorded beside the journal. A journal whose end was cut off later looks like one
-//! whose last commit a crash tore; only this record tells the two apart.
+//! Records beside a client's journal how far the journal was durable. A journal that was cut off later looks like
+//! one whose last commit a crash tore; only this record tells them apart.
 //!
 //! ```text
 //!   file `durable`:  0      sequence u64, position u64, the complements of both        the two slots are written in turn
@@ -27,12 +27,12 @@ const SLOT_BYTES: usize = 32;
 /// Where each slot begins: in blocks of their own.
 const SLOTS: [usize; 2] = [0, 4096];
 
-/// Where the mark's slots are.
+/// Storage of the mark's two slots.
 pub(crate) trait Slots: Send + Sync {
     /// Writes these bytes at this offset; they are durable on return.
     ///
     /// # Errors
-    /// The system's.
+    /// That of the system.
     fn write(&self, offset: usize, bytes: &[u8]) -> io::Result<()>;
 }
 
@@ -42,7 +42,7 @@ impl Slots for File {
     }
 }
 
-/// See the module.
+/// The record of how far a journal is durable.
 pub(crate) struct DurableMark {
     slots: Box<dyn Slots>,
     /// Of the slot that was written last.
@@ -50,10 +50,10 @@ pub(crate) struct DurableMark {
 }
 
 impl DurableMark {
-    /// Opens the mark of a decoupling's directory; a new one says nothing.
+    /// Opens the mark in the folder of a decoupling. A new mark holds no position.
     ///
     /// # Errors
-    /// The system's.
+    /// That of the system.
     pub(crate) fn open(dir: &Path) -> io::Result<DurableMark> {
         let path = dir.join(MARK);
         let newest = fs::read(&path).map_or(None, |bytes| newest(&bytes));
@@ -81,7 +81,7 @@ impl DurableMark {
     /// Records, durably, that everything up to `durable` is on the disk.
     ///
     /// # Errors
-    /// The system's: then it may say this, or what it said before.
+    /// That of the system. The mark then holds this position or the one before.
     pub(crate) fn write(&self, durable: Position) -> Result<(), PlaceError> {
         let mut last = self.sequence.lock();
         let sequence = *last + 1;
@@ -120,7 +120,7 @@ fn newest(bytes: &[u8]) -> Option<(u64, Position)> {
 /// Where a journal ends that should reach up to `expected`; only segments from there on are read.
 ///
 /// # Errors
-/// The journal's: it is damaged.
+/// The journal is damaged.
 pub(crate) fn end_of(
     place: &dyn Place,
     merged: Position,

@@ -1,4 +1,4 @@
-//! Why something about a decoupled subtree did not work: what is wrong, and what to do next.
+//! Errors about decoupled subtrees: each says what failed, why, and what to do next.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use chiton_types::{Errno, Position, Refusal};
 
 use crate::report::MergeReport;
 
-/// See the module.
+/// An error about a decoupled subtree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealmError {
     refusal: Refusal,
@@ -15,17 +15,17 @@ pub struct RealmError {
 }
 
 impl RealmError {
-    /// An error of this class: what is wrong, what to do next (or nothing).
+    /// `what` failed with this class; `next` is the advice, or empty.
     pub fn new(refusal: Refusal, what: impl Into<String>, next: impl Into<String>) -> RealmError {
         RealmError { refusal, what: what.into(), next: next.into() }
     }
 
-    /// The same, said of something.
+    /// The same error, with its object named before it.
     pub(crate) fn about(self, whose: &str) -> RealmError {
         RealmError { what: format!("{whose}: {}", self.what), ..self }
     }
 
-    /// What a caller of the file system is told.
+    /// The refusal for the caller of the file system.
     pub fn refusal(&self) -> Refusal {
         self.refusal
     }
@@ -35,8 +35,8 @@ impl RealmError {
         self.refusal.errno()
     }
 
-    /// The exit code of a command that ends so: 3 somebody else holds what is needed, 4 there is no such thing, 5 a
-    /// conflict, else 1.
+    /// The exit code of a command: 3 another client holds the object, 4 it does not exist, 5 a conflict, otherwise
+    /// 1.
     pub fn exit_code(&self) -> u8 {
         match self.refusal {
             Refusal::Busy | Refusal::Stale => 3,
@@ -46,7 +46,7 @@ impl RealmError {
         }
     }
 
-    /// The server refused.
+    /// The server refused a call.
     pub(crate) fn refused(doing: &str, refusal: Refusal) -> RealmError {
         let (why, next) = match refusal {
             Refusal::Busy => {
@@ -64,11 +64,11 @@ impl RealmError {
             Refusal::NotFound => ("there is no such decoupling", "`chiton decoupled` lists all"),
             Refusal::NotConnected => ("the server does not answer", "run the command again when it does"),
             Refusal::Unsupported => (
-                "the server cannot carry it out",
-                "`chiton policy explain` names the part; or use a newer server",
+                "the server does not support it",
+                "`chiton policy explain` names the unsupported part; or use a newer server",
             ),
             Refusal::Invalid => {
-                ("the server finds that it makes no sense", "`chiton policy explain` draws the policy")
+                ("the server rejects the arguments", "`chiton policy explain` shows what the policy asks for")
             }
             Refusal::NoSpace => (
                 "the server's disk is full, or too few inode numbers are left",
@@ -84,7 +84,7 @@ impl RealmError {
         RealmError::new(refusal, what, next)
     }
 
-    /// Something on this machine failed.
+    /// An operation on this machine failed.
     pub(crate) fn local(what: impl fmt::Display) -> RealmError {
         RealmError::new(Refusal::Io, what.to_string(), "")
     }
@@ -111,7 +111,7 @@ impl RealmError {
         RealmError::new(Refusal::Io, what, next)
     }
 
-    /// Somebody ended the decoupling elsewhere.
+    /// The decoupling was ended elsewhere.
     pub(crate) fn ended_elsewhere(whose: &str) -> RealmError {
         let what = format!("{whose} was ended by another client, and its changes are not merged");
         let next = "`chiton recover --as-branch NAME` makes a branch of its journal, which can be looked at and merged; \
@@ -119,12 +119,12 @@ impl RealmError {
         RealmError::new(Refusal::Stale, what, next)
     }
 
-    /// The server said something that fits nothing.
+    /// The server's answer does not fit the call.
     pub(crate) fn nonsense(what: impl fmt::Display) -> RealmError {
         RealmError::new(
             Refusal::Io,
-            format!("the server answered something else than was asked ({what})"),
-            "use the same version of chiton for both",
+            format!("the server's answer does not fit the request ({what})"),
+            "use the same version of chiton for client and server",
         )
     }
 }
@@ -138,17 +138,17 @@ impl fmt::Display for RealmError {
 
 impl std::error::Error for RealmError {}
 
-/// Why the mode of a [`crate::Subtree`] is not another now, or what was done there is not merged.
+/// The reason why a [`crate::Subtree`] did not switch its mode, or did not merge.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubtreeError {
-    /// The policy forbids conflicts (`on_conflict: abort`), and these are there.
+    /// The policy forbids conflicts (`on_conflict: abort`), and the report names some.
     Conflicts(Box<MergeReport>),
-    /// Something else.
+    /// Any other failure.
     Failed(RealmError),
 }
 
 impl SubtreeError {
-    /// What a caller of the file system is told; [`Refusal::Exists`] of conflicts.
+    /// The refusal for the caller of the file system; [`Refusal::Exists`] for conflicts.
     pub fn refusal(&self) -> Refusal {
         match self {
             SubtreeError::Conflicts(_) => Refusal::Exists,
@@ -167,7 +167,10 @@ impl fmt::Display for SubtreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubtreeError::Conflicts(report) => {
-                write!(f, "others changed the same, which the policy forbids (on_conflict: abort): {report}")
+                write!(
+                    f,
+                    "others changed the same files, which the policy forbids (on_conflict: abort): {report}"
+                )
             }
             SubtreeError::Failed(error) => error.fmt(f),
         }

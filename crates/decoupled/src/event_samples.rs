@@ -3,7 +3,6 @@
 use chiton_model::{Event, Over};
 use chiton_types::{Ino, Kind, Mode, Name, Time};
 
-/// A name that is valid.
 pub(crate) fn name(text: &str) -> Name {
     Name::try_from(text).expect("a name")
 }

@@ -5,8 +5,8 @@ use chiton_model::Event;
 
 use crate::temporary_names::hide_temporary;
 
-/// Leaves what the global namespace is to be told, from a whole batch: nothing redundant, and nothing that is about
-/// the client's own engine. Deterministic.
+/// Keeps the events of a whole batch that the global namespace needs: no redundant ones, and none about the
+/// client's own engine. Deterministic.
 pub(crate) fn filter(events: &mut Vec<Event>) {
     squash(events);
     hide_temporary(events);

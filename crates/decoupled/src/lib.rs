@@ -1,4 +1,4 @@
-//! Decoupled subtrees: a client takes a directory for itself, works there alone, and gives back what it did.
+//! Decoupled subtrees: a client takes a directory for itself, works there alone, and merges its changes.
 //!
 //! ```text
 //!   Realms ─ decouple ─▶ Realm ─┬─ client(): everything a client can do, at the speed of this process
@@ -6,21 +6,23 @@
 //!     └── recover ◀─ crash ─────┴─ merge() | discard(): the end
 //! ```
 //!
-//! A directory may have several **branches**: decouplings side by side that keep nobody out, each with a name and a
-//! client of its own ([`Realms::create_branch`]).
+//! A directory may have several **branches**: decouplings side by side that exclude no client, each with a name and
+//! a client of its own ([`Realms::create_branch`]).
 //!
-//! A program that wants to say by itself when it works alone and when everybody sees what it does holds a [`Subtree`].
-//! Journals that nobody has merged can be looked at together ([`Composition`]).
+//! A program that itself chooses when it works alone and when all clients see its changes holds a [`Subtree`]. A
+//! [`Composition`] shows several unmerged journals together.
 //!
-//! A [`Realm`] is a server engine in this process over the rows of the subtree, which are fetched when they are needed
-//! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the object
-//! store, as the policy's durability says. A merge reads it back, piece by piece.
+//! A [`Realm`] is a server engine in this process. It fetches the rows of the subtree on demand
+//! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the
+//! object store, depending on the policy's durability. A merge reads the journal back in merge batches.
 //!
 //! Invariants:
-//! - What a merge sends was durable at the policy's level before, so that what the server has is never ahead of what
-//!   this client would have after a crash.
-//! - The journal is trimmed only past what the server has merged and made durable.
+//! - A merge sends only events that are durable at the policy's level. So the server never has changes that this
+//!   client would lack after a crash.
+//! - The journal is trimmed only up to the position that the server has merged and made durable.
 //! - The same piece of the journal is sent as the same events each time, by whomever.
+
+#![warn(missing_docs)]
 
 mod branches;
 mod realm;

@@ -1,13 +1,13 @@
-//! Sending the decoupled journal to the server, batch after batch, and following what it says.
+//! Sends the decoupled journal to the server, batch after batch, and follows the server's state.
 //!
 //! ```text
 //!   batch ─ piece, piece, piece ─▶ server ─ state ─▶ next piece │ further on │ back │ another batch
 //! ```
 //!
 //! Invariants:
-//! - The server's state decides what is sent next: it may be ahead (an answer was lost) or behind (it crashed, and what
-//!   was not durable is gone).
-//! - `durable` is only ever reported past what the server has made durable.
+//! - The server's state decides what is sent next. The server may be ahead (its answer was lost) or behind (it
+//!   crashed, and lost changes that were not durable).
+//! - `durable` reports only positions that the server has made durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,35 +22,35 @@ use crate::calls::ClaimCalls;
 use crate::error::RealmError;
 use crate::report::{MergeProgress, MergeReport};
 
-/// Batches whose durability is not asked for yet.
+/// Maximum number of batches that are merged and not yet known to be durable.
 const BATCHES_LOOSE_MAX: usize = 8;
 /// Calls in a row that get nowhere.
 const STUCK_MAX: u32 = 16;
 /// Looks at the journal in a row in which no batch gets done.
 const TURNS_MAX: u32 = 16;
 
-/// One merge.
+/// One merge of a journal.
 pub(crate) struct Merger<'a> {
     pub(crate) calls: &'a ClaimCalls,
     pub(crate) place: Arc<dyn Place>,
     pub(crate) world: &'a SharedWorld,
-    /// Told how far it is.
+    /// Called with the progress.
     pub(crate) progress: &'a dyn Fn(MergeProgress),
-    /// Told what of the journal is merged for good.
+    /// Called with the position up to which the merge is durable.
     pub(crate) durable: &'a mut dyn FnMut(Position) -> Result<(), RealmError>,
 }
 
-/// What became of a batch.
+/// The outcome of sending a batch.
 enum Sent {
     Done,
-    /// The server is somewhere else.
+    /// The server expects another position.
     Elsewhere,
     Stopped,
 }
 
 impl Merger<'_> {
-    /// Merges everything up to `cut`, which is the end of an operation and durable here. `state` follows what the
-    /// server says.
+    /// Merges everything up to `cut`, which must be the end of an operation and durable here. Keeps `state` equal
+    /// to the server's.
     pub(crate) fn run(&mut self, state: &mut MergeState, cut: Position) -> Result<MergeReport, RealmError> {
         let begun = self.world.monotonic();
         let mut report = MergeReport::default();
@@ -72,7 +72,7 @@ impl Merger<'_> {
         while state.merged < cut {
             turns += 1;
             if turns > TURNS_MAX {
-                return Err(RealmError::nonsense("the merge does not get on"));
+                return Err(RealmError::nonsense("the merge makes no progress"));
             }
             let first = state.window.map(|(upto, _)| upto);
             if first.is_some_and(|first| first > cut) {
@@ -119,8 +119,8 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Waits until the server has made durable what was merged. A server that crashed meanwhile has lost what was not,
-    /// and answers for positions that are others' by now: so what counts is what it says afterwards, in `state`.
+    /// Waits until the merged changes are durable at the server. A server that crashed has lost later changes, and
+    /// its positions now belong to other changes. So only the `state` that it reports afterwards counts.
     fn settle(
         &mut self,
         state: &mut MergeState,
@@ -136,7 +136,7 @@ impl Merger<'_> {
         (self.durable)(upto.min(state.merged))
     }
 
-    /// Sends what the server lacks of a batch.
+    /// Sends the part of a batch that the server lacks.
     fn send(
         &mut self,
         batch: &Batch,
@@ -182,14 +182,14 @@ impl Merger<'_> {
                     done = now;
                 }
                 None if state.merged == batch.range.after => {
-                    // It has forgotten what was not durable.
+                    // The server lost changes that were not durable.
                     stuck += 1;
                     done = 0;
                 }
                 _ => return Ok(Sent::Elsewhere),
             }
             if stuck > STUCK_MAX {
-                return Err(RealmError::nonsense("the merge does not get on"));
+                return Err(RealmError::nonsense("the merge makes no progress"));
             }
         }
     }

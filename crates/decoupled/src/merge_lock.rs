@@ -10,7 +10,7 @@ use crate::branches::text;
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
 
-/// How long another's merge is waited for.
+/// How long a merge waits for another merge of the directory.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is asked whether that is over.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,10 +28,10 @@ impl Drop for MergeLock<'_> {
 }
 
 impl<'a> MergeLock<'a> {
-    /// Waits until nobody else merges in the directory.
+    /// Waits until no other decoupling merges in the directory.
     ///
     /// # Errors
-    /// It takes too long: by whom; or the server does not say.
+    /// Another merge takes too long (the error names it), or the server does not answer.
     pub(crate) fn wait(
         calls: &'a ClaimCalls,
         root: Ino,

@@ -1,7 +1,7 @@
 //! Why a directory cannot be decoupled or branched: the one obstacle, its holder, and the command to run next.
 //!
-//! The server only says that something is in the way (EBUSY). Which of several possible reasons it is follows from its list of
-//! decouplings and policies.
+//! The server only answers that something is in the way (EBUSY). Its lists of decouplings and policies show which
+//! of several obstacles it is.
 
 use chiton_client::Client;
 use chiton_types::{Ino, Refusal};
@@ -11,7 +11,8 @@ use crate::branches::text;
 use crate::calls::Calls;
 use crate::error::RealmError;
 
-/// Looks for what keeps `root` from being decoupled, or branched. An error that names no obstacle if there is none any more.
+/// Finds what keeps `root` from being decoupled or branched. If the obstacle has gone, the error advises to run the
+/// command again.
 pub(crate) fn obstacle(calls: &Calls, global: &Client, root: Ino, is_branch: bool) -> RealmError {
     let gone = || {
         RealmError::new(
@@ -64,7 +65,7 @@ fn relation(
     }
     let around = calls.of(root).ok().and_then(|(_, info)| info);
     let is_around = around.is_some_and(|around| around.claim.realm == info.claim.realm);
-    // The server tells of decouplings around a directory, but not of branches around it.
+    // The server reports decouplings around a directory, but no branches around it.
     (is_around || info.branch.is_some()).then_some(Relation::Above)
 }
 
@@ -80,7 +81,7 @@ fn held(info: &RealmInfo, relation: Relation) -> RealmError {
     let id = info.claim.realm;
     let by = if info.is_attached { info.owner.clone() } else { format!("{}, which is gone", info.owner) };
     let held = match (relation, &info.branch) {
-        (Relation::Same, _) => format!("{path} is decoupled already, by {by}"),
+        (Relation::Same, _) => format!("{path} is already decoupled by {by}"),
         (Relation::Above, None) => format!("{path}, in which the directory lies, is decoupled by {by}"),
         (Relation::Below, None) => format!("{path}, which lies in the directory, is decoupled by {by}"),
         (Relation::Above, Some(branch)) => {
@@ -106,7 +107,6 @@ fn held(info: &RealmInfo, relation: Relation) -> RealmError {
     RealmError::new(Refusal::Busy, held, next)
 }
 
-/// A directory below `root` that has a policy of its own.
 fn policy_below(global: &Client, root: Ino) -> Option<String> {
     let report: serde_json::Value = serde_json::from_slice(&global.admin("policies").ok()?).ok()?;
     let paths = report["policies"].as_array()?.iter().filter_map(|policy| policy["path"].as_str());
@@ -150,7 +150,7 @@ mod tests {
         check(
             alive(),
             Relation::Same,
-            "/job is decoupled already, by mount /mnt, process 7; chiton merge",
+            "/job is already decoupled by mount /mnt, process 7; chiton merge",
             end,
         );
         check(

@@ -1,4 +1,4 @@
-//! What a caller chooses about decoupled subtrees.
+//! Settings for decoupled subtrees.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use chiton_journal::Place;
 /// Settings of [`crate::Realms`].
 #[derive(Clone)]
 pub struct RealmsOptions {
-    /// Where the journals of `durability: local` are, and what a later process needs to go on with them. Made when it
-    /// is first needed.
+    /// The directory for the journals of `durability: local` and for the records that let a later process resume
+    /// them. Created on first use.
     pub state_dir: PathBuf,
     /// Settings of the clients in the subtrees.
     pub client: ClientOptions,
-    /// Resume, and merge, journals of which an end that was durable is missing: without what was in it.
+    /// Resume and merge journals that have lost durable events at their end, without these events.
     pub accept_truncated: bool,
 }
 
-/// Memory for rows of a branch that nobody changed there: they can be fetched again. (Of another decoupling all stay, which tell
-/// without the server what belongs to it.)
+/// Memory for unchanged rows of a branch, in bytes; they can be fetched again. A decoupling that is no branch keeps
+/// all rows: they show without the server which inodes belong to it.
 pub(crate) const BRANCH_ROWS_BYTES: usize = 8 << 20;
 
 /// Gives the place of the journal of a decoupling, by the directory that it has in the state directory.
@@ -28,8 +28,8 @@ pub(crate) const BRANCH_ROWS_BYTES: usize = 8 << 20;
 /// In words: it cannot be opened.
 pub type Journals = Arc<dyn Fn(&Path) -> Result<Arc<dyn Place>, String> + Send + Sync>;
 
-/// Where journals of decoupled subtrees are, unless somebody says otherwise: of root `/var/lib/chiton`, of others `chiton` in
-/// their state folder (`$XDG_STATE_HOME`, else `~/.local/state`). `None`: the user has none.
+/// The default directory for journals of decoupled subtrees: `/var/lib/chiton` for root, and for other users
+/// `chiton` in their state folder (`$XDG_STATE_HOME`, else `~/.local/state`). `None`: the user has no such folder.
 pub fn default_state_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/chiton"));

@@ -1,7 +1,7 @@
-//! Which journal changed what, of several that were merged one after the other: from the events that they became.
+//! Records which of several merged journals changed which inode or name, from the events of the merges.
 //!
 //! Invariants:
-//! - Inodes and directories have the numbers of the namespace that was merged into, whatever the journals call them.
+//! - Inodes and directories have the numbers of the namespace that the journals were merged into.
 //! - The last one that changed something counts.
 
 use chiton_model::{Event, Over};
@@ -13,18 +13,18 @@ use crate::report::ConflictLine;
 /// The number of a journal, from 0.
 type Layer = u32;
 
-/// What is known of an inode: the last to do each.
+/// The last journals that changed an inode.
 #[derive(Clone, Copy, Debug, Default)]
 struct Doings {
     /// Made it, or changed its content or attributes.
     changed: Option<Layer>,
     /// Did anything to it, its names included.
     touched: Option<Layer>,
-    /// Put a name into it.
+    /// Put a name into the directory.
     filled: Option<Layer>,
 }
 
-/// See the module.
+/// The last journal that changed each inode and name.
 #[derive(Debug, Default)]
 pub(crate) struct Provenance {
     inodes: HashMap<Ino, Doings>,
@@ -32,7 +32,7 @@ pub(crate) struct Provenance {
 }
 
 impl Provenance {
-    /// One event more.
+    /// Records one event of a journal.
     pub(crate) fn note(&mut self, event: &Event, layer: Layer) {
         match event {
             Event::Make { parent, name, ino, .. } => {
@@ -100,13 +100,13 @@ impl Provenance {
         self.inodes.entry(dir).or_default().filled = Some(layer);
     }
 
-    /// Who gave an inode this name, or changed it since; `None`: nobody of them.
+    /// The journal that gave an inode this name, or changed the inode since; `None` if no journal did.
     pub(crate) fn of(&self, dir: Ino, name: &Name, ino: Ino) -> Option<Layer> {
         let named = self.names.get(&(dir, name.clone())).copied();
         named.max(self.inodes.get(&ino).and_then(|doings| doings.changed))
     }
 
-    /// Who did what a conflict names as the other side's; `None`: nobody of them.
+    /// The journal that made the other side's change of a conflict; `None` if no journal did.
     pub(crate) fn of_conflict(&self, line: &ConflictLine) -> Option<Layer> {
         let doings = self.inodes.get(&line.ino).copied().unwrap_or_default();
         if line.is_filled() { doings.filled } else { doings.touched }

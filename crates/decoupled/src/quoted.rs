@@ -36,7 +36,7 @@ fn octal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The bytes of what is no text, for programs: a string of JSON cannot hold them.
+/// The bytes of a path that is not valid UTF-8; JSON output carries them beside the text.
 pub fn if_no_text(path: &[u8]) -> Option<Vec<u8>> {
     std::str::from_utf8(path).is_err().then(|| path.to_vec())
 }

@@ -27,11 +27,11 @@ mod opening;
 
 pub(crate) use opening::Opening;
 
-/// What the status says of a journal that failed.
-const FAILED: &str = "its journal failed, so nothing can be changed any more; unmount, then mount again or run chiton \
-                      recover: what was durable is still there";
+/// The status of a realm whose journal failed.
+const FAILED: &str = "its journal failed, so no operation can change it any more; unmount, then mount again or run \
+                      chiton recover: durable changes are still there";
 
-/// See the module. All calls may come from many threads.
+/// One decoupled subtree: an engine and a client in this process. All methods may be called from many threads.
 pub struct Realm {
     calls: ClaimCalls,
     granted: Granted,
@@ -40,9 +40,9 @@ pub struct Realm {
     server: Arc<Server>,
     base: Arc<ServerBase>,
     client: Arc<Client>,
-    /// What everybody sees.
+    /// The client of the global namespace.
     global: Arc<Client>,
-    /// Conflicts of which somebody has said what is to hold.
+    /// Conflicts that the user has resolved.
     resolved: Mutex<Resolved>,
     options: ClientOptions,
     /// Where the journal is, in words.
@@ -50,36 +50,36 @@ pub struct Realm {
     state_dir: Mutex<Option<StateDir>>,
     /// Its directory, if it has one.
     state_dir_path: Option<PathBuf>,
-    /// The journal in the object store, if it is there.
+    /// The journal in the object store, with `durability: global`.
     remote: Option<Remote>,
     /// How far merging is; held while something is merged.
     merging: Mutex<MergeState>,
-    /// A merge failed, and what it merged may not be durable.
+    /// A merge failed, and its changes may not be durable.
     unsettled: AtomicBool,
-    /// Copy of `merging`'s position, for those who only look.
+    /// Copy of the position in `merging`, for readers that must not wait.
     merged: AtomicU64,
-    /// Held by those who act in it, and alone by who ends it.
+    /// Held for reading by every operation in the realm, and for writing while the realm ends.
     gate: RwLock<()>,
-    /// What is done about conflicts now.
+    /// The current treatment of conflicts.
     on_conflict: Mutex<OnConflict>,
     /// A journal whose end is missing is merged without it.
     accept_truncated: AtomicBool,
     /// Events that were missing when it was opened, and in no report yet.
     missing: AtomicU64,
-    /// How far the mark in the object store says that the journal is durable.
+    /// The position up to which the mark in the object store says that the journal is durable.
     durable_noted: Mutex<Position>,
     /// Another client has it now, or none: nothing is carried out here any more.
     lost: AtomicBool,
-    /// Why it is not merged by itself, if so.
+    /// Why an automatic merge failed, if it did.
     trouble: Mutex<Option<String>>,
     ended: AtomicBool,
-    /// Files without a name that were open at its end, open in the global namespace: they are there as long as this is.
+    /// Orphans that were open when the realm ended, held open in the global namespace while this value lives.
     held: Mutex<Vec<u64>>,
     /// How it came to be open.
     stages: Vec<Stage>,
 }
 
-/// Somebody acts in a realm: it does not end before this is dropped.
+/// An operation inside a realm. The realm does not end before this is dropped.
 pub struct Inside<'a> {
     _gate: RwLockReadGuard<'a, ()>,
 }
@@ -92,7 +92,7 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 }
 
 impl Realm {
-    /// The directory that was taken.
+    /// The decoupled directory.
     pub fn root(&self) -> Ino {
         self.granted.root.ino
     }
@@ -102,12 +102,12 @@ impl Realm {
         &self.granted.root
     }
 
-    /// Its number.
+    /// The decoupling's number.
     pub fn id(&self) -> RealmId {
         self.granted.claim.realm
     }
 
-    /// Number and generation.
+    /// The decoupling's number and generation.
     pub fn claim(&self) -> Claim {
         self.granted.claim
     }
@@ -140,7 +140,7 @@ impl Realm {
         &self.policy
     }
 
-    /// Whether its journal failed for good: what is durable can be recovered by a new client, what is not is lost.
+    /// Whether its journal failed for good. A new client can recover what is durable; the rest is lost.
     pub fn has_failed(&self) -> bool {
         self.server.has_failed()
     }
@@ -150,30 +150,30 @@ impl Realm {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Whether an inode is known to belong to it, as far as can be told without asking the server.
+    /// Whether an inode is known to belong to the realm, without asking the server.
     pub fn holds(&self, ino: Ino) -> bool {
         self.holds_number(ino) || (!self.is_border(ino) && self.server.knows(ino))
     }
 
-    /// Whether the subtree ends at this directory, which has a policy of its own: its name is the realm's, what it stands for
-    /// is not.
+    /// Whether the realm ends at this directory, because the directory has a policy of its own. The name belongs to
+    /// the realm, the directory itself does not.
     pub fn is_border(&self, ino: Ino) -> bool {
         self.granted.borders.contains(&ino)
     }
 
-    /// Whether an inode is its root or was made in it, which its number tells without a look at anything else. (Those that
-    /// were there before have other numbers.)
+    /// Whether the number shows that the inode is the root or was created in the realm. Inodes that existed before
+    /// have other numbers.
     pub fn holds_number(&self, ino: Ino) -> bool {
         ino == self.root() || self.base.has_granted(ino)
     }
 
-    /// Whether the decoupling was taken from this client: an administrator ended it, or another client has it. What is asked
-    /// of the realm's client is to be refused with [`Refusal::Io`] as long as the journal waits here.
+    /// Whether this client lost the decoupling: an administrator ended it, or another client has it. While the
+    /// journal waits here, operations of the realm's client must be refused with [`Refusal::Io`].
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Of one that is lost: whether somebody has dealt with its journal since. Then the realm is over.
+    /// Whether a user has since dealt with the journal of a lost realm. Then the realm is over.
     pub fn is_settled(&self) -> bool {
         if !self.is_lost() || self.is_ended() {
             return self.is_ended();
@@ -191,8 +191,8 @@ impl Realm {
         self.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned())
     }
 
-    /// Asks the server whether this client still has the decoupling; if not, nothing is carried out here from now on, and the
-    /// journal waits, with all that was answered, for whoever takes it. A server that is away says nothing.
+    /// Asks the server whether this client still has the decoupling. If not, the realm carries out nothing more,
+    /// and its journal keeps all acknowledged changes for recovery. While the server is away nothing is decided.
     pub(crate) fn look_whether_lost(&self) {
         if self.is_lost() || self.is_ended() || self.calls.calls.service.is_away() {
             return;
@@ -205,14 +205,15 @@ impl Realm {
         if self.is_ended() {
             return;
         }
-        // What is in its buffers only may have no place any more: the server takes no blocks of it. What was synced is durable.
+        // Content that is only in buffers may be lost: the server accepts no more blocks of this client. Synced
+        // content is durable.
         let _ = self.client.sync();
         let _ = self.server.shutdown();
         self.state_dir.lock().take();
     }
 
-    /// To be held during a call of the realm's client that must not meet its end: `None` if it has ended, and what it
-    /// held is where its root is again.
+    /// Held during a call of the realm's client, so that the realm does not end meanwhile. `None` if it has ended;
+    /// its inodes are then in the global namespace.
     pub fn enter(&self) -> Option<Inside<'_>> {
         let gate = self.gate.read();
         (!self.is_ended()).then_some(Inside { _gate: gate })
@@ -230,7 +231,7 @@ impl Realm {
         }
     }
 
-    /// What was done to open it, and how long each stage took.
+    /// The stages of opening the realm, with their times.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
@@ -240,12 +241,12 @@ impl Realm {
         (Position(self.merged.load(Ordering::Relaxed)), self.server.last())
     }
 
-    /// Why it is not merged by itself, for the status.
+    /// Records for the status why an automatic merge failed.
     pub(crate) fn note_trouble(&self, trouble: Option<String>) {
         *self.trouble.lock() = trouble;
     }
 
-    /// How it is.
+    /// The state of the realm, for reports.
     pub fn status(&self) -> RealmStatus {
         let numbers = self.server.numbers();
         let segments = self.server.journal_place().list().unwrap_or_default();
@@ -271,7 +272,7 @@ impl Realm {
                 _ if self.is_lost() => Some(self.lost_error().to_string()),
                 (true, _) => Some(FAILED.to_owned()),
                 (false, Some(why)) if numbers.left == 0 => Some(format!(
-                    "no inode number is left, so nothing can be made (ENOSPC), and the server gives no more: {why}"
+                    "no inode number is left, so nothing can be created (ENOSPC), and the server grants no more: {why}"
                 )),
                 (false, _) => self.trouble.lock().clone(),
             },
@@ -279,7 +280,7 @@ impl Realm {
         }
     }
 
-    /// A merge passes over what is missing at the end of the journal from now on.
+    /// From now on a merge accepts that events are missing at the end of the journal.
     pub fn accept_truncated(&self) {
         self.accept_truncated.store(true, Ordering::Release);
     }
@@ -290,12 +291,12 @@ impl Realm {
         Some(path.strip_prefix(b"/").unwrap_or(&path).to_vec())
     }
 
-    /// The segments of its journal, for who only reads them.
+    /// The segments of its journal, for readers.
     pub fn journal_place(&self) -> Arc<dyn Place> {
         self.server.journal_place()
     }
 
-    /// The segments: number, bytes.
+    /// The segments of the journal: number and bytes of each.
     ///
     /// # Errors
     /// They cannot be listed.
@@ -315,10 +316,10 @@ impl Realm {
         })
     }
 
-    /// Tells other processes of this machine who works in it.
+    /// Records in the state directory which process works in the realm.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The record cannot be written.
     pub fn note_user(&self, user: &User) -> Result<(), RealmError> {
         self.state_dir.lock().as_ref().map_or(Ok(()), |state_dir| state_dir.note_user(user))
     }
@@ -340,7 +341,7 @@ impl Realm {
     }
 }
 
-/// A decoupling's journal for people.
+/// Names a decoupling's journal in messages.
 fn journal_named(granted: &Granted, journal_at: &str) -> String {
     format!("decoupling {} ({journal_at})", granted.claim.realm)
 }

@@ -32,7 +32,7 @@ const TAKES_MAX: usize = 8;
 const LEAVES_MAX: u32 = 50;
 const LEAVE: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// All decoupled subtrees of one client.
 pub struct Realms {
     pub(crate) global: Arc<Client>,
     pub(crate) calls: Calls,
@@ -47,7 +47,7 @@ pub struct Realms {
 }
 
 impl Realms {
-    /// None yet.
+    /// No subtree is decoupled yet.
     pub fn new(global: Arc<Client>, options: RealmsOptions) -> Arc<Realms> {
         Realms::begin(global, options, None)
     }
@@ -112,7 +112,8 @@ impl Realms {
             self.open(granted, branch.cloned(), state_dir, stages)
         };
         open().inspect_err(|_| {
-            // What was not begun is not kept from others. If that fails too, an administrator sees it in the list.
+            // The subtree must not stay unavailable to others. If this fails too, an administrator sees the
+            // decoupling in the list.
             let _ = calls.end(false);
         })
     }
@@ -126,8 +127,8 @@ impl Realms {
         branch: Option<&Name>,
     ) -> Result<Granted, RealmError> {
         for _ in 0..TAKES_MAX {
-            // The server asks for what is written under leases; one that is restarted meanwhile knows of none. What cannot be
-            // handed over is told to its handles.
+            // The server recalls leases, but a server that restarted meanwhile knows of none. Content that cannot
+            // be pushed is reported as an error at its handles.
             let _ = self.global.push();
             let call = RealmCall::Decouple {
                 root,
@@ -149,7 +150,7 @@ impl Realms {
         Err(RealmError::new(Refusal::Busy, what, "close those files, then run the command again"))
     }
 
-    /// The error, with what is in the way if something is.
+    /// The error, with the obstacle named if there is one.
     pub(crate) fn with_obstacle(&self, error: RealmError, root: Ino, is_branch: bool) -> RealmError {
         match error.refusal() {
             Refusal::Busy => obstacle::obstacle(&self.calls, &self.global, root, is_branch),
@@ -157,11 +158,11 @@ impl Realms {
         }
     }
 
-    /// Whether this client holds bytes of files in what it was granted that the server did not ask it for: a server that
-    /// was restarted since knows of no lease. They could be handed over nowhere any more.
+    /// Whether this client still buffers content of files in the granted subtree that the server did not recall,
+    /// because it restarted and knows of no lease. After the decoupling this content could not be pushed any more.
     fn holds_back(&self, granted: &Granted) -> Result<bool, RealmError> {
         for ino in self.global.files_at_stake() {
-            // What is not there any more has no place in it.
+            // The inode is gone, so it is not in the subtree.
             let Ok((_, info)) = self.calls.of(ino) else { continue };
             if info.is_some_and(|info| info.claim.realm == granted.claim.realm) {
                 return Ok(true);
@@ -175,7 +176,7 @@ impl Realms {
         granted: &Granted,
         branch: Option<&Name>,
     ) -> Result<Option<StateDir>, RealmError> {
-        // Also of a journal in the object store: the next process on this machine goes on with it.
+        // Also for a journal in the object store, so that the next process on this machine can resume it.
         if policy_of(&granted.policy)?.durability() == Durability::None {
             return Ok(None);
         }
@@ -241,7 +242,7 @@ impl Realms {
         let place = match known {
             Some(place) => place,
             None => {
-                // Whether an inode that the server does not answer for is one of ours, nobody can say: it is not.
+                // If the server does not answer for an inode, count it as not ours.
                 let place = self.calls.of(ino).ok()?.1.map(|info| info.claim.realm);
                 let mut places = self.places.lock();
                 if places.len() >= PLACES_MAX {
@@ -254,10 +255,10 @@ impl Realms {
         candidates.into_iter().find(|realm| Some(realm.id()) == place)
     }
 
-    /// The directory whose policy holds for an inode: what [`Realms::decouple`] takes when that policy says so.
+    /// The directory whose policy holds for an inode. [`Realms::decouple`] takes this directory.
     ///
     /// # Errors
-    /// The server does not say.
+    /// The server does not answer.
     pub fn root_of(&self, ino: Ino) -> Result<Ino, RealmError> {
         Ok(self.calls.of(ino)?.0)
     }
@@ -265,14 +266,14 @@ impl Realms {
     /// Where the root of a decoupled subtree is.
     ///
     /// # Errors
-    /// The server does not say, or it is decoupled no more.
+    /// The server does not answer, or the decoupling has ended.
     pub fn path_of(&self, realm: &Realm) -> Result<Vec<u8>, RealmError> {
         let info = self.calls.of(realm.root())?.1;
         info.map(|info| info.path)
             .ok_or_else(|| RealmError::refused("its path is not known", Refusal::NotFound))
     }
 
-    /// Those that are open.
+    /// The open realms.
     pub fn list(&self) -> Vec<Arc<Realm>> {
         self.open.read().iter().filter(|realm| !realm.is_ended()).cloned().collect()
     }
@@ -281,7 +282,7 @@ impl Realms {
     /// they began. They can be [adopted](Realms::adopt).
     ///
     /// # Errors
-    /// The server does not say.
+    /// The server does not answer.
     pub fn offline(&self) -> Result<Vec<RealmId>, RealmError> {
         let mut found = Vec::new();
         for info in self.calls.list()? {
@@ -291,18 +292,19 @@ impl Realms {
         Ok(found)
     }
 
-    /// What processes before left of this file system in the state directory, without going on with it.
+    /// Decouplings of this file system that earlier processes left in the state directory. They are listed, not
+    /// resumed.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The state directory cannot be read.
     pub fn left(&self) -> Result<Vec<LocalRealm>, RealmError> {
         let dirs = StateDir::all(&self.options.state_dir, self.global.filesystem())?;
         dirs.iter().map(|dir| StateDir::look(dir)).collect()
     }
 
-    /// Goes on with all that an earlier process left in the state directory and no other has taken: each is attached,
-    /// and its journal replayed. Branches wait until they are asked for. Of what was ended elsewhere nothing is left if its
-    /// journal is not here.
+    /// Resumes all decouplings in the state directory that no process has: attaches each, and replays its journal.
+    /// Branches wait until they are opened. A decoupling that was ended elsewhere is removed here if it has no
+    /// journal.
     pub fn recover(&self) -> Vec<Result<Arc<Realm>, RealmError>> {
         match StateDir::all(&self.options.state_dir, self.global.filesystem()) {
             Err(error) => vec![Err(error)],
@@ -332,17 +334,18 @@ impl Realms {
         self.recover_one(state_dir)
     }
 
-    /// Whether a decoupling that was none is a branch now: somebody ended it elsewhere.
+    /// Whether an administrator turned this decoupling into a branch.
     fn is_set_aside(&self, realm: RealmId) -> Result<bool, RealmError> {
         let all = self.calls.list()?;
         Ok(all.iter().any(|info| info.claim.realm == realm && info.branch.is_some()))
     }
 
-    /// What is here of a decoupling that is over: a journal is kept for who wants it, else there is nothing to keep.
+    /// Handles the folder of a decoupling that is over. A journal is kept, because a user may still want it; a
+    /// folder without one is removed.
     fn end_left(&self, dir: &Path, error: RealmError) -> Result<Option<Arc<Realm>>, RealmError> {
         let left = StateDir::look(dir)?;
         match left.journal_bytes == 0 && self.is_over(RealmId(left.realm))? {
-            // A journal that waits as a branch is somebody's to decide on.
+            // A user must decide about a journal that waits as a branch.
             true => StateDir::open(dir)?.map_or(Ok(None), |state_dir| state_dir.remove().map(|()| None)),
             false => Err(error),
         }
@@ -352,11 +355,11 @@ impl Realms {
         Ok(self.calls.list()?.iter().all(|info| info.claim.realm != realm))
     }
 
-    /// Drops what processes before left in the state directory of decouplings that are over: merged from elsewhere, or ended
-    /// by an administrator.
+    /// Removes folders of decouplings that are over (merged elsewhere, or ended by an administrator) from the state
+    /// directory.
     ///
     /// # Errors
-    /// The server does not say what is over, or something cannot be removed.
+    /// The server does not answer, or a folder cannot be removed.
     pub fn drop_over(&self) -> Result<Vec<RealmId>, RealmError> {
         let mut dropped = Vec::new();
         for dir in StateDir::all(&self.options.state_dir, self.global.filesystem())? {
@@ -376,11 +379,11 @@ impl Realms {
         Ok(dropped)
     }
 
-    /// Makes a branch of a decoupling whose journal a process before left in the state directory: one that was ended
-    /// elsewhere, or `id`, whatever became of it. Returns the branch.
+    /// Turns a decoupling in the state directory into a branch: `id`, or the one that was ended elsewhere. Returns
+    /// the branch.
     ///
     /// # Errors
-    /// There is none, or several; a process has it; there is such a branch already.
+    /// There is no such decoupling, or several; a process has it; or the branch name is taken.
     pub fn rescue(&self, id: Option<RealmId>, name: &Name) -> Result<RealmInfo, RealmError> {
         let all = self.calls.list()?;
         let info_of = |realm: u32| all.iter().find(|info| info.claim.realm.0 == realm);
@@ -397,7 +400,7 @@ impl Realms {
             ([(dir, info)], _) => (Some(dir), *info),
             ([], Some(id)) => {
                 let info = info_of(id.0).ok_or_else(|| {
-                    let next = "`chiton decoupled` lists those that there are";
+                    let next = "`chiton decoupled` lists them";
                     RealmError::new(Refusal::NotFound, format!("there is no decoupling {id}"), next)
                 })?;
                 if policy_of(&info.policy)?.durability() != Durability::Global {
@@ -406,7 +409,7 @@ impl Realms {
                         self.options.state_dir.display()
                     );
                     let next = format!(
-                        "it is in {}: ask there, or name that directory with --state-dir",
+                        "it is in {}: run the command there, or name that directory with --state-dir",
                         info.journal_at
                     );
                     return Err(RealmError::new(Refusal::NotFound, what, next));
@@ -424,7 +427,7 @@ impl Realms {
             (several, _) => {
                 let ids: Vec<String> = several.iter().map(|(_, info)| info.claim.realm.to_string()).collect();
                 let what = format!("several were ended elsewhere: {}", ids.join(", "));
-                return Err(RealmError::new(Refusal::Invalid, what, "say which with --id"));
+                return Err(RealmError::new(Refusal::Invalid, what, "choose one with --id"));
             }
         };
         // The mount that had it hears of the end within a second or two, and leaves the journal then.
@@ -436,15 +439,15 @@ impl Realms {
         Ok(RealmInfo { branch: Some(name.clone()), ..info.clone() })
     }
 
-    /// Goes on with a decoupling whose journal is in the object store, from whatever machine. The client that had it is
-    /// refused from then on.
+    /// Resumes a decoupling whose journal is in the object store, from any machine. The server refuses the previous
+    /// client from then on.
     ///
     /// # Errors
     /// Why not: it is over, the caller may not, its journal is on another machine.
     pub fn adopt(&self, realm: RealmId) -> Result<Arc<Realm>, RealmError> {
         let info = self.calls.list()?.into_iter().find(|info| info.claim.realm == realm);
         let info = info.ok_or_else(|| {
-            let next = "`chiton decoupled` lists those that there are";
+            let next = "`chiton decoupled` lists them";
             RealmError::new(Refusal::NotFound, format!("there is no decoupling {realm}"), next)
         })?;
         let level = policy_of(&info.policy)?.durability();
@@ -467,7 +470,7 @@ impl Realms {
         self.recover_as(state_dir, branch)
     }
 
-    /// The same, as this branch, if it is one.
+    /// The same, with the name of the branch if it is one.
     pub(crate) fn recover_as(
         &self,
         state_dir: StateDir,
@@ -478,7 +481,7 @@ impl Realms {
         self.open(granted, branch, Some(state_dir), stages)
     }
 
-    /// The server hears that this client goes on with a decoupling.
+    /// Attaches this client to a decoupling at the server.
     fn attach(&self, realm: RealmId) -> Result<(Granted, Stages), RealmError> {
         let world = &self.options.client.world;
         let mut stages = Stages::begin(world);
@@ -489,9 +492,9 @@ impl Realms {
         Ok((granted, stages))
     }
 
-    /// The end of this client. What a policy says is merged by and by is merged, and its decoupling ends; what is
-    /// merged only when somebody says so, or offline, keeps its journal for the next process, or is dropped if it has none. Returns
-    /// what went wrong.
+    /// Ends this client's work. Realms that their policy merges automatically are merged, and their decouplings
+    /// end. Others keep their journal for the next process, or are dropped if they have no journal. Returns the
+    /// failures.
     pub fn close(&self) -> Vec<RealmError> {
         let mut errors = Vec::new();
         for realm in self.list() {
@@ -516,10 +519,14 @@ fn open_in_time(dir: &Path) -> Result<StateDir, RealmError> {
         thread::sleep(LEAVE);
     }
     let what = format!("{} is in use", dir.display());
-    Err(RealmError::new(Refusal::Busy, what, "a mount has it: unmount, or ask that mount"))
+    Err(RealmError::new(
+        Refusal::Busy,
+        what,
+        "a mount has it: unmount it, or run the command on a path in that mount",
+    ))
 }
 
-/// What the answer of the server brings.
+/// Records the size of the server's answer.
 fn note_granted(stages: &mut Stages, granted: &Granted) {
     let base = granted.base;
     stages.brought("snapshot", format!("position {base} of the server; rows are fetched on demand"));
@@ -527,13 +534,13 @@ fn note_granted(stages: &mut Stages, granted: &Granted) {
     stages.brought("inode numbers", format!("{count} reserved, in {} ranges", granted.ranges.len()));
 }
 
-/// The end of a client's work in a realm, as its policy says: see [`Realms::close`].
+/// Ends a client's work in a realm as the policy says: see [`Realms::close`].
 pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
     if realm.is_lost() {
         return realm.leave();
     }
     let policy = realm.policy();
-    // A branch waits for somebody to say.
+    // A branch is merged only on command.
     let is_merged = policy.merges_by_itself() && realm.branch().is_none();
     match (is_merged, policy.durability()) {
         (false, Durability::None) => realm.discard(),
@@ -546,7 +553,7 @@ pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
                 Ok(())
             }
             Ok(_) => realm.leave(),
-            // What is not merged waits in its journal.
+            // Unmerged changes stay in the journal.
             Err(error) => realm.leave().and(Err(error)),
         },
     }

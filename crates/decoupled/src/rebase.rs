@@ -1,4 +1,4 @@
-//! A branch made anew from what is there now, with what was done in it done again.
+//! Rebases a branch: makes it anew from the present directory, and repeats its changes there.
 //!
 //! ```text
 //!   branch "a" (base: then) ─ diff ─▶ changes ─ done again, path by path ─▶ branch "a~rebase" (base: now)
@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - Nothing happens to the branch before all of it was done again: an error leaves it as it was.
-//! - What both sides did is to be resolved before ([`crate::Choice`]): the branch's side is what is done again.
-//! - It is done again by paths: what is new in the branch gets other inode numbers, and each new name of a file a copy of it.
+//! - Conflicts must be resolved before ([`crate::Choice`]). The branch's side is repeated.
+//! - Changes are repeated by path: a new file gets another inode number, and each new hard link becomes a copy.
 
 use std::collections::BTreeSet;
 
@@ -22,17 +22,18 @@ use crate::quoted::quoted;
 use crate::realm::Realm;
 use crate::realms::Realms;
 use crate::report::{Change, ChangeKind, MergeReport};
-use crate::resolve::{Standing, path_of, rooted};
+use crate::resolve::{ConflictState, path_of, rooted};
 
 impl Realms {
-    /// Rebases a branch that nobody has mounted. The report is stopped if something is not resolved; then nothing was done.
+    /// Rebases a branch that no process has mounted. If a conflict is open, the report is stopped and nothing was
+    /// changed.
     ///
     /// # Errors
     /// Why not; the branch is as it was.
     pub fn rebase_branch(&self, root: Ino, name: &Name) -> Result<MergeReport, RealmError> {
         let info = self.branch(root, name)?.info;
         let old = self.open_branch(root, name)?;
-        if let Standing::Open(diff) = old.standing()? {
+        if let ConflictState::Open(diff) = old.conflict_state()? {
             return Ok(MergeReport::of_conflicts(&diff));
         }
         let changes = old.diff()?.changes;
@@ -47,7 +48,7 @@ impl Realms {
         let new = match rebased {
             Ok(new) => new,
             Err(error) => {
-                // What is left of it is in the list of branches.
+                // If this fails, the list of branches shows the temporary branch.
                 let _ = self.close_branch(root, &temporary);
                 let _ = self.delete_branch(root, &temporary, true);
                 return Err(error);
@@ -67,7 +68,7 @@ impl Realms {
     }
 }
 
-/// Does in one branch what was done in another.
+/// Repeats the changes of one branch in another.
 fn do_again(old: &Realm, new: &Realm, changes: &[Change]) -> Result<(), RealmError> {
     let again = Again { old: old.client(), new: new.client() };
     let named: BTreeSet<Vec<u8>> =
@@ -77,16 +78,16 @@ fn do_again(old: &Realm, new: &Realm, changes: &[Change]) -> Result<(), RealmErr
     };
     let renamed = of(&[ChangeKind::Renamed]);
     let mut removed = of(&[ChangeKind::Removed]);
-    // What lies deeper goes first.
+    // Deeper paths first.
     removed.sort_by_key(|change| std::cmp::Reverse(path_of(change)));
     removed.retain(|change| !named.contains(&path_of(change)));
-    // Directories before what is in them: in the order of their paths.
+    // In the order of paths, so that directories come before their entries.
     let made = of(&[ChangeKind::Created]);
     let rest = of(&[ChangeKind::Linked, ChangeKind::Written, ChangeKind::Attributes]);
     for change in renamed.into_iter().chain(removed).chain(made).chain(rest) {
         again.change(change).map_err(|refusal| {
-            let what = format!("{}: it cannot be done again: {refusal}", quoted(&path_of(change)));
-            RealmError::new(refusal, what, "merge the branch instead; it is as it was")
+            let what = format!("{}: this change cannot be repeated: {refusal}", quoted(&path_of(change)));
+            RealmError::new(refusal, what, "the branch is unchanged: merge it instead")
         })?;
     }
     Ok(())
@@ -105,7 +106,7 @@ impl Again<'_> {
             ChangeKind::Renamed => {
                 let from = change.from_bytes.clone().or(change.from.clone().map(String::into_bytes));
                 self.new.rename_path(rooted(&from.unwrap_or_default()), &at)?;
-                // It may have been changed as well, which its row tells once.
+                // A rename that also changed the file has only one row.
                 self.copy(&at)
             }
             ChangeKind::Removed => match self.new.remove(&at) {

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! Invariants:
-//! - What was put is durable when the server has answered.
+//! - An object is durable when the server has answered the put.
 //! - The server deletes all of it when the decoupling is over.
-//! - The mark of how far the journal was durable is put about once a second and when the client ends in order: it notices
-//!   segments that are missing at the end of the journal on whatever machine resumes it, but those of the last second.
-//! - Only who holds the latest claim can write; a journal that another goes on with is fenced besides, as in a bucket.
+//! - The mark of how far the journal is durable is written about once a second, and at an orderly end. It reveals
+//!   missing segments at the end of the journal on any machine that resumes it, except segments of the last second.
+//! - Only the client with the latest claim can write. A client that resumes the journal also fences earlier
+//!   writers, as in a bucket.
 
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
 use chiton_objects::{ObjectError, Objects};
@@ -26,7 +27,7 @@ const SEGMENTS: &str = "journal/";
 const USED: &str = "used/";
 const DURABLE: &str = "durable/";
 
-/// See the module.
+/// A journal in the server's object store.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) calls: ClaimCalls,
@@ -72,7 +73,7 @@ impl Remote {
         before.iter().filter(|(other, _)| *other < name).try_for_each(|(other, _)| self.delete(other))
     }
 
-    /// What was remembered last.
+    /// The inode numbers that were recorded last.
     pub(crate) fn used(&self) -> Result<Vec<Ino>, RealmError> {
         let Some((last, _)) = self.names(USED)?.pop() else { return Ok(Vec::new()) };
         let bytes = self.get(&last, u64::MAX)?.unwrap_or_default();
@@ -83,7 +84,7 @@ impl Remote {
         Ok(numbers.iter().map(|number| Ino(u64::from_le_bytes(*number))).collect())
     }
 
-    /// Records that the journal is durable up to `durable`, whatever was recorded before.
+    /// Records that the journal is durable up to `durable`; overwrites the previous record.
     pub(crate) fn note_durable(&self, durable: Position) -> Result<(), RealmError> {
         let before = self.names(DURABLE)?;
         let name = format!("{DURABLE}{:016x}", durable.0);
@@ -115,7 +116,7 @@ fn durable_of(name: &str) -> Option<Position> {
 /// is read, which may grow meanwhile.
 ///
 /// # Errors
-/// The store's.
+/// That of the object store.
 pub fn durable_in_store(objects: &dyn Objects, realm: RealmId) -> Result<Option<Position>, ObjectError> {
     let prefix = realm_prefix(realm);
     let listed = objects.list(&format!("{prefix}{DURABLE}"), None, NAMES_MAX)?;
@@ -125,7 +126,7 @@ pub fn durable_in_store(objects: &dyn Objects, realm: RealmId) -> Result<Option<
 fn sort(error: RealmError) -> PlaceError {
     match error.refusal() {
         Refusal::NoSpace => PlaceError::NoSpace(error.to_string()),
-        // What the server could not do with its store just now it may be able to do later.
+        // A failure of the server's store may be temporary.
         Refusal::NotConnected | Refusal::Interrupted | Refusal::Io => {
             PlaceError::Transient(error.to_string())
         }
@@ -150,7 +151,7 @@ impl Place for Remote {
     }
 
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
-        // One whose answer was lost is there already, with the same bytes.
+        // If an earlier answer was lost, the object is there already, with the same bytes.
         let done = self.put(&Remote::key(number), bytes).map_err(sort)?;
         if done || self.read(number, u64::MAX)? == bytes { Ok(()) } else { Err(PlaceError::Exists) }
     }

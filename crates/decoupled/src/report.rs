@@ -1,5 +1,5 @@
-//! What is told about decoupled subtrees: status, progress and outcome of merges, differences. For people as tables, for
-//! programs as JSON.
+//! Reports about decoupled subtrees: status, progress and outcome of merges, differences. Displayed as tables,
+//! serialised as JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::quoted::{if_no_text, quoted};
 use crate::text_merge::Agreed;
 
-/// How far a merge is.
+/// The progress of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MergeProgress {
     /// Events of the journal that are dealt with.
@@ -21,17 +21,17 @@ pub struct MergeProgress {
     pub events_total: u64,
 }
 
-/// A conflict: what there was, what both sides did, and what became of it.
+/// A conflict: the state at the base, both changes, and the resolution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConflictLine {
-    /// Where, from the subtree's root.
+    /// The path, from the subtree's root.
     pub path: String,
     /// The same byte by byte, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<Vec<u8>>,
-    /// What there was before.
+    /// The state at the base.
     pub base: String,
-    /// What was done here.
+    /// Our change.
     pub ours: String,
     /// The inode that theirs is, or is about.
     #[serde(skip)]
@@ -39,9 +39,9 @@ pub struct ConflictLine {
     /// How they contradict, if a merge found it.
     #[serde(skip)]
     pub(crate) kind: Option<ConflictKind>,
-    /// What others did.
+    /// The change of the other clients.
     pub theirs: String,
-    /// What became of it.
+    /// The outcome.
     pub resolution: String,
     /// The name under which theirs is now, beside ours.
     pub aside: Option<String>,
@@ -72,24 +72,24 @@ impl From<&Conflict> for ConflictLine {
 /// Most conflicts, and most lost events, that a report names; the rest it counts.
 pub(crate) const LINES_MAX: usize = 10_000;
 
-/// What a merge did.
+/// The outcome of a merge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MergeReport {
     /// Events of the journal that were dealt with.
     pub events: u64,
     /// Those of them that were redundant and not sent (created and gone again).
     pub squashed: u64,
-    /// Events sent.
+    /// Number of events sent.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of the events sent.
     pub bytes: u64,
-    /// Calls.
+    /// Number of calls to the server.
     pub calls: u64,
-    /// Events sent that changed nothing.
+    /// Number of sent events that changed nothing.
     pub skipped: u64,
-    /// Conflicts.
+    /// Number of conflicts.
     pub conflict_count: u64,
-    /// The first of them.
+    /// The first conflicts.
     pub conflicts: Vec<ConflictLine>,
     /// Events that could not be carried out.
     pub lost_count: u64,
@@ -99,9 +99,9 @@ pub struct MergeReport {
     pub missing: u64,
     /// The policy forbids conflicts and there is one: it stopped there.
     pub stopped: bool,
-    /// The decoupling ended.
+    /// Whether the decoupling ended.
     pub ended: bool,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
@@ -141,7 +141,7 @@ impl ConflictLine {
 }
 
 impl MergeReport {
-    /// Of a merge that does not begin, because of what a comparison found; not stopped if that is nothing.
+    /// The report of a merge that does not begin because of conflicts; not stopped if there are none.
     pub(crate) fn of_conflicts(diff: &Diff) -> MergeReport {
         let lines = diff.conflicts.iter().take(LINES_MAX);
         MergeReport {
@@ -158,7 +158,7 @@ impl MergeReport {
         self.conflicts.extend(conflicts.iter().take(room).map(ConflictLine::from));
     }
 
-    /// Names what both sides have by the path that it has here.
+    /// Replaces the paths of conflicts by the paths in our subtree.
     pub(crate) fn name_by_our_paths(&mut self, path_of: impl Fn(Ino) -> Option<Vec<u8>>) {
         use ConflictKind as K;
         let is_of_both = |kind| {
@@ -226,7 +226,7 @@ impl fmt::Display for MergeReport {
     }
 }
 
-/// A path for people.
+/// A path for a terminal.
 fn shown<'a>(text: &'a str, bytes: Option<&'a Vec<u8>>) -> Cow<'a, str> {
     quoted(bytes.map_or(text.as_bytes(), Vec::as_slice))
 }
@@ -250,10 +250,10 @@ fn conflicts_table(conflicts: &[ConflictLine]) -> Table {
     table
 }
 
-/// A decoupled subtree.
+/// The status of a decoupled subtree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RealmStatus {
-    /// Its number.
+    /// The decoupling's number.
     pub realm: u32,
     /// Which of its clients this is, from 1.
     pub generation: u32,
@@ -261,19 +261,19 @@ pub struct RealmStatus {
     pub root: u64,
     /// The name, if it is a branch.
     pub branch: Option<String>,
-    /// What the policy composes.
+    /// The policy's composition.
     pub composition: String,
-    /// Consistency, as a level.
+    /// Name of the consistency level.
     pub consistency: String,
-    /// Durability, as a level.
+    /// Name of the durability level.
     pub durability: String,
-    /// Where the journal is.
+    /// Location of the journal.
     pub journal: String,
-    /// Events so far.
+    /// Number of events in the journal.
     pub events: u64,
     /// Those that are durable at the level.
     pub durable: u64,
-    /// Those that are merged.
+    /// Number of merged events.
     pub merged: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
@@ -281,11 +281,11 @@ pub struct RealmStatus {
     pub dirty_bytes: u64,
     /// Inode numbers granted, and those not used.
     pub inodes_granted: u64,
-    /// Inode numbers not used.
+    /// Granted inode numbers that are unused.
     pub inodes_left: u64,
     /// Rows that were fetched from the server so far.
     pub rows_fetched: u64,
-    /// Why it is not merged by itself although the policy says so, or was at a time of its own.
+    /// Why an automatic merge failed, or why no operation can run.
     pub trouble: Option<String>,
     /// It was merged, discarded or taken by another client.
     pub ended: bool,
@@ -314,32 +314,32 @@ impl fmt::Display for RealmStatus {
     }
 }
 
-/// What was done to a path.
+/// The kind of a change to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It is new.
+    /// Created.
     Created,
     /// Its content changed.
     Written,
-    /// Its attributes changed.
+    /// Its attributes changed, not its content.
     Attributes,
-    /// It has another name.
+    /// Renamed.
     Renamed,
-    /// It has one more name.
+    /// It got a further name.
     Linked,
-    /// It is gone.
+    /// Removed.
     Removed,
 }
 
 /// A change that a merge would carry over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Change {
-    /// Where, from the subtree's root.
+    /// The path, from the subtree's root.
     pub path: String,
-    /// What.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// Where it was before, of what was renamed.
+    /// The previous path of a renamed file.
     pub from: Option<String>,
     /// The path byte by byte, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -362,24 +362,24 @@ impl Change {
     }
 }
 
-/// What others did to what was changed here.
+/// The change by other clients to a path that ours changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideVersion {
-    /// Changed, or made.
+    /// Changed or created by others.
     Changed,
-    /// Removed.
+    /// Removed by others.
     Removed,
 }
 
-/// What a merge would do now.
+/// The effects that a merge would have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diff {
     /// Events of the journal that are not merged.
     pub events: u64,
-    /// What they changed.
+    /// Our changes.
     pub changes: Vec<Change>,
-    /// Paths changed here that others changed too: what was done here, what others did. In JSON as in the report of a merge.
+    /// Conflicts: our change and that of other clients. The JSON has the same form as in the report of a merge.
     #[serde(serialize_with = "as_lines")]
     pub conflicts: Vec<(Change, SideVersion)>,
 }
@@ -411,8 +411,8 @@ impl fmt::Display for Diff {
         let mut conflicts = self.conflicts.iter().peekable();
         let temporary = |f: &mut fmt::Formatter<'_>, (change, theirs): &(Change, SideVersion)| {
             let path = shown(&change.path, change.path_bytes.as_ref());
-            let did = if *theirs == SideVersion::Removed { "removed it" } else { "have something there" };
-            writeln!(f, "{:<11} {path}   (others {did})", "for a while")
+            let did = if *theirs == SideVersion::Removed { "removed it" } else { "have a file there" };
+            writeln!(f, "{:<11} {path}   (others {did})", "temporary")
         };
         for change in &self.changes {
             while let Some(conflict) = conflicts.next_if(|(ours, _)| ours < change) {

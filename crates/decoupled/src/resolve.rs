@@ -1,4 +1,4 @@
-//! Conflicts that stop a merge (`on_conflict: abort`), one by one: a person looks at what both sides did, says what is to hold,
+//! Resolves conflicts that stop a merge (`on_conflict: abort`) one by one: a user compares both sides, chooses one,
 //! and merges again.
 //!
 //! ```text
@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A resolution holds for what others had done when it was made: if they change the same path again, it is a conflict again.
-//! - A merge goes past conflicts only when every one of them is resolved. Then ours prevails, which is what was resolved to.
+//! - A resolution holds for the version of the others that was there when the user chose. If others change the path
+//!   again, it is a conflict again.
+//! - A merge passes conflicts only when all are resolved. Then ours prevails, which holds the chosen version.
 //! - Resolutions survive the process, beside the journal; a decoupling without a directory has them in memory.
 
 use std::collections::BTreeMap;
@@ -26,36 +27,36 @@ use crate::quoted::{if_no_text, quoted};
 use crate::realm::Realm;
 use crate::report::{Change, ChangeKind, Diff, SideVersion};
 
-/// The file beside the journal.
+/// The file beside the journal that records resolutions.
 const FILE: &str = "resolved.json";
 
-/// What is to hold where both sides did something.
+/// The version to keep where both sides changed a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// What is here, as it is now.
+    /// Our present version.
     Ours,
-    /// What others made of it: it is copied here.
+    /// The version of the others; it is copied here.
     Theirs,
 }
 
-/// A conflict, and whether somebody has said what is to hold.
+/// A conflict, and whether the user has resolved it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OpenConflict {
-    /// Where, from the subtree's root.
+    /// The path, from the subtree's root.
     pub path: String,
     /// The same byte by byte, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<Vec<u8>>,
-    /// What was done here.
+    /// Our change.
     pub ours: ChangeKind,
-    /// What others did.
+    /// The change of the others.
     pub theirs: SideVersion,
-    /// A merge goes past it.
+    /// Whether it is resolved.
     pub resolved: bool,
 }
 
 impl OpenConflict {
-    /// A line for people.
+    /// One line for a terminal.
     pub fn line(&self) -> String {
         let path = quoted(self.path_bytes.as_deref().unwrap_or(self.path.as_bytes()));
         let ours = match self.ours {
@@ -74,7 +75,7 @@ impl OpenConflict {
     }
 }
 
-/// What was resolved, with what others had there then.
+/// Resolved paths, each with a fingerprint of the others' version at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved(BTreeMap<Vec<u8>, String>);
 
@@ -86,7 +87,7 @@ struct Line {
 }
 
 impl Resolved {
-    /// What an earlier process noted. One that cannot be read is none: then it is asked again.
+    /// Reads the record of an earlier process. If it cannot be read, no conflict counts as resolved.
     pub(crate) fn read(dir: &Path) -> Resolved {
         let lines: Vec<Line> = fs::read(dir.join(FILE))
             .ok()
@@ -107,18 +108,18 @@ impl Resolved {
     }
 }
 
-/// Whether a merge may go past what others did.
-pub(crate) enum Standing {
-    /// Nothing contradicts.
+/// Whether conflicts allow a merge.
+pub(crate) enum ConflictState {
+    /// There are no conflicts.
     Free,
-    /// All that contradicts is resolved.
+    /// All conflicts are resolved.
     Resolved,
-    /// These are not.
+    /// These conflicts are open.
     Open(Box<Diff>),
 }
 
 impl Realm {
-    /// What others and this client both did, path by path.
+    /// The conflicts between this client and the others, by path.
     ///
     /// # Errors
     /// As [`Realm::diff`].
@@ -137,11 +138,11 @@ impl Realm {
         diff.conflicts.iter().map(line).collect()
     }
 
-    /// What stands in the way of a merge that forbids conflicts.
-    pub(crate) fn standing(&self) -> Result<Standing, RealmError> {
+    /// The conflicts that prevent a merge whose policy forbids conflicts.
+    pub(crate) fn conflict_state(&self) -> Result<ConflictState, RealmError> {
         let mut diff = self.diff()?;
         if diff.conflicts.is_empty() {
-            return Ok(Standing::Free);
+            return Ok(ConflictState::Free);
         }
         let mut open = Vec::new();
         for (change, theirs) in std::mem::take(&mut diff.conflicts) {
@@ -150,25 +151,21 @@ impl Realm {
             }
         }
         if open.is_empty() {
-            return Ok(Standing::Resolved);
+            return Ok(ConflictState::Resolved);
         }
         diff.conflicts = open;
-        Ok(Standing::Open(Box::new(diff)))
+        Ok(ConflictState::Open(Box::new(diff)))
     }
 
-    /// Says what is to hold at a path where both sides did something; `path` is from the subtree's root. To resolve to
-    /// something else, write that there first, and say [`Choice::Ours`].
+    /// Resolves the conflict at `path`, which begins at the subtree's root. To keep a third version, write it at
+    /// the path first, then choose [`Choice::Ours`].
     ///
     /// # Errors
     /// There is no conflict; theirs cannot be copied.
     pub fn resolve_conflict(&self, path: &[u8], choice: Choice) -> Result<(), RealmError> {
         if !self.diff()?.conflicts.iter().any(|(change, _)| path_of(change) == path) {
             let what = format!("{}: there is no conflict", quoted(path));
-            return Err(RealmError::new(
-                Refusal::NotFound,
-                what,
-                "`chiton conflicts` lists those that there are",
-            ));
+            return Err(RealmError::new(Refusal::NotFound, what, "`chiton conflicts` lists them"));
         }
         let theirs = self.theirs_at(path)?;
         if choice == Choice::Theirs {
@@ -177,9 +174,9 @@ impl Realm {
                 let what = format!("{}: the version of the others cannot be copied: {refusal}", quoted(path));
                 let next = match refusal {
                     Refusal::IsDir | Refusal::NotEmpty => {
-                        "it is a directory: resolve its entries, or say --ours"
+                        "it is a directory: resolve its entries, or keep yours with --ours"
                     }
-                    _ => "edit it here, and say --ours",
+                    _ => "edit it here, then resolve it with --ours",
                 };
                 RealmError::new(refusal, what, next)
             })?;
@@ -194,7 +191,7 @@ impl Realm {
         Ok(fingerprint(self.theirs_at(path)?.as_ref()) == then)
     }
 
-    /// What everybody sees in the directory.
+    /// A client of the directory in the global namespace.
     fn theirs(&self) -> Client {
         self.global().rooted(self.root())
     }
@@ -219,14 +216,14 @@ pub(crate) fn rooted(path: &[u8]) -> Vec<u8> {
     [b"/", path].concat()
 }
 
-/// What tells one version of theirs from another.
+/// Identifies a version of theirs.
 fn fingerprint(theirs: Option<&Attr>) -> String {
     theirs.map_or("gone".to_owned(), |attr| {
         format!("inode {}, changed at position {}", attr.ino, attr.position)
     })
 }
 
-/// Makes of ours what theirs is.
+/// Makes our version equal to theirs.
 fn take_theirs(theirs: &Client, attr: Option<&Attr>, ours: &Client, path: &[u8]) -> Result<(), Refusal> {
     let at = rooted(path);
     let Some(attr) = attr else {

@@ -1,4 +1,4 @@
-//! What a decoupling costs, stage by stage: for who wants to see that it does not grow with the tree.
+//! The cost of a decoupling, by stage. It shows that the cost does not grow with the tree.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use chiton_runtime::SharedWorld;
 use serde::{Deserialize, Serialize};
 
-/// One stage.
+/// A stage of opening a realm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
-    /// Its name.
+    /// The stage's name.
     pub name: String,
     /// How long it took; `None`: it is part of the stage before it, which is one message.
     pub seconds: Option<f64>,
-    /// What was done.
+    /// The stage's result.
     pub what: String,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
-    /// The first begins now.
+    /// Starts the clock of the first stage.
     pub(crate) fn begin(world: &SharedWorld) -> Stages {
         Stages { since: world.monotonic(), world: world.clone(), all: Vec::new() }
     }
 
-    /// What was done since the stage before.
+    /// Ends a stage.
     pub(crate) fn took(&mut self, name: &str, what: impl Into<String>) {
         let now = self.world.monotonic();
         let seconds = now.saturating_sub(self.since).as_secs_f64();
@@ -45,7 +45,7 @@ impl Stages {
         self.all.push(Stage { name: name.to_owned(), seconds: Some(seconds), what: what.into() });
     }
 
-    /// What the stage before has brought as well.
+    /// Adds a result to the previous stage without a time of its own.
     pub(crate) fn brought(&mut self, name: &str, what: impl Into<String>) {
         self.all.push(Stage { name: name.to_owned(), seconds: None, what: what.into() });
     }

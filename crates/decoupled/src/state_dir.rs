@@ -1,4 +1,5 @@
-//! What a decoupling leaves on this machine: its journal, and what the next process needs to go on with it.
+//! The folder of a decoupling on this machine: its journal, and the records that the next process needs to resume
+//! it.
 //!
 //! ```text
 //!   STATE/<filesystem>-<realm>/
@@ -27,23 +28,23 @@ use crate::error::RealmError;
 use crate::options::Journals;
 
 const VERSION: u32 = 1;
-/// The file that says what was granted.
+/// The file that records the grant.
 const RECORD: &str = "realm.json";
-/// The file that says who has it; true as long as the lock is held.
+/// The file that names the process that has the decoupling; valid while the lock is held.
 const USER: &str = "user.json";
 
-/// What `realm.json` says.
+/// The content of `realm.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) version: u32,
     pub(crate) filesystem: u64,
     pub(crate) realm: u32,
     pub(crate) root: u64,
-    /// Name of the branch, if it is one: bytes as text, as well as they can be.
+    /// The branch's name, with invalid UTF-8 replaced; `None` for a decoupling that is no branch.
     pub(crate) branch: Option<String>,
     /// Of each shard the last inode number that was used when a merge began last.
     pub(crate) used: Vec<u64>,
-    /// Its journal was begun: it is there from then on.
+    /// Whether the journal was begun. From then on it must exist.
     #[serde(default)]
     pub(crate) begun: bool,
 }
@@ -65,38 +66,38 @@ impl Record {
 /// A decoupling of which a process left something on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LocalRealm {
-    /// Its number.
+    /// The decoupling's number.
     pub realm: u32,
     /// Inode of its root.
     pub root: u64,
     /// The name, if it is a branch.
     pub branch: Option<String>,
-    /// A process has it.
+    /// Whether a process has it.
     pub in_use: bool,
-    /// Which: what it has noted of itself.
+    /// That process, if it recorded itself.
     pub user: Option<User>,
-    /// Where it is.
+    /// The folder.
     pub dir: PathBuf,
     /// Bytes of its journal.
     pub journal_bytes: u64,
 }
 
-/// The process that works in a decoupling through a mount of its own.
+/// The process that has mounted a branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Its number.
+    /// The process's number.
     pub pid: u32,
-    /// Where it is mounted.
+    /// The mount point.
     pub mountpoint: PathBuf,
     /// The socket at which it is asked.
     pub control: PathBuf,
 }
 
-/// The directory of one decoupling.
+/// The folder of one decoupling in the state directory.
 pub(crate) struct StateDir {
     dir: PathBuf,
     record: Record,
-    /// Unlocked when it is dropped.
+    /// The lock file; dropping it unlocks.
     _lock: File,
 }
 
@@ -111,10 +112,10 @@ impl StateDir {
         dir.join(RECORD).exists()
     }
 
-    /// Makes a new one.
+    /// Creates the folder and its record, and locks it.
     pub(crate) fn create(state_dir: &Path, record: Record) -> Result<StateDir, RealmError> {
         let dir = StateDir::dir_of(state_dir, record.filesystem, RealmId(record.realm));
-        // Journals hold what is in files that others may not read.
+        // Journals contain file content that other users may not be allowed to read.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         made.map_err(|e| failed(&dir, "cannot be made", &e))?;
         let lock = lock(&dir)?.ok_or_else(|| {
@@ -128,7 +129,7 @@ impl StateDir {
         Ok(state_dir)
     }
 
-    /// What is there, without taking it.
+    /// Reads the state of a folder without keeping its lock.
     pub(crate) fn look(dir: &Path) -> Result<LocalRealm, RealmError> {
         let in_use = lock(dir)?.is_none();
         let Record { realm, root, branch, .. } = read(dir)?;
@@ -139,25 +140,25 @@ impl StateDir {
         Ok(LocalRealm { realm, root, branch, in_use, user, dir: dir.to_owned(), journal_bytes })
     }
 
-    /// What `realm.json` says, without a look at who has it.
+    /// Reads `realm.json` without a look at the lock.
     pub(crate) fn peek(dir: &Path) -> Result<Record, RealmError> {
         read(dir)
     }
 
-    /// Who has noted that they have it.
+    /// The process that recorded itself, if any.
     pub(crate) fn user(dir: &Path) -> Option<User> {
         serde_json::from_slice(&fs::read(dir.join(USER)).ok()?).ok()
     }
 
-    /// Opens one that is there; `None` if another process has it.
+    /// Opens and locks an existing folder; `None` if another process has it.
     pub(crate) fn open(dir: &Path) -> Result<Option<StateDir>, RealmError> {
         let Some(lock) = lock(dir)? else { return Ok(None) };
-        // Whoever had it is gone. There may have been nobody.
+        // The process that had it is dead, if there was one.
         let _ = fs::remove_file(dir.join(USER));
         Ok(Some(StateDir { dir: dir.to_owned(), record: read(dir)?, _lock: lock }))
     }
 
-    /// All that are there, of this file system.
+    /// The folders of this file system's decouplings, in the order of their numbers.
     pub(crate) fn all(state_dir: &Path, filesystem: u64) -> Result<Vec<PathBuf>, RealmError> {
         let prefix = format!("{filesystem:016x}-");
         let entries = match fs::read_dir(state_dir) {
@@ -179,7 +180,6 @@ impl StateDir {
         Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -188,7 +188,7 @@ impl StateDir {
         &self.record
     }
 
-    /// Where the journal's segments are.
+    /// The place of the journal's segments.
     pub(crate) fn place(&self, elsewhere: Option<&Journals>) -> Result<Arc<dyn Place>, RealmError> {
         if let Some(journals) = elsewhere {
             return journals(&self.dir).map_err(RealmError::journal);
@@ -196,7 +196,8 @@ impl StateDir {
         Ok(Arc::new(FilePlace::open(&self.dir.join("journal")).map_err(RealmError::journal)?))
     }
 
-    /// Refuses if the journal was begun and no segment of it is there: to begin it anew would be to lose it silently.
+    /// Refuses if the journal was begun and none of its segments exists. Beginning it anew would silently lose its
+    /// events.
     pub(crate) fn check_begun(&self, place: &dyn Place) -> Result<(), RealmError> {
         if !self.record.begun {
             return Ok(());
@@ -214,11 +215,11 @@ impl StateDir {
                 "the journal in {} is gone, or its beginning is damaged",
                 self.dir.join("journal").display()
             ),
-            "bring it back from a backup; `chiton recouple --force` gives the directory back without the unmerged changes",
+            "restore it from a backup; `chiton recouple --force` gives the directory back without the unmerged changes",
         ))
     }
 
-    /// Remembers that the journal is there, durably.
+    /// Records durably that the journal exists.
     pub(crate) fn note_begun(&mut self) -> Result<(), RealmError> {
         if self.record.begun {
             return Ok(());
@@ -227,7 +228,7 @@ impl StateDir {
         self.write()
     }
 
-    /// Notes who has it, for those who look meanwhile.
+    /// Records the process that has the decoupling, for other processes.
     pub(crate) fn note_user(&self, user: &User) -> Result<(), RealmError> {
         let path = self.dir.join(USER);
         let new = self.dir.join("user.json.new");
@@ -269,7 +270,7 @@ impl StateDir {
 
     /// The decoupling is over: nothing of it stays.
     pub(crate) fn remove(self) -> Result<(), RealmError> {
-        // First what makes it one.
+        // The record makes the folder a decoupling, so it goes first.
         let record = self.dir.join(RECORD);
         let removed = fs::remove_file(&record).and_then(|()| fs::remove_dir_all(&self.dir));
         removed.map_err(|e| failed(&self.dir, "cannot be removed", &e))

@@ -1,4 +1,4 @@
-//! A subtree whose program says itself when it works alone and when everybody sees what it does, as in BatchFS.
+//! A subtree whose program itself chooses when it works alone and when all clients see its changes, as in BatchFS.
 //!
 //! ```text
 //!                  sync_mode(true): durable, merged, given back
@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! - A call is carried out in one mode: a switch waits for those under way, and those that come meanwhile wait for it.
-//! - Paths begin at the subtree's root in both modes, and what a merge brings to the server keeps its inode number.
-//! - A switch that fails leaves the mode as it was, unless only what is left on this machine could not be removed.
+//! - Paths begin at the subtree's root in both modes. A merged inode keeps its number.
+//! - A switch that fails leaves the mode as it was, except when only the removal of the local folder failed.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -25,8 +25,8 @@ use crate::realm::Realm;
 use crate::realms::{Realms, part_with};
 use crate::report::MergeReport;
 
-/// See the module. All calls may come from many threads; who holds what [`Subtree::client`] returned does not switch the
-/// mode, which would wait for itself.
+/// A subtree with two modes. All methods may be called from many threads. A thread that holds the result of
+/// [`Subtree::client`] must not switch the mode: it would wait for itself.
 ///
 /// ```text
 ///   let job = Subtree::begin(&realms, "/job", Some(b"consistency: weak\ndurability: local\n"))?;
@@ -36,32 +36,32 @@ use crate::report::MergeReport;
 ///   job.sync_mode(false)?;                             alone again
 /// ```
 ///
-/// The client that the realms stand on must not be one that [decouples](chiton_client::ClientOptions::decouples) what it
-/// changes: it is the one that works there in synchronous mode. What it is given leave to do before the server knows of it
-/// is seen by others all the same (S1, S4); with [`chiton_client::ClientOptions::ahead_after`] `None` each change is a call.
+/// The client below the realms must not [decouple](chiton_client::ClientOptions::decouples) directories
+/// automatically: it does the work in synchronous mode. Its write-behind does not change what other clients see
+/// (S1, S4). With [`chiton_client::ClientOptions::ahead_after`] `None`, each change is a call.
 pub struct Subtree {
     realms: Arc<Realms>,
     root: Ino,
     /// As which it is decoupled; none: as the policy that holds there.
     policy: Option<Vec<u8>>,
-    /// Through the server.
+    /// The client in synchronous mode.
     strong: Client,
     mode: RwLock<Mode>,
-    /// Held by who switches.
+    /// Held during a switch.
     switching: Mutex<()>,
 }
 
-/// Who carries out what is asked.
+/// The present mode.
 struct Mode {
-    /// In asynchronous mode.
+    /// The realm, in asynchronous mode.
     alone: Option<Arc<Realm>>,
     /// Number of switches so far.
     turn: u64,
 }
 
 thread_local! {
-    /// How many clients of modes this thread holds. Who holds one and asks for another, as in the argument of a call, must
-    /// not wait for a switch that waits for the first.
+    /// Number of [`Working`] values that this thread holds. A thread that holds one and takes another, for example
+    /// in the arguments of a call, must not wait for a switch that waits for the first.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -116,13 +116,13 @@ impl Subtree {
         Ok(Subtree::new(realms, realm, policy.map(<[u8]>::to_vec)))
     }
 
-    /// Goes on with a decoupling that is there ([`Realms::recover`], [`Realms::adopt`]), in asynchronous mode.
+    /// Resumes an existing decoupling ([`Realms::recover`], [`Realms::adopt`]), in asynchronous mode.
     ///
     /// # Errors
     /// It is a branch, or over.
     pub fn of(realms: &Arc<Realms>, realm: Arc<Realm>) -> Result<Subtree, RealmError> {
         if realm.branch().is_some() || realm.is_ended() {
-            let what = "only a decoupling that goes on and is no branch has modes";
+            let what = "only an open decoupling that is no branch can switch its mode";
             return Err(RealmError::new(Refusal::Invalid, what, "a branch is merged or deleted as a whole"));
         }
         let policy = realm.policy().text().into_bytes();
@@ -141,19 +141,19 @@ impl Subtree {
         }
     }
 
-    /// The client to work with, whose path calls begin at the subtree's root. To be asked for anew for each call, or for
-    /// calls that belong together: the mode does not change as long as what is returned lives. Its handles end with the
-    /// mode; a [`SubtreeFile`] does not.
+    /// The client for work in the subtree; its path calls begin at the subtree's root. Take it anew for each call,
+    /// or for calls that belong together: the mode does not change while the returned value lives. Its handles end
+    /// with the mode; a [`SubtreeFile`] does not.
     pub fn client(&self) -> Working<'_> {
         Working::begin(self)
     }
 
-    /// The directory.
+    /// The subtree's root directory.
     pub fn root(&self) -> Ino {
         self.root
     }
 
-    /// Whether everybody sees what is done when it is answered.
+    /// Whether other clients see each change when it is acknowledged.
     pub fn is_synchronous(&self) -> bool {
         self.client().mode.alone.is_none()
     }
@@ -163,14 +163,16 @@ impl Subtree {
         self.client().mode.alone.clone()
     }
 
-    /// Switches. `true`: what was answered before is merged, seen by everybody and as durable as the directory's own policy
-    /// makes it when this returns, the decoupling is over, and from then on the server carries everything out. Most of it is merged while
-    /// other threads go on; only for the rest do they wait. `false`: the directory is decoupled again, with the same
-    /// policy. In the mode already: `true` makes durable what was answered, `false` does nothing.
+    /// Switches the mode. `true`: when this returns, all acknowledged changes are merged, visible to all clients,
+    /// and as durable as the directory's own policy makes them. The decoupling is over, and the server carries out
+    /// all further operations. Other threads work during most of the merge, and wait only for its rest. `false`:
+    /// the directory is decoupled again, with the same policy. If the mode is set already, `true` makes
+    /// acknowledged changes durable, and `false` does nothing.
     ///
     /// # Errors
-    /// [`SubtreeError::Conflicts`]: the policy says `on_conflict: abort`, and others contradict; nothing is merged of what a comparison
-    /// finds contradicted. It stays asynchronous then, as after every other error. What was merged before an error is.
+    /// [`SubtreeError::Conflicts`]: the policy says `on_conflict: abort`, and changes of other clients conflict.
+    /// The comparison merges none of the conflicting changes. After an error the mode stays asynchronous, and
+    /// changes that were merged before stay merged.
     pub fn sync_mode(&self, on: bool) -> Result<MergeReport, SubtreeError> {
         let _one = self.switching.lock();
         if !on {
@@ -201,7 +203,7 @@ impl Subtree {
         Ok(())
     }
 
-    /// Merges what there is so far, and goes on in the same mode: in synchronous mode, makes it durable.
+    /// Merges the changes so far without a change of mode. In synchronous mode, makes them durable.
     ///
     /// # Errors
     /// As [`Subtree::sync_mode`].
@@ -220,7 +222,7 @@ impl Subtree {
         self.strong.sync().map_err(failed)
     }
 
-    /// Drops what is not merged; it is synchronous then. In synchronous mode there is nothing to drop.
+    /// Drops unmerged changes, and switches to synchronous mode. In synchronous mode it does nothing.
     ///
     /// # Errors
     /// Why not; then it is as before.
@@ -235,8 +237,8 @@ impl Subtree {
         dropped
     }
 
-    /// The end of the work there: as the policy says, like [`Realms::close`]. In synchronous mode there is nothing to do.
-    /// Calls of what was decoupled are refused from then on ([`Refusal::NotConnected`]).
+    /// Ends the work as the policy says, like [`Realms::close`]. In synchronous mode it does nothing. Later calls
+    /// of the decoupled client are refused ([`Refusal::NotConnected`]).
     ///
     /// # Errors
     /// Why something waits in the journal that was to be merged.
@@ -260,7 +262,7 @@ impl Subtree {
         let fh = client.open_path(path, flags)?;
         let opened = Opened { fh, turn: client.mode.turn, alone: client.mode.alone.clone() };
         drop(client);
-        // What it was at first, it is not again.
+        // Creation and truncation happen only at the first open.
         let flags = OpenFlags { truncate: false, exclusive: false, ..flags };
         Ok(SubtreeFile { subtree: self.clone(), ino, flags, opened: Mutex::new(opened) })
     }
@@ -271,9 +273,9 @@ fn merged(report: MergeReport) -> Result<MergeReport, SubtreeError> {
     if report.stopped { Err(SubtreeError::Conflicts(Box::new(report))) } else { Ok(report) }
 }
 
-/// An open file of a [`Subtree`], which goes on when the mode changes: it is the same inode, opened anew where that is carried
-/// out now. What was written through it before a switch is merged like everything else. Of a file that has no name any
-/// more when the mode changes nothing is left: its next call is refused with [`Refusal::Stale`].
+/// An open file of a [`Subtree`] that survives changes of mode: the same inode is opened again where operations are
+/// then carried out. Writes before a switch are merged like all changes. A file that has no name when the mode
+/// changes is lost: its next call is refused with [`Refusal::Stale`].
 pub struct SubtreeFile {
     subtree: Arc<Subtree>,
     ino: Ino,
@@ -281,7 +283,7 @@ pub struct SubtreeFile {
     opened: Mutex<Opened>,
 }
 
-/// Where it is open now.
+/// The handle in the mode in which it was opened.
 struct Opened {
     fh: u64,
     turn: u64,
@@ -289,7 +291,7 @@ struct Opened {
 }
 
 impl SubtreeFile {
-    /// Its inode.
+    /// The file's inode.
     pub fn ino(&self) -> Ino {
         self.ino
     }
@@ -302,7 +304,7 @@ impl SubtreeFile {
         self.on(|client, fh| client.read(fh, offset, len))
     }
 
-    /// Writes all of `bytes`; with O_APPEND at the end, whatever `offset` says.
+    /// Writes all of `bytes`; with O_APPEND at the end of file, whatever `offset` is.
     ///
     /// # Errors
     /// As write(2).
@@ -313,12 +315,13 @@ impl SubtreeFile {
     /// fsync(2): durable as the mode has it, in the journal of the decoupling or at the server.
     ///
     /// # Errors
-    /// As that.
+    /// As [`Subtree::sync`].
     pub fn fsync(&self) -> Result<(), Refusal> {
         self.on(|client, fh| client.fsync(fh, false))
     }
 
-    /// close(2), with what it says of writes that failed. (A file that is dropped is closed, too, and says nothing.)
+    /// Closes the file, and returns the errors of earlier writes. Dropping the file also closes it, without a
+    /// report.
     ///
     /// # Errors
     /// Why something that was written is lost.
@@ -343,7 +346,7 @@ impl SubtreeFile {
                     let _ = client.release(fh);
                     return Err(has_name.err().unwrap_or(Refusal::Stale));
                 }
-                // Nothing is dirty there: what was went with the switch.
+                // The switch has pushed all dirty content.
                 self.release(&opened);
                 *opened = Opened { fh, turn: client.mode.turn, alone: client.mode.alone.clone() };
             }

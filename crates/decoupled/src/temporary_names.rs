@@ -1,15 +1,16 @@
-//! Names that are given up in the batch in which they were given: nobody but the client itself was ever meant to see them.
+//! Hides temporary names, which a job gives and removes within one merge batch: only the client itself was meant to
+//! see them.
 //!
 //! ```text
 //!   make f as "x" · write f · rename "x" to "y"    ──▶    make f as ".chiton-…" · write f · rename ".chiton-…" to "y"
 //! ```
 //!
-//! A merge carries out what was done, step by step. Programs write under a temporary name and move the file to its place; where
-//! others have a file of that name, it would stand in the way of a name that ours does not want to keep, and one of the two
-//! would have to give way.
+//! A merge carries out the journal step by step. Programs write under a temporary name and move the file to its
+//! place. If another client has a file of that name, the two would conflict over a name that ours does not keep,
+//! and the merge would move one of them aside.
 //!
 //! Invariants:
-//! - What a batch leaves behind is the same, and so are the order and the number of its events.
+//! - The result of a batch stays the same, and so do the order and number of its events.
 //! - Deterministic: it depends on the batch alone.
 
 use std::collections::BTreeMap;
@@ -17,12 +18,12 @@ use std::collections::BTreeMap;
 use chiton_model::{Event, Over};
 use chiton_types::{Ino, Name};
 
-/// A name that nobody else gives. `leaver`: which event of the batch gives it up.
-fn passing_name(ino: Ino, leaver: usize) -> Name {
+/// A unique name. `leaver` is the index of the event in the batch that removes it.
+fn unique_name(ino: Ino, leaver: usize) -> Name {
     Name::new(format!(".chiton-{:016x}-{leaver}", ino.0).as_bytes()).expect("short, and without a slash")
 }
 
-/// Lets names that are given up again pass under names that nobody else gives.
+/// Replaces temporary names by unique ones.
 pub(crate) fn hide_temporary(events: &mut [Event]) {
     let gives_up = |event: &Event| matches!(event, Event::Rename { .. } | Event::Unlink { .. });
     if !events.iter().any(gives_up) {
@@ -37,7 +38,7 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
                 continue;
             }
             Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                // A name that was another's is not given up without a trace.
+                // A name that another inode had before leaves a trace.
                 let gives = matches!(over, Over::Nothing).then(|| (*ino, *to, to_name.clone()));
                 if let Some(other) = over.ino() {
                     givers.remove(&(other, *to, to_name.clone()));
@@ -62,13 +63,13 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
 fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
     match &mut events[giver] {
         Event::Make { name, .. } | Event::Link { name, .. } | Event::Rename { to_name: name, .. } => {
-            *name = passing_name(ino, leaver);
+            *name = unique_name(ino, leaver);
         }
         other => unreachable!("gives no name: {other:?}"),
     }
     match &mut events[leaver] {
         Event::Rename { from_name: name, .. } | Event::Unlink { name, .. } => {
-            *name = passing_name(ino, leaver)
+            *name = unique_name(ino, leaver)
         }
         other => unreachable!("gives no name up: {other:?}"),
     }
@@ -109,7 +110,7 @@ mod tests {
             vec![make(7, "x"), touch(), rename(7, "x", "y", Over::Nothing)],
             vec![make(7, p2), touch(), rename(7, p2, "y", Over::Nothing)],
         );
-        // Over what was there; and on, over several names, to the last.
+        // A rename over an existing name; and a chain of renames over several names.
         let over = || Over::Replaced { ino: Ino(3), orphan: false };
         check(
             vec![make(7, "x"), rename(7, "x", "y", over()), rename(7, "y", "z", Over::Nothing)],
@@ -125,7 +126,7 @@ mod tests {
             vec![make(7, "x"), link(), unlink(7, "x"), make(8, "x")],
             vec![make(7, p2), link(), unlink(7, p2), make(8, "x")],
         );
-        // A further name that goes again, of whatever file.
+        // A further name that is removed again, of any file.
         let further =
             |name: &Name| Event::Link { parent: DIR, name: name.clone(), ino: Ino(7), time: Time(2) };
         let hidden = name(".chiton-0000000000000007-1");
@@ -139,7 +140,7 @@ mod tests {
             vec![make(7, "x"), make(8, "t"), rename(8, "t", "x", over_it())],
             vec![make(7, "x"), make(8, q2), rename(8, q2, "x", over_it())],
         );
-        // What was there before the batch, and exchanges.
+        // Names that existed before the batch, and exchanges.
         let alone = || vec![rename(7, "x", "y", Over::Nothing), rename(7, "y", "z", Over::Nothing)];
         check(alone(), alone());
         let exchange =

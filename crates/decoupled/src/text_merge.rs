@@ -1,4 +1,4 @@
-//! Files that both sides changed, looked at before a merge: what is the same is no conflict, and texts become one.
+//! Compares files that both sides changed, before a merge: equal files are no conflict, and texts are merged.
 //!
 //! ```text
 //!   paths that both changed ─▶ read ours, theirs ─┬─ alike ───────────────────────────────────┐
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Invariants:
-//! - What is merged is written to our own journal, and the server is notified when that is durable; it remembers which
-//!   version of theirs was looked at. So after a crash between any two of these steps the merge is right: what was merged once
-//!   has the lines of theirs already, and merged again it stays the same.
+//! - A merged text is written to our own journal, and the server is notified when that is durable, with the version
+//!   of theirs that was merged. So the merge is right after a crash between any two of these steps: a text that was
+//!   merged once already has the lines of theirs, and merging it again changes nothing.
 //! - A version of theirs that is newer than the one that was looked at is a conflict like any other.
-//! - What cannot be decided here (no text, lines that both changed, no base) is left to the policy.
+//! - The policy decides all other cases: binary content, lines that both sides changed, a missing base.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,30 +42,30 @@ struct Version {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What both sides come to.
+/// The outcome for a file that both sides changed.
 pub(crate) struct Agreed {
-    /// Where, from the subtree's root.
+    /// The path, from the subtree's root.
     pub(crate) path: Vec<u8>,
     /// The file of theirs, and the position of its last change.
     theirs: (Ino, Position),
-    /// Ours, and what it becomes; nothing if both did the same.
+    /// Our attributes and the merged version; `None` if both versions are equal.
     merged: Option<(Attr, Version)>,
 }
 
 impl Agreed {
-    /// Whether both did the same.
+    /// Whether both versions are equal.
     pub(crate) fn is_same(&self) -> bool {
         self.merged.is_none()
     }
 }
 
-/// Who is asked.
+/// The clients of both sides and of the base.
 pub(crate) struct Sides<'a> {
     pub(crate) calls: &'a ClaimCalls,
     pub(crate) root: Ino,
     pub(crate) ours: &'a Client,
     pub(crate) global: &'a Client,
-    /// Opens what ours builds on, to be read; asked once, and only if texts are to be merged.
+    /// Opens the base of ours for reading; called at most once, and only if texts are to be merged.
     pub(crate) base: &'a dyn Fn() -> Result<Arc<Client>, RealmError>,
 }
 
@@ -101,7 +101,8 @@ impl Sides<'_> {
         let Some((found, theirs)) = self.read_theirs(found.ino) else { return Ok(None) };
         let Ok(ours) = read(self.ours, &attr) else { return Ok(None) };
         let at = (found.ino, found.position);
-        // For the others the changed file is elsewhere. An equal file here does not settle their changes there.
+        // In the global namespace the changed file has another path, so an equal file here does not settle the
+        // conflict there.
         inos.insert(attr.ino);
         inos.remove(&found.ino);
         for ino in inos {
@@ -112,7 +113,7 @@ impl Sides<'_> {
         if ours == theirs {
             return Ok(Some(Agreed { path, theirs: at, merged: None }));
         }
-        // Another name of it would keep what it was.
+        // A further name would keep the old content.
         if !texts || attr.nlink > 1 || found.nlink > 1 {
             return Ok(None);
         }
@@ -129,7 +130,7 @@ impl Sides<'_> {
         Ok(merged.map(|merged| Agreed { path, theirs: at, merged: Some((attr, merged)) }))
     }
 
-    /// A file as others have it, at one position.
+    /// The version of the others, at one position.
     fn read_theirs(&self, ino: Ino) -> Option<(Attr, Version)> {
         for _ in 0..READS_MAX {
             let before = self.calls.attr(ino).ok()??;
@@ -142,7 +143,7 @@ impl Sides<'_> {
         None
     }
 
-    /// Writes what was merged as ours, and notifies the server when that is durable.
+    /// Writes the merged versions to our journal, and notifies the server when they are durable.
     pub(crate) fn settle(&self, agreed: &[Agreed]) -> Result<(), RealmError> {
         let failed = |refusal: Refusal| {
             RealmError::refused("a text that both sides changed cannot be merged", refusal)
@@ -224,7 +225,7 @@ fn read(client: &Client, attr: &Attr) -> Result<Version, Refusal> {
     Ok(Version { content, mode: attr.mode, owner: (attr.uid, attr.gid), xattrs })
 }
 
-/// What one side changed, of one thing; `None` if both did, and differently.
+/// The value that one side changed; `None` if both sides changed it differently.
 fn either<T: PartialEq>(base: T, ours: T, theirs: T) -> Option<T> {
     match () {
         () if ours == theirs || theirs == base => Some(ours),

@@ -1,4 +1,4 @@
-//! The journals of decouplings that nobody has merged, for who only reads them.
+//! Reads the journals of unmerged decouplings.
 //!
 //! ```text
 //!   RealmInfo ─ where? ─┬─ Disk: a directory of this machine      ─▶ Place ─▶ read
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is claimed, locked, made, trimmed or changed: whoever works in the decoupling does not notice.
+//! - Nothing is claimed, locked, created, trimmed or changed, so a client that works in the decoupling does not
+//!   notice.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,14 +37,14 @@ pub enum JournalAt {
     Memory,
 }
 
-/// A journal to be read.
+/// A journal for readers.
 #[derive(Clone)]
 pub struct Unmerged {
-    /// Whose.
+    /// The decoupling's number.
     pub realm: RealmId,
-    /// What it is called: the branch's name, or the decoupling's number.
+    /// The branch's name, or the decoupling's number.
     pub name: String,
-    /// Where it is, in words.
+    /// The location, for messages.
     pub at: String,
     /// Its segments.
     pub place: Arc<dyn Place>,
@@ -60,15 +61,15 @@ pub fn durable_upto(dir: &Path) -> Option<Position> {
 /// All decouplings that the server of `client` knows, in the order of their numbers.
 ///
 /// # Errors
-/// The server does not say.
+/// The server does not answer.
 pub fn decouplings(client: &Client) -> Result<Vec<RealmInfo>, RealmError> {
     let mut all = Calls { service: client.service().clone() }.list()?;
     all.sort_by_key(|info| info.claim.realm);
     Ok(all)
 }
 
-/// Where the journal of a decoupling of this file system is. `state_dir`: the state directory, if another than the server
-/// was told.
+/// The location of a decoupling's journal. `state_dir`: the state directory, if it is not the one that the client
+/// reported to the server.
 ///
 /// # Errors
 /// It is not on this machine.
@@ -87,7 +88,7 @@ pub fn journal_at(
     let Some(state_dir) = state_dir.or(told.map(|(_, dir)| Path::new(dir))) else {
         let what = format!("the journal of decoupling {realm} is on another machine: {}", info.journal_at);
         let next = format!(
-            "ask there; or copy {filesystem:016x}-{realm} in that directory here, and name the copy as a journal"
+            "run the command there; or copy {filesystem:016x}-{realm} in that directory here, and name the copy as a journal"
         );
         return Err(RealmError::new(Refusal::NotFound, what, next));
     };
@@ -103,7 +104,7 @@ pub fn journal_at(
     }
 }
 
-/// The journal in the directory of a decoupling. One that nobody has opened yet is empty.
+/// The journal in the folder of a decoupling. A journal that no client has opened yet is empty.
 ///
 /// # Errors
 /// It cannot be read.

@@ -13,6 +13,8 @@
 //!   that is not UTF-8, but for paths, which are bytes.
 //! - What the caller gets is copied into the caller's memory: nothing has to be given back but handles.
 
+#![warn(missing_docs)]
+
 mod files;
 mod jobs;
 mod open;

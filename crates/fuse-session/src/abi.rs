@@ -1,6 +1,6 @@
 //! Numbers of the kernel's interface (`linux/fuse.h`).
 
-/// The interface that is spoken.
+/// Version of the FUSE protocol.
 pub(crate) const MAJOR: u32 = 7;
 /// The newest revision whose additions are known here (Linux 6.16).
 pub(crate) const MINOR: u32 = 44;
@@ -16,7 +16,7 @@ macro_rules! opcodes {
         pub(crate) mod opcode {
             $(pub(crate) const $name: u32 = $number;)*
 
-            /// Its name, for the log.
+            /// The request's name, for the log.
             pub(crate) fn name(opcode: u32) -> &'static str {
                 match opcode {
                     $($number => stringify!($name),)*

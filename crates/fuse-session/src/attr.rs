@@ -3,12 +3,11 @@
 use crate::body::Body;
 use crate::numbers::{FileHandle, INodeNo};
 
-/// An error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(i32);
 
 impl Errno {
-    /// The request could not be carried out, or nobody answered it.
+    /// The request could not be carried out, or the file system dropped its reply.
     pub const EIO: Errno = Errno(libc::EIO);
     /// There is no such request; for most the kernel does not ask again.
     pub const ENOSYS: Errno = Errno(libc::ENOSYS);
@@ -18,33 +17,24 @@ impl Errno {
         if (1..512).contains(&number) { Errno(number) } else { Errno::EIO }
     }
 
-    /// The number.
     pub fn code(self) -> i32 {
         self.0
     }
 }
 
-/// Type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileType {
-    /// Regular file.
     RegularFile,
-    /// Directory.
     Directory,
-    /// Symbolic link.
     Symlink,
-    /// Fifo.
     NamedPipe,
-    /// Socket.
     Socket,
-    /// Character device.
     CharDevice,
-    /// Block device.
     BlockDevice,
 }
 
 impl FileType {
-    /// The bits of a mode.
+    /// The type's bits of a mode.
     pub(crate) fn mode(self) -> u32 {
         match self {
             FileType::RegularFile => libc::S_IFREG,
@@ -82,11 +72,11 @@ impl Timestamp {
 pub enum TimeOrNow {
     /// When the request is carried out.
     Now,
-    /// This.
+    /// This time.
     At(Timestamp),
 }
 
-/// What a SETATTR changes; `None` leaves it.
+/// The changes of a SETATTR; `None` leaves a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// chmod.
@@ -103,11 +93,10 @@ pub struct SetAttr {
     pub mtime: Option<TimeOrNow>,
     /// Through this open file.
     pub fh: Option<FileHandle>,
-    /// Set-id bits go (with [`crate::InitFlags::FUSE_HANDLE_KILLPRIV_V2`]).
+    /// Clear the set-id bits (with [`crate::InitFlags::FUSE_HANDLE_KILLPRIV_V2`]).
     pub kill_suidgid: bool,
 }
 
-/// Attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileAttr {
     /// The number by which the kernel asks for it.
@@ -124,17 +113,14 @@ pub struct FileAttr {
     pub mtime: Timestamp,
     /// Last change.
     pub ctime: Timestamp,
-    /// Type.
     pub kind: FileType,
-    /// Permissions.
     pub perm: u16,
-    /// Names.
+    /// Number of names.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number.
     pub rdev: u32,
     /// Preferred size of an access.
     pub blksize: u32,

@@ -1,6 +1,6 @@
 //! The fixed part of a reply or notification, built in place.
 
-/// Longest fixed part: a header, an entry (128 bytes) and what is opened with it (16).
+/// Longest fixed part in bytes: a header, an entry (128) and an open answer (16).
 const BYTES_MAX: usize = 168;
 
 /// Bytes on their way to the kernel.
@@ -32,7 +32,7 @@ impl Body {
         self.len += bytes.len();
     }
 
-    /// What was put, without the header.
+    /// The content without the header.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.bytes[Body::HEADER..self.len]
     }

@@ -10,18 +10,18 @@ const PATH: &str = "/dev/fuse";
 /// `FUSE_DEV_IOC_CLONE`.
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 
-/// See the module.
+/// A descriptor of `/dev/fuse`.
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Got {
-    /// A request of so many bytes.
+    /// A request of this many bytes.
     Request(usize),
-    /// Nothing this time.
+    /// No request this time.
     Nothing,
-    /// The mount is gone.
+    /// The mount has ended.
     End,
 }
 
@@ -51,7 +51,7 @@ impl Device {
         match rustix::io::read(&self.0, buffer) {
             Ok(0) => Ok(Got::End),
             Ok(len) => Ok(Got::Request(len)),
-            // The request was interrupted before anybody read it.
+            // The request was interrupted before a thread read it.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(Got::Nothing),
             // Unmounted; or the connection was ended in /sys/fs/fuse/connections.
             Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Got::End),

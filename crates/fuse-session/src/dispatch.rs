@@ -33,7 +33,7 @@ impl Header {
         let len = fields.u32()? as usize;
         let (opcode, unique, ino) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        // Extensions follow the arguments, in units of 8 bytes; none is asked for.
+        // Extensions follow the arguments, in units of 8 bytes; init requests none.
         let extensions = 8 * usize::from(fields.u16()?);
         let end = len.checked_sub(extensions).filter(|&end| end <= bytes.len())?;
         let arguments = bytes.get(abi::IN_HEADER_BYTES..end)?;
@@ -50,7 +50,7 @@ pub(crate) fn dispatch<F: Filesystem>(
 ) -> Option<()> {
     let req = &Request { unique: header.unique, uid: header.uid, gid: header.gid, pid: header.pid };
     let ino = INodeNo(header.ino);
-    // Made last: whatever returns early has not taken the duty to answer.
+    // Created last, so that a request which cannot be decoded is answered elsewhere.
     let pending = || Pending::new(device, header.unique);
     let empty = || ReplyEmpty { pending: pending() };
     let entry = || ReplyEntry { pending: pending() };
@@ -62,7 +62,7 @@ pub(crate) fn dispatch<F: Filesystem>(
             let count = fields.u32()?;
             fields.skip(4)?;
             for _ in 0..count {
-                // It is not answered, so what is too short is only left out.
+                // This request has no reply, so one that is too short is skipped.
                 let (Some(ino), Some(nlookup)) = (fields.u64(), fields.u64()) else { break };
                 filesystem.forget(INodeNo(ino), nlookup);
             }

@@ -1,9 +1,9 @@
-//! Takes the arguments of a request apart. What is too short is `None`.
+//! Decodes the arguments of a request. `None`: the request is too short.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What is left of a request.
+/// The rest of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 
@@ -30,7 +30,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// Bytes that mean nothing here.
+    /// Skips padding.
     pub(crate) fn skip(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.get(bytes..)?;
         Some(())
@@ -44,7 +44,7 @@ impl<'a> Fields<'a> {
         Some(name)
     }
 
-    /// So many bytes.
+    /// The next `len` bytes.
     pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;

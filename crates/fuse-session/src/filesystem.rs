@@ -1,4 +1,4 @@
-//! What a file system answers. Each method takes its reply along and may answer later, on any thread.
+//! The operations of a file system. Each method gets its reply as an argument and may send it later, on any thread.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,10 +17,10 @@ use crate::reply::{
 /// [`crate::InitFlags::FUSE_DONT_MASK`] was agreed on, and with the umask beside them.
 #[allow(unused_variables, clippy::too_many_arguments)]
 pub trait Filesystem: Send + Sync {
-    /// The first request: chooses among what the kernel offers.
+    /// The first request: chooses among the kernel's capabilities.
     ///
     /// # Errors
-    /// The mount fails with it.
+    /// Any error fails the mount.
     fn init(&mut self, config: &mut KernelConfig) -> io::Result<()>;
 
     /// The mount is gone, and no request is being answered any more.
@@ -30,7 +30,7 @@ pub trait Filesystem: Send + Sync {
     /// one that the kernel has forgotten.
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry);
 
-    /// The kernel gives back so many of the times that it was told of this inode by an entry.
+    /// The kernel drops `nlookup` of the references that entries gave it to this inode.
     fn forget(&self, ino: INodeNo, nlookup: u64);
 
     /// stat(2).

@@ -10,17 +10,14 @@ macro_rules! flags {
         impl $name {
             $($(#[$flag_doc])* pub const $flag: $name = $name($value);)*
 
-            /// None.
             pub const fn empty() -> $name {
                 $name(0)
             }
 
-            /// The number.
             pub const fn bits(self) -> $repr {
                 self.0
             }
 
-            /// Whether there are none.
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }
@@ -48,11 +45,11 @@ macro_rules! flags {
 }
 
 flags! {
-    /// What kernel and file system agree on at the beginning (`FUSE_*` of `linux/fuse.h`).
+    /// Capabilities that kernel and file system agree on at the beginning (`FUSE_*` of `linux/fuse.h`).
     InitFlags: u64 {
         /// Reads of one file may run side by side.
         FUSE_ASYNC_READ = 1;
-        /// fcntl(2) locks are asked for.
+        /// The kernel sends requests for fcntl(2) locks.
         FUSE_POSIX_LOCKS = 1 << 1;
         /// open(2) passes O_TRUNC on.
         FUSE_ATOMIC_O_TRUNC = 1 << 3;
@@ -62,7 +59,7 @@ flags! {
         FUSE_BIG_WRITES = 1 << 5;
         /// The kernel leaves the umask to the file system.
         FUSE_DONT_MASK = 1 << 6;
-        /// flock(2) locks are asked for.
+        /// The kernel sends requests for flock(2) locks.
         FUSE_FLOCK_LOCKS = 1 << 10;
         /// Cached pages go when size or mtime are seen to change.
         FUSE_AUTO_INVAL_DATA = 1 << 12;
@@ -80,9 +77,9 @@ flags! {
         FUSE_MAX_PAGES = 1 << 22;
         /// Targets of symbolic links are cached.
         FUSE_CACHE_SYMLINKS = 1 << 23;
-        /// Cached pages go only when the file system says so.
+        /// The kernel drops cached pages only when the file system invalidates them.
         FUSE_EXPLICIT_INVAL_DATA = 1 << 25;
-        /// The file system clears set-id bits where the kernel says so.
+        /// The file system clears set-id bits where a request says so.
         FUSE_HANDLE_KILLPRIV_V2 = 1 << 28;
         /// There are flags above bit 31.
         FUSE_INIT_EXT = 1 << 30;
@@ -102,17 +99,17 @@ flags! {
 }
 
 flags! {
-    /// Sorts of writes.
+    /// Flags of a write.
     WriteFlags: u32 {
-        /// A page of the cache is written back, for nobody in particular.
+        /// A page of the cache is written back, for no particular caller.
         FUSE_WRITE_CACHE = 1;
-        /// Set-id bits go.
+        /// Clear the set-id bits.
         FUSE_WRITE_KILL_SUIDGID = 1 << 2;
     }
 }
 
 flags! {
-    /// What access(2) asks for.
+    /// The rights that access(2) checks.
     AccessFlags: i32 {
         /// To execute or search.
         X_OK = libc::X_OK;

@@ -1,4 +1,4 @@
-//! The first exchange: what the kernel can do, and what the file system wants of it.
+//! FUSE_INIT: the kernel's capabilities, and the ones that the file system uses.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use crate::flags::InitFlags;
 
 /// The page that requests are counted in.
 const PAGE_BYTES: u32 = 4096;
-/// Largest content of a write if nobody asks for more.
+/// Maximum bytes of a write by default.
 const WRITE_BYTES_DEFAULT: u32 = 128 << 10;
 /// Fewest bytes that the kernel insists on.
 const WRITE_BYTES_MIN: u32 = PAGE_BYTES;
 const BACKGROUND_DEFAULT: u16 = 12;
 
-/// What the kernel offers and what is taken of it.
+/// The kernel's capabilities, and the chosen ones.
 #[derive(Clone, Debug)]
 pub struct KernelConfig {
     minor: u32,
@@ -68,10 +68,10 @@ impl KernelConfig {
         self.offered
     }
 
-    /// Asks for these.
+    /// Requests capabilities.
     ///
     /// # Errors
-    /// Those that the kernel does not have; then none is asked for.
+    /// The missing capabilities, if the kernel lacks some; then none is requested.
     pub fn add_capabilities(&mut self, wanted: InitFlags) -> Result<(), InitFlags> {
         let missing = wanted.0 & !self.offered.0;
         if missing != 0 {
@@ -81,13 +81,14 @@ impl KernelConfig {
         Ok(())
     }
 
-    /// Most bytes of one write. A write from a buffer that does not begin with a page touches one page more than its bytes fill:
-    /// that many pages are asked for, and the kernel grants as many as `fs.fuse.max_pages_limit` says.
+    /// Maximum bytes of one write. A write from a buffer that does not begin at a page boundary touches one page
+    /// more than its bytes fill. So this requests one more page; the kernel grants at most
+    /// `fs.fuse.max_pages_limit`.
     pub fn set_max_write(&mut self, bytes: u32) {
         self.max_write = bytes.max(WRITE_BYTES_MIN);
     }
 
-    /// How far the kernel reads ahead, in bytes: at most what it offers.
+    /// The kernel's read-ahead in bytes, at most what it offers.
     pub fn set_max_readahead(&mut self, bytes: u32) {
         self.readahead = bytes.min(self.readahead_offered);
     }

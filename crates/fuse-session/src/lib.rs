@@ -7,7 +7,7 @@
 //!      └─────────────────────── Notifier: names, attributes and pages that no longer hold
 //! ```
 //!
-//! It replaces a library because none passes on all that the kernel says: see
+//! It replaces a library because no library passes on all fields of the kernel's requests: see
 //! `docs/decisions/2026-11-25-fuse-session.md`.
 //!
 //! Invariants:

@@ -1,4 +1,4 @@
-//! What the kernel is told unasked.
+//! Notifications to the kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use crate::body::Body;
 use crate::device::Device;
 use crate::numbers::INodeNo;
 
-/// Sends notifications of one mount.
 #[derive(Clone, Debug)]
 pub struct Notifier(Arc<Device>);
 
@@ -30,8 +29,8 @@ impl Notifier {
         unless_unknown(self.0.write(&[body.finish(notify::INVAL_INODE, 0, 0)]))
     }
 
-    /// A name is looked up again before it is believed. What is mounted on it, or below it, stays. (Linux before 6.2 drops the name, and
-    /// what is mounted there with it.) Waits for the lock of the directory.
+    /// Makes the kernel look up a name again. File systems mounted on it, or below it, stay. (Linux before 6.2
+    /// drops the name and detaches them.) Waits for the lock of the directory.
     ///
     /// # Errors
     /// As [`Notifier::inval_inode`].

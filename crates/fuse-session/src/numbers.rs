@@ -5,11 +5,10 @@
 pub struct INodeNo(pub u64);
 
 impl INodeNo {
-    /// The root of the mount.
     pub const ROOT: INodeNo = INodeNo(1);
 }
 
-/// Tells inodes apart that have had the same number one after the other.
+/// Distinguishes inodes that had the same number one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(pub u64);
 
@@ -24,7 +23,6 @@ pub struct LockOwner(pub u64);
 /// A lock that a caller asks about, or asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockAsked {
-    /// Its owner.
     pub owner: LockOwner,
     /// flock(2), not fcntl(2). (`F_GETLK` never asks for these.)
     pub is_flock: bool,

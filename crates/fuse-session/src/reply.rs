@@ -66,7 +66,7 @@ macro_rules! replies {
         }
 
         impl $name {
-            /// The request is refused.
+            /// Refuses the request.
             pub fn error(mut self, errno: Errno) {
                 self.pending.refuse(errno);
             }
@@ -75,25 +75,19 @@ macro_rules! replies {
 }
 
 replies! {
-    /// Done, or refused.
+    /// Success without content, or a refusal.
     ReplyEmpty;
-    /// What a name stands for.
+    /// The inode of a name.
     ReplyEntry;
-    /// Attributes.
     ReplyAttr;
-    /// Bytes.
     ReplyData;
-    /// A file is open.
     ReplyOpen;
-    /// A number of bytes.
     ReplyWrite;
-    /// Totals of the file system.
     ReplyStatfs;
     /// A file was made, and is open.
     ReplyCreate;
     /// A lock that is in the way, or none.
     ReplyLock;
-    /// An offset.
     ReplyLseek;
     /// The value of an extended attribute, or its size.
     ReplyXattr;
@@ -127,7 +121,7 @@ fn put_open(out: &mut Body, fh: FileHandle, how: FopenFlags) {
 }
 
 impl ReplyEmpty {
-    /// Done.
+    /// Success.
     pub fn ok(mut self) {
         self.pending.answer(Body::new(), &[]);
     }
@@ -161,14 +155,13 @@ impl ReplyAttr {
 }
 
 impl ReplyData {
-    /// The bytes.
     pub fn data(mut self, bytes: &[u8]) {
         self.pending.answer(Body::new(), bytes);
     }
 }
 
 impl ReplyOpen {
-    /// It is open.
+    /// The file is open.
     pub fn opened(mut self, fh: FileHandle, how: FopenFlags) {
         let mut body = Body::new();
         put_open(&mut body, fh, how);
@@ -177,7 +170,7 @@ impl ReplyOpen {
 }
 
 impl ReplyWrite {
-    /// So many bytes.
+    /// The number of written bytes.
     pub fn written(mut self, bytes: u32) {
         let mut body = Body::new();
         body.put_u32(bytes);
@@ -243,7 +236,7 @@ impl ReplyLock {
 }
 
 impl ReplyLseek {
-    /// Where it is.
+    /// The offset.
     pub fn offset(mut self, offset: i64) {
         let mut body = Body::new();
         body.put_u64(offset as u64);
@@ -252,7 +245,7 @@ impl ReplyLseek {
 }
 
 impl ReplyXattr {
-    /// How long the value is.
+    /// The length of the value.
     pub fn size(mut self, bytes: u32) {
         let mut body = Body::new();
         body.put_u32(bytes);
@@ -282,7 +275,7 @@ impl Rows {
         Rows { bytes: Vec::with_capacity((room as usize).min(64 << 10)), room: room as usize }
     }
 
-    /// False: it does not fit.
+    /// Adds an entry. False: it does not fit.
     fn add(&mut self, entry: Option<&Body>, ino: u64, next: u64, kind: FileType, name: &OsStr) -> bool {
         let name = name.as_bytes();
         let before = entry.map_or(0, |entry| entry.payload().len());
@@ -327,7 +320,7 @@ impl ReplyDirectory {
         self.pending.answer(Body::new(), &self.rows.bytes);
     }
 
-    /// The request is refused.
+    /// Refuses the request.
     pub fn error(mut self, errno: Errno) {
         self.pending.refuse(errno);
     }
@@ -366,7 +359,7 @@ impl ReplyDirectoryPlus {
         self.pending.answer(Body::new(), &self.rows.bytes);
     }
 
-    /// The request is refused.
+    /// Refuses the request.
     pub fn error(mut self, errno: Errno) {
         self.pending.refuse(errno);
     }

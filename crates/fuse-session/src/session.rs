@@ -27,7 +27,7 @@ const FIRST_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Session<F: Filesystem> {
     filesystem: F,
-    /// One for each thread.
+    /// One descriptor for each thread.
     devices: Vec<Arc<Device>>,
     notifier: Notifier,
     request_bytes_max: usize,
@@ -51,7 +51,7 @@ impl<F: Filesystem> Session<F> {
         Ok(Session { filesystem, devices, notifier, request_bytes_max: config.request_bytes_max() })
     }
 
-    /// For telling the kernel something unasked.
+    /// A notifier for this mount.
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
     }
@@ -78,7 +78,7 @@ impl<F: Filesystem> Session<F> {
             let enlist = move || {
                 let Ok(device) = original.clone_device().map(Arc::new) else { return false };
                 let serve = move || {
-                    // The first ones say why they could not go on.
+                    // Only the threads of the base report errors.
                     let _ = serve(filesystem, &device, request_bytes_max, pool, true);
                 };
                 std::thread::Builder::new()
@@ -107,7 +107,7 @@ impl<F: Filesystem> Session<F> {
     }
 }
 
-/// Answers the first request.
+/// Answers FUSE_INIT.
 fn greet<F: Filesystem>(filesystem: &mut F, device: &Device) -> io::Result<KernelConfig> {
     let mut buffer = vec![0; FIRST_BYTES_MAX];
     let len = loop {
@@ -120,12 +120,12 @@ fn greet<F: Filesystem>(filesystem: &mut F, device: &Device) -> io::Result<Kerne
     let (header, fields) = Header::take(&buffer[..len])
         .ok_or_else(|| io::Error::other("the first message of the kernel is too short"))?;
     let refuse = |error: io::Error| {
-        // The mount is being given up; nobody else can be told if this fails, too.
+        // The mount fails anyway; there is nobody to report a second failure to.
         let _ = device.write(&[Body::new().finish(-libc::EPROTO, header.unique, 0)]);
         error
     };
     if header.opcode != opcode::INIT {
-        return Err(refuse(io::Error::other("the first message of the kernel is no greeting")));
+        return Err(refuse(io::Error::other("the first message of the kernel is not FUSE_INIT")));
     }
     let mut config = KernelConfig::from_init(fields).map_err(refuse)?;
     filesystem.init(&mut config).map_err(refuse)?;

@@ -9,28 +9,27 @@
 //!
 //! Invariants:
 //! - A thread that waits for a request is `idle`.
-//! - Threads beyond the first are there only while requests wait.
+//! - Threads beyond the base run only while requests wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// So long may all threads be busy with the same requests before there is one more.
+/// How long all threads must be busy with the same requests before another thread starts.
 const TICK: Duration = Duration::from_millis(20);
 /// Ticks with a free thread after which the watcher sleeps until all are busy again.
 const CALM_TICKS: u32 = 5;
 /// Most threads of a session, the first ones included.
 const THREADS_MAX: usize = 64;
 
-/// How the threads stand. See the module.
+/// The state of the session's threads.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
-    /// Threads that are always there.
+    /// Number of threads that always run.
     base: usize,
     threads: AtomicUsize,
     idle: AtomicUsize,
-    /// Requests taken so far.
     taken: AtomicU64,
     /// The watcher is to be woken when all are busy.
     is_watched_for: AtomicBool,
@@ -74,7 +73,7 @@ impl WorkerPool {
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An extra thread has done its request, and is free. True: it is one too many, and not counted any more.
+    /// An extra thread has finished its request. True: it must exit, and is no longer counted.
     pub(crate) fn leaves(&self) -> bool {
         let is_more = |idle: usize| (idle > self.base).then(|| idle - 1);
         let leaves = self.idle.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_more).is_ok();

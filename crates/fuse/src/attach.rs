@@ -1,6 +1,6 @@
 //! Attaching a `/dev/fuse` descriptor to a directory, and detaching it.
 //!
-//! Nothing unmounts by path when a session ends: somebody else may have mounted there meanwhile.
+//! The end of a session unmounts nothing by path: another file system may have been mounted there meanwhile.
 //!
 //! ```text
 //!   root ── open /dev/fuse ── mount(2) ─────────────────┐
@@ -34,8 +34,6 @@ pub(crate) struct Attached {
     by_helper: bool,
 }
 
-/// Attaches.
-///
 /// # Errors
 /// All that [`MountError`] knows but `Busy` and `Failed`.
 pub(crate) fn attach(
@@ -44,7 +42,7 @@ pub(crate) fn attach(
     allow_other: bool,
 ) -> Result<(OwnedFd, Attached), MountError> {
     if options.fs_name.is_empty() || options.fs_name.contains([',', '\0', '\n']) {
-        return Err(MountError::Options("fs_name must not be empty or hold commas"));
+        return Err(MountError::Options("fs_name must not be empty or contain commas"));
     }
     let dir = checked(dir, options)?;
     if rustix::process::geteuid().is_root() {
@@ -59,15 +57,15 @@ impl Attached {
     /// Detaches. With `lazily` also if it is in use: it then ends when the last user is gone.
     ///
     /// # Errors
-    /// [`MountError::Busy`]; what the system or the helper says.
+    /// [`MountError::Busy`]; or the error of the system or the helper.
     pub(crate) fn detach(&self, lazily: bool) -> Result<(), MountError> {
         if self.by_helper {
             let mode = if lazily { "-uz" } else { "-u" };
-            let said = run_helper(Command::new(HELPER).arg(mode).arg("--").arg(&self.dir))?;
-            return match said {
+            let message = run_helper(Command::new(HELPER).arg(mode).arg("--").arg(&self.dir))?;
+            return match message {
                 None => Ok(()),
-                Some(said) if said.contains("busy") => Err(MountError::Busy(self.dir.clone())),
-                Some(said) => Err(MountError::Helper(said)),
+                Some(message) if message.contains("busy") => Err(MountError::Busy(self.dir.clone())),
+                Some(message) => Err(MountError::Helper(message)),
             };
         }
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::NOFOLLOW };
@@ -91,7 +89,7 @@ impl Attached {
 /// Whether something can be mounted at `dir`: before anything is started for it.
 ///
 /// # Errors
-/// As [`crate::Mount::start`] would say it.
+/// The errors of [`crate::Mount::start`] that concern the mount point.
 pub fn check_mount_point(dir: &Path, over_entries: bool) -> Result<(), MountError> {
     checked(dir, &MountOptions { over_entries, ..MountOptions::default() }).map(drop)
 }
@@ -159,27 +157,27 @@ fn by_helper(dir: &Path, options: &MountOptions, allow_other: bool) -> Result<Ow
             rustix::io::fcntl_setfd(fd, FdFlags::empty()).map_err(io::Error::from)
         });
     }
-    let said = run_helper(&mut command)?;
+    let message = run_helper(&mut command)?;
     drop(theirs);
-    match said {
-        Some(said) => Err(MountError::Helper(said)),
+    match message {
+        Some(message) => Err(MountError::Helper(message)),
         None => passed_descriptor(&ours).map_err(refused),
     }
 }
 
-/// Runs the helper to its end. `Some`: it failed, and said this.
+/// Runs the helper to its end. `Some`: its error message.
 fn run_helper(command: &mut Command) -> Result<Option<String>, MountError> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => MountError::NoHelper,
         _ => MountError::Helper(error.to_string()),
     })?;
-    let mut said = String::new();
+    let mut message = String::new();
     if let Some(stderr) = &mut child.stderr {
-        let _ = stderr.take(64 << 10).read_to_string(&mut said);
+        let _ = stderr.take(64 << 10).read_to_string(&mut message);
     }
     let status = child.wait().map_err(|error| MountError::Helper(error.to_string()))?;
-    Ok((!status.success()).then_some(said))
+    Ok((!status.success()).then_some(message))
 }
 
 fn passed_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {

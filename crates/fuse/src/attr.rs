@@ -6,7 +6,7 @@ use chiton_types::{Attr, Kind, Mode, Refusal, Time};
 /// Inode numbers are never used twice, so generations are not needed.
 pub(crate) const GENERATION: Generation = Generation(0);
 
-/// What the caller gets for a refusal. The table itself is [`Refusal::errno`].
+/// The errno of a refusal, as [`Refusal::errno`] lists it.
 pub(crate) fn errno(refusal: Refusal) -> Errno {
     Errno::from_i32(refusal.errno().0)
 }
@@ -70,7 +70,6 @@ pub(crate) fn time(at: Timestamp) -> Time {
     Time::from_parts(at.secs, at.nanos)
 }
 
-/// What utimens(2) asked for.
 pub(crate) fn set_time(asked: TimeOrNow) -> chiton_model::SetTime {
     match asked {
         TimeOrNow::Now => chiton_model::SetTime::Now,

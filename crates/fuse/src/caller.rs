@@ -1,8 +1,9 @@
-//! Who asks: from a FUSE request to a [`Caller`].
+//! From a FUSE request to the credentials of its [`Caller`].
 //!
-//! A request carries user, group and thread id. Supplementary groups and capabilities stand in the thread's entry in
-//! `/proc`, which costs some ten microseconds to read, so that is done only when a decision depends on them, and at most
-//! once a request: between two requests a thread may have other capabilities, and its number may be another's.
+//! A request carries user, group and thread id. Supplementary groups and capabilities are in the thread's entry in
+//! `/proc`, which takes some ten microseconds to read. So they are read only when a decision depends on them, and
+//! at most once per request: between two requests a thread may change its capabilities, and its number may go to
+//! another thread.
 //!
 //! | the thread | groups | capabilities |
 //! |---|---|---|
@@ -11,7 +12,8 @@
 //! | cannot be seen: another PID namespace (0) | none | all for user 0, none for others |
 //! | is gone | none | none |
 //!
-//! What the kernel has checked before it asks (CAP_SYS_ADMIN for `trusted.`, CAP_MKNOD for devices) is taken as given.
+//! Capabilities that the kernel checks before it sends the request (CAP_SYS_ADMIN for `trusted.`, CAP_MKNOD for
+//! devices) are taken as given.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use chiton_types::{Capabilities, Privileges};
 use crate::proc_status;
 
 /// A thread that asks for something.
-pub(crate) struct Asking {
+pub(crate) struct RequestCredentials {
     thread: u32,
     uid: u32,
     gid: u32,
@@ -34,23 +36,30 @@ pub(crate) struct Asking {
     standing: OnceCell<Standing>,
 }
 
-impl Asking {
-    pub(crate) fn new(thread: u32, uid: u32, gid: u32) -> Asking {
+impl RequestCredentials {
+    pub(crate) fn new(thread: u32, uid: u32, gid: u32) -> RequestCredentials {
         let (vouched, protects_hardlinks) = (Capabilities::NONE, false);
-        Asking { thread, uid, gid, vouched, protects_hardlinks, umask: 0, standing: OnceCell::new() }
+        RequestCredentials {
+            thread,
+            uid,
+            gid,
+            vouched,
+            protects_hardlinks,
+            umask: 0,
+            standing: OnceCell::new(),
+        }
     }
 
-    fn of(req: &Request) -> Asking {
-        Asking::new(req.pid(), req.uid(), req.gid())
+    fn of(req: &Request) -> RequestCredentials {
+        RequestCredentials::new(req.pid(), req.uid(), req.gid())
     }
 
-    /// The caller that it is.
     pub(crate) fn caller(&self) -> Caller<'_> {
         Caller { uid: self.uid, gid: self.gid, groups: Groups::Lazy(self) }
     }
 }
 
-impl LookUp for Asking {
+impl LookUp for RequestCredentials {
     fn standing(&self) -> Standing {
         let look = || {
             let mut standing = standing_of(self.thread, self.uid, self.gid);
@@ -70,27 +79,27 @@ impl LookUp for Asking {
     }
 }
 
-/// Runs `body` as whoever made the request.
+/// Runs `body` with the credentials of the request's caller.
 pub(crate) fn as_caller<R>(req: &Request, body: impl FnOnce(&Caller<'_>) -> R) -> R {
-    body(&Asking::of(req).caller())
+    body(&RequestCredentials::of(req).caller())
 }
 
 /// The same where the kernel has checked capabilities before.
 pub(crate) fn as_vouched<R>(req: &Request, vouched: Capabilities, body: impl FnOnce(&Caller<'_>) -> R) -> R {
-    body(&Asking { vouched, ..Asking::of(req) }.caller())
+    body(&RequestCredentials { vouched, ..RequestCredentials::of(req) }.caller())
 }
 
-/// The same for what is made: with an umask. The kernel lets nobody else make devices than who may.
+/// The same for requests that create an inode, with their umask. The kernel has checked CAP_MKNOD for devices.
 pub(crate) fn as_maker<R>(req: &Request, umask: u32, body: impl FnOnce(&Caller<'_>) -> R) -> R {
     let umask = (umask & 0o777) as u16;
-    body(&Asking { umask, vouched: Capabilities::MKNOD, ..Asking::of(req) }.caller())
+    body(&RequestCredentials { umask, vouched: Capabilities::MKNOD, ..RequestCredentials::of(req) }.caller())
 }
 
-/// The same for a new name of a file, where this machine may protect links to files of others.
+/// The same for link(2), where this machine may protect links to files of other users.
 pub(crate) fn as_linker<R>(req: &Request, body: impl FnOnce(&Caller<'_>) -> R) -> R {
     let setting = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks");
     let protects_hardlinks = setting.is_ok_and(|setting| setting.trim() != "0");
-    body(&Asking { protects_hardlinks, ..Asking::of(req) }.caller())
+    body(&RequestCredentials { protects_hardlinks, ..RequestCredentials::of(req) }.caller())
 }
 
 fn standing_of(thread: u32, uid: u32, gid: u32) -> Standing {

@@ -1,4 +1,4 @@
-//! What is asked of a running mount about its decoupled subtrees, through a Unix socket of its own.
+//! Control requests to a running mount about its decoupled subtrees, through a Unix socket.
 //!
 //! ```text
 //!   chiton merge DIR ─ getfattr chiton.control DIR ─▶ socket ─ request ─▶ Control ─▶ Realms
@@ -8,7 +8,8 @@
 //! Lines of JSON both ways ([`ControlRequest`], [`ControlReply`]), one request a connection.
 //!
 //! Invariants:
-//! - The system says who asks (SO_PEERCRED): root, the user of the mount, and the owner of the subtree are heard.
+//! - The kernel reports the peer's user (SO_PEERCRED). Only root, the user of the mount, and the owner of the
+//!   subtree may send requests.
 //! - A request never takes a dispatch thread.
 
 mod client;
@@ -33,9 +34,9 @@ use crate::router::Router;
 
 /// Longest request: a policy and a little more.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
-/// Most requests at once.
+/// Maximum number of concurrent requests.
 const REQUESTS_MAX: usize = 64;
-/// Who has connected and does not ask is not waited for longer.
+/// How long a connection may stay without a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The socket of one mount. Dropping it ends it.
@@ -47,11 +48,12 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens at `path`, whose directory only this user may change. `for_others`: users who are let into the mount may
-    /// ask, too. `taken_away` is called when the branch is over that the whole mount is, after who ended it was told.
+    /// Listens at `path`, whose directory only this user may change. `for_others`: users with access to the mount
+    /// may send requests, too. `taken_away` is called when the branch that the whole mount shows has ended, after
+    /// the client that ended it got its answer.
     ///
     /// # Errors
-    /// Why not.
+    /// The socket cannot be created.
     pub(crate) fn serve(
         path: &Path,
         router: &Arc<Router>,
@@ -80,7 +82,7 @@ impl Control {
                     (under_way.clone(), taken_away.clone(), end_notice.clone());
                 let answer = move || {
                     let was_there = router.branch().is_some_and(|branch| !branch.is_over());
-                    // Who asked has gone away: nobody to tell.
+                    // The client has gone, so there is no one to answer.
                     let _ = answer(&stream, &router, &end_notice);
                     if was_there && router.branch().is_some_and(|branch| branch.is_over()) {
                         taken_away();
@@ -97,7 +99,7 @@ impl Control {
         Ok(Control { path: path.to_owned(), is_closed, thread: Some(thread) })
     }
 
-    /// What `chiton.control` says.
+    /// The path that `chiton.control` returns.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -133,11 +135,11 @@ fn answer(stream: &UnixStream, router: &Router, end_notice: &EndNotice) -> io::R
             ControlReply::Failed { message, exit_code: 1 }
         }
         Ok(request) => {
-            let tell = |word: ControlReply| {
-                // Who asked may be gone; what was asked for is done all the same.
+            let report = |word: ControlReply| {
+                // The client may have gone; its request is carried out all the same.
                 let _ = send(stream, &word);
             };
-            execute::carry_out(router, &peer, &request, &tell)
+            execute::carry_out(router, &peer, &request, &report)
         }
         Err(error) => ControlReply::Failed { message: format!("not a request: {error}"), exit_code: 2 },
     };

@@ -17,12 +17,12 @@ use serde_json::Value;
 
 use crate::control::{ControlReply, send};
 
-/// Most connections that wait.
+/// Maximum number of waiting connections.
 const WAITING_MAX: usize = 64;
-/// What a command exits with after a failure.
+/// Exit code of a command after a failure.
 const FAILED: u8 = 1;
 
-/// What a mount leaves undone, and the connections that wait for its last word.
+/// The failures at the end of a mount, and the connections that wait for its result.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndNotice(Arc<Mutex<State>>);
 
@@ -43,13 +43,13 @@ impl EndNotice {
         has_room
     }
 
-    /// Notes what the end of the mount could not do.
+    /// Records a failure at the end of the mount.
     pub(crate) fn note(&self, undone: String) {
         self.0.lock().undone.push(undone);
     }
 
-    /// Sends the last word, and returns what was noted.
-    pub(crate) fn say(&self) -> Vec<String> {
+    /// Sends the result to all connections, and returns the recorded failures.
+    pub(crate) fn send_result(&self) -> Vec<String> {
         let State { waiting, undone } = std::mem::take(&mut *self.0.lock());
         let word = match undone.is_empty() {
             true => ControlReply::Done { report: Value::Null, text: String::new(), exit_code: 0 },

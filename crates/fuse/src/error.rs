@@ -1,18 +1,17 @@
-//! Why a mount does not start or end. The messages say what to do next.
+//! Errors at the start and end of a mount. Each message says what to do next.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// What went wrong with a mount as a whole. (What goes wrong with one request is a
-/// [`chiton_types::Refusal`], and the caller gets its errno.)
+/// A failure of a mount as a whole. (A failure of one request is a [`chiton_types::Refusal`], and the caller gets
+/// its errno.)
 #[derive(Debug)]
 pub enum MountError {
     /// The mount point does not exist.
     NotFound(PathBuf),
     /// The mount point is not a directory.
     NotDir(PathBuf),
-    /// The mount point has entries.
     NotEmpty(PathBuf),
     /// Something of ours is mounted there already.
     AlreadyMounted(PathBuf),
@@ -22,15 +21,13 @@ pub enum MountError {
     NoDevice(io::Error),
     /// We are not root, and the helper that may mount for us is not installed.
     NoHelper,
-    /// The helper refused; what it said.
+    /// The helper's error message.
     Helper(String),
-    /// The system refused.
     Refused(PathBuf, io::Error),
-    /// Files are open, or someone's working directory is in there.
+    /// Files are open in it, or it is a process's working directory.
     Busy(PathBuf),
     /// The options contradict each other; in words.
     Options(&'static str),
-    /// The dispatch threads failed.
     Failed(io::Error),
     /// The mount has ended, and not everything that was done in it is safe; in words.
     Undone(Vec<String>),
@@ -52,21 +49,21 @@ impl fmt::Display for MountError {
             MountError::NotEmpty(dir) => {
                 write!(
                     f,
-                    "the mount point {} is not empty: name an empty directory, or hide what is in it with --nonempty",
+                    "the mount point {} is not empty: name an empty directory, or hide its entries with --nonempty",
                     dir.display()
                 )
             }
             MountError::AlreadyMounted(dir) => {
                 write!(
                     f,
-                    "a file system of Chiton is mounted on {} already: unmount it first (chiton umount {}), or name another directory",
+                    "a Chiton file system is already mounted on {}: unmount it first (chiton umount {}), or name another directory",
                     dir.display(),
                     dir.display()
                 )
             }
             MountError::Dead(dir) => write!(
                 f,
-                "the process behind the mount at {} is gone: take the mount away (chiton umount --lazy {}), then mount again",
+                "the process behind the mount at {} has died: detach the mount (chiton umount --lazy {}), then mount again",
                 dir.display(),
                 dir.display()
             ),
@@ -79,15 +76,17 @@ impl fmt::Display for MountError {
             MountError::NoHelper => f.write_str(
                 "cannot run fusermount3, which mounts for users who are not root: install the package fuse3",
             ),
-            MountError::Helper(said) => write!(f, "cannot mount: fusermount3 says: {}", said.trim_end()),
+            MountError::Helper(message) => {
+                write!(f, "cannot mount: fusermount3 reports: {}", message.trim_end())
+            }
             MountError::Refused(dir, error) => write!(f, "cannot mount on {}: {error}", dir.display()),
             MountError::Busy(dir) => write!(
                 f,
-                "cannot unmount {}: a process has a file open there, or works there; name it with fuser -vm {0}, or use chiton umount --lazy {0}",
+                "cannot unmount {}: a process has a file open there, or works there; find it with fuser -vm {0}, or use chiton umount --lazy {0}",
                 dir.display()
             ),
             MountError::Options(what) => f.write_str(what),
-            MountError::Failed(error) => write!(f, "cannot answer the kernel: {error}"),
+            MountError::Failed(error) => write!(f, "cannot serve requests of the kernel: {error}"),
             MountError::Undone(what) => f.write_str(&what.join("\n")),
         }
     }

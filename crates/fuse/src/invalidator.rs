@@ -9,7 +9,7 @@ use chiton_wire::Grown;
 
 use crate::kernel::Kernel;
 
-/// Tells the kernel of one mount. The client calls it on its recall threads and acknowledges the recall when it
+/// Notifies the kernel of one mount. The client calls it on its recall threads, and acknowledges the recall when it
 /// returns.
 pub(crate) struct KernelInvalidator {
     kernel: Arc<Kernel>,
@@ -41,7 +41,8 @@ impl Invalidator for KernelInvalidator {
     }
 
     fn inval_dir(&self, _dir: Ino) {
-        // The kernel cannot list what it knows of one directory. (Without epochs: see `Kernel::name_ttl_max`.)
+        // The kernel cannot list the names that it caches for one directory. (Without epochs: see
+        // `Kernel::name_ttl_max`.)
         self.kernel.forget_all_names();
     }
 

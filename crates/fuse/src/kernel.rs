@@ -1,4 +1,4 @@
-//! What the kernel is told unasked: that names, attributes or pages that it holds are no longer so.
+//! Notifications to the kernel: names, attributes or pages that it caches are no longer valid.
 //!
 //! ```text
 //!   recall thread of the client ──▶ Kernel ──▶ /dev/fuse      (returns when the kernel has done it)
@@ -29,37 +29,37 @@ const NAME_TTL_WITHOUT_EPOCHS: Duration = Duration::from_secs(1);
 const PAGE_BYTES: u64 = 4096;
 /// Most files whose sizes are remembered in [`Kernel::note_unsure`].
 const UNSURE_MAX: usize = 65_536;
-/// How long a handler waits for the kernel to be told.
+/// How long a handler waits until the kernel is notified.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Most inodes that wait for the thread; past it, all pages of what is asked for are dropped by whoever asks.
+/// Maximum number of inodes that wait for the thread. Beyond it, the caller itself drops all pages of the inode.
 const QUEUE_MAX: usize = 65_536;
 
 /// The kernel's side of one mount.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// What the kernel calls number 1.
+    /// The inode that the kernel calls number 1.
     root: Ino,
     notifier: OnceLock<Notifier>,
     has_epochs: AtomicBool,
-    /// The kernel holds no names.
+    /// The kernel caches no names.
     holds_none: AtomicBool,
-    /// Held by who tells a name.
-    telling: RwLock<()>,
-    /// One file grows at a time: what is stored is dropped before the next is stored.
+    /// Held for reading while a reply with a name is sent.
+    replying: RwLock<()>,
+    /// One file grows at a time: its stored byte is dropped before the next is stored.
     growing: Mutex<()>,
-    /// Sizes of files that the kernel was told and may no longer believe (0: some size).
+    /// Sizes that the kernel was given for files and may no longer trust (0: unknown).
     unsure: Mutex<HashMap<Ino, u64>>,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// Directories that others may have moved.
+    /// Directories that other clients may have moved.
     pub(crate) moves: Moves,
 }
 
-/// A name is being told.
+/// A reply with a name is being sent.
 pub(crate) struct NameReply<'a> {
     /// How long it may be kept.
     pub(crate) ttl: Duration,
-    _telling: RwLockReadGuard<'a, ()>,
+    _replying: RwLockReadGuard<'a, ()>,
 }
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Kernel {
             notifier: OnceLock::new(),
             has_epochs: AtomicBool::new(false),
             holds_none: AtomicBool::new(false),
-            telling: RwLock::new(()),
+            replying: RwLock::new(()),
             growing: Mutex::default(),
             unsure: Mutex::default(),
             queue: Mutex::default(),
@@ -91,7 +91,8 @@ impl Kernel {
         }
     }
 
-    /// The directory that is the root of the mount: its own number is only told, the kernel asks for number 1.
+    /// The directory that is the root of the mount. The kernel sees its own number in replies, and uses number 1 in
+    /// requests.
     pub(crate) fn root(&self) -> Ino {
         self.root
     }
@@ -101,7 +102,8 @@ impl Kernel {
         if ino == self.root { INodeNo::ROOT } else { INodeNo(ino.0) }
     }
 
-    /// From now on the kernel can be told. Before, it holds nothing. (The first words find out whether it has epochs.)
+    /// Connects the notifier. Before, the kernel caches nothing. (The first notification finds out whether the
+    /// kernel has epochs.)
     pub(crate) fn connect(&self, notifier: Notifier) {
         let first = self.notifier.set(notifier).is_ok();
         assert!(first, "a mount has one connection to the kernel");
@@ -109,15 +111,15 @@ impl Kernel {
         self.new_epoch();
     }
 
-    /// Nothing that the kernel knows about `name` in `parent` holds any more: it is looked up anew. What is mounted there, or
-    /// below it, stays (on kernels before Linux 6.2 it goes).
+    /// Makes the kernel look up `name` in `parent` again. File systems that are mounted on it, or below it, stay
+    /// (before Linux 6.2 they are detached).
     pub(crate) fn inval_entry(&self, parent: Ino, name: &[u8]) {
-        self.tell("a name", |notifier| notifier.expire_entry(self.number(parent), name));
+        self.notify("a name", |notifier| notifier.expire_entry(self.number(parent), name));
     }
 
     /// Neither attributes nor pages of `ino` hold any more. Dirty pages (of mappings) are written first.
     pub(crate) fn inval_inode(&self, ino: Ino) {
-        self.tell("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
+        self.notify("an inode", |notifier| notifier.inval_inode(self.number(ino), 0, 0));
     }
 
     /// The pages of `ino` in this range of bytes do not hold any more.
@@ -125,18 +127,18 @@ impl Kernel {
         let start = i64::try_from(range.start).unwrap_or(i64::MAX);
         // 0 is: to the end.
         let len = i64::try_from(range.end - range.start).unwrap_or(0);
-        self.tell("pages", |notifier| notifier.inval_inode(self.number(ino), start, len));
+        self.notify("pages", |notifier| notifier.inval_inode(self.number(ino), start, len));
     }
 
-    /// A file that is open here grew elsewhere: its end in the kernel's memory is at least there, for those who map, splice or copy
-    /// it, which ask nobody. The kernel takes a new end only with content, so it is given the last byte.
+    /// An open file grew on another mount: sets the end of file in the kernel's memory. Mappings, splice and copies
+    /// use that end without a request. The kernel accepts a new end only with content, so it gets the last byte.
     pub(crate) fn grown(&self, ino: Ino, grown: Grown) {
         let at = grown.size - 1;
         let (page, page_bytes) = (at / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES as i64);
         let _one = self.growing.lock();
-        self.tell("the size of a file", |notifier| notifier.store(self.number(ino), at, &[grown.last]));
-        // The byte is that of one moment, and the page around it may be older: the next who wants it asks.
-        self.tell("a page", |notifier| notifier.inval_inode(self.number(ino), page as i64, page_bytes));
+        self.notify("the size of a file", |notifier| notifier.store(self.number(ino), at, &[grown.last]));
+        // The byte is from one moment, and the page around it may be older: the next reader must request it.
+        self.notify("a page", |notifier| notifier.inval_inode(self.number(ino), page as i64, page_bytes));
     }
 
     /// Whether this kernel can forget all names at once.
@@ -144,11 +146,12 @@ impl Kernel {
         self.has_epochs.load(Ordering::Relaxed)
     }
 
-    /// From now on what somebody mounts inside this mount stays there: the kernel is told no more names, and asks for each anew.
-    /// (A kernel that is told to forget all names takes away what is mounted on them when they are looked at next.)
+    /// From now on file systems that are mounted inside this mount stay: the kernel gets no more names to cache,
+    /// and looks up each name again. (When a kernel invalidates all names, it detaches file systems mounted on them
+    /// at the next lookup.)
     pub(crate) fn keep_mounts(&self) {
         {
-            let _nobody_tells = self.telling.write();
+            let _no_reply = self.replying.write();
             if self.holds_none.load(Ordering::Relaxed) {
                 return;
             }
@@ -157,15 +160,16 @@ impl Kernel {
         self.new_epoch();
     }
 
-    /// How long the kernel may keep a name that could be kept for so long; to be held until it is told.
-    pub(crate) fn tell_name(&self, ttl: Duration, is_shared: bool) -> NameReply<'_> {
-        let telling = self.telling.read();
-        NameReply { ttl: ttl.min(self.name_ttl_max(is_shared)), _telling: telling }
+    /// How long the kernel may cache a name that could be cached for `ttl`. Hold the result until the reply is
+    /// sent.
+    pub(crate) fn reply_with_name(&self, ttl: Duration, is_shared: bool) -> NameReply<'_> {
+        let replying = self.replying.read();
+        NameReply { ttl: ttl.min(self.name_ttl_max(is_shared)), _replying: replying }
     }
 
-    /// How long the kernel may be told to keep a name. Where names cannot be taken back all at once: not long, and in
-    /// a file system that is shared not at all. (Taking back one name waits for the directory's lock, which a request
-    /// may hold that waits for another client, which may wait for us to take back that name.)
+    /// The longest time for which the kernel may cache a name. If names cannot be invalidated all at once, it is
+    /// short, and zero in a shared file system. (Invalidating one name waits for the directory's lock. A request
+    /// may hold that lock and wait for another client, which may wait for this invalidation.)
     fn name_ttl_max(&self, is_shared: bool) -> Duration {
         if self.holds_none.load(Ordering::Relaxed) {
             return Duration::ZERO;
@@ -197,7 +201,7 @@ impl Kernel {
         }
     }
 
-    /// [`Kernel::inval_inode`], on a thread of its own, soon.
+    /// [`Kernel::inval_inode`] soon, on the notification thread.
     pub(crate) fn inval_inode_later(&self, ino: Ino) {
         let mut queue = self.queue.lock();
         let is_last = matches!(queue.waiting.back(), Some(Later::Inval(last)) if *last == ino);
@@ -207,7 +211,7 @@ impl Kernel {
         }
     }
 
-    /// The kernel was told this size of a file, or less than it is now, and may not believe it.
+    /// The kernel was given this size of a file, or a smaller one than the present, and may not trust it.
     pub(crate) fn note_unsure(&self, ino: Ino, size: u64) {
         let mut unsure = self.unsure.lock();
         if unsure.len() >= UNSURE_MAX {
@@ -216,7 +220,7 @@ impl Kernel {
         unsure.insert(ino, size);
     }
 
-    /// The size of a file that the kernel was told and may not believe.
+    /// The size that the kernel was given for a file and may not trust.
     pub(crate) fn take_unsure(&self, ino: Ino) -> Option<u64> {
         self.unsure.lock().remove(&ino)
     }
@@ -233,7 +237,7 @@ impl Kernel {
             queue.waiting.push_back(Later::Grown(ino, grown, done));
             self.wake.notify_one();
         }
-        // Not told within that time, and what is told then is true as well.
+        // The notification is late; it is still valid then.
         let _ = is_done.recv_timeout(PATIENCE);
     }
 
@@ -256,7 +260,7 @@ impl Kernel {
         }
     }
 
-    /// Ends the thread.
+    /// Ends the notification thread.
     pub(crate) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -265,9 +269,9 @@ impl Kernel {
         self.moves.close();
     }
 
-    fn tell(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {
+    fn notify(&self, what: &str, notify: impl FnOnce(&Notifier) -> io::Result<()>) {
         let Some(notifier) = self.notifier.get() else { return };
-        if let Err(error) = tell(notifier) {
+        if let Err(error) = notify(notifier) {
             // ENODEV, ENOTCONN: unmounted meanwhile, the kernel holds nothing any more.
             if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) {
                 tracing::warn!("the kernel did not drop {what}: {error}");

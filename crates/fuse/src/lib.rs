@@ -8,8 +8,8 @@
 //!                    locks that wait: threads of their own
 //! ```
 //!
-//! What a mounted file system promises, and where it differs from POSIX, stands in `docs/semantics.md`; the tests
-//! quote it by number.
+//! `docs/semantics.md` states what a mounted file system promises, and where it differs from POSIX; the tests quote
+//! it by number.
 //!
 //! Invariants:
 //! - Nothing else of the workspace, but `chiton-fuse-session`, knows FUSE.

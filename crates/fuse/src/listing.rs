@@ -1,7 +1,7 @@
 //! The offsets of a directory stream.
 //!
-//! An offset says where the *next* read goes on: 0 begins, 1 is after `.`, 2 after `..`, and a hash (4 and above)
-//! is after every name of that hash. So telldir and seekdir hold across any change of the directory.
+//! An offset says where the *next* read continues: 0 begins, 1 is after `.`, 2 after `..`, and a hash (4 and above)
+//! is after every name of that hash. So telldir and seekdir work across any change of the directory.
 //!
 //! ```text
 //!   names    .   ..   a(17)   b(23)   c(23)   d(90)
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A reply that is cut between two names of one hash shows the first of them again, and loses none. (How large
-//!   a reply may be is known to the session alone, so what fits is not known here.)
+//! - A reply that is cut between two names of one hash shows the first of them again, and loses none. (Only the
+//!   session knows the size of a reply.)
 //! - Such names at the very beginning of a reply move on even so: otherwise more of them than fit one reply would
 //!   list for ever.
 
@@ -22,24 +22,22 @@ use chiton_types::{Attr, Ino, Refusal};
 
 use crate::attr::{file_attr, file_type};
 
-/// Entries asked for by a readdir at first; the kernel has room for at least 4 KiB, then for up to 1 MiB.
+/// Entries in the first request of a readdir: the kernel has room for at least 4 KiB, and for up to 1 MiB in later
+/// ones.
 const ENTRIES: u32 = 512;
 /// The same with attributes, which take five times the room.
 const ENTRIES_PLUS: u32 = 128;
 
-/// Offset after `.`.
 const AFTER_DOT: u64 = 1;
-/// Offset after `..`.
 const AFTER_DOT_DOT: u64 = 2;
 /// Lowest offset that is a hash.
 const FIRST_COOKIE: u64 = 4;
 
-/// One row of a reply.
 pub(crate) struct Row<'a> {
     pub(crate) ino: Ino,
     pub(crate) kind: FileType,
     pub(crate) name: &'a [u8],
-    /// Where the next read goes on after it.
+    /// The offset from which the next read continues.
     pub(crate) offset: u64,
     what: What<'a>,
 }
@@ -60,7 +58,8 @@ impl Row<'_> {
                 (attr, Duration::ZERO, Duration::ZERO)
             }
             What::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl, entry.attr_ttl),
-            // Of a subtree that somebody else has decoupled only the name is told: whoever asks for more is answered.
+            // Of a subtree that another client has decoupled, only the name is shown. Further requests for it are
+            // refused.
             What::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO, Duration::ZERO),
         }
     }
@@ -86,7 +85,7 @@ fn unknown(ino: Ino, kind: FileType) -> FileAttr {
     }
 }
 
-/// Shows the rows of a directory from `offset` on, until there are no more or `show` says that the reply is full.
+/// Shows the rows of a directory from `offset` on, until the end or until `show` returns that the reply is full.
 pub(crate) fn read(
     client: &Client,
     caller: &Caller<'_>,
@@ -123,12 +122,12 @@ pub(crate) fn read(
     }
 }
 
-/// The cookie from which a read at `offset` goes on behind `.` and `..`.
+/// The cookie from which a read at `offset` continues behind `.` and `..`.
 fn cookie(offset: u64) -> u64 {
     if offset < FIRST_COOKIE { 0 } else { offset }
 }
 
-/// The entries with the offset that each is told with. `start` is the offset in force before the first.
+/// The entries with their offsets. `start` is the offset in force before the first.
 fn with_offsets(entries: &[Listed], start: u64) -> impl Iterator<Item = (&Listed, u64)> {
     let mut group_start = start;
     entries.iter().enumerate().map(move |(at, entry)| {

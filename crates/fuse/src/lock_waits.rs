@@ -30,10 +30,9 @@ const WAITS_MAX: usize = 1024;
 /// How often the callers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The waits of one mount.
 pub(crate) struct LockWaits {
     router: Arc<Router>,
-    /// Those that may hold locks.
+    /// Owners that may hold locks.
     owners: Mutex<BTreeMap<Owner, Through>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -47,7 +46,7 @@ struct Owner {
     owner: u64,
 }
 
-/// The open files through which an owner asked for its locks.
+/// The open files through which an owner requested its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Through {
     One(FileHandle),
@@ -63,10 +62,10 @@ struct State {
 }
 
 struct Wait {
-    /// The caller's.
+    /// The caller's thread.
     thread: u32,
     token: CancelToken,
-    /// Whom it waits for.
+    /// The client through which the lock was requested.
     client: Arc<Client>,
 }
 
@@ -80,8 +79,8 @@ impl LockWaits {
         })
     }
 
-    /// Sets, changes or drops a lock for the caller `thread`, who asks through the open file `fh`, and answers: now or when it
-    /// is granted.
+    /// Sets, changes or drops a lock for the thread `thread`, which requested it through the open file `fh`.
+    /// Replies at once, or when the lock is granted.
     pub(crate) fn set(
         self: &Arc<LockWaits>,
         lock: Lock,
@@ -97,7 +96,7 @@ impl LockWaits {
         }
     }
 
-    /// What is in the way of a lock.
+    /// A lock that conflicts with this one.
     pub(crate) fn held(&self, lock: Lock) -> Result<Option<Lock>, Refusal> {
         self.router.client_of(lock.ino).getlk(lock)
     }
@@ -145,8 +144,9 @@ impl LockWaits {
         self.drop_owner(Owner { ino, flock: true, owner });
     }
 
-    /// The last descriptor of an open file is closed: ranges that belong to the open file (`F_OFD_SETLK`) go with it. The kernel
-    /// does not say which these are. Those of a process have gone before, when that process closed its descriptor.
+    /// The last descriptor of an open file is closed, so ranges that belong to the open file (`F_OFD_SETLK`) end.
+    /// The kernel does not name these ranges. Ranges of a process ended earlier, when that process closed its
+    /// descriptor.
     pub(crate) fn drop_handle(&self, ino: Ino, fh: FileHandle) {
         let mut gone = Vec::new();
         {
@@ -163,10 +163,10 @@ impl LockWaits {
         }
     }
 
-    /// Drops what an owner holds, if it holds anything: no message otherwise.
+    /// Drops an owner's locks; sends no message if it holds none.
     fn drop_owner(&self, owner: Owner) {
         if self.owners.lock().contains_key(&owner) {
-            // The owner is gone; if the server cannot be told, it drops the lock with the session.
+            // The owner is gone. If the server cannot be reached, it drops the lock with the session.
             let _ = self.set_noting(range_lock::all_of(owner.ino, owner.flock, owner.owner), None, None);
         }
     }
@@ -179,7 +179,7 @@ impl LockWaits {
     ) -> Result<(), Refusal> {
         let key = Owner { ino: lock.ino, flock: lock.flock, owner: lock.owner };
         if let Some(fh) = through.filter(|_| lock.kind != LockKind::Unlock) {
-            // Before it is granted: whoever is told so may close the file at once.
+            // Before the grant is reported: the caller may close the file immediately afterwards.
             let mut owners = self.owners.lock();
             let noted = owners.entry(key).or_insert(Through::One(fh));
             if *noted != Through::One(fh) {
@@ -207,7 +207,7 @@ impl LockWaits {
         }
     }
 
-    /// Cancels the waits of callers that have a signal to act on. `false`: nobody waits any more.
+    /// Cancels the waits of callers that have a signal to handle. `false`: no waits remain.
     fn look(&self) -> bool {
         let waits: Vec<(u32, CancelToken, Arc<Client>)> = {
             let mut state = self.state.lock();

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - However the mount ends short of a crash, everything that was written through it is pushed and committed
 //!   before [`Mount::wait`] returns.
-//! - Nothing is ever unmounted but what was mounted here.
+//! - Only this mount is ever unmounted.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ use crate::shell::Shell;
 use crate::unmount_watch::UnmountWatch;
 use crate::{MountError, MountOptions};
 
-/// How far the kernel reads ahead, in KiB: what a FUSE mount may ask for itself (128) is little for blocks of 4 MiB.
+/// The kernel's read-ahead in KiB: the 128 that a FUSE mount may request itself is little for blocks of 4 MiB.
 const READ_AHEAD_KIB: u32 = 1024;
 const THREADS_EMBEDDED: usize = 2;
 const THREADS_CONNECTED: usize = 8;
@@ -45,10 +45,10 @@ pub struct Mount {
     end: Box<End>,
 }
 
-/// What the end of a mount needs.
+/// The parts that the end of a mount needs.
 struct End {
     invalidating: Option<JoinHandle<()>>,
-    /// Follows directories that others move.
+    /// The thread that follows directories which other clients move.
     following: Option<JoinHandle<()>>,
     departure: Option<UnmountWatch>,
     control: Option<Control>,
@@ -72,8 +72,8 @@ impl Mount {
         Mount::start_with(client, None, mountpoint, options)
     }
 
-    /// Mounts a client that decouples subtrees whose policy says so, and what it is told to by
-    /// [`MountOptions::control`]. `realms` are of this client, which says that it
+    /// Mounts a client that decouples subtrees whose policy says so, or on request through
+    /// [`MountOptions::control`]. `realms` must belong to this client, whose options must say that it
     /// [`decouples`](chiton_client::ClientOptions::decouples).
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Mount {
     ) -> Result<Mount, MountError> {
         let kernel = Arc::new(Kernel::new(branch.root()));
         let router = Router::of_branch(client, realms, branch, kernel.clone());
-        // Nobody else is in it.
+        // No other client uses it.
         let options = MountOptions { shared: Some(false), ..options };
         Mount::start_router(router, kernel, mountpoint, options)
     }
@@ -141,7 +141,7 @@ impl Mount {
         let taken_away = move || {
             if let Err(error) = unmounter.detach(true) {
                 tracing::warn!(
-                    "the branch has ended, but its mount cannot be taken away: {error}; chiton umount --lazy takes it away"
+                    "the branch has ended, but its mount cannot be detached: {error}; detach it with chiton umount --lazy"
                 );
             }
         };
@@ -158,7 +158,7 @@ impl Mount {
         let (control, (dispatch, invalidating)) = match serving {
             Ok(serving) => serving,
             Err(error) => {
-                // Nobody can be using it yet.
+                // No process can use it yet.
                 let _ = attached.detach(true);
                 return Err(MountError::Failed(error));
             }
@@ -170,7 +170,7 @@ impl Mount {
             true => None,
             false => UnmountWatch::watch(&attached.dir, &client, limit).unwrap_or_default(),
         };
-        // A branch is nobody else's.
+        // Other clients do not see a branch.
         let following = match is_branch {
             true => None,
             false => follow(kernel.clone(), client.clone(), attached.dir.clone()),
@@ -181,12 +181,12 @@ impl Mount {
         Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.attached.dir
     }
 
-    /// Waits until someone unmounts, and until everything is pushed and committed then.
+    /// Waits until the mount is unmounted, and then until everything is pushed and committed.
     ///
     /// # Errors
     /// [`MountError::Undone`]: not everything could be; [`MountError::Failed`]: a dispatch thread failed.
@@ -194,16 +194,16 @@ impl Mount {
         self.wait_then(|| Ok(()))
     }
 
-    /// The same, and ends what the mount needed (a server in this process) by `finish`. Commands that wait for the end of the
-    /// mount learn how both ended.
+    /// The same, and then ends the server in this process by `finish`. Commands that wait for the end of the mount
+    /// learn the result of both.
     ///
     /// # Errors
-    /// As [`Mount::wait`]; what `finish` could not do is [`MountError::Undone`], too.
+    /// As [`Mount::wait`]; a failure of `finish` is also [`MountError::Undone`].
     pub fn wait_then(mut self, finish: impl FnOnce() -> Result<(), String>) -> Result<(), MountError> {
         self.join(finish)
     }
 
-    /// Unmounts, pushes and commits everything.
+    /// Unmounts, then pushes and commits everything.
     ///
     /// # Errors
     /// [`MountError::Busy`], and the mount itself back, if it is in use.
@@ -214,7 +214,7 @@ impl Mount {
         }
     }
 
-    /// What [`Unmounter::unmount`] needs: for a signal handler's thread while another one is in [`Mount::wait`].
+    /// A handle that unmounts from another thread, such as a signal handler's, while one waits in [`Mount::wait`].
     pub fn unmounter(&self) -> Unmounter {
         Unmounter {
             attached: self.attached.clone(),
@@ -231,7 +231,7 @@ impl Mount {
         if let Err(undone) = finish() {
             self.end.end_notice.note(undone);
         }
-        match (served, self.end.end_notice.say()) {
+        match (served, self.end.end_notice.send_result()) {
             (Ok(()), undone) if undone.is_empty() => Ok(()),
             (_, undone) => Err(MountError::Undone(undone)),
         }
@@ -249,7 +249,7 @@ impl Mount {
         for thread in [self.end.invalidating.take(), self.end.following.take()].into_iter().flatten() {
             if thread.join().is_err() {
                 return Err(MountError::Failed(io::Error::other(
-                    "a thread that tells the kernel of changes panicked",
+                    "a thread that notifies the kernel of changes panicked",
                 )));
             }
         }
@@ -264,7 +264,7 @@ impl Drop for Mount {
             return;
         }
         if self.attached.detach(false).is_err() {
-            // In use, and it would outlive us and hang whoever touches it.
+            // The mount is in use. If it outlived this process, every process that touches it would hang.
             let _ = self.attached.detach(true);
             return;
         }
@@ -274,7 +274,7 @@ impl Drop for Mount {
     }
 }
 
-/// Unmounts while someone else waits for the end of the mount.
+/// Unmounts while another thread waits for the end of the mount.
 #[derive(Clone)]
 pub struct Unmounter {
     attached: Attached,
@@ -283,7 +283,7 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Where the mount is.
+    /// The mount point.
     pub fn dir(&self) -> &PathBuf {
         &self.attached.dir
     }
@@ -293,9 +293,8 @@ impl Unmounter {
         self.client.upgrade().filter(|client| client.is_away()).map(|_| self.timeout)
     }
 
-    /// Unmounts; with `lazily` also if it is in use, and then it ends when its last user is gone. If the server is away,
-    /// users who wait for it are answered that it is, after the mount's `unmount_timeout`, and the mount is taken away
-    /// from them.
+    /// Unmounts. With `lazily`, a mount in use ends when its last user closes it. If the server is away, waiting
+    /// users get an error after the mount's `unmount_timeout`, and lose the mount.
     ///
     /// # Errors
     /// [`MountError::Busy`].
@@ -312,7 +311,8 @@ impl Unmounter {
     }
 }
 
-/// Starts to follow directories that others move. Without it, processes in them have the old parent as `..` for longer.
+/// Starts to follow directories that other clients move. Without it, processes in them keep the old parent as `..`
+/// for longer.
 fn follow(kernel: Arc<Kernel>, client: Arc<Client>, dir: PathBuf) -> Option<JoinHandle<()>> {
     let body = move || kernel.moves.run(&client, &dir);
     std::thread::Builder::new().name("chiton-moves".to_owned()).spawn(body).ok()

@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo`, without touching the directories.
+//! Reads the table of mounts from `/proc/self/mountinfo`, without touching the directories.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,12 +7,10 @@ use std::path::Path;
 /// The type under which the system knows our mounts.
 pub(crate) const KIND: &str = "fuse.chiton";
 
-/// One mount.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mounted {
     /// Device number, `major:minor`.
     pub(crate) device: String,
-    /// Type of the file system.
     pub(crate) kind: String,
 }
 
@@ -25,7 +23,7 @@ pub(crate) fn is_there(device: &str) -> bool {
     table.split(|&b| b == b'\n').any(|line| line.split(|&b| b == b' ').nth(2) == Some(device.as_bytes()))
 }
 
-/// What is mounted at `dir` (canonical), the topmost if several are.
+/// The file system mounted at `dir` (canonical); the topmost of several.
 pub(crate) fn last_at(dir: &Path) -> Option<Mounted> {
     last_in(&std::fs::read("/proc/self/mountinfo").ok()?, dir)
 }
@@ -45,7 +43,7 @@ fn last_in(table: &[u8], dir: &Path) -> Option<Mounted> {
     })
 }
 
-/// Undoes `\040` and the like.
+/// Replaces escapes such as `\040`.
 fn unescaped(word: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;

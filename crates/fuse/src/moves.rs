@@ -1,7 +1,7 @@
 //! Directories that another client moved while a process of this machine works in them.
 //!
-//! The kernel follows `..` along the names that it knows, and asks nobody: a working directory that another mount moved would
-//! have its old parent until somebody looks it up at its new place. So this looks it up there:
+//! The kernel follows `..` along its cached names without a request. A working directory that another mount moved
+//! would keep its old parent until a process looks it up at its new place. So this module looks it up there:
 //!
 //! ```text
 //!   chdir(2) ─▶ ACCESS ─┐
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Nobody waits for this: a recall is acknowledged first, since the move happens after that.
+//! - No request waits for this: the recall is acknowledged first, since the move happens after that.
 //! - No descriptor of the mount is kept, which would keep it from being unmounted.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,17 +26,17 @@ use chiton_types::{Ino, Refusal};
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
-/// After chdir(2) and after a recall a directory is looked at so often, with these pauses before: the move may still wait for others.
-/// As long as there is no lease, by whose recall a move would be noticed, it goes on with the last pause.
+/// Pauses between looks at a directory after chdir(2) and after a recall; the move may still wait for other
+/// clients. While there is no lease, whose recall would announce a move, looks continue with the last pause.
 const LOOKS: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(500)];
 /// Most directories that wait to be looked at; past it recalls are not followed.
 const QUEUE_MAX: usize = 1024;
-/// Most directories on a path.
+/// Maximum number of directories on a path.
 const DEPTH_MAX: usize = 4096;
 const PAGE: u32 = 1000;
 
-/// See the module.
+/// Directories that processes of this machine may work in.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     /// Directories that processes may work in, with the parents that the kernel knows.
@@ -60,12 +60,12 @@ impl Moves {
         self.queue(dir, 0);
     }
 
-    /// The kernel has forgotten an inode, of whatever kind.
+    /// The kernel has forgotten an inode, of any type.
     pub(crate) fn forgotten(&self, ino: Ino) {
         self.entered.lock().remove(&ino);
     }
 
-    /// The lease on an inode, of whatever kind, is being given back: another client is about to change it.
+    /// The lease on an inode of any type is being released: another client is about to change it.
     pub(crate) fn recalled(&self, ino: Ino) {
         if self.entered.lock().contains_key(&ino) {
             self.queue(ino, 0);
@@ -96,7 +96,9 @@ impl Moves {
                     false
                 }
                 Err(refusal) => {
-                    tracing::warn!("where directory {ino} was moved to cannot be found out: {refusal}");
+                    tracing::warn!(
+                        "the new path of directory {ino}, which another client moved, cannot be found: {refusal}"
+                    );
                     false
                 }
             };
@@ -145,15 +147,15 @@ impl Moves {
             return Ok(Found::InPlace { is_leased: !here.attr_ttl.is_zero() });
         }
         let path = path_of(client, ino)?;
-        // The kernel looks up each name on the way, and has the directory at its new place then. Should it be elsewhere again, another
-        // recall says so.
+        // The kernel looks up each name of the path, and then has the directory at its new place. If it moves
+        // again, there is another recall.
         let _ = fs::symlink_metadata(dir.join(path));
         self.entered.lock().insert(ino, parent);
         Ok(Found::Moved)
     }
 }
 
-/// What a look found.
+/// The result of a look.
 enum Found {
     /// It was moved, and the kernel knows now.
     Moved,

@@ -1,4 +1,4 @@
-//! Which process has a file open for writing, as far as `/proc` shows: what the kernel does not tell a file system.
+//! Finds in `/proc` a process that has a file open for writing; the kernel does not report this to a file system.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,7 +28,7 @@ fn has_open(process: u32, device: &str, inodes: &[u64]) -> bool {
     })
 }
 
-/// Reads what the system says of a descriptor: whether it writes to one of these inodes.
+/// Whether a descriptor, by its entry in `/proc`, writes to one of these inodes.
 fn writes_to(info: &str, inodes: &[u64]) -> bool {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let flags = field("flags:").and_then(|text| u32::from_str_radix(text, 8).ok());
@@ -37,9 +37,9 @@ fn writes_to(info: &str, inodes: &[u64]) -> bool {
     writes && inode.is_some_and(|inode| inodes.contains(&inode))
 }
 
-/// The device number of the file system that a descriptor is in. The table of mounts of the process cannot say it: in a chroot,
-/// or for a mount of another namespace, it lacks the mount. The kernel answers from what it has: a request for attributes would
-/// come to this very process.
+/// The device number of the file system that a descriptor is in. The process's table of mounts may lack it, in a
+/// chroot or another mount namespace. The kernel answers from memory; a request for attributes would come back to
+/// this very process.
 fn device_behind(process: u32, descriptor: &OsStr) -> Option<String> {
     let path = Path::new("/proc").join(process.to_string()).join("fd").join(descriptor);
     let stat = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
@@ -70,7 +70,7 @@ mod tests {
         let found = writer_of(&device, &[meta.ino()]).expect("it is this one");
         assert!(found.starts_with(&format!("process {} (", std::process::id())), "{found}");
         assert_eq!(writer_of(&device, &[u64::MAX]), None);
-        // Whoever has an inode of that number open, on another file system.
+        // The inode has this number on another file system.
         assert_eq!(writer_of("0:0", &[meta.ino()]), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings of [`crate::Mount::start`].
+/// Settings of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// Nothing can be changed through this mount.
@@ -21,21 +21,24 @@ pub struct MountOptions {
     pub devices: bool,
     /// Let no program be run from this mount.
     pub no_exec: bool,
-    /// Others than this mount use the same server at the same time. `None`: while the server is not in this process, or has other
-    /// sessions. Files that are opened for writing then bypass the kernel's page cache (see `docs/semantics.md`).
+    /// Whether other clients use the server at the same time. `None`: yes while the server is not in this process,
+    /// or has other sessions. Files that are opened for writing then bypass the kernel's page cache (see
+    /// `docs/semantics.md`).
     pub shared: Option<bool>,
-    /// What is mounted inside stays there, whatever others change: the kernel keeps no names and asks for each anew, which
-    /// is slower. Also asked for while it is mounted ([`crate::ControlRequest::KeepMounts`]).
+    /// File systems that are mounted inside stay, whatever other clients change: the kernel caches no names and
+    /// looks up each again, which is slower. A running mount can be switched with
+    /// [`crate::ControlRequest::KeepMounts`].
     pub keep_mounts: bool,
     /// Show inode numbers below 2^32, for programs that know no larger ones. The table takes about 16 bytes for each inode that was
     /// shown, as long as the mount lives.
     pub ino32: bool,
-    /// When the mount ends: a server that says nothing for so long is given up, and with it what it has not got.
+    /// At the end of the mount, how long to wait for a silent server before data that it has not received are given
+    /// up.
     pub unmount_timeout: Duration,
-    /// A Unix socket to make, in a directory that only this user may change: there the mount is asked about decoupled
-    /// subtrees ([`crate::ask_control`]). `getfattr -n chiton.control` tells it.
+    /// Path of the control socket for requests about decoupled subtrees ([`crate::ask_control`]). Only this user
+    /// may change its directory. `getfattr -n chiton.control` returns the path.
     pub control: Option<PathBuf>,
-    /// What `mount` and `df` show as the source. No commas.
+    /// The source that `mount` and `df` show. No commas.
     pub fs_name: String,
 }
 

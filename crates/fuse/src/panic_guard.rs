@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::proc_status::{self, Waiting};
 
-/// A caller whom nobody waits for, or who is not known.
+/// A caller that is not known, or for which no process waits.
 pub(crate) const NOBODY: u32 = 0;
 /// In place of a caller: one that does not wait for a server that is away.
 pub(crate) const IMPATIENT: u32 = u32::MAX;
@@ -16,8 +16,8 @@ thread_local! {
     static CALLER: Cell<u32> = const { Cell::new(NOBODY) };
 }
 
-/// Whether the caller of the request that this thread carries out has a signal that it would act on, or die of. One that
-/// is gone is not: what it left is carried out.
+/// Whether the caller of this thread's request has a signal that it would handle or die of. False if the caller has
+/// exited: its request is still carried out.
 pub(crate) fn caller_is_signalled() -> bool {
     match CALLER.get() {
         IMPATIENT => true,
@@ -25,12 +25,13 @@ pub(crate) fn caller_is_signalled() -> bool {
     }
 }
 
-/// Runs a handler for the thread `caller`. If it panics, its reply is dropped on the way, which answers EIO; the log says what happened.
+/// Runs a handler for the thread `caller`. If the handler panics, its reply is dropped, which answers EIO, and the
+/// panic is logged.
 #[inline]
 pub(crate) fn guarded(what: &str, caller: u32, handler: impl FnOnce()) {
     CALLER.set(caller);
     // The state behind the handlers is guarded by locks that do not poison, and its invariants are asserted where
-    // they matter; going on is better for the other users of the mount than hanging them all.
+    // they matter. To continue is better for other users of the mount than to hang them all.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(handler)) {
         tracing::error!("bug: {what} panicked, and its caller gets EIO: {}", words(&*panic));
     }

@@ -1,4 +1,4 @@
-//! `/proc/<thread>`: what a FUSE request does not say about its caller.
+//! Reads `/proc/<thread>` for properties of the caller that a FUSE request lacks.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ pub(crate) fn read(thread: u32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{thread}/status")).ok()
 }
 
-/// What follows `name:` on its line.
+/// The text after `name:` on its line.
 pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
@@ -28,7 +28,6 @@ pub(crate) fn acting_ids(status: &str) -> Option<(u32, u32)> {
     Some((last("Uid")?, last("Gid")?))
 }
 
-/// Supplementary groups.
 pub(crate) fn groups(status: &str) -> Arc<[u32]> {
     let line = field(status, "Groups").unwrap_or_default();
     line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
@@ -62,14 +61,13 @@ fn ranges(map: &str) -> Vec<IdRange> {
     map.lines().filter_map(range).take(ID_RANGES_MAX).collect()
 }
 
-/// What there is to know about a thread that waits.
+/// The state of a thread that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// It waits.
     Still,
     /// A signal is pending that it would act on (or die of).
     Signalled,
-    /// It is gone.
+    /// It has exited.
     Gone,
     /// It is in a namespace that we cannot see.
     Unknown,

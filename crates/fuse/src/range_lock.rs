@@ -7,7 +7,7 @@ use chiton_wire::{Lock, LockKind};
 /// The kernel's "to the end of the file".
 const KERNEL_END: u64 = i64::MAX as u64;
 
-/// A lock as the kernel asks for it. One of flock(2) is of the whole file, whatever range stands there.
+/// A lock from the kernel's request. A flock(2) lock covers the whole file, whatever range the request has.
 ///
 /// # Errors
 /// [`Refusal::Invalid`] for a kind, or a range, that does not exist.

@@ -24,7 +24,7 @@ pub(crate) fn absent(reply: ReplyEntry, ttl: Duration) {
     if ttl.is_zero() {
         return reply.error(errno(Refusal::NotFound));
     }
-    // Inode 0 says so; nothing else of it is looked at.
+    // Inode 0 marks a negative entry; the kernel ignores the other fields.
     reply.entry_with_ttls(&Duration::ZERO, &ttl, &NOTHING, GENERATION);
 }
 
@@ -55,7 +55,6 @@ pub(crate) fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Refusa
     }
 }
 
-/// Totals of the file system.
 pub(crate) fn totals(reply: ReplyStatfs, totals: &StatFs) {
     let block = u64::from(STATFS_BLOCK_BYTES);
     let (all, free) = (totals.bytes_total / block, totals.bytes_free / block);

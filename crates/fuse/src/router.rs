@@ -9,12 +9,12 @@
 //!
 //! Invariants:
 //! - Without realms nothing is looked up.
-//! - While a realm is being given back, nobody is inside: what is answered is merged or dropped with it, and the next request
-//!   of the same inode is asked elsewhere.
+//! - While a realm is being given back, no request is inside. Acknowledged changes are merged or dropped with it,
+//!   and the next request for the same inode goes to another client.
 //! - A slot is not used again while a handle bears its number.
 //! - The mount of a branch has that branch for everything: when it is over, nothing can be asked any more.
-//! - A file that was opened before its directory was decoupled goes on in the realm; one that was opened for reading in a realm
-//!   goes on without it.
+//! - A file that was opened before its directory was decoupled continues in the realm. A file that was opened for
+//!   reading in a realm continues without it.
 
 mod handle;
 mod ino_set;
@@ -35,25 +35,25 @@ use parking_lot::{Mutex, RwLock};
 
 use self::handle::Handle;
 use self::root_path::RootPath;
-pub(crate) use self::slot::{Slot, Told};
+pub(crate) use self::slot::{CachedByKernel, Slot};
 use crate::invalidator::KernelInvalidator;
 use crate::kernel::Kernel;
 
 /// How often a request looks for the place of its inode anew, which changes when realms begin and end.
 const TRIES: usize = 8;
 
-/// Finds the client of an inode. See the module.
+/// Finds the client that serves an inode.
 pub(crate) struct Router {
     global: Arc<Client>,
     realms: Option<Arc<Realms>>,
     kernel: Arc<Kernel>,
-    /// By number, from 1.
+    /// Slots by number, from 1.
     slots: RwLock<Vec<Option<Arc<Slot>>>>,
     /// There is, or was, a realm.
     has_slots: AtomicBool,
-    /// Handles that go on elsewhere, by the number that the kernel knows.
+    /// Open files that continue in another client, by the handle that the kernel has.
     moved: Mutex<HashMap<u64, Handle>>,
-    /// One subtree at a time.
+    /// Held while one subtree is decoupled.
     decoupling: Mutex<()>,
     /// The whole mount is this branch.
     branch: Option<Arc<Slot>>,
@@ -61,7 +61,7 @@ pub(crate) struct Router {
     device: OnceLock<String>,
 }
 
-/// Where a request goes.
+/// The target of a request.
 pub(crate) enum Route<'a> {
     Global(&'a Arc<Client>),
     Realm(&'a Arc<Slot>),
@@ -79,12 +79,12 @@ impl std::ops::Deref for Route<'_> {
 }
 
 impl Route<'_> {
-    /// Nobody else changes anything there.
+    /// Whether the request goes to a realm, where no other client changes anything.
     pub(crate) fn is_realm(&self) -> bool {
         matches!(self, Route::Realm(_))
     }
 
-    /// The handle that the kernel is told, of a file that was opened here.
+    /// The handle for the kernel of a file that was opened here.
     pub(crate) fn opened(&self, number: u64, ino: Ino, flags: OpenFlags) -> FileHandle {
         let slot = match self {
             Route::Global(_) => 0,
@@ -117,7 +117,8 @@ impl Router {
         router
     }
 
-    /// Of the mount of a branch; `realms` are those of the client that has it, and no others.
+    /// A router for the mount of a branch. `realms` belongs to the client that has the branch, and contains only
+    /// that branch.
     pub(crate) fn of_branch(
         global: Arc<Client>,
         realms: Arc<Realms>,
@@ -155,7 +156,6 @@ impl Router {
         self.realms.as_ref()
     }
 
-    /// The realm of an inode.
     pub(crate) fn slot_of(&self, ino: Ino) -> Option<Arc<Slot>> {
         if self.branch.is_some() {
             return self.branch.clone();
@@ -168,7 +168,7 @@ impl Router {
         Some(self.slot(&realm))
     }
 
-    /// A realm that goes on.
+    /// An open realm.
     fn slot_where(&self, is_it: impl Fn(&Slot) -> bool) -> Option<Arc<Slot>> {
         if !self.has_slots.load(Ordering::Acquire) {
             return None;
@@ -177,7 +177,7 @@ impl Router {
         slots.iter().flatten().find(|slot| is_it(slot) && !slot.is_over()).cloned()
     }
 
-    /// The client of an inode, for what may outlast its realm.
+    /// The client of an inode, for use that may outlast its realm.
     pub(crate) fn client_of(&self, ino: Ino) -> Arc<Client> {
         self.slot_of(ino).map_or_else(|| self.global.clone(), |slot| slot.realm().client().clone())
     }
@@ -187,7 +187,7 @@ impl Router {
         self.slot_where(|slot| slot.realm().root() == root)
     }
 
-    /// The realm whose root has this name. (To the server the owner is one of those from whom it is kept.)
+    /// The realm whose root has this name. (The server hides the subtree from its owner's global client, too.)
     pub(crate) fn slot_named(&self, parent: Ino, name: &[u8]) -> Option<Arc<Slot>> {
         self.slot_where(|slot| slot.is_named(parent, name))
     }
@@ -240,13 +240,14 @@ impl Router {
         })
     }
 
-    /// The realm to which a name leads, if it is on the way to one.
+    /// The realm below a name, if the name is on the path to one.
     pub(crate) fn slot_beyond(&self, parent: Ino, name: &[u8]) -> Option<Arc<Slot>> {
         self.slot_where(|slot| slot.way().turn(parent, name).is_some())
     }
 
-    /// Asks whoever has the inodes, which must be one: nothing crosses the border of a realm.
-    pub(crate) fn on<R: Told, const N: usize>(
+    /// Sends a request to the client of the inodes. They must have the same client: no operation crosses the border
+    /// of a realm.
+    pub(crate) fn on<R: CachedByKernel, const N: usize>(
         &self,
         caller: &Caller<'_>,
         inos: [Ino; N],
@@ -266,7 +267,7 @@ impl Router {
     }
 
     /// As [`Router::on`], with the handles' numbers at that client.
-    pub(crate) fn on_files<R: Told, const N: usize>(
+    pub(crate) fn on_files<R: CachedByKernel, const N: usize>(
         &self,
         caller: &Caller<'_>,
         files: [(FileHandle, Ino); N],
@@ -293,7 +294,7 @@ impl Router {
     }
 
     /// `None`: the inode has another place meanwhile.
-    fn attempt<R: Told>(
+    fn attempt<R: CachedByKernel>(
         &self,
         caller: &Caller<'_>,
         ino: Ino,
@@ -313,7 +314,7 @@ impl Router {
         };
         let asked = slot.inside(|| {
             let result = body(&Route::Realm(slot))?;
-            result.told(&mut |ino| slot.note_told(ino));
+            result.cached(&mut |ino| slot.note_cached(ino));
             Ok(result)
         });
         match asked {
@@ -323,9 +324,9 @@ impl Router {
                 if self.branch.is_some() { Err(Refusal::NotConnected) } else { Ok(None) }
             }
             Err(Refusal::Io) if slot.realm().is_lost() => {
-                if slot.tell_of_end() {
+                if slot.is_first_report_of_end() {
                     let trouble = slot.realm().status().trouble.unwrap_or_default();
-                    tracing::warn!("{trouble}; until then everything in the subtree is refused (EIO)");
+                    tracing::warn!("{trouble}; until then every operation in the subtree is refused (EIO)");
                     self.forget_later(slot);
                 }
                 Err(Refusal::Io)
@@ -360,7 +361,7 @@ impl Router {
     /// Decouples the directory `root`, as `policy` says (YAML) or the one that holds there.
     ///
     /// # Errors
-    /// In words.
+    /// A message for the user.
     pub(crate) fn decouple_at(
         &self,
         caller: &Caller<'_>,
@@ -380,7 +381,7 @@ impl Router {
         let _one = self.decoupling.lock();
         if self.slot_at(root).is_some() {
             let next = "`chiton diff` shows the changes; chiton merge or chiton discard ends it";
-            return Err(RealmError::new(Refusal::Busy, "this mount has decoupled it already", next));
+            return Err(RealmError::new(Refusal::Busy, "this mount has already decoupled it", next));
         }
         Ok(self.slot(&realms.decouple(caller, root, policy, None)?))
     }
@@ -399,16 +400,16 @@ impl Router {
                 self.forget_later(slot);
                 return Ok(());
             }
-            // Somebody else has given it back.
+            // Another thread has given it back.
             _ if slot.is_over() => return Ok(()),
             Ok(report) => report.to_string(),
             Err(error) => error.to_string(),
         };
-        tracing::warn!("a decoupled directory that is to be removed cannot be merged: {why}");
+        tracing::warn!("rmdir: the decoupled directory cannot be merged first: {why}");
         Err(Refusal::Busy)
     }
 
-    /// Where a file goes on that the kernel knows as `fh`.
+    /// The present client and handle of a file that the kernel knows as `fh`.
     fn locate(&self, fh: FileHandle, ino: Ino) -> Result<(Option<Arc<Slot>>, Handle), Refusal> {
         let mut handle = Handle(fh.0);
         if !self.has_slots.load(Ordering::Acquire) {
@@ -443,7 +444,7 @@ impl Router {
         }
         let flags = handle.flags();
         if let Some(slot) = from.filter(|_| flags.write) {
-            slot.tell_of_lost_writer(ino);
+            slot.report_lost_writer(ino);
             return Err(Refusal::Io);
         }
         let to = self.slot_of(ino);
@@ -452,12 +453,12 @@ impl Router {
         let groups: Arc<[u32]> = Arc::new([]);
         let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
         let number = route.open(&root, ino, flags).inspect_err(|refusal| {
-            tracing::warn!("a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be used any more: {refusal}");
+            tracing::warn!("a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be opened again where it is now: {refusal}");
         })?;
         let there = Handle(route.opened(number, ino, flags).0);
         moved.insert(fh.0, there);
         drop(moved);
-        // Nothing is dirty there: what was went up when the realm began, or was given back.
+        // Nothing is dirty: dirty content was pushed when the realm began or was given back.
         let _ = self.close(handle, from);
         Ok(there)
     }
@@ -486,12 +487,12 @@ impl Router {
         self.slots.read().get(number).cloned().flatten()
     }
 
-    /// A realm is over: the kernel forgets what it was told of it. Not on a thread that carries out a request.
+    /// A realm is over: makes the kernel forget its inodes. Must not run on a thread that carries out a request.
     pub(crate) fn forget(&self, slot: &Slot) {
         forget(&self.kernel, slot);
     }
 
-    /// What is mounted inside stays there.
+    /// Keeps file systems that are mounted inside (see [`Kernel::keep_mounts`]).
     pub(crate) fn keep_mounts(&self) {
         self.kernel.keep_mounts();
     }
@@ -513,19 +514,19 @@ impl Router {
 
 fn forget(kernel: &Kernel, slot: &Slot) {
     kernel.forget_all_names();
-    for ino in slot.take_told().iter() {
+    for ino in slot.take_cached().iter() {
         kernel.inval_inode(ino);
     }
 }
 
-impl Told for Entry {
-    fn told(&self, note: &mut dyn FnMut(Ino)) {
+impl CachedByKernel for Entry {
+    fn cached(&self, note: &mut dyn FnMut(Ino)) {
         note(self.attr.ino);
     }
 }
 
-impl Told for Lookup {
-    fn told(&self, note: &mut dyn FnMut(Ino)) {
+impl CachedByKernel for Lookup {
+    fn cached(&self, note: &mut dyn FnMut(Ino)) {
         if let Lookup::Found { attr, .. } = self {
             note(attr.ino);
         }

@@ -1,14 +1,14 @@
-//! The shell: every FUSE request becomes one call of a client, every answer one reply. It decides nothing but
-//! what only FUSE knows (flags, offsets, time-outs). Here requests are taken apart and replies are given; files of this
-//! folder ask the client, by topic.
+//! The shell: every FUSE request becomes one call of a client, and every answer one reply. It decides only what
+//! only FUSE knows (flags, offsets, time-outs). This file decodes requests and sends replies; the files of the
+//! folder call the client, by topic.
 //!
 //! Invariants:
-//! - Handlers run on the dispatch threads; what may wait without end (locks) does so elsewhere.
+//! - Handlers run on the dispatch threads; waits without a limit (locks) run elsewhere.
 //! - FLUSH is always answered: one ENOSYS would switch it off for the whole mount, and with it the errors of
 //!   close(2) and the release of POSIX locks.
-//! - Without `default_permissions` the kernel does not check search rights on names that it holds, so it holds
-//!   names only of directories that everybody may search (the client's `ttl`), and forgets all of them when a
-//!   directory stops being one.
+//! - Without `default_permissions` the kernel does not check search rights on names that it caches. So it caches
+//!   only names of directories that every user may search (the client's `ttl`), and drops all of them when a
+//!   directory stops to be one.
 
 mod attrs;
 mod content;
@@ -52,15 +52,13 @@ pub use self::init::NOT_DURABLE;
 /// Directories are known by number, not by handle.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
-/// One mounted file system.
 pub(crate) struct Shell {
     router: Arc<Router>,
     kernel: Arc<Kernel>,
     locks: Arc<LockWaits>,
-    /// See [`crate::MountOptions::shared`].
     shared: Option<bool>,
     unmount_timeout: Duration,
-    /// Where the control socket is.
+    /// Path of the control socket.
     control: Option<Vec<u8>>,
     end_notice: EndNotice,
     shown: ShownInodes,
@@ -76,24 +74,24 @@ impl Shell {
         if number == INodeNo::ROOT { self.kernel.root() } else { Ino(number.0) }
     }
 
-    /// Whether others may change what this mount shows, now.
+    /// Whether other clients may now change what this mount shows.
     fn is_shared(&self) -> bool {
         self.shared.unwrap_or_else(|| self.router.global().is_shared())
     }
 
     /// Names may be kept only as long as they can be taken back at once.
     fn bounded(&self, ttl: Duration) -> NameReply<'_> {
-        self.kernel.tell_name(ttl, self.is_shared())
+        self.kernel.reply_with_name(ttl, self.is_shared())
     }
 
-    /// Attributes as the kernel is told them.
+    /// Attributes in the kernel's form.
     fn shown_attr(&self, attr: &Attr) -> FileAttr {
         let ino = self.kernel.number(attr.ino);
         FileAttr { ino, shown_ino: self.shown.of(attr.ino), ..file_attr(attr) }
     }
 
-    /// The kernel is told these attributes, and may keep them for so long.
-    fn told(&self, attr: &Attr, attr_ttl: Duration) {
+    /// Records that the kernel gets these attributes, and may cache them for `attr_ttl`.
+    fn note_cached(&self, attr: &Attr, attr_ttl: Duration) {
         if self.is_shared() && attr_ttl.is_zero() && attr.kind == Kind::File {
             self.kernel.note_unsure(attr.ino, attr.size);
         }
@@ -130,7 +128,7 @@ impl Filesystem for Shell {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         guarded("lookup", req.pid(), || match self.look_up(req, self.ino(parent), name.as_bytes()) {
             Ok(Lookup::Found { attr, ttl, attr_ttl }) => {
-                self.told(&attr, attr_ttl);
+                self.note_cached(&attr, attr_ttl);
                 let name = self.bounded(ttl);
                 reply.entry_with_ttls(&attr_ttl, &name.ttl, &self.shown_attr(&attr), GENERATION);
             }
@@ -153,7 +151,7 @@ impl Filesystem for Shell {
             let entry = self.attributes(req, self.ino(ino));
             match &entry {
                 Ok(entry) if is_root => *self.root.lock() = Some(entry.attr.clone()),
-                Ok(entry) => self.told(&entry.attr, entry.attr_ttl),
+                Ok(entry) => self.note_cached(&entry.attr, entry.attr_ttl),
                 Err(Refusal::Interrupted) if is_root => {
                     if let Some(attr) = &*self.root.lock() {
                         return reply.attr(&Duration::ZERO, &self.shown_attr(attr));

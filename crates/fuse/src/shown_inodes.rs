@@ -1,8 +1,8 @@
 //! The inode numbers that programs see.
 //!
-//! Ours have 64 bits. A program built for 32 bits, without large file support, gets EOVERFLOW from stat(2) and readdir(3) for a
-//! number that its field does not hold. With [`crate::MountOptions::ino32`] a table gives every inode that is shown a number of
-//! 32 bits; the kernel itself goes on to ask by ours.
+//! Chiton's have 64 bits. A program built for 32 bits, without large file support, gets EOVERFLOW from stat(2) and
+//! readdir(3) if the number does not fit. With [`crate::MountOptions::ino32`] a table assigns a number of 32 bits
+//! to every inode that is shown. The kernel continues to use the 64-bit numbers in requests.
 //!
 //! Invariants:
 //! - As long as the mount lives an inode keeps its number, and no other inode has it.
@@ -12,7 +12,7 @@ use chiton_types::Ino;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-/// See the module.
+/// The numbers that programs see.
 #[derive(Debug, Default)]
 pub(crate) struct ShownInodes {
     narrow: Option<Mutex<Table>>,
@@ -20,12 +20,11 @@ pub(crate) struct ShownInodes {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By our number.
     numbers: HashMap<Ino, u32>,
 }
 
 impl ShownInodes {
-    /// `narrow`: in 32 bits.
+    /// `narrow`: numbers of 32 bits.
     pub(crate) fn new(narrow: bool) -> ShownInodes {
         ShownInodes { narrow: narrow.then(Mutex::default) }
     }
@@ -38,7 +37,7 @@ impl ShownInodes {
         let next = table.numbers.len() as u64 + 2;
         match u32::try_from(next) {
             Ok(next) => u64::from(*table.numbers.entry(ino).or_insert(next)),
-            // Four thousand million inodes were shown: no number is left that is not another's.
+            // All numbers of 32 bits are in use.
             Err(_) => table.numbers.get(&ino).map_or(ino.0, |number| u64::from(*number)),
         }
     }

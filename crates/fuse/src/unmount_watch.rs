@@ -16,7 +16,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::mount_table;
 
-/// Watches until dropped.
 #[derive(Debug)]
 pub(crate) struct UnmountWatch {
     stop: Arc<OwnedFd>,
@@ -36,7 +35,7 @@ impl UnmountWatch {
         let (stopped, client) = (stop.clone(), Arc::downgrade(client));
         let body = move || {
             while mount_table::is_there(&mounted.device) {
-                // The system says by an exceptional condition that the table has changed.
+                // The kernel signals a change of the table by an exceptional condition.
                 let mut both = [
                     PollFd::new(&table, PollFlags::PRI | PollFlags::ERR),
                     PollFd::new(&stopped, PollFlags::IN),

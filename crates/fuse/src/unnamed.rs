@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use chiton_types::Ino;
 use parking_lot::Mutex;
 
-/// See the module. Counts how often each is open.
+/// Counts how often each unnamed file is open.
 #[derive(Debug, Default)]
 pub(crate) struct Unnamed(Mutex<BTreeMap<Ino, usize>>);
 
@@ -16,19 +16,19 @@ impl Unnamed {
         self.0.lock().insert(ino, 1);
     }
 
-    /// Whether it is one.
+    /// Whether a file is unnamed.
     pub(crate) fn has(&self, ino: Ino) -> bool {
         self.0.lock().contains_key(&ino)
     }
 
-    /// A file, of whatever kind, was opened.
+    /// A file of any kind was opened.
     pub(crate) fn opened(&self, ino: Ino) {
         if let Some(opens) = self.0.lock().get_mut(&ino) {
             *opens += 1;
         }
     }
 
-    /// An open file, of whatever kind, ended.
+    /// A file of any kind was closed.
     pub(crate) fn closed(&self, ino: Ino) {
         let mut files = self.0.lock();
         if let Some(opens) = files.get_mut(&ino) {
@@ -39,7 +39,7 @@ impl Unnamed {
         }
     }
 
-    /// It has a name.
+    /// The file got a name.
     pub(crate) fn named(&self, ino: Ino) {
         self.0.lock().remove(&ino);
     }

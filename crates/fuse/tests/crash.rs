@@ -1,6 +1,6 @@
-//! A process that serves a mount is killed; the next one finds what was promised.
+//! Kills a process that serves a mount; the next mount has everything that was promised.
 //!
-//! This program starts itself as that process, so it has a `main` of its own.
+//! This program starts itself as that process, so it has its own `main`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -31,7 +31,7 @@ fn main() {
     println!("test result: ok. 2 passed");
 }
 
-/// Mounts, says so, and stays.
+/// Mounts, prints a line, and stays.
 fn serve(data: &Path, dir: &Path) {
     let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld)).expect("a server");
     let client = Client::embedded(server.clone(), ClientOptions::default()).expect("a client");
@@ -66,7 +66,7 @@ impl Serving {
     fn kill(mut self, scratch: &Path) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
-        // The dead mount is recognised, and says how to get rid of it.
+        // The dead mount is recognised, and the error says how to detach it.
         let error =
             Mount::start(client_of_nothing(scratch), &self.dir, MountOptions::default()).expect_err("dead");
         assert!(matches!(error, MountError::Dead(_)), "{error}");
@@ -103,7 +103,7 @@ fn scratch() -> tempfile::TempDir {
     scratch
 }
 
-/// S18: what fsync returned for is there, and everything answered before it, of any file.
+/// S18: data of a returned fsync survive, and every operation that was acknowledged before it, on any file.
 fn what_was_synced_survives_a_kill() {
     let scratch = scratch();
     for round in 0..3u8 {

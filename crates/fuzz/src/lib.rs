@@ -1,4 +1,4 @@
-//! Hostile input: every reader of bytes that others wrote, and inputs for it that are nearly right.
+//! Hostile input: every reader of bytes from outside, and almost valid inputs for it.
 //!
 //! ```text
 //!   seeds (valid input) ──▶ mutate ──▶ repair (checksums) ──▶ target: any answer, but no panic and no allocation by an
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A run is a function of its seed: what failed is written down, with the command that tries it again.
+//! - A run is a function of its seed: a failing input is saved, with the command that repeats it.
 //! - It needs neither a nightly compiler nor a sanitizer, so that a short run is part of every test run.
 
 #![allow(

@@ -1,4 +1,4 @@
-//! How much memory was asked for at once, at most: a length that a peer stated must not become an allocation.
+//! Records the largest single allocation: a length from a peer must not become an allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

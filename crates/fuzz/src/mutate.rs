@@ -1,10 +1,9 @@
 //! Input that is nearly right: valid input with a few changes.
 
-/// Numbers from a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,7 +18,7 @@ impl Random {
     }
 }
 
-/// Numbers at which readers stumble.
+/// Numbers that often break readers.
 const EDGES: [u64; 12] =
     [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 48, u64::MAX >> 1, u64::MAX];
 const BYTES_MAX: usize = 1 << 16;

@@ -26,13 +26,13 @@ Usage: ./x fuzz [OPTIONS]
 /// An input that a target did not survive.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which.
+    /// Name of the target.
     pub target: &'static str,
     /// The seed that makes the input.
     pub seed: u64,
-    /// What happened.
+    /// The failure.
     pub why: String,
-    /// The input.
+    /// The failing input.
     pub input: Vec<u8>,
 }
 
@@ -45,16 +45,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What was tried.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Inputs.
     pub inputs: u64,
     /// Those that the target took for right.
     pub accepted: u64,
 }
 
-/// Tries the inputs of `seeds` while `go_on` says so.
+/// Tries the inputs of `seeds` while `go_on` returns true.
 ///
 /// # Errors
 /// The first that a target does not survive.
@@ -100,7 +99,6 @@ fn text(panic: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// The program.
 pub fn command() -> ExitCode {
     match options().and_then(|(seconds, seed, count, targets)| {
         let share = Duration::from_secs(seconds) / targets.len() as u32;

@@ -18,7 +18,7 @@ fn nothing_that_a_stranger_wrote_does_harm() {
 
 #[test]
 fn what_failed_once_does_not_fail_again() {
-    // Damage in a part of a segment that the next one makes void: replayed, but told as damage.
+    // Damage in a part of a segment that the next one makes void: replayed, but reported as damage.
     let seed = 1_000_289_505;
     let target = TARGETS.iter().find(|target| target.name == "journal").expect("a target");
     let report = run(target, seed..seed + 1, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));

@@ -8,13 +8,13 @@
 //!
 //! Invariants:
 //! - A segment of an older epoch after one of a newer epoch is void.
-//! - A segment follows another if it begins at the position after it. Where its writer is another, it also ends it:
-//!   whatever the older one still holds from there on is void, so a torn tail cannot come back.
+//! - A segment follows another if it begins at the position after it. If it has another writer, it also ends that
+//!   segment: the rest of the older one is void, so a torn tail cannot come back.
 //! - Where the next segment begins too late, the chain ends, unless some header witnesses that more was durable:
 //!   then it is corruption.
-//! - Where segments are whole, claims are never removed, so tools that replace or throw away segments leave them: a claim
-//!   is passed over if a newer segment begins before it. A claim that says that nothing was durable before it was put
-//!   by a tool: what is at or past its first position, and who witnesses it, is void.
+//! - In a place of whole segments, claims are never removed, so tools that replace or drop segments leave them. A
+//!   claim is ignored if a newer segment begins before it. A claim that says that nothing was durable before it was
+//!   put by a tool: everything at or past its first position is void, and so is every claim that witnesses it.
 
 use std::collections::BTreeSet;
 
@@ -39,27 +39,26 @@ pub(crate) struct Chain {
     pub(crate) voids: Vec<u64>,
     /// Those whose header is damaged, ascending.
     pub(crate) headless: Vec<Damage>,
-    /// Highest epoch of all.
+    /// The highest epoch of all segments.
     pub(crate) epoch: Epoch,
     /// Highest position that a header witnesses to be durable.
     witnessed: Position,
 }
 
-/// One segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) header: SegmentHeader,
     pub(crate) bytes: u64,
 }
 
-/// Where the journal ends.
+/// The end of the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     /// Position of the last event.
     pub(crate) last: Position,
     /// Index of the last link that belongs to the journal.
     pub(crate) link: usize,
-    /// What lies behind it.
+    /// The damage behind the last event.
     pub(crate) torn: Option<Damage>,
 }
 
@@ -103,8 +102,8 @@ impl Chain {
         self.witnessed
     }
 
-    /// Claims at the front that what is left of the journal does not follow. (A writer's first segment lands before
-    /// its others are put: only a trim leaves a claim without it.)
+    /// Drops claims at the front that the rest of the journal does not follow. (A writer's first segment lands
+    /// before its others are put, so only a trim leaves a claim without it.)
     fn part_with_claims(&mut self) {
         let claims = self.links.iter().take_while(|link| link.header.is_claim).count();
         let follows = |i: &usize| {
@@ -116,14 +115,14 @@ impl Chain {
         }
     }
 
-    /// The highest number of all.
+    /// The highest segment number.
     pub(crate) fn highest(&self) -> u64 {
         let links = self.links.iter().map(|link| link.header.segment);
         let others = self.headless.iter().map(|damage| damage.segment).chain(self.voids.iter().copied());
         links.chain(others).chain(self.claims.iter().copied()).max().unwrap_or(0)
     }
 
-    /// Refuses another journal than `journal`.
+    /// Refuses a segment of another journal than `journal`.
     pub(crate) fn check_journal(&self, journal: u64) -> Result<(), Damage> {
         match self.links.first() {
             Some(link) if link.header.journal != journal => Err(foreign_damage(journal, &link.header)),
@@ -131,7 +130,7 @@ impl Chain {
         }
     }
 
-    /// Takes in the next segment.
+    /// Adds the next segment.
     pub(crate) fn push(&mut self, link: Link) {
         let header = link.header;
         let is_claim = link.header.is_claim;

@@ -7,8 +7,8 @@
 //! Invariants:
 //! - A mark is written only when all before it was synced, a new segment only when the one before it was.
 //! - Between a sync and its confirmation it is looked whether a newer writer has come, and the witness records the position.
-//! - What failed for want of space is written again from the same offset, then synced again: nothing that an earlier
-//!   sync may have dropped is relied on. After any other error nothing is written again.
+//! - A write that failed for lack of space is repeated from the same offset, then synced again: nothing relies on
+//!   bytes that an earlier sync may have dropped. After any other error nothing is written again.
 
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ use crate::segment::{MARK_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::{Batch, Tail};
 use crate::trim::Catalog;
 
-/// The thread's state.
 pub(crate) struct Committer {
     pub(crate) tail: Arc<Tail>,
     pub(crate) place: Arc<dyn Place>,
@@ -37,7 +36,7 @@ pub(crate) struct Committer {
     pub(crate) joined: Vec<u8>,
 }
 
-/// Frames of so many bytes are copied behind their mark.
+/// Frames of at most this many bytes are copied behind their mark, for a single write.
 const JOINED_BYTES_MAX: usize = 64 << 10;
 
 impl Committer {
@@ -49,7 +48,8 @@ impl Committer {
                 return;
             }
         }
-        // So that damage to the last commit is told from a torn one. Nothing was promised: no error.
+        // The mark distinguishes damage to the last commit from a torn commit. No caller waits for it, so an error
+        // is ignored.
         if let Some(mark) = self.next_mark() {
             let marked = self.place.append(self.header.segment, self.offset, &mark);
             let _ = marked.and_then(|()| self.place.sync(self.header.segment));
@@ -146,11 +146,11 @@ impl Committer {
         Ok((bytes, position))
     }
 
-    /// What was written counts only if no newer writer has begun meanwhile: looked for after the sync, before anything
-    /// is confirmed. (Who began before it was written has read an end without it.)
+    /// A commit counts only if no newer writer has begun: checked after the sync, before anything is confirmed. (A
+    /// writer that began before the write has read an end without it.)
     fn check_fence(&self) -> Result<(), JournalError> {
-        // A newer writer begins with the next number, and what it trims it trims from the first on, so that this
-        // segment goes with that one: two looks instead of a list.
+        // A newer writer begins with the next number, and trims from the first segment on, so that this segment
+        // goes before that one: two checks instead of a list.
         let number = self.header.segment;
         if let Some(next) = number.checked_add(1)
             && self.place.holds(number)?
@@ -168,7 +168,7 @@ impl Committer {
                 Err(PlaceError::Missing) => continue,
                 result => read_header(segment.number, &result?),
             };
-            // One without a header is being made, or was left by a crash: it fences once it says its epoch.
+            // A segment without a header is being created, or a crash left it: it fences once it has an epoch.
             if let Ok(there) = there
                 && there.journal == self.header.journal
                 && there.epoch > self.header.epoch
@@ -201,8 +201,8 @@ impl Committer {
     }
 }
 
-/// Creates a segment that grows. One of an older epoch with its number is void, since this writer's epoch stands
-/// before it, and makes room: nobody else has the place's lock.
+/// Creates a segment that grows. A segment of an older epoch with its number is void, since this writer's epoch
+/// comes before it, and is replaced: this process holds the place's lock.
 fn create_past_void(place: &dyn Place, header: &SegmentHeader, bytes: &[u8]) -> Result<(), JournalError> {
     loop {
         match place.create(header.segment, bytes) {

@@ -1,4 +1,4 @@
-//! What every place must do, as one function: a new place is one file and one call.
+//! The requirements of every place, as one function: a new place is one file and one call.
 
 use crate::place::{Place, PlaceError, Shape};
 

@@ -1,4 +1,4 @@
-//! What is wrong with bytes of a journal, and where.
+//! Describes damage in a journal's bytes, and its location.
 
 use std::fmt;
 
@@ -11,76 +11,69 @@ pub struct Damage {
     pub segment: u64,
     /// Offset of the bad header or frame in it, in bytes.
     pub offset: u64,
-    /// What it means.
     pub kind: DamageKind,
-    /// What was expected and found.
     pub cause: Cause,
 }
 
-/// What damage means.
+/// The meaning of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamageKind {
-    /// The end of what was being written when the writer died: nobody was told that it is durable.
+    /// The end of a commit that the writer's death interrupted. It was never reported as durable.
     Torn,
     /// Something that was durable, or never made by a writer.
     Corrupt,
 }
 
-/// What was expected and found.
+/// The expected and the found value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// No segment header: too few bytes, or zeros.
     HeaderAbsent {
-        /// Bytes that are there.
+        /// Bytes in the segment.
         bytes: u64,
     },
     /// A format that this program does not know.
-    Version {
-        /// The one it knows.
-        expected: u32,
-        /// The one it met.
-        found: u32,
-    },
+    Version { expected: u32, found: u32 },
     /// The header's name for itself is not where it was found.
     Misplaced {
         /// Which of its names: "journal" or "segment".
         name: &'static str,
-        /// From the place.
+        /// The position that the place implies.
         expected: u64,
-        /// From the header.
+        /// The position in the header.
         found: u64,
     },
     /// The segment ends within a frame.
     Short {
         /// Bytes that the frame needs.
         expected: u64,
-        /// Bytes that are left.
+        /// Bytes until the segment's end.
         found: u64,
     },
     /// A length that no frame has.
     Length {
-        /// Longest body.
+        /// The maximum length of a body.
         expected_max: u64,
-        /// What stands there.
+        /// The length in the frame.
         found: u64,
     },
     /// A wrong checksum of a header, frame or mark.
     Checksum {
-        /// What stands there.
+        /// The checksum in the frame.
         expected: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         found: u32,
     },
     /// Bytes with a right checksum that no writer makes, or none where a constant should be.
     Malformed {
-        /// What should be there.
+        /// The expected content.
         expected: &'static str,
     },
     /// The next segment does not begin where this one ends.
     Positions {
         /// Where the next event should be.
         expected: Position,
-        /// Where the next segment begins.
+        /// The position at which the next segment begins.
         found: Position,
     },
 }

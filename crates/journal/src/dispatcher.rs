@@ -9,10 +9,12 @@
 //!
 //! Invariants:
 //! - Only contiguous numbers are confirmed.
-//! - The first object of a writer is put alone: what follows a claim without it was trimmed, not lost.
+//! - The first object of a writer is put alone: if a claim has no segment after it, the segment was trimmed, not
+//!   lost.
 //! - Nothing is ever removed to make room: the number may be a newer writer's by the time the removal happens.
 //! - Memory is bounded by dispatch_size times (segment_bytes or one frame), and by pending_bytes_max.
-//! - What is tried again is the same bytes under the same number, so a put that landed unseen is recognised.
+//! - A retry puts the same bytes under the same number, so it recognises an earlier put that landed without an
+//!   answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,7 +31,6 @@ use crate::segment::{MARK_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::tail::Tail;
 use crate::trim::Catalog;
 
-/// The thread's state.
 pub(crate) struct Dispatcher {
     pub(crate) tail: Arc<Tail>,
     pub(crate) place: Arc<dyn Place>,
@@ -38,7 +39,7 @@ pub(crate) struct Dispatcher {
     pub(crate) header: SegmentHeader,
     /// Position of the last event that was dispatched.
     pub(crate) dispatched: Position,
-    /// What was taken and not yet dispatched.
+    /// Frames that are taken and not yet dispatched.
     pub(crate) rest: Rest,
 }
 
@@ -49,14 +50,14 @@ pub(crate) struct Rest {
     from: usize,
 }
 
-/// An object on its way.
+/// An object that is being put.
 struct Put {
     header: SegmentHeader,
     bytes: Vec<u8>,
     landing: Landing,
 }
 
-/// What to confirm when it has landed.
+/// The position to confirm when an object has landed.
 #[derive(Clone, Copy)]
 struct Landing {
     first: Position,
@@ -64,7 +65,7 @@ struct Landing {
     frames_bytes: usize,
 }
 
-/// Between dispatcher and putting threads.
+/// The queue between dispatcher and putting threads.
 #[derive(Default)]
 struct Lane {
     state: Mutex<LaneState>,
@@ -75,7 +76,7 @@ struct Lane {
 struct LaneState {
     puts: VecDeque<Put>,
     landed: BTreeMap<u64, Landing>,
-    /// Dispatched and not confirmed.
+    /// Objects dispatched and not yet confirmed.
     out_count: usize,
     ended: bool,
 }
@@ -177,7 +178,7 @@ fn put_whole(place: &dyn Place, header: &SegmentHeader, bytes: &[u8]) -> Result<
     if there.journal != header.journal || there.epoch >= header.epoch {
         return Err(JournalError::Fenced { by: there.epoch });
     }
-    // Numbers of older writers end before those of this one begin: somebody has changed the place by hand.
+    // Numbers of older writers end before those of this one begin, so the place was changed by hand.
     Err(JournalError::Failed(format!(
         "segment {} is taken by epoch {}, which ended before epoch {}",
         header.segment, there.epoch, header.epoch

@@ -7,7 +7,7 @@ use chiton_types::{Epoch, Position};
 use crate::damage::Damage;
 use crate::place::PlaceError;
 
-/// Why the journal did not do it, sorted by what the caller should do.
+/// An error of the journal, sorted by the caller's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalError {
     /// Not durable for want of space. The frames are kept and tried again; ask again later.
@@ -16,27 +16,25 @@ pub enum JournalError {
     Unreachable(String),
     /// Not durable because the place does not let us in. The frames are kept and tried again; ask again later.
     Denied(String),
-    /// Failed for good: what was not durable never will be. Open the journal again.
+    /// Failed for good: events that were not durable are lost. Open the journal again.
     Failed(String),
     /// A newer writer has the journal: stop.
     Fenced {
-        /// Its epoch.
+        /// The newer writer's epoch.
         by: Epoch,
     },
-    /// The journal is corrupt.
     Damaged(Damage),
     /// There is no journal here: create one.
     Absent,
     /// There is a journal here already: open it.
     Present,
-    /// Events that were asked for are trimmed or lost.
+    /// The requested events are trimmed or lost.
     Trimmed {
-        /// The first that was asked for.
+        /// The first requested position.
         asked: Position,
-        /// The first that is there.
+        /// The first available position.
         first: Position,
     },
-    /// The journal was closed before.
     Closed,
 }
 
@@ -46,7 +44,7 @@ impl JournalError {
         matches!(self, JournalError::NoSpace(_)) || self.is_away()
     }
 
-    /// True if the place cannot be used for now: who waits for it waits on.
+    /// Whether the place cannot be used for now. Waiters continue to wait.
     pub fn is_away(&self) -> bool {
         matches!(self, JournalError::Unreachable(_) | JournalError::Denied(_))
     }

@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 
 use crate::place::{Place, PlaceError, SegmentInfo, Shape};
 
-/// A directory of segment files.
 #[derive(Debug)]
 pub struct FilePlace {
     path: PathBuf,
@@ -121,7 +120,7 @@ impl Place for FilePlace {
     }
 
     fn publish(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
-        // Not a segment's name: what a crash leaves of it is passed over, and written over the next time.
+        // Not a segment's name: a leftover of a crash is ignored, and the next creation overwrites it.
         let new = self.path.join("new");
         let path = self.path_of(number);
         let write = || -> io::Result<()> {

@@ -7,10 +7,10 @@ use chiton_types::frame::{
 
 use crate::damage::Cause;
 
-/// Reads a frame that is all of `bytes`, for those who keep frames elsewhere than in segments.
+/// Reads a frame that is all of `bytes`, for frames that are stored outside of segments.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The damage.
 pub fn decode_frame(bytes: &[u8]) -> Result<(FrameHeader, &[u8]), Cause> {
     let short = |expected: usize| Cause::Short { expected: expected as u64, found: bytes.len() as u64 };
     let prefix = bytes.first_chunk::<PREFIX_BYTES>().ok_or(short(PREFIX_BYTES))?;
@@ -30,8 +30,8 @@ pub fn decode_frame(bytes: &[u8]) -> Result<(FrameHeader, &[u8]), Cause> {
     parse_body(body).map_err(|m| Cause::Malformed { expected: m.expected })
 }
 
-/// Bytes and events of the frame that `frames` begins with, without checking its checksum;
-/// `None` if no whole frame is there.
+/// Bytes and events of the first frame of `frames`, without a check of its checksum; `None` if there is no whole
+/// frame.
 #[inline]
 pub(crate) fn hop(frames: &[u8]) -> Option<(usize, u64)> {
     let length = u32::from_le_bytes(*frames.first_chunk::<4>()?) as usize;

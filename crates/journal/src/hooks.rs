@@ -1,4 +1,4 @@
-//! What callers hang into a commit.
+//! Hooks that callers register for commits.
 //!
 //! Invariants:
 //! - All run on the committer's thread, one at a time, without the tail's lock.
@@ -12,7 +12,7 @@ use crate::place::PlaceError;
 
 /// Asked before frames up to a position are written.
 pub(crate) type Barrier = Box<dyn Fn(Position) -> Result<(), String> + Send>;
-/// Told the durable position of a commit.
+/// Called with the durable position of a commit.
 pub(crate) type Listener = Box<dyn Fn(Position) + Send>;
 /// Records the durable position of a commit before it is acknowledged.
 pub(crate) type Witness = Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>;
@@ -37,7 +37,7 @@ impl Hooks {
         self.listeners.lock().push(listener);
     }
 
-    /// Failed for good if the barrier says no: what it guards may be lost, like a page after a failed fsync.
+    /// Failed for good if the barrier fails: like a page after a failed fsync, the data that it guards may be lost.
     pub(crate) fn before_commit(&self, last: Position) -> Result<(), JournalError> {
         match &*self.barrier.lock() {
             Some(barrier) => {

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A position is reported durable only after the place has said so for it and all before it.
+//! - A position is reported as durable only after the place has confirmed it and all before it.
 //! - Bytes that were read are hostile until their checksum and their bounds are checked: nothing here panics on
 //!   them or allocates by a length that they state.
-//! - Damage is never skipped: replay ends in an error, or at a tail that nobody was told to be durable.
+//! - Damage is never skipped: replay ends in an error, or at a tail that was never reported as durable.
 //! - The format is `docs/formats.md`, chapter "Journal"; `tests/golden.rs` holds both to it.
 
 mod frame;

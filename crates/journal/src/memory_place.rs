@@ -37,8 +37,8 @@ impl MemoryPlace {
         self.state.lock().trouble = trouble;
     }
 
-    /// What a crash at this moment leaves: of each segment what was synced and as many bytes more as `keep` says,
-    /// asked with its number and the count of bytes not synced.
+    /// The place after a crash at this moment: each segment has its synced bytes, and `keep` more (called with its
+    /// number and the count of unsynced bytes).
     pub fn crash(&self, keep: &mut dyn FnMut(u64, usize) -> usize) -> MemoryPlace {
         let mut segments = self.state.lock().segments.clone();
         for (&number, segment) in &mut segments {
@@ -50,7 +50,7 @@ impl MemoryPlace {
         MemoryPlace { shape: self.shape, state: Mutex::new(state) }
     }
 
-    /// Replaces a segment's bytes, whatever they were.
+    /// Replaces a segment's bytes.
     pub fn set_bytes(&self, number: u64, bytes: Vec<u8>) {
         let synced_bytes = bytes.len();
         self.state.lock().segments.insert(number, Segment { bytes, synced_bytes });

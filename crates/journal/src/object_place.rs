@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A segment is put if absent, as a whole, and is durable then.
-//! - "Already there" is success if the very bytes are there: they hold the writer's nonce, and a put that timed out
-//!   may have landed.
+//! - "Exists" is success if the object has the same bytes: they contain the writer's nonce, and a put that timed
+//!   out may have landed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Opening a journal: where it ends, and the segment that is made there, which keeps every writer before from going on.
+//! Opens a journal: finds its end, and creates the segment that stops every earlier writer.
 
 use chiton_types::{Epoch, Position};
 
@@ -10,20 +10,20 @@ use crate::place::{Place, PlaceError, Shape};
 use crate::segment::{FENCE_NUMBERS, SegmentHeader};
 use crate::trim::Catalog;
 
-/// What an opening found.
+/// The result of an opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Position of the first event that is there, or would be.
+    /// Position of the first available event, or of the first that will be written.
     pub first_position: Position,
     /// Position of the last event.
     pub last_position: Position,
-    /// What lay behind it and is void now.
+    /// Damage behind the last event; it is void now.
     pub torn: Option<Damage>,
 }
 
 /// A journal whose end is ours.
 pub(crate) struct Opening {
-    /// The segment that was made.
+    /// The header of the new segment.
     pub(crate) header: SegmentHeader,
     pub(crate) catalog: Catalog,
     pub(crate) recovered: Recovered,
@@ -33,7 +33,8 @@ impl Opening {
     /// Reads the end and takes it.
     ///
     /// # Errors
-    /// [`JournalError::Absent`]; [`JournalError::Damaged`] if it is corrupt, or another's; the place's.
+    /// [`JournalError::Absent`]; [`JournalError::Damaged`] if the journal is corrupt, or another one; or an error
+    /// of the place.
     pub(crate) fn take(place: &dyn Place, identity: Identity) -> Result<Opening, JournalError> {
         loop {
             let chain = Chain::load(place)?;
@@ -46,7 +47,7 @@ impl Opening {
             let is_whole = place.shape() == Shape::Whole;
             let catalog = Catalog::new(&chain, link);
             let next = match &chain.links[link] {
-                // Exactly the number that the writer before would use next, so that it cannot go on.
+                // Exactly the number that the earlier writer would use next, so that it cannot continue.
                 claim if claim.header.is_claim => after_claim(claim.header.segment)?,
                 last => after(last.header.segment)?,
             };
@@ -56,7 +57,7 @@ impl Opening {
                 nonce: identity.nonce,
                 epoch: identity.epoch.max(Epoch(after(chain.epoch.0)?)),
                 segment: match catalog.is_void(next) {
-                    // Whatever took the number keeps the writer before from going on, too.
+                    // Any segment with this number also stops the earlier writer.
                     true if is_whole => after(chain.highest())?,
                     _ => next,
                 },
@@ -68,10 +69,11 @@ impl Opening {
                 place.remove(header.segment)?;
             }
             if !is_whole {
-                // A process that died may have left frames that no disk has yet: the header will say that they are durable.
+                // A process that died may have left frames that are not synced. The new header will say that they
+                // are durable.
                 place.sync(chain.links[link].header.segment)?;
             }
-            // If someone took the number meanwhile, the end is another one: look again.
+            // If another writer took the number meanwhile, the journal ends elsewhere: read it again.
             if claim(place, &header)? {
                 if is_whole {
                     catalog.add_claim(header.segment, header.first);

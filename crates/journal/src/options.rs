@@ -1,4 +1,4 @@
-//! What a caller chooses about a journal.
+//! Settings of a journal.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chiton_types::Epoch;
 
 use crate::segment::FENCE_NUMBERS;
 
-/// Who writes.
+/// The identity of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Which journal: every segment carries it, so that a foreign one is refused.
@@ -22,13 +22,13 @@ pub struct Identity {
 pub struct Options {
     /// A segment is ended once it is this long. Objects: an object is at most this long, or one frame.
     pub segment_bytes: usize,
-    /// How long frames may lie in memory when nobody waits for them.
+    /// Maximum time that frames stay in memory when no caller waits for them.
     pub flush_interval: Duration,
     /// Objects only: how many are being put at a time.
     pub dispatch_size: usize,
     /// `append` blocks while this much is not durable.
     pub pending_bytes_max: usize,
-    /// Pause before what failed for want of space, or of an answer, is tried again.
+    /// Pause before a write is repeated that failed for lack of space, or without an answer.
     pub retry_interval: Duration,
 }
 

@@ -8,8 +8,8 @@
 //! Invariants of every place:
 //! - `create` has exactly one winner for a number. Where segments are whole, a winner whose answer was lost wins
 //!   again when it comes with the same bytes (they hold its nonce).
-//! - What `create` (whole) or `sync` (growing) has returned for survives a crash; of what was appended since, any part
-//!   may.
+//! - Bytes survive a crash once `create` (whole) or `sync` (growing) has returned. Of bytes appended later, any
+//!   part may survive.
 //! - `remove` is durable or may be repeated; a missing segment is no error there.
 
 use std::fmt;
@@ -23,21 +23,17 @@ pub enum Shape {
     Whole,
 }
 
-/// A segment that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Its number.
     pub number: u64,
-    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// A place for segments.
 pub trait Place: Send + Sync {
     /// How its segments come to be.
     fn shape(&self) -> Shape;
 
-    /// All segments, ascending by number. What is not a segment's name is passed over.
+    /// All segments, ascending by number. Other names are ignored.
     ///
     /// # Errors
     /// Any but [`PlaceError::Exists`] and [`PlaceError::Missing`].
@@ -78,7 +74,7 @@ pub trait Place: Send + Sync {
         if self.shape() == Shape::Grows { self.sync(number) } else { Ok(()) }
     }
 
-    /// Writes at `offset`, which is at most the segment's end and not before what was synced. Growing places only.
+    /// Writes at `offset`, which is at most the segment's end and not below the synced length. Growing places only.
     ///
     /// # Errors
     /// After one, the bytes from `offset` on are unknown until they were written again.
@@ -90,17 +86,15 @@ pub trait Place: Send + Sync {
     /// After one, nothing since the last success may be taken for durable.
     fn sync(&self, number: u64) -> Result<(), PlaceError>;
 
-    /// Removes a segment.
-    ///
     /// # Errors
     /// Any but [`PlaceError::Exists`] and [`PlaceError::Missing`].
     fn remove(&self, number: u64) -> Result<(), PlaceError>;
 }
 
-/// Why a place did not do it, sorted by what the caller should do.
+/// An error of a place, sorted by the caller's next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlaceError {
-    /// The number is taken: look who took it.
+    /// The number is taken: read the segment to see by which writer.
     Exists,
     /// No such segment: list again.
     Missing,
@@ -108,7 +102,7 @@ pub enum PlaceError {
     NoSpace(String),
     /// Not reached, may have happened: try the same again.
     Transient(String),
-    /// Not let in, which an administrator has to change: try the same again.
+    /// Access is denied until an administrator changes that: retry.
     Denied(String),
     /// Failed: do not rely on anything since the last success.
     Failed(String),

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - No frame is given out whose checksum is wrong, and none after damage.
-//! - What cannot be told apart is called torn: a bad frame is corruption if a mark lies after it, or if it ends where
-//!   a whole frame begins and no sector of it is zero (as a page that a crash kept from the disk would be).
+//! - Ambiguous damage counts as torn. A bad frame is corruption only if a mark follows it, or if it ends where a
+//!   whole frame begins and none of its sectors is zero (as a page would be that a crash kept from the disk).
 
 use chiton_types::{Malformed, Position};
 
@@ -13,12 +13,11 @@ use chiton_types::frame::{FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES, check
 
 const SECTOR_BYTES: usize = 512;
 
-/// One frame where it lies.
+/// A frame in a segment's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Position of its first event.
     pub first: Position,
-    /// Its fields.
     pub header: FrameHeader,
     /// The encoded events.
     pub payload: &'a [u8],
@@ -29,7 +28,6 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Position of its last event.
     pub fn last(&self) -> Position {
         Position(self.first.0 + u64::from(self.header.event_count) - 1)
     }
@@ -70,7 +68,7 @@ impl<'a> SegmentReader<'a> {
         SegmentReader { header, bytes, offset, next: header.first, ended: false, headless: true }
     }
 
-    /// Goes on at `offset`, behind damage. Positions are the caller's matter then.
+    /// Continues at `offset`, behind damage. The caller must know the positions from there.
     pub(crate) fn resume_at(&mut self, offset: usize) {
         (self.offset, self.ended, self.next) = (offset, false, Position(1));
     }
@@ -87,7 +85,6 @@ impl<'a> SegmentReader<'a> {
         self.header.find_mark(self.bytes, from)
     }
 
-    /// The segment's header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Memory is bounded by one segment.
-//! - Frames come in order and without gaps, or replay ends in an error that says where.
+//! - Frames come in order and without gaps, or replay ends in an error with the position.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::error::JournalError;
 use crate::place::Place;
 use crate::reader::Frame;
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of segments that are done.
@@ -23,23 +23,23 @@ pub struct Progress {
     pub bytes_total: u64,
 }
 
-/// What a replay met.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Frames given to the visitor.
+    /// Frames passed to the visitor.
     pub frame_count: u64,
     /// Position of the journal's last event.
     pub last: Position,
-    /// What lies behind it.
+    /// Damage behind the last event.
     pub torn: Option<Damage>,
 }
 
-/// Why a replay ended early.
+/// The reason why a replay ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayError<E> {
-    /// The journal's reason.
+    /// An error of the journal.
     Journal(JournalError),
-    /// The visitor's reason.
+    /// The visitor stopped it.
     Visitor(E),
 }
 
@@ -60,7 +60,8 @@ impl<E: fmt::Display> fmt::Display for ReplayError<E> {
 
 impl<E: fmt::Display + fmt::Debug> std::error::Error for ReplayError<E> {}
 
-/// Gives every frame that has an event after `after` to `visit`, in order. `progress` is told after each segment.
+/// Passes every frame that has an event after `after` to `visit`, in order. `progress` is called after each
+/// segment.
 ///
 /// # Errors
 /// The visitor's; [`JournalError::Absent`]; [`JournalError::Trimmed`] if the event after `after` is no longer there;
@@ -99,7 +100,7 @@ pub fn replay<E>(
 }
 
 impl Chain {
-    /// Position of the first event that is there, or would be.
+    /// Position of the first available event, or of the first that will be written.
     fn first(&self) -> Option<Position> {
         self.links.first().map(|link| link.header.first)
     }

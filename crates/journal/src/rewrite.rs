@@ -1,4 +1,4 @@
-//! Changing a journal that nobody writes: for tools.
+//! Changes a journal that has no writer: for tools.
 //!
 //! ```text
 //!   rewrite   old 1   old 2   old 3            each new segment is published whole, from the last to the first,
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A crash at any moment leaves a healthy journal, and the same call again comes to the same end.
+//! - A crash at any moment leaves a healthy journal, and a repeated call produces the same result.
 //! - New segments carry a higher epoch than all before: a writer that was forgotten is fenced. Where segments are whole, a
 //!   claim at its next number keeps it from confirming anything, and no claim is ever removed.
 //! - A damaged journal is only ever reset, never rewritten or cut.
@@ -30,14 +30,15 @@ use chiton_types::frame::encode_frame;
 /// Asked about a frame: the payload that it shall have instead, if another.
 pub type Change<'a, E> = &'a mut dyn FnMut(&Frame<'_>) -> Result<Option<Vec<u8>>, E>;
 
-/// Throws all events away: an empty journal whose next event has the position `first`. What is there may be damaged.
+/// Drops all events: makes an empty journal whose next event has the position `first`. The old journal may be
+/// damaged.
 ///
 /// # Errors
-/// The place's; [`JournalError::Damaged`] if another journal's segments are there.
+/// An error of the place; [`JournalError::Damaged`] if the segments belong to another journal.
 pub fn reset(place: &dyn Place, identity: Identity, first: Position) -> Result<(), JournalError> {
     assert!(first > Position(0), "positions count from 1");
     match fence(place, identity) {
-        // What cannot be read to its end is thrown away nevertheless.
+        // Segments that cannot be read are removed all the same.
         Ok(()) | Err(JournalError::Damaged(_) | JournalError::Absent) => {}
         Err(error) => return Err(error),
     }
@@ -46,7 +47,7 @@ pub fn reset(place: &dyn Place, identity: Identity, first: Position) -> Result<(
     let old = place.list()?;
     let header = end_header(place, &chain, identity, first)?;
     if place.shape() == Shape::Grows {
-        // From the end, so that what is left is always a journal, until the new segment voids it.
+        // From the end, so that the rest is always a journal until the new segment voids it.
         for link in chain.links.iter().rev().filter(|link| link.header.first > first) {
             place.remove(link.header.segment)?;
         }
@@ -58,7 +59,7 @@ pub fn reset(place: &dyn Place, identity: Identity, first: Position) -> Result<(
     Ok(())
 }
 
-/// Keeps every writer before from going on: a claim, exactly where it would. In a directory the lock does that.
+/// Stops every earlier writer by a claim with the number that it would use next. In a directory the lock does that.
 fn fence(place: &dyn Place, identity: Identity) -> Result<(), JournalError> {
     if place.shape() == Shape::Whole {
         Opening::take(place, identity)?;
@@ -66,8 +67,8 @@ fn fence(place: &dyn Place, identity: Identity) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// The header of an empty segment from which on the journal is written anew. Where segments are whole, it says itself that
-/// what was there is void.
+/// The header of an empty segment from which the journal is written anew. In a place of whole segments it voids
+/// everything before.
 fn end_header(
     place: &dyn Place,
     chain: &Chain,
@@ -226,7 +227,7 @@ fn copy<E: From<JournalError>>(
     let reader = SegmentReader::new(note.number, &bytes).map_err(JournalError::from)?;
     let mut out = Vec::with_capacity(bytes.len());
     out.extend_from_slice(&new.encode());
-    // In a healthy journal what belongs to it stands before what does not.
+    // In a healthy journal the segment's valid frames come first.
     for frame in reader.take(note.frames as usize) {
         let frame = frame.map_err(JournalError::from)?;
         let payload = change(&frame)?;

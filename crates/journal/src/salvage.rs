@@ -1,4 +1,4 @@
-//! What of one segment's bytes is whole, also behind damage, and which positions it has.
+//! Finds the whole frames in a segment's bytes, also behind damage, and their positions.
 //!
 //! ```text
 //!   run 0        bad 0     run 1              bad 1    run 2          the next segment
@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - No frame is given out whose checksum is wrong, and none whose position is not known.
-//! - Behind damage, reading goes on where the bad frame says that it ends, if a whole frame or a mark is there, else at
-//!   the next mark: a payload may hold the bytes of a frame, and cannot hold a mark.
+//! - Behind damage, reading continues at the end that the bad frame states, if a whole frame or a mark is there,
+//!   otherwise at the next mark. A payload may contain the bytes of a frame, but not a mark.
 
 use chiton_types::Position;
 
@@ -22,7 +22,7 @@ use crate::reader::{Frame, SegmentReader};
 pub(crate) struct Bad {
     pub(crate) damage: Damage,
     pub(crate) bytes: u64,
-    /// How many events the bad frame says that it holds.
+    /// The number of events in the bad frame's header.
     pub(crate) claimed: Option<u64>,
 }
 
@@ -40,11 +40,12 @@ pub(crate) struct Run<'a> {
 pub(crate) struct Salvage<'a> {
     pub(crate) runs: Vec<Run<'a>>,
     pub(crate) bads: Vec<Bad>,
-    /// Positions behind damage rest on what bad frames say, or on the segment's having all of its end.
+    /// Positions behind damage are derived from the headers of bad frames, or from the assumption that the
+    /// segment's end is complete.
     pub(crate) assumed: bool,
 }
 
-/// Takes a segment apart.
+/// Separates whole frames from damage.
 pub(crate) fn salvage<'a>(mut reader: SegmentReader<'a>, bytes: &'a [u8]) -> Salvage<'a> {
     let mut salvage = Salvage { runs: vec![Run::default()], bads: Vec::new(), assumed: false };
     while let Some(item) = reader.next() {
@@ -74,7 +75,7 @@ pub(crate) fn salvage<'a>(mut reader: SegmentReader<'a>, bytes: &'a [u8]) -> Sal
     salvage
 }
 
-/// Where whole frames go on behind damage at `start`.
+/// The offset at which whole frames continue behind damage at `start`.
 fn resume_after(reader: &SegmentReader<'_>, bytes: &[u8], start: usize) -> Option<usize> {
     if let Some((hop, _)) = frame::hop(&bytes[start..])
         && reader.is_whole_at(start + hop)
@@ -85,7 +86,6 @@ fn resume_after(reader: &SegmentReader<'_>, bytes: &[u8], start: usize) -> Optio
 }
 
 impl Salvage<'_> {
-    /// Events of all whole frames.
     pub(crate) fn events(&self) -> u64 {
         self.runs.iter().fold(0, |sum, run| sum.saturating_add(run.events))
     }
@@ -121,7 +121,6 @@ impl Salvage<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Its frames at their positions.
     pub(crate) fn placed(&self) -> impl Iterator<Item = Frame<'a>> {
         let first = self.first;
         self.frames.iter().filter_map(move |frame| {

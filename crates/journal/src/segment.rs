@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A **mark** is 8 bytes between frames: the tag `ffffffff`, then a checksum over tag, nonce, segment number and
-//! offset. It says: when I was written, all before me in this segment was durable. So a bad frame with a mark after
-//! it is corruption, and a bad frame without one belongs to the last commit, which a crash may have torn in any
-//! order of its pages. Nonce and offset in the checksum keep a payload from forging one.
+//! offset. It means that everything before it in the segment was durable when it was written. So a bad frame with a
+//! mark after it is corruption. A bad frame without one belongs to the last commit, which a crash may have torn in
+//! any order of its pages. Nonce and offset in the checksum keep a payload from forging a mark.
 //!
 //! Invariants:
 //! - `durable < first`: the header witnesses that all up to `durable` was durable when it was written.
@@ -21,9 +21,9 @@ use crate::damage::Cause;
 
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
-/// Where segments are whole, so many numbers after the first segment of a writer (its claim, a header alone) are never
-/// used: puts of the writer before, which may land at any later time, find their number taken by the claim, or land
-/// in between, where an older epoch is void. More than any `dispatch_size`.
+/// In a place of whole segments, this many numbers after a writer's first segment (its claim, a header alone) are
+/// never used. Puts of the earlier writer may land at any later time. They find their number taken by the claim, or
+/// land in this range, where an older epoch is void. More than any `dispatch_size`.
 pub const FENCE_NUMBERS: u64 = 1024;
 /// The one version of the format so far.
 pub const VERSION: u32 = 1;
@@ -36,11 +36,11 @@ pub(crate) const MARK_BYTES: usize = 8;
 /// First four bytes of a mark; no frame is that long.
 pub(crate) const MARK_TAG: u32 = u32::MAX;
 
-/// What a segment says about itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// A header alone that keeps the writer before from going on, where segments are whole. Nothing else tells it from
-    /// a segment that lost its frames.
+    /// A header without frames that stops the earlier writer, in a place of whole segments. Only this flag
+    /// distinguishes it from a segment that lost its frames.
     pub is_claim: bool,
     /// Which journal it is a piece of.
     pub journal: u64,
@@ -57,7 +57,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// The header's bytes.
+    /// Decodes a header.
     ///
     /// # Panics
     /// If `durable` is not before `first`.
@@ -77,8 +77,8 @@ impl SegmentHeader {
     /// Reads the header at the front of `bytes`.
     ///
     /// # Errors
-    /// What is wrong with it. [`Cause::HeaderAbsent`] (too few bytes, or all of them zero) is what a crash leaves:
-    /// the header lies within one sector and is written first.
+    /// The damage. [`Cause::HeaderAbsent`] (too few bytes, or all of them zero) is the result of a crash: the
+    /// header lies within one sector and is written first.
     pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, Cause> {
         let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {
             return Err(Cause::HeaderAbsent { bytes: bytes.len() as u64 });

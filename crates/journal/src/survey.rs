@@ -1,6 +1,7 @@
-//! Reading a journal for tools: everything that is whole, also behind damage, and what is wrong with the rest.
+//! Reads a journal for tools: all whole frames, also behind damage, and a description of the damage.
 //!
-//! A healthy journal reads as in [`crate::replay`]. A damaged one reads on: what is lost is named by its positions.
+//! A healthy journal reads as in [`crate::replay`]. In a damaged one, reading continues, and lost events are named
+//! by their positions.
 //!
 //! Invariants:
 //! - Frames come in the order of their positions, each position at most once.
@@ -18,27 +19,24 @@ use crate::replay::Progress;
 use crate::salvage::{Bad, salvage};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// What a segment is to the journal.
+/// The role of a segment in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
-    /// Part of it.
+    /// Part of the journal.
     Live,
     /// No part of it: a newer writer made it void, or it was never durable.
     Void,
-    /// Its header is damaged; what it holds was read by what its neighbours say.
+    /// Its header is damaged; its frames were read with the help of its neighbours.
     Headless,
     /// Gone between listing and reading: trimmed by its writer.
     Gone,
 }
 
-/// One segment.
 #[derive(Clone, Debug)]
 pub struct SegmentNote {
-    /// Its number.
     pub number: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What it is.
     pub state: SegmentState,
     /// Its header, if that can be read.
     pub header: Option<SegmentHeader>,
@@ -51,17 +49,17 @@ pub struct SegmentNote {
 /// Something that was durable and is not as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// What is wrong, and where.
+    /// The damage and its location.
     pub damage: Damage,
-    /// Length of the bad bytes.
+    /// Length of the damaged bytes.
     pub bytes: u64,
-    /// The positions that are lost: first and, if that can be told, last.
+    /// The lost positions: first and, if known, last.
     pub lost: Option<(Position, Option<Position>)>,
-    /// Whole frames among what is lost: nothing says which positions they have.
+    /// Whole frames among the lost bytes, whose positions are unknown.
     pub unplaced_frames: u64,
 }
 
-/// What a survey tells its visitor.
+/// An item of a survey.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// A whole frame of the journal.
@@ -70,20 +68,19 @@ pub enum Found<'a> {
     Flaw(&'a Flaw),
 }
 
-/// What a survey found.
+/// The result of a survey.
 #[derive(Clone, Debug)]
 pub struct Survey {
     /// The journal's identity, from the first header that can be read.
     pub journal: Option<u64>,
     /// All segments, ascending.
     pub segments: Vec<SegmentNote>,
-    /// Position of the first event that is there, or would be.
+    /// Position of the first available event, or of the first that will be written.
     pub first: Position,
     /// Position of the last event.
     pub last: Position,
-    /// Up to where some header says that all was durable.
+    /// The last position that a header states to be durable.
     pub witnessed: Position,
-    /// Highest epoch.
     pub epoch: Epoch,
     /// Whole frames.
     pub frames: u64,
@@ -91,8 +88,8 @@ pub struct Survey {
     pub events: u64,
     /// The damage, in order.
     pub flaws: Vec<Flaw>,
-    /// Positions behind damage are inferred: from what bad frames say, or from where the next segment begins, which is
-    /// wrong if whole frames are missing before it.
+    /// Whether positions behind damage are inferred: from the headers of bad frames, or from the beginning of the
+    /// next segment, which is wrong if whole frames are missing before it.
     pub assumed: bool,
     /// An unfinished commit behind the last event: harmless.
     pub torn: Option<Damage>,
@@ -105,7 +102,7 @@ impl Survey {
     }
 }
 
-/// Reads a journal as far as it can be read. `progress` is told after each segment.
+/// Reads a journal as far as possible. `progress` is called after each segment.
 ///
 /// # Errors
 /// The visitor's; [`JournalError::Absent`] if no segment has a readable header; [`JournalError::Damaged`] if segments of
@@ -270,7 +267,7 @@ impl<E: From<JournalError>> Walk<'_, E> {
             (self.found.first, self.next) = (header.first, Some(header.first));
         } else if header.first > next {
             if self.found.witnessed < next {
-                // Written, but what comes before it never landed: nobody was told of either.
+                // This was written, but the segment before it never landed. Neither was reported as durable.
                 let cause = Cause::Positions { expected: next, found: header.first };
                 let damage = Damage { segment: piece.number, offset: 0, kind: DamageKind::Torn, cause };
                 self.found.torn.get_or_insert(damage);
@@ -278,7 +275,7 @@ impl<E: From<JournalError>> Walk<'_, E> {
                 return Ok(true);
             }
             let lost = Some((next, Some(Position(header.first.0 - 1))));
-            // A flaw that already says so up to an unknown end is made exact; else it is a new one.
+            // A flaw with an unknown end gets its exact end here; otherwise this is a new flaw.
             match self.found.flaws.last_mut().filter(|flaw| flaw.lost == Some((next, None))) {
                 Some(flaw) => flaw.lost = lost,
                 None => {
@@ -300,22 +297,22 @@ impl<E: From<JournalError>> Walk<'_, E> {
         Ok(false)
     }
 
-    /// A segment whose header cannot be read is taken for the next one of its predecessor's writer, if what it holds
-    /// then fits its neighbours. True if the journal ends before it.
+    /// A segment with an unreadable header counts as the next one of its predecessor's writer, if its frames then
+    /// fit its neighbours. True if the journal ends before it.
     fn headless(&mut self, piece: &Piece, successor: Option<SegmentHeader>) -> Result<bool, E> {
         let damage = piece.damage.clone().expect("a segment without a header has damage");
         let Some(bytes) = self.read(piece)? else { return Ok(false) };
         let start = self.next;
         let is_past = |next| self.found.witnessed < next && successor.is_some_and(|s| s.first > next);
         if damage.kind == DamageKind::Torn && !self.corrupt_follows && start.is_some_and(is_past) {
-            // It never landed, and nobody was told of what was written after it.
+            // It never landed, so later frames were never reported as durable.
             self.found.torn.get_or_insert(damage);
             self.note(piece, SegmentState::Void);
             return Ok(true);
         }
         let joins = match (start, successor) {
             (Some(next), Some(successor)) => successor.first == next,
-            // Nothing was begun after it: whether it ever held anything, nobody was told.
+            // No segment begins after it, so nothing in it was reported as durable.
             (_, None) => damage.kind == DamageKind::Torn,
             // Before the first event there is nothing, and a claim holds nothing.
             (None, Some(successor)) => {
@@ -366,8 +363,8 @@ impl<E: From<JournalError>> Walk<'_, E> {
                 if start.is_none() {
                     (self.found.first, self.next) = (first, Some(first));
                 }
-                // With one neighbour only, nothing says that no whole frames are missing from it; but none are before the
-                // first position.
+                // With one neighbour only, whole frames may be missing from it without a trace; but none are before
+                // the first position.
                 self.found.assumed |= successor.is_none() || (start.is_none() && first != Position(1));
                 let header = SegmentHeader { first, ..template };
                 self.frames(piece, reader, &bytes, header, successor)?;
@@ -429,7 +426,7 @@ impl<E: From<JournalError>> Walk<'_, E> {
             let Some(bad) = salvage.bads.get(i) else { break };
             let next = self.next.expect("set before the first frame");
             if end == Some(next) {
-                // The next segment goes on here: whatever this one still holds is void.
+                // The next segment continues here: the rest of this one is void.
                 return Ok(());
             }
             let rest = &salvage.runs[i + 1..];
@@ -462,7 +459,7 @@ impl<E: From<JournalError>> Walk<'_, E> {
     /// Damage with nothing whole behind it in its segment.
     fn tail(&mut self, bad: &Bad, next: Position, end: Option<Position>) -> Result<(), E> {
         if end == Some(next) {
-            // The next segment goes on where this one ends: what the crash tore is void.
+            // The next segment continues at the end of this one: the torn frames are void.
             return Ok(());
         }
         let witnessed = self.found.witnessed >= next;

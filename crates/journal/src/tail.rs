@@ -1,4 +1,4 @@
-//! The journal's end in memory: what is appended and not yet durable, who waits for it, and how it goes.
+//! The end of the journal in memory: frames that are appended and not yet durable, the waiters, and errors.
 //!
 //! ```text
 //!   durable ≤ taken ≤ last          wanted: up to where somebody waits
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants:
-//! - `durable` only grows, and only to what the place has confirmed.
-//! - An error that cannot heal stays: every later append and wait is told of it.
+//! - `durable` only grows, and only to positions that the place has confirmed.
+//! - A permanent error stays: every later append and wait returns it.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,8 +33,8 @@ pub(crate) struct Tail {
     work: Condvar,
     /// There is trouble in the state.
     in_trouble: AtomicBool,
-    /// For waiters, who are many and are woken at once: `durable` or `in_trouble` changed. Its lock is not the
-    /// state's, so that they do not queue up before those who append.
+    /// For waiters, which are many and wake up together: `durable` or `in_trouble` changed. Its lock is not the
+    /// state's, so that they do not queue before threads that append.
     gate: Mutex<()>,
     news: Condvar,
     /// For appenders: there may be room.
@@ -58,7 +58,7 @@ pub(crate) struct State {
     committer_sleeps: bool,
 }
 
-/// Frames that the committer took.
+/// The frames of one commit.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) frames: Vec<u8>,
@@ -147,7 +147,7 @@ impl Tail {
         self.wait(position, &|_| false)
     }
 
-    /// Waits also while the place is away, as long as `waits_on` says so; it is asked again and again meanwhile.
+    /// Continues to wait while the place is away, as long as `waits_on` returns true. It is called repeatedly.
     pub(crate) fn wait_through(
         &self,
         position: Position,
@@ -156,7 +156,7 @@ impl Tail {
         self.wait(position, &|trouble| trouble.is_away() && waits_on(trouble))
     }
 
-    /// What keeps commits from getting on.
+    /// The error that delays commits.
     pub(crate) fn trouble(&self) -> Option<JournalError> {
         self.in_trouble.load(Ordering::Acquire).then(|| self.state.lock().trouble.clone()).flatten()
     }
@@ -210,7 +210,6 @@ impl Tail {
     }
 }
 
-/// The committer's side.
 impl Tail {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
@@ -243,7 +242,7 @@ impl Tail {
         self.wake_committer(&self.state.lock());
     }
 
-    /// Confirms everything up to `durable`; `bytes` fewer are held. Wakes whom it concerns.
+    /// Confirms everything up to `durable`, and frees `bytes` of memory. Wakes the waiters concerned.
     pub(crate) fn confirm(&self, durable: Position, bytes: usize, emptied: Option<Vec<u8>>) {
         let mut state = self.state.lock();
         assert!(
@@ -270,14 +269,14 @@ impl Tail {
         self.hooks.on_durable(durable);
     }
 
-    /// Whoever waits looks again.
+    /// Wakes all waiters.
     fn tell_waiters(&self) {
-        // Who has looked and does not sleep yet holds the gate.
+        // A waiter that has checked and does not sleep yet holds the gate.
         drop(self.gate.lock());
         self.news.notify_all();
     }
 
-    /// Reports an error to all who wait.
+    /// Reports an error to all waiters.
     pub(crate) fn report(&self, error: JournalError) {
         let mut state = self.state.lock();
         // The first one that cannot heal stays.
@@ -306,12 +305,12 @@ impl State {
         self.trouble.as_ref().is_some_and(|error| !error.may_heal())
     }
 
-    /// True if nothing is pending.
+    /// Whether nothing is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// True if what is pending should be written now, whatever the time.
+    /// Whether pending frames should be written now, whatever the time.
     pub(crate) fn is_due(&self, options: &Options) -> bool {
         !self.pending.is_empty()
             && (self.wanted > self.taken || self.closing || self.pending.len() >= options.segment_bytes / 4)
@@ -326,7 +325,7 @@ impl State {
         }
     }
 
-    /// Takes all that is pending.
+    /// Takes all pending frames.
     pub(crate) fn take(&mut self) -> Batch {
         let spare = mem::take(&mut self.spare);
         let frames = mem::replace(&mut self.pending, spare);

@@ -1,9 +1,9 @@
-//! Which segments are there, and removing those that nobody needs.
+//! The journal's segments, and the removal of segments that are no longer needed.
 //!
 //! Invariants:
-//! - The segment that is being written stays: only what has a successor is removed.
+//! - The current segment stays: only a segment with a successor is removed.
 //! - Where segments are whole, claims stay for good.
-//! - Oldest first, after what is void: a trim that is cut short leaves a whole journal.
+//! - Void segments first, then the oldest: an interrupted trim leaves a whole journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,19 +44,19 @@ impl Catalog {
         self.add(number, first);
     }
 
-    /// A segment joins the journal.
+    /// Adds a segment.
     pub(crate) fn add(&self, number: u64, first: Position) {
         let mut segments = self.0.lock();
         segments.void.remove(&number);
         segments.live.insert(number, first);
     }
 
-    /// Position of the first event that is there, or would be.
+    /// Position of the first available event, or of the first that will be written.
     pub(crate) fn first(&self) -> Position {
         *self.0.lock().live.values().next().expect("a journal has a segment")
     }
 
-    /// True if this number is taken by what is no part of the journal.
+    /// Whether a void segment has this number.
     pub(crate) fn is_void(&self, number: u64) -> bool {
         self.0.lock().void.contains(&number)
     }

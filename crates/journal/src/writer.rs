@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - `append` never waits for the place, only for room.
-//! - A reopened journal goes on in a new segment, which voids whatever its predecessor holds past the last valid
-//!   frame, under an epoch above all before it.
+//! - A reopened journal continues in a new segment, under a new highest epoch. The new segment voids everything in
+//!   its predecessor behind the last valid frame.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Journal {
             JournalError::Damaged(damage) if chain.links.is_empty() => return Err(damage.into()),
             _ => return Err(JournalError::Present),
         }
-        // What is left of a creation that did not come to its end.
+        // Leftovers of an interrupted creation.
         for damage in &chain.headless {
             place.remove(damage.segment)?;
         }
@@ -74,10 +74,11 @@ impl Journal {
         Ok(Journal::start(place, header, catalog, options))
     }
 
-    /// Opens a journal, reads its end and goes on after it.
+    /// Opens a journal, reads its end and continues after it.
     ///
     /// # Errors
-    /// [`JournalError::Absent`]; [`JournalError::Damaged`] if it is corrupt, or another's; the place's.
+    /// [`JournalError::Absent`]; [`JournalError::Damaged`] if the journal is corrupt, or another one; or an error
+    /// of the place.
     pub fn open(
         place: Arc<dyn Place>,
         identity: Identity,
@@ -165,13 +166,13 @@ impl Journal {
     /// Waits until everything up to `position` is durable; starts a commit for it.
     ///
     /// # Errors
-    /// Why it is not: see [`JournalError`]. [`JournalError::may_heal`] tells whether asking again makes sense.
+    /// The reason: see [`JournalError`]. [`JournalError::may_heal`] says whether waiting again makes sense.
     pub fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
         self.tail.wait_durable(position)
     }
 
-    /// The same, and waits on while the place cannot be reached, as long as `waits_on` says so of what keeps it; it is asked
-    /// again and again meanwhile.
+    /// The same, and continues to wait while the place is away, as long as `waits_on` returns true for its error.
+    /// It is called repeatedly.
     ///
     /// # Errors
     /// As [`Journal::wait_durable`].
@@ -183,7 +184,7 @@ impl Journal {
         self.tail.wait_through(position, waits_on)
     }
 
-    /// What keeps commits from getting on now, if anything does.
+    /// The error that delays commits at present.
     pub fn trouble(&self) -> Option<JournalError> {
         self.tail.trouble()
     }
@@ -208,7 +209,7 @@ impl Journal {
         self.epoch
     }
 
-    /// Position of the first event that is there, or would be.
+    /// Position of the first available event, or of the first that will be written.
     pub fn first(&self) -> Position {
         self.catalog.first()
     }
@@ -218,7 +219,7 @@ impl Journal {
         self.tail.request();
     }
 
-    /// Has `listener` told the durable position after each commit, on the committer's thread.
+    /// Registers a function that is called with the durable position after each commit, on the committer's thread.
     /// It must not close the journal or register hooks.
     pub fn on_durable(&self, listener: Box<dyn Fn(Position) + Send>) {
         self.tail.hooks.add_listener(listener);
@@ -231,8 +232,9 @@ impl Journal {
         self.tail.hooks.set_witness(witness);
     }
 
-    /// Has `barrier` asked before frames up to a position are written, on the committer's thread: what they name
-    /// is made durable there. Its error fails the journal for good. It must not close the journal or register hooks.
+    /// Registers a function that is called before frames up to a position are written, on the committer's thread.
+    /// It must make durable all data that the frames name. Its error fails the journal for good. It must not close
+    /// the journal or register hooks.
     pub fn before_commit(&self, barrier: Box<dyn Fn(Position) -> Result<(), String> + Send>) {
         self.tail.hooks.set_barrier(barrier);
     }
@@ -241,7 +243,7 @@ impl Journal {
     /// The one that is being written stays.
     ///
     /// # Errors
-    /// The place's; what was removed by then is.
+    /// An error of the place; segments that were removed before stay removed.
     pub fn trim(&self, upto: Position) -> Result<usize, JournalError> {
         Ok(self.catalog.trim(&*self.place, upto.min(self.durable()))?)
     }
@@ -249,7 +251,7 @@ impl Journal {
     /// Refuses appends from now on, makes everything durable and ends the committer.
     ///
     /// # Errors
-    /// Why not everything is durable.
+    /// The reason why not everything is durable.
     pub fn close(&self) -> Result<(), JournalError> {
         self.tail.begin_close();
         if let Some(thread) = self.thread.lock().take() {
@@ -261,7 +263,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Whoever wants to know calls close.
+        // A caller that needs the error calls `close`.
         let _ = self.close();
     }
 }

@@ -26,8 +26,8 @@ fn copy(place: &MemoryPlace) -> MemoryPlace {
     place.crash(&mut |_, _| 0)
 }
 
-/// A process that died without the machine left frames that no disk has yet. Whoever goes on after them makes them durable
-/// first, or the next crash of the machine leaves a gap.
+/// A process that died without the machine left frames that are not synced. The next opening makes them durable, or
+/// the next crash of the machine would leave a gap.
 #[test]
 fn what_an_opening_goes_on_after_is_durable() {
     let (place, last) = small(1 << 20, Shape::Grows);
@@ -77,7 +77,7 @@ fn torn_at_every_byte_recovers_the_whole_frames_before() {
                     clean || (cut >= 8 && ends.contains(&(cut - 8)) && bytes[cut - 8..cut - 4] == [0xff; 4]);
                 assert_eq!(recovered.torn.is_none(), clean, "cut {cut}: {:?}", recovered.torn);
             }
-            // It goes on, and the torn tail does not come back.
+            // The journal continues, and the torn tail does not come back.
             commit(&journal, [100, 101]);
             journal.close().expect("close");
             let (numbers, result) = read(&*torn, Position(0));
@@ -119,7 +119,7 @@ fn every_flipped_bit_is_found_and_placed() {
                     }
                     Err(error) => panic!("{context}: {error}"),
                 }
-                // Opening refuses or goes on after the end, and never panics.
+                // Opening refuses, or continues after the end; it never panics.
                 drop(Journal::open(damaged, identity(2), options(segment_bytes)));
             }
         }

@@ -1,4 +1,4 @@
-//! The three places under the one suite, and what is special to objects.
+//! The three places in the conformance suite, and properties of object places.
 
 mod support;
 
@@ -87,14 +87,14 @@ fn a_newer_writer_fences_the_older() {
 /// Number of a first writer's first segment with frames.
 const FIRST: u64 = 2 + FENCE_NUMBERS;
 
-/// A writer is paused amid its puts, another takes over, writes much and trims; then the first goes on. Whatever of it
-/// lands, and whenever: it confirms nothing, is told why, and nothing of it is ever read.
+/// A writer is paused during its puts; another takes over, writes much and trims; then the first continues. It
+/// confirms nothing, gets the reason as an error, and none of its late puts is ever read.
 #[test]
 fn late_puts_of_a_fenced_writer_are_void_for_ever() {
     let (place, older) = create(Shape::Whole, options(100));
     let kept = commit(&older, 0..3);
     let segment = place.list().expect("list").last().expect("a segment").number;
-    // What it would still put: the bytes of its next segments.
+    // The bytes of its next segments.
     let twin = Arc::new(place.crash(&mut |_, _| 0));
     let (stale, durable) = (older, kept);
     let (newer, recovered) = Journal::open(place.clone(), identity(2), options(100)).expect("open");
@@ -126,7 +126,7 @@ fn late_puts_of_a_fenced_writer_are_void_for_ever() {
     assert_eq!(read(&*place, after).0, [41]);
 }
 
-/// Lets a put of one number land only when told.
+/// Lets a put of one number land only on command.
 struct HeldPlace {
     inner: MemoryPlace,
     held: Mutex<Option<u64>>,
@@ -195,7 +195,7 @@ fn only_contiguous_objects_are_confirmed() {
     while !place.holds.load(Ordering::Relaxed) {
         std::thread::yield_now();
     }
-    // What comes after it overtakes it, so it is not confirmed …
+    // Later puts overtake it, so they are not confirmed …
     let mut last = first;
     for n in [2, 3] {
         last = append(&journal, [n]);
@@ -203,7 +203,8 @@ fn only_contiguous_objects_are_confirmed() {
     }
     place.until_there(FIRST + 2);
     assert_eq!(journal.durable(), first);
-    // … and void for whoever opens after a crash now. The older writer's late puts change nothing.
+    // … and are void for a process that opens the journal after a crash now. The older writer's late puts change
+    // nothing.
     let crashed = Arc::new(place.inner.crash(&mut |_, _| 0));
     let late: Vec<u8> = crashed.read(FIRST + 2, u64::MAX).expect("read");
     let (next, recovered) = Journal::open(crashed.clone(), identity(2), options(1 << 20)).expect("open");
@@ -213,7 +214,7 @@ fn only_contiguous_objects_are_confirmed() {
     commit(&next, [8]);
     let later = [&[0u8][..], &late].concat();
     for number in FIRST + 1..FIRST + 1 + FENCE_NUMBERS {
-        // Lands, or is refused: whatever it does, it is void.
+        // It lands or is refused; it is void in both cases.
         let _ = crashed.create(number, &later);
     }
     assert_eq!(read(&*crashed, Position(0)).0, [0, 7, 8]);

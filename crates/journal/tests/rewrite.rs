@@ -12,7 +12,7 @@ use chiton_types::Position;
 use parking_lot::Mutex;
 use support::{append, commit, create, identity, options, read};
 
-/// A place that dies after so many changes.
+/// A place that dies after a number of changes.
 struct Mortal {
     inner: Arc<MemoryPlace>,
     left: Mutex<usize>,
@@ -77,7 +77,6 @@ fn copy(place: &MemoryPlace) -> Arc<MemoryPlace> {
     Arc::new(place.crash(&mut |_, _| 0))
 }
 
-/// Payloads by position.
 fn payloads(place: &dyn Place, after: Position) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     let mut visit = |frame: &Frame<'_>| {
@@ -115,7 +114,7 @@ fn a_rewrite_that_dies_anywhere_leaves_a_healthy_journal_and_can_be_repeated() {
             splice(&*inner, &which).expect("again");
             let marked = payloads(&*inner, Position(0)).iter().filter(|(_, p)| p == MARKED).count();
             assert_eq!(marked, 5);
-            // It goes on.
+            // The journal continues.
             let (journal, recovered) = Journal::open(inner, identity(3), options(120)).expect("opens");
             assert_eq!(recovered.torn, None);
             journal.close().expect("close");
@@ -246,7 +245,7 @@ fn a_writer_that_sleeps_through_a_tool_confirms_nothing_afterwards() {
         assert!(matches!(fenced, Err(JournalError::Fenced { .. })), "{name}: {fenced:?}");
         assert_eq!(first.durable(), durable, "{name}");
         assert_eq!(payloads(&*place, after), healthy, "{name}: what it put is void");
-        // The next one goes on, and the one after that.
+        // Two more writers continue it.
         for n in [3, 4] {
             let (next, _) = Journal::open(place.clone(), identity(n), options(120))
                 .unwrap_or_else(|e| panic!("{name}, then {n}: {e}"));

@@ -1,5 +1,5 @@
-//! Reading on behind damage: a whole journal reads as in replay, a damaged one names what is lost, and no frame ever
-//! comes with a position that is not its own.
+//! Surveys: a whole journal reads as in replay, a damaged one names lost events, and every frame comes with its own
+//! position.
 
 mod support;
 
@@ -58,8 +58,8 @@ fn journal(
     (place, starts)
 }
 
-/// What must hold after one flipped bit: a position may be wrong only where no later segment of its writer says where
-/// the bad one ends.
+/// The invariant after one flipped bit: a position may be wrong only where no later segment of its writer shows
+/// where the bad one ends.
 fn check_flipped(place: &dyn Place, starts: &BTreeMap<u64, u64>, context: &str) {
     check(place, starts, context);
     let (frames, Ok(survey)) = look(place) else { return };
@@ -76,7 +76,7 @@ fn check_flipped(place: &dyn Place, starts: &BTreeMap<u64, u64>, context: &str) 
     }
 }
 
-/// What must hold for any bytes, if `starts` says where the frames were.
+/// The invariant for any bytes, if `starts` has the positions of the frames.
 fn check(place: &dyn Place, starts: &BTreeMap<u64, u64>, context: &str) {
     let (numbers, replayed) = read(place, Position(0));
     let (frames, surveyed) = look(place);
@@ -103,7 +103,7 @@ fn check(place: &dyn Place, starts: &BTreeMap<u64, u64>, context: &str) {
             starts.get(n)
         );
     }
-    // Every position is there or named as lost.
+    // Every position is available or named as lost.
     if let Ok(survey) = surveyed.as_ref()
         && !assumed
         && survey.flaws.iter().all(|flaw| flaw.lost.is_none_or(|(_, last)| last.is_some()))

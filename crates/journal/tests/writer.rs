@@ -1,4 +1,4 @@
-//! The group-commit writer: what it confirms survives, what fails is said, what is not needed goes.
+//! The group-commit writer: confirmed events survive, failures are reported, unneeded segments are removed.
 
 mod support;
 
@@ -259,7 +259,7 @@ fn append_waits_for_room() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Rounds of commits, appends and a crash that keeps any part of what was not synced.
+    /// Rounds of commits, appends and a crash that keeps any part of the unsynced bytes.
     #[test]
     fn what_was_durable_survives_every_crash(
         rounds in prop::collection::vec(
@@ -279,7 +279,7 @@ proptest! {
                 next += count;
                 if wait { commit(&journal, numbers) } else { append(&journal, numbers) };
             }
-            // First the durable position, then the crash: commits may go on between them.
+            // First the durable position, then the crash: commits may happen between them.
             let durable = journal.durable();
             let crashed = Arc::new(place.crash(&mut |_, unsynced| keep.index(unsynced + 1)));
             drop(journal);
@@ -314,7 +314,7 @@ fn a_writer_in_a_directory_confirms_nothing_once_a_newer_one_is_there_or_its_seg
     assert!(first.close().is_err());
     commit(&second, 10..15);
     assert_eq!(read(&*place(), Position(0)).0, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
-    // What is written to a file that was removed is as good as lost.
+    // Writes to a removed file are lost.
     let confirmed = second.durable();
     std::fs::rename(&path, scratch.path().join("elsewhere")).expect("renamed");
     let last = append(&second, 20..21);

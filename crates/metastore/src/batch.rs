@@ -33,7 +33,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// No change yet.
     pub fn new() -> Batch {
         Batch::default()
     }
@@ -163,7 +162,7 @@ impl Rows {
     }
 }
 
-/// The first row, and what comes behind it.
+/// The first row, and the rows behind it.
 fn first_of(rows: &[u8]) -> (Change<'_>, &[u8]) {
     let (head, rest) = rows.split_at(HEAD_BYTES);
     let key_len = u16::from_le_bytes([head[0], head[1]]);

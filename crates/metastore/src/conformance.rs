@@ -1,4 +1,4 @@
-//! What every metadata store must do, as one call: [`suite`].
+//! The requirements of every metadata store, as one call: [`suite`].
 //!
 //! Invariants: each case gets a new, empty store from `make`; a failure panics and names what differs.
 
@@ -11,9 +11,8 @@ use std::thread;
 
 use crate::{Batch, Metastore, Row, StoreError, prefix_end};
 
-/// A new, empty store.
 pub struct Subject {
-    /// It.
+    /// The store.
     pub store: Arc<dyn Metastore>,
     /// Lets go of it without closing first where the store can bear that (as a crash does), and opens it again.
     pub reopen: Box<Reopen>,
@@ -22,7 +21,6 @@ pub struct Subject {
 /// Opens again the store that it is given.
 pub type Reopen = dyn FnMut(Arc<dyn Metastore>) -> Arc<dyn Metastore>;
 
-/// Makes a [`Subject`].
 pub type Make<'a> = &'a dyn Fn() -> Subject;
 
 /// Runs every case. Panics where the store does not conform. Commits about 200,000 rows.
@@ -180,7 +178,7 @@ fn large_batch(mut subject: Subject) {
     assert!(store.stats().expect("stats").disk_bytes > 0);
 }
 
-/// Every commit writes its number to the same rows: who sees two numbers saw half a batch.
+/// Every commit writes its number to the same rows, so a reader that sees two numbers saw half a batch.
 fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
     const ROWS: u16 = 500;
     const COMMITS: u64 = 200;
@@ -213,7 +211,7 @@ fn batches_are_seen_whole(store: Arc<dyn Metastore>) {
 }
 
 fn snapshots(store: &dyn Metastore) {
-    // Rows enough that what comes later is flushed and compacted under the snapshot.
+    // Enough rows that later ones are flushed and compacted under the snapshot.
     let round = |n: u32| {
         let mut batch = Batch::new();
         for i in (0..400u32).filter(|i| n == 0 || !(i + n).is_multiple_of(3)) {

@@ -1,4 +1,4 @@
-//! What went wrong, sorted by what the caller should do.
+//! Errors, sorted by the caller's next step.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,46 +7,23 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// The disk is full: free space, open the store anew.
-    NoSpace {
-        /// The store.
-        path: PathBuf,
-    },
-    /// The files are not what was written, or a commit is missing: restore the store.
+    NoSpace { path: PathBuf },
+    /// The files changed, or a commit is missing: restore the store.
     Corrupt {
-        /// The store.
         path: PathBuf,
-        /// What does not fit, in words.
+        /// A description of the damage.
         cause: String,
     },
     /// Another process has the store open: stop that one.
-    Busy {
-        /// The store.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// A newer writer has the store: stop.
-    Fenced {
-        /// The store.
-        path: PathBuf,
-    },
+    Fenced { path: PathBuf },
     /// The service that keeps it cannot be reached; whether a commit landed is not known: open the store anew, then try again.
-    Away {
-        /// The store.
-        path: PathBuf,
-        /// The cause, in words.
-        cause: String,
-    },
+    Away { path: PathBuf, cause: String },
     /// It failed, and whether a commit landed is not known: open the store anew.
-    Io {
-        /// The store.
-        path: PathBuf,
-        /// The cause, in words.
-        cause: String,
-    },
+    Io { path: PathBuf, cause: String },
     /// The store was closed: a defect of the caller.
-    Closed {
-        /// The store.
-        path: PathBuf,
-    },
+    Closed { path: PathBuf },
 }
 
 impl fmt::Display for StoreError {

@@ -12,11 +12,11 @@
 //! - All reads go through one snapshot, taken anew after each commit. Neither fjall's plain reads nor a snapshot
 //!   taken during a commit will do: a flush that ends meanwhile raises the number up to which fjall shows rows, past
 //!   the batch that is half applied.
-//! - A store that lacks a file by which fjall knows that it is one is not opened: fjall would take it for one that is
-//!   still to be made, and delete its tables (see `markers.rs`).
+//! - A store that lacks a file by which fjall recognises it is not opened: fjall would take it for an unfinished
+//!   one and delete its tables (see `markers.rs`).
 //! - Commits are serial, and wait here, not in fjall, while too much is unflushed: fjall's own wait does not end if
 //!   its worker has died.
-//! - A panic of the library is caught and told as [`StoreError::Corrupt`].
+//! - A panic of the library is caught and becomes [`StoreError::Corrupt`].
 
 mod acked;
 mod fault;
@@ -54,12 +54,11 @@ const SEALED_MEMTABLES_MAX: usize = 2;
 /// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
 const LEVEL0_TABLES_MAX: usize = 24;
 
-/// A store of which much was removed is compacted if it has not more than so many bytes more than are free.
+/// A store from which much was removed is compacted if it has at most this many bytes more than the disk has free.
 const RECLAIMED_BYTES_MAX: u64 = 256 << 20;
 
-/// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers`, `ingest_rows_min` and
-/// `unsettled_bytes` may differ from one open to the next; the
-/// others hold from the store's creation on.
+/// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers`, `ingest_rows_min` and `unsettled_bytes` may
+/// change between openings; the others hold from the store's creation on.
 #[derive(Clone, Copy, Debug)]
 pub struct FjallOptions {
     /// Bytes of blocks cached in memory.
@@ -70,10 +69,10 @@ pub struct FjallOptions {
     pub journal_bytes_max: u64,
     /// Threads that flush and compact, at least 1.
     pub workers: usize,
-    /// A commit of at least so many rows becomes tables at once. That costs a quarter of the way through journal and
-    /// memtable, but each leaves a table for compaction.
+    /// A commit of at least this many rows becomes tables at once. That costs a quarter of the path through journal
+    /// and memtable, but each such commit leaves a table for compaction.
     pub ingest_rows_min: usize,
-    /// Once so many bytes were committed, memtables become tables, so that the library's journal can go.
+    /// After this many committed bytes, memtables become tables, so that the library can drop its journal.
     pub unsettled_bytes: usize,
 }
 
@@ -101,12 +100,12 @@ struct Writer {
     acked: Acked,
     commit: u64,
     settling: Settling,
-    /// The last commit became tables, and what compaction has made of them since stands beside them.
+    /// Whether the last commit became tables, whose compacted copies then exist beside them.
     ingested: bool,
 }
 
-/// Which commits are in tables, by their count since the store was opened. What only the library's journal holds goes with one
-/// damaged byte of it, so the file system's own journal keeps that.
+/// Which commits are in tables, by their count since the store was opened. One damaged byte loses commits that are
+/// only in the library's journal, so the file system's own journal keeps these.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settling {
     commits: u64,
@@ -125,7 +124,7 @@ pub struct FjallMetastore {
     writer: Mutex<Option<Writer>>,
 }
 
-/// The value of a caller's key. An empty key is nobody's, and the store's own rows are not the caller's.
+/// The value of a caller's key. The empty key and the store's own rows are hidden from callers.
 fn value(view: &Snapshot, rows: &Keyspace, key: &[u8]) -> fjall::Result<Option<Vec<u8>>> {
     if key.is_empty() || key.starts_with(OWN_KEYS) {
         return Ok(None);
@@ -133,7 +132,6 @@ fn value(view: &Snapshot, rows: &Keyspace, key: &[u8]) -> fjall::Result<Option<V
     Ok(view.get(rows, key)?.map(|value| value.to_vec()))
 }
 
-/// A caller's rows.
 fn rows(
     view: &Snapshot,
     rows: &Keyspace,
@@ -214,9 +212,10 @@ impl FjallMetastore {
         Ok(FjallMetastore { path, options, open: RwLock::new(Some(open)), writer: Mutex::new(Some(writer)) })
     }
 
-    /// Makes a store that does not open one that does, from what is whole: lists of tables come from their copies, and where the
-    /// library's journal is damaged the rows go back to what stands before the damage, or to the tables. Returns what was done,
-    /// in words. The files as they were stay beside them, in `rows.before-rebuild`, until the next one.
+    /// Rebuilds a store that does not open into one that does, from its undamaged parts. Lists of tables come from
+    /// their copies. Where the library's journal is damaged, the rows go back to the state before the damage, or to
+    /// the tables. Returns a description of each step. The original files stay in `rows.before-rebuild` until the
+    /// next rebuild.
     ///
     /// # Errors
     /// If it cannot be opened then either: all is as it was before.
@@ -251,7 +250,7 @@ impl FjallMetastore {
             }
             let acked = path.join("acked");
             let old = fs::read(&acked).map_err(failed)?;
-            // What was acknowledged is what the rows say.
+            // The rows now decide which commit was the last one.
             fs::remove_file(&acked).map_err(failed)?;
             match FjallMetastore::open(path, options) {
                 Ok(store) => {
@@ -273,8 +272,8 @@ impl FjallMetastore {
         unreachable!("the second time returns")
     }
 
-    /// Begins the library's journal anew, which it does by itself only at 64 MB. All rows are in tables, and the writer's lock is
-    /// held.
+    /// Begins the library's journal anew, which the library does automatically only at 64 MB. All rows must be in
+    /// tables, and the caller holds the writer's lock.
     fn renew_journal(&self) -> Result<(), StoreError> {
         let failed = |e: io::Error| sort_error(&self.path, e.into());
         let mut bytes = 0;
@@ -288,7 +287,7 @@ impl FjallMetastore {
         guarded(&self.path, || {
             drop(open.take());
             empty_journals(&self.path).map_err(failed)?;
-            // Whoever still looks at an older state keeps the store: then it is opened anew later, as after an error.
+            // A reader of an older state keeps the store open: then it is reopened later, as after an error.
             *open = Some(open_database(&self.path, &self.options).map_err(|e| sort_error(&self.path, e))?);
             Ok(())
         })
@@ -311,7 +310,8 @@ impl FjallMetastore {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
             open.rows.major_compact()?;
-            // The view before keeps what the compaction has replaced, and so does one that is not newer than it.
+            // The previous view keeps tables that the compaction has replaced, and so does a view that is not newer
+            // than it.
             if let Some(commit) = open.rows.get(COMMIT_KEY)? {
                 open.rows.insert(COMMIT_KEY, commit)?;
             }
@@ -355,8 +355,8 @@ fn insert(open: &Open, rows: &Batch, commit: u64) -> fjall::Result<()> {
     batch.commit()
 }
 
-/// As tables of their own, past journal and memtable: they are synced, and then one new version of the tree has all of
-/// them. What fails, or is cut short by a crash, leaves files that no version names.
+/// Writes the rows as new tables, past journal and memtable: the tables are synced, then one new version of the
+/// tree has all of them. A failure or crash leaves files that no version names.
 fn ingest(open: &Open, rows: &Batch, commit: u64) -> fjall::Result<()> {
     let mut tables = open.rows.start_ingestion()?;
     for (key, value) in rows.rows() {
@@ -395,13 +395,13 @@ fn empty_journals(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same, for people.
+/// A list of the journal files, for messages.
 fn journals(path: &Path) -> String {
     let names: Vec<String> = journal_names(path).into_iter().map(|name| format!("rows/{name}")).collect();
     names.join(", ")
 }
 
-/// An error of opening the store, with what to do about damage.
+/// Adds advice about damage to an error of opening.
 fn with_remedy(error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt { path, cause } if !cause.contains("--rebuild") => {
@@ -505,8 +505,8 @@ impl Metastore for FjallMetastore {
 
     fn reclaim(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
-        // Compaction writes anew what is left before the old tables go. What fails for want of space goes when the store is
-        // opened anew, so it is tried if there is enough, or if much was removed.
+        // Compaction writes the remaining rows again before the old tables go. Space that it needs and does not get
+        // is freed when the store is reopened. So it runs if there is enough space, or if many rows were removed.
         let StoreStats { disk_bytes, rows_approx } = self.stats()?;
         let is_worth_a_try = removed > 0
             && (disk_bytes <= free
@@ -541,7 +541,7 @@ impl Metastore for FjallMetastore {
         guarded(&self.path, || {
             drop((open, writer));
             if was_open {
-                // What compaction has done last.
+                // After the last compaction.
                 let _ = lists::keep(&self.path);
             }
             Ok(())
@@ -551,7 +551,7 @@ impl Metastore for FjallMetastore {
 
 impl Drop for FjallMetastore {
     fn drop(&mut self) {
-        // What is committed is on disk already; there is nobody left to tell.
+        // Commits are on disk already, and no caller is left for an error.
         let _ = self.close();
     }
 }

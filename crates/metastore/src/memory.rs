@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use crate::store::is_empty_range;
 use crate::{Batch, Metastore, Row, StoreError, StoreStats};
 
-/// What an operation shall suffer.
+/// A fault for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `Io`, nothing done.
+    /// `Io`, and nothing is done.
     Io,
-    /// `NoSpace`, nothing done.
+    /// `NoSpace`, and nothing is done.
     NoSpace,
-    /// Done, but the caller is told `Io`.
+    /// The operation is done, but the caller gets `Io`.
     LostReply,
 }
 
@@ -37,7 +37,6 @@ pub struct MemoryMetastore {
 }
 
 impl MemoryMetastore {
-    /// An empty store.
     pub fn new() -> MemoryMetastore {
         MemoryMetastore::default()
     }
@@ -47,7 +46,7 @@ impl MemoryMetastore {
         self.state.lock().faults = Some((n, fault));
     }
 
-    /// The process dies and the store is opened anew: what was committed is there, faults are gone.
+    /// The process dies and the store is reopened: it has all commits, and faults are reset.
     pub fn crash(&self) {
         let mut state = self.state.lock();
         (state.faults, state.closed) = (None, false);

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Invariants:
-//! - Opening fences the writer before: its next commit fails with [`StoreError::Fenced`], whatever it still holds.
+//! - Opening fences the earlier writer: its next commit fails with [`StoreError::Fenced`].
 //! - A commit is durable when the object of the log that holds its batch is; the batch is in one object.
-//! - All reads go through one snapshot, taken anew after each commit: nobody sees what is not durable yet.
+//! - All reads use one snapshot, which each commit replaces: no reader sees rows that are not durable.
 //! - Waiting happens on the caller's thread, never on one of the runtime.
 
 mod cache;
@@ -34,9 +34,9 @@ use view::View;
 
 /// First key that is no caller's, as in other stores.
 const OWN_KEYS: &[u8] = &[0xff];
-/// How long opening and closing may take before the object store is given up.
+/// Maximum time to open or close before the object store is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a row takes in the tables, about: for the guess at their number.
+/// Estimated bytes of a row in the tables, for the estimate of their number.
 const ROW_BYTES: u64 = 48;
 
 /// Settings of a [`SlateMetastore`].
@@ -229,7 +229,7 @@ impl Metastore for SlateMetastore {
 
 impl Drop for SlateMetastore {
     fn drop(&mut self) {
-        // What is committed is durable already; there is nobody left to tell.
+        // Commits are durable already, and no caller is left for an error.
         let _ = self.close();
     }
 }

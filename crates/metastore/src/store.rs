@@ -19,7 +19,6 @@ pub const VALUE_BYTES_MAX: usize = 64 << 20;
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
-/// How large a store is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Bytes that it takes on disk (in memory, for a store in memory), its own log included.
@@ -42,23 +41,22 @@ pub trait Metastore: Send + Sync {
     /// at `Bound::Excluded(last key)`. For the rows of a prefix, `end` is [`prefix_end`].
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError>;
 
-    /// Makes all changes of the batch or, on an error, none or all: after an error the store may refuse everything
-    /// until it is opened anew, which tells. Durable on return.
+    /// Makes all changes of the batch. On an error it makes all or none, and the store may refuse everything until
+    /// it is reopened. Durable on return.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
 
-    /// The rows as they are now, whatever is committed later. Nothing can be committed to it; what it sees takes space
-    /// until it is dropped, which is to be before the store is opened anew. `Io` from what wraps a store
-    /// and has no such thing.
+    /// A view of the present rows that later commits do not change, and to which nothing can be committed. It keeps
+    /// disk space until it is dropped; drop it before the store is reopened. `Io` from a wrapper without views.
     fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
         let cause = "this kind of store gives no snapshots".to_owned();
         Err(StoreError::Io { path: PathBuf::new(), cause })
     }
 
-    /// Gives back the disk space of rows that were removed, as far as that takes no more than about `free` bytes meanwhile.
-    /// `removed`: how many since this last said that it did, also before the store was opened anew. False: there is too little
-    /// space, or too little to gain.
+    /// Frees the disk space of removed rows, with at most about `free` bytes of temporary space. `removed`: removed
+    /// rows since this last returned true, also before the store was reopened. False: there is too little space, or
+    /// too little to gain.
     fn reclaim(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
-        // What keeps nothing of them has nothing to do.
+        // A store that keeps no removed rows has nothing to do.
         let _ = (free, removed);
         Ok(true)
     }

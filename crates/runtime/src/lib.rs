@@ -1,7 +1,7 @@
 //! Clock, randomness and threads, handed in from outside, so that a whole cluster can run from one seed.
 //!
-//! Storage and network are behind traits of their own (`Objects`, `Place`, `Metastore`, `Dialer`); what is
-//! here is all that remains of the outside world.
+//! Storage and network have their own traits (`Objects`, `Place`, `Metastore`, `Dialer`). This crate is the rest of
+//! the outside world.
 //!
 //! ```text
 //!   runtime code ─▶ sync::{Mutex, Condvar}, thread::{spawn, sleep} ─┬▶ parking_lot, std::thread
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants:
-//! - The rest of the workspace never calls `SystemTime::now`, `Instant::now` or a random source of its own
-//!   (banned in `clippy.toml`).
+//! - The rest of the workspace calls no clock of the standard library and no random source (both banned in
+//!   `clippy.toml`).
 //! - [`World::monotonic`] never goes back.
-//! - Whoever may run in a simulation takes locks, waits and starts threads through [`sync`] and [`thread`] only.
+//! - Code that may run in a simulation takes locks, waits and starts threads through [`sync`] and [`thread`] only.
 
 mod real;
 mod seeded;
@@ -30,9 +30,8 @@ use chiton_types::Time;
 pub use real::RealWorld;
 pub use seeded::SeededWorld;
 
-/// Clock and randomness.
 pub trait World: Send + Sync {
-    /// Wall-clock time, for what users see (mtime …). May jump.
+    /// Wall-clock time for timestamps that users see (mtime …). It may jump.
     fn now(&self) -> Time;
     /// Time since some fixed point of this process, for durations. Never goes back.
     fn monotonic(&self) -> Duration;

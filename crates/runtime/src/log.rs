@@ -9,8 +9,9 @@
 //! `position` in the journal, and the `durable` position of a commit.
 //!
 //! Invariants:
-//! - A line that cannot be written (the disk of the log is full, its reader is gone) is dropped. It ends no process and fails
-//!   no operation, as a panic of `eprintln!` would: a test keeps that macro out of what may run in a daemon.
+//! - A line that cannot be written (the log's disk is full, its reader is gone) is dropped. It ends no process and
+//!   fails no operation, as a panic of `eprintln!` would: a test keeps that macro out of code that may run in a
+//!   daemon.
 
 use std::fmt::{self, Arguments};
 use std::io::{self, Write};
@@ -23,8 +24,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
-/// The environment variable that says how much is logged: a level (`error`, `warn`, `info`, `debug`, `trace`) for this project's
-/// crates, or directives such as `chiton_client=debug,chiton_server=info`.
+/// The environment variable for the log level: a level (`error`, `warn`, `info`, `debug`, `trace`) for this
+/// project's crates, or directives such as `chiton_client=debug,chiton_server=info`.
 pub const LOG_VARIABLE: &str = "CHITON_LOG";
 
 /// The targets of this project begin so.
@@ -38,7 +39,7 @@ macro_rules! log_line {
     };
 }
 
-/// See [`log_line!`](crate::log_line).
+/// Writes one line to standard error; see [`log_line!`](crate::log_line).
 pub fn line(words: Arguments<'_>) {
     write(&mut io::stderr().lock(), words);
 }
@@ -50,8 +51,8 @@ pub fn announce(words: Arguments<'_>) {
     let _ = out.flush();
 }
 
-/// Sends what the libraries of this process log to standard error, as [`LOG_VARIABLE`] says. A process that has a subscriber of
-/// its own keeps it.
+/// Sends this process's log to standard error, at the level of [`LOG_VARIABLE`]. A process with its own subscriber
+/// keeps it.
 ///
 /// # Errors
 /// The variable has a value that is no filter.
@@ -64,7 +65,7 @@ pub fn install() -> Result<(), String> {
     let layer =
         tracing_subscriber::fmt::layer().with_writer(|| Lossy).with_ansi(false).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(targets);
-    // An error says that there is a subscriber.
+    // An error means that there is a subscriber already.
     let _ = match filter {
         None => tracing::subscriber::set_global_default(registry.with(layer.event_format(Plain))),
         Some(_) => tracing::subscriber::set_global_default(registry.with(layer)),

@@ -1,16 +1,17 @@
-//! Who runs threads when they are not the operating system's: the seam for simulation.
+//! The seam for simulation: runs threads instead of the operating system.
 //!
 //! Invariants:
 //! - Without a schedule on this thread, everything is the operating system's, at the cost of one look at a flag, and
 //!   that only where a thread takes a lock, waits, wakes another, or starts one.
-//! - Under a schedule one thread runs at a time: what it does between two waits, or two locks that it takes, is atomic.
+//! - Under a schedule one thread runs at a time: its actions between two waits, or two locks that it takes, are
+//!   atomic.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Runs threads by turns.
+/// Runs threads in turn.
 pub trait Schedule {
     /// A new thread; returns its number. It runs when its turn comes.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce()>) -> u64;
@@ -18,13 +19,12 @@ pub trait Schedule {
     fn current(&self) -> u64;
     /// Waits for the end of a thread.
     fn join(&self, thread: u64);
-    /// Waits until somebody wakes `key`, or so long; false if the time has passed.
+    /// Waits until another thread wakes `key`, or for `at_most`; false if that time has passed.
     fn wait(&self, key: usize, at_most: Option<Duration>) -> bool;
     /// Wakes the longest waiting thread of `key`, or all.
     fn wake(&self, key: usize, all: bool);
-    /// Waits so long.
     fn sleep(&self, time: Duration);
-    /// A thread is about to take a lock, here: others may get their turns before.
+    /// A thread is about to take a lock here: others may run before.
     fn pass(&self, at: &'static Location<'static>);
 }
 
@@ -37,10 +37,10 @@ thread_local! {
 #[must_use = "the schedule ends when this is dropped"]
 pub struct Installed(());
 
-/// Lets `schedule` run what this thread starts from now on.
+/// Lets `schedule` run all threads that this thread starts from now on.
 ///
 /// # Panics
-/// If there is one already.
+/// If this thread has a schedule already.
 pub fn install(schedule: Rc<dyn Schedule>) -> Installed {
     SCHEDULE.with_borrow_mut(|now| {
         assert!(now.is_none(), "a thread has one schedule at a time");
@@ -63,7 +63,7 @@ pub fn is_scheduled() -> bool {
     IS_SCHEDULED.get()
 }
 
-/// Lets a schedule give others their turns.
+/// Lets a schedule run other threads.
 #[inline]
 #[track_caller]
 pub(crate) fn pass() {
@@ -79,7 +79,6 @@ fn pass_scheduled(at: &'static Location<'static>) {
     }
 }
 
-/// The schedule of this thread.
 #[inline]
 pub(crate) fn current() -> Option<Rc<dyn Schedule>> {
     if is_scheduled() { SCHEDULE.with_borrow(Clone::clone) } else { None }

@@ -1,4 +1,4 @@
-//! A world made from a seed: time moves when told, random numbers repeat.
+//! A world from a seed: time moves only on command, and random numbers repeat.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Locks and waits: `parking_lot`'s, or turns of a [`Schedule`](crate::schedule::Schedule).
 //!
 //! Invariants:
-//! - A lock that is free costs what `parking_lot`'s costs, and a look at a flag.
+//! - A free lock costs as much as `parking_lot`'s, plus one check of a flag.
 //! - Guards are `parking_lot`'s own.
 
 use std::fmt;
@@ -29,24 +29,20 @@ fn look<G>(schedule: &dyn Schedule, mut try_lock: impl FnMut() -> Option<G>) -> 
     }
 }
 
-/// A value under a lock.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A value, not locked.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// The value.
     pub fn into_inner(self) -> T {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -71,7 +67,7 @@ impl<T: ?Sized> Mutex<T> {
         self.0.try_lock()
     }
 
-    /// The value; nobody else can have it.
+    /// The value; `&mut` proves that no other thread has it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
@@ -88,14 +84,13 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// A value, not locked.
     pub const fn new(value: T) -> RwLock<T> {
         RwLock(parking_lot::RwLock::new(value))
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody changes it.
+    /// Waits until no writer holds the lock.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -109,7 +104,8 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// As [`RwLock::read`], but does not wait for who waits to change it: for who reads it already, for whom that one waits.
+    /// As [`RwLock::read`], but does not wait for a waiting writer: for a thread that reads already and for which
+    /// that writer waits.
     #[inline]
     #[track_caller]
     pub fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
@@ -123,7 +119,6 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Waits until nobody else has it.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -163,12 +158,11 @@ impl Waited {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Nobody waits yet.
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// What a schedule knows it by.
+    /// The key by which a schedule knows it.
     fn key(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }
@@ -182,7 +176,7 @@ impl Condvar {
         }
     }
 
-    /// The same, at most so long.
+    /// The same, for at most `at_most`.
     #[inline]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, at_most: Duration) -> Waited {
         let timed_out = match schedule::current() {
@@ -202,7 +196,6 @@ impl Condvar {
         unlocked(schedule, guard, || schedule.wait(self.key(), at_most))
     }
 
-    /// Wakes one who waits.
     #[inline]
     pub fn notify_one(&self) {
         match schedule::current() {
@@ -211,7 +204,6 @@ impl Condvar {
         }
     }
 
-    /// Wakes all who wait.
     #[inline]
     pub fn notify_all(&self) {
         match schedule::current() {
@@ -243,8 +235,8 @@ fn unlocked<T: ?Sized, R>(
             }
         }
     }
-    // SAFETY: the guard is proof that this thread holds the lock. It is borrowed until the end, so nobody uses it
-    // while the lock is free, and `Relock` holds the lock again before that.
+    // SAFETY: the guard proves that this thread holds the lock. It is borrowed until the end, so it is unused while
+    // the lock is free, and `Relock` holds the lock again before that.
     let raw = unsafe { MutexGuard::mutex(guard).raw() };
     unsafe { raw.unlock() };
     let _relock = Relock(raw, schedule);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::schedule;
 
-/// A thread that was started. Dropped, the thread goes on by itself.
+/// A running thread. Dropping this does not end the thread.
 #[derive(Debug)]
 pub struct JoinHandle(Handle);
 
@@ -32,7 +32,7 @@ impl JoinHandle {
     /// Waits for the end of the thread.
     ///
     /// # Errors
-    /// What it panicked with.
+    /// The value with which the thread panicked.
     pub fn join(self) -> std::thread::Result<()> {
         match self.0 {
             Handle::Real(thread) => thread.join(),
@@ -57,7 +57,6 @@ impl JoinHandle {
     }
 }
 
-/// Waits so long.
 pub fn sleep(time: Duration) {
     match schedule::current() {
         Some(schedule) => schedule.sleep(time),

@@ -22,13 +22,13 @@ const SOURCES: u64 = 12;
 /// Files that are written before the kill, of which the first half is promised by an fsync.
 const WRITTEN: u64 = 200;
 const PROMISED: u64 = 100;
-/// When the server gives up a client that it does not hear of, in seconds: less than usual, so that the demo does not wait for long.
+/// The session time-out in seconds: shorter than usual, so that the demo is short.
 const SESSION_SECONDS: &str = "10";
 
-/// What came of the job in one subtree.
+/// The outcome of the job in one subtree.
 struct Outcome {
     policy: &'static str,
-    /// Seconds.
+    /// Seconds of each step.
     unpack: f64,
     build: f64,
     remove: f64,
@@ -36,13 +36,13 @@ struct Outcome {
     merge: Option<f64>,
     /// When the other client saw that it is done, in words.
     seen: String,
-    /// What a kill left, in words.
+    /// The files after a kill, as text.
     left: String,
     /// Seconds from the kill until all of that was read.
     again: f64,
 }
 
-/// Runs it; returns the table.
+/// Runs this part of the demo; returns the table.
 pub(super) fn show(programs: &Path, work: &Path, files: usize) -> Result<String> {
     fs::create_dir_all(work).map_err(|e| format!("cannot make {}: {e}", work.display()))?;
     say(
@@ -71,7 +71,8 @@ pub(super) fn show(programs: &Path, work: &Path, files: usize) -> Result<String>
     let clock = Stopwatch::start();
     near.kill()?;
     let near = mounted("near", "state")?;
-    // What a dead client held of a strong subtree is free when its session is over: that one last.
+    // The leases of a dead client in a strong subtree are free only when its session expires, so this one comes
+    // last.
     for outcome in outcomes.iter_mut().rev() {
         let here = near.dir().join(outcome.policy);
         outcome.left = left(&here.join("numbered"))?;
@@ -80,7 +81,7 @@ pub(super) fn show(programs: &Path, work: &Path, files: usize) -> Result<String>
             return Err(format!("{}: the job that was done before the kill is not there", here.display()));
         }
     }
-    // What was kept of an invisible job is merged when somebody asks for it.
+    // An invisible job's journal is merged on command.
     for policy in ["batchfs", "deltafs"] {
         captured(Command::new(&chiton).arg("merge").arg(near.dir().join(policy)))?;
         let done = far.dir().join(policy).join("DONE");
@@ -126,13 +127,14 @@ impl Job<'_> {
             ("deltafs", None) | (_, Some(_)) => {}
             (_, None) => return Err(format!("{}: DONE was never seen", self.there.display())),
         }
-        // What others see, or, where they see nothing, what there is.
+        // The others' view, or, if others see nothing, the job's own.
         let look = if seen_at.is_some() { self.there } else { self.here };
         compare(&look.join("tree"), &self.kept())?;
         Ok(outcome)
     }
 
-    /// Unpacks, builds, removes, says that it is done, and merges if the policy is weak. Returns when it was done, too.
+    /// Unpacks, builds, removes, prints a line, and merges if the policy is weak. Returns also the time at which it
+    /// was done.
     fn work(&self, policy: &'static str, chiton: &Path, clock: &Stopwatch) -> Result<(Outcome, f64)> {
         let (tree, project) = (self.here.join("tree"), self.here.join("project"));
         let begun = clock.seconds();
@@ -189,7 +191,7 @@ impl Job<'_> {
         }
     }
 
-    /// That others are refused, in words.
+    /// A text that says how other clients are refused.
     fn refused(&self) -> Result<String> {
         match fs::read_dir(self.there) {
             Err(e) if e.kind() == ErrorKind::ResourceBusy => Ok("not (EBUSY) until somebody merges".into()),
@@ -198,7 +200,7 @@ impl Job<'_> {
         }
     }
 
-    /// What is left of the tree.
+    /// The remaining tree.
     fn kept(&self) -> BTreeMap<String, String> {
         let gone = format!("{}/", removed(self.sums));
         self.sums
@@ -255,7 +257,7 @@ fn write_numbered(dir: &Path) -> Result<()> {
     write().map_err(|e| format!("cannot write in {}: {e}", dir.display()))
 }
 
-/// How many of the numbered files are there and whole; all that were promised are.
+/// The number of numbered files that exist and are whole, which must include the promised ones.
 fn left(dir: &Path) -> Result<String> {
     let whole = |n: &u64| fs::read(dir.join(n.to_string())).is_ok_and(|found| found == content(*n));
     if let Some(lost) = (0..PROMISED).find(|n| !whole(n)) {

@@ -11,43 +11,41 @@ use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 use crate::dump::HEAD;
 use crate::dump::text::{Line, Node};
 
-/// What is being made bears this name until all of it is there.
+/// A subtree has this name until it is complete.
 const UNFINISHED: &[u8] = b".chiton-load";
 /// Longest line: the largest extended attribute in base64, with room.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// How to load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadOptions {
-    /// Go on with a load that was cut off: what is there already, and is the same, is passed over.
+    /// Resume an interrupted load: equal files that exist already are skipped.
     pub resume: bool,
     /// A dump without content: make the files, of their sizes, empty of bytes.
     pub no_content: bool,
-    /// Everything belongs to who loads.
+    /// Everything belongs to the user who loads.
     pub no_owner: bool,
 }
 
-/// What was loaded.
+/// Counts of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Lines read.
     pub lines: u64,
-    /// Inodes made.
+    /// Inodes created.
     pub inodes: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// What was there already.
+    /// Inodes that existed already.
     pub passed_over: u64,
-    /// Places that the dump says could not be read.
+    /// Number of places that the dump marks as unreadable.
     pub unreadable: u64,
 }
 
-/// Why a load ended, and at which line. What was loaded until then stays.
+/// Why a load ended, and at which line. Everything that was loaded before stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
-    /// From 1.
+    /// The line's number, from 1.
     pub line: u64,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -59,15 +57,15 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A directory whose entries are being made. Its times are set when they all are there.
+/// A directory whose entries are being created. Its times are set when it is complete.
 struct Level {
     path: Vec<u8>,
     ino: Ino,
-    /// What it gets at its end; `None` for what was there.
+    /// Its final attributes; `None` for a directory that existed.
     node: Option<Node>,
 }
 
-/// What the lines of content and extended attributes belong to.
+/// The owner of the next lines of content and extended attributes.
 enum At {
     Nothing,
     /// A directory, which has its name already.
@@ -80,7 +78,7 @@ enum At {
         fh: Option<u64>,
         node: Node,
     },
-    /// It was there.
+    /// An inode that existed.
     PassedOver,
 }
 
@@ -97,7 +95,7 @@ struct Load<'a> {
 /// [`LoadOptions::resume`]; directories of a dump may be there already if they are resumed.
 ///
 /// # Errors
-/// With the number of the line: bad text, a name that is taken, what the file system refuses.
+/// With the number of the line: bad text, a name that is taken, or a refusal of the file system.
 pub fn load(
     client: &Client,
     into: &[u8],
@@ -313,7 +311,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The name is taken: by what an earlier part of the same load made, or by somebody else.
+    /// The name is taken: either by an earlier part of the same load, or by another file.
     fn pass_over(&mut self, path: Vec<u8>, node: &Node, attr: &Attr, shown: &str) -> Result<(), String> {
         if !self.options.resume {
             return Err(format!(
@@ -360,7 +358,7 @@ impl Load<'_> {
         }
     }
 
-    /// All of what the lines were about is there: attributes, then its name.
+    /// All lines of an inode are read: sets its attributes, then its name.
     fn finish(&mut self) -> Result<(), String> {
         let At::Unfinished { dir, name, ino, fh, node } = std::mem::replace(&mut self.at, At::Nothing) else {
             return Ok(());
@@ -395,10 +393,10 @@ impl Load<'_> {
         set(AttrChange { mode, atime, mtime, ..AttrChange::default() }, "mode and times")
     }
 
-    /// What is unfinished goes.
+    /// Removes the unfinished inode.
     fn give_up(&mut self) {
         if let At::Unfinished { dir, fh, .. } = std::mem::replace(&mut self.at, At::Nothing) {
-            // The load has failed already, and says why; what stays here a resumed load removes.
+            // The load has failed already; a resumed load removes the rest.
             if let Some(fh) = fh {
                 let _ = self.client.release(fh);
             }

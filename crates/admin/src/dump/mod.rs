@@ -5,12 +5,12 @@
 //! ```
 //!
 //! Invariants:
-//! - A dump says what can be given back: the same tree gives the same text, whatever its inode numbers, blocks and
-//!   history. Dump, load, dump is identical.
+//! - A dump contains everything that can be restored: the same tree gives the same text, whatever its inode
+//!   numbers, blocks and history. Dump, load, dump is identical.
 //! - Both stream: memory grows with the depth of the tree and the number of files with several names, not with the tree.
-//! - Loading touches nothing that is there: a file gets its name when all of it is there, and a name that is taken is
-//!   refused, or passed over where a load goes on that was cut off.
-//! - What cannot be read is said in the dump, and the rest follows.
+//! - Loading changes no existing file. A file gets its name when it is complete. A name that is taken is refused,
+//!   or skipped if the load is resumed.
+//! - The dump marks unreadable parts, and continues.
 
 mod load;
 mod text;

@@ -15,15 +15,14 @@ pub(crate) struct Node {
     pub(crate) gid: u32,
     pub(crate) atime: Time,
     pub(crate) mtime: Time,
-    /// Devices.
+    /// Of devices.
     pub(crate) rdev: u32,
-    /// Files.
+    /// Of files.
     pub(crate) size: u64,
-    /// Symbolic links.
+    /// Of symbolic links.
     pub(crate) target: Vec<u8>,
 }
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Node {
@@ -43,7 +42,7 @@ pub(crate) enum Line {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// What could not be read.
+    /// An unreadable part.
     Unreadable {
         offset: u64,
         len: u64,
@@ -108,7 +107,6 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
 }
 
 impl Line {
-    /// The line, without its end.
     pub(crate) fn to_text(&self) -> String {
         match self {
             Line::Node { path, node } => {
@@ -138,7 +136,6 @@ impl Line {
         }
     }
 
-    /// Reads a line.
     pub(crate) fn parse(text: &str) -> Result<Line, String> {
         if text.is_empty() || text.starts_with('#') {
             return Ok(Line::Comment);

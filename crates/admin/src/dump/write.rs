@@ -13,17 +13,15 @@ use crate::dump::{HEAD, LINE_BYTES, PAGE_BYTES};
 
 const LIST_ENTRIES: u32 = 256;
 
-/// How to dump.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpOptions {
-    /// With the content of files.
+    /// Include the content of files.
     pub content: bool,
 }
 
-/// What was dumped.
+/// Counts of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
-    /// Inodes.
     pub inodes: u64,
     /// Bytes of content, holes not counted.
     pub bytes: u64,
@@ -34,7 +32,7 @@ pub struct Dumped {
 /// Why a dump ended early.
 #[derive(Debug)]
 pub enum DumpError {
-    /// The tree cannot be reached.
+    /// The tree cannot be read at all.
     Tree(String),
     /// The text cannot be written.
     Output(io::Error),
@@ -76,11 +74,11 @@ struct Level {
     end: bool,
 }
 
-/// Dumps the tree below `root` (a directory). Each inode is told as it is when it is read; who wants one moment makes
-/// sure that nothing changes meanwhile.
+/// Dumps the tree below `root` (a directory). Each inode is read at another moment; a caller that needs one moment
+/// must prevent changes.
 ///
 /// # Errors
-/// See [`DumpError`]. What cannot be read within the tree is told in the dump and counted.
+/// See [`DumpError`]. Unreadable parts within the tree are marked in the dump and counted.
 pub fn dump(
     client: &Client,
     root: &[u8],
@@ -146,7 +144,7 @@ impl Dump<'_> {
         self.done.unreadable += 1;
         let line = Line::Unreadable { offset, len, why: why.to_string().into_bytes() };
         match len {
-            // Not of the file that the dump is at: nobody's.
+            // Not about the current file.
             0 => self.put(&format!("# {} could not be read: {why}", super::text::escape(path))),
             _ => self.put(&line.to_text()),
         }
@@ -272,7 +270,7 @@ impl Dump<'_> {
         Ok(())
     }
 
-    /// Runs of pages that are not all zero. The lines are cut at the same places whatever holes there are.
+    /// Runs of pages that are not all zero. Lines are cut at fixed offsets, whatever the holes.
     fn runs(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         for (n, page) in bytes.chunks(PAGE_BYTES).enumerate() {
             let Some(last) = page.iter().rposition(|b| *b != 0) else { continue };

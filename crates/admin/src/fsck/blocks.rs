@@ -1,5 +1,4 @@
-//! The last pass: what maps name, what is counted, what is to be deleted, and what the object store holds; merged by
-//! block.
+//! The last pass merges by block: references in maps, reference counts, blocks to delete, and objects in the store.
 
 use chiton_objects::{ObjectError, block, read_block};
 use chiton_types::{BlockId, Ino};
@@ -10,18 +9,18 @@ use crate::fsck::sorter::{Sorter, packed, u32_at, u64_at};
 use crate::fsck::{CheckError, Problem, Run};
 
 const PAGE: usize = 1_000;
-/// Extents that should be marked as shared, of one block, that are told in one check.
+/// Maximum number of extents of one block that should be marked as shared and are reported in one check.
 const UNSHARED_MAX: usize = 1_000;
 
-/// What names a block.
+/// The references to a block.
 #[derive(Default)]
 struct Named {
     extents: u32,
-    /// The first extent: file, chunk.
+    /// The first extent's file and chunk.
     by: (u64, u32),
     /// How much of the block is needed.
     end: u32,
-    /// Files and chunks of extents that say they are the only one.
+    /// Files and chunks of extents that are marked as the only reference.
     unshared: Vec<(u64, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! The first pass: every row is decoded once, and what later passes join is sorted by what they join it with.
+//! The first pass decodes every row once, and sorts records for the joins of later passes.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub(crate) const XATTRS_BAD: u8 = 255;
 /// In the place of a directory: the list of directories cannot be read.
 pub(crate) const LIST_BAD: u64 = u64::MAX;
 
-/// What the pass over inodes merges. Every record begins with an inode number.
+/// The records that the pass over inodes merges. Each begins with an inode number.
 pub(crate) struct ByInode {
     /// ino, kind u8, flags u8, nlink u32, size, extra, parent.
     pub(crate) inodes: Sorter<38>,
-    /// What is named, directory, hash, kind u8.
+    /// named inode, directory, hash, kind u8.
     pub(crate) names: Sorter<25>,
     /// Directory, how many entries, how many of them bad.
     pub(crate) entries: Sorter<24>,
@@ -46,7 +46,8 @@ pub(crate) struct ByInode {
     pub(crate) linked: Sorter<16>,
 }
 
-/// What the pass over blocks merges. Every record begins with a writer; all but the last two with writer and number.
+/// The records that the pass over blocks merges. Each begins with a writer; all but the last two with writer and
+/// number.
 pub(crate) struct ByBlock {
     /// writer, number, ino, chunk u32, shared u8, end within the block u32.
     pub(crate) extents: Sorter<33>,
@@ -60,7 +61,7 @@ pub(crate) struct ByBlock {
     pub(crate) swept: Sorter<8>,
     /// Session ids below may have been given out.
     pub(crate) session_mark: u64,
-    /// Every map could be read, so that a block that none names is needed by nobody.
+    /// All maps were readable, so a block without a reference is not needed.
     pub(crate) maps_whole: bool,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct Census {
     marks: BTreeMap<ShardId, u64>,
     /// One past the highest counter in use.
     needed: BTreeMap<ShardId, u64>,
-    /// The highest id of a session that is there or wrote a block that is needed.
+    /// The highest id of an existing session, or of one that wrote a block in use.
     session_last: u64,
     position: bool,
     inode_count: Option<u64>,
@@ -188,7 +189,7 @@ impl Census {
                     self.by_inode.linked.push(packed![ino.0, LIST_BAD])?;
                 }
             }
-            // That they decode is what is checked of them; their blocks are those of a writer like any other.
+            // Only their decoding is checked; their blocks belong to a writer like any other.
             StoredRow::Decoupling(decoupling) => {
                 self.session_last = self.session_last.max(decoupling.map.writer());
             }
@@ -241,7 +242,7 @@ impl Census {
                     // Its blocks are not taken for leaked.
                     self.by_block.sessions.push(session)?;
                 }
-                // What a counter should be at least, its own finding says.
+                // Another finding reports the minimum of a counter.
                 let repairable = matches!(key[0], b'S' | b'F' | b'W') || key[0] == b'R' && key.len() != 3;
                 run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })?;
             }
@@ -249,7 +250,7 @@ impl Census {
         Ok(())
     }
 
-    /// A row that does not decode still says that something is there.
+    /// A row that does not decode still shows that something exists.
     fn bad_row(
         &mut self,
         run: &mut Run<'_>,

@@ -43,7 +43,7 @@ impl<const N: usize> Cursor<N> {
         Ok(None)
     }
 
-    /// Passes over what has a smaller number; true if a record has this one.
+    /// Skips records with a smaller number; true if a record has this one.
     pub(crate) fn seek(&mut self, number: u64) -> io::Result<bool> {
         while let Some(head) = self.head() {
             if head >= number && !matches!(self.0.peek(), Some(Err(_))) {
@@ -54,7 +54,6 @@ impl<const N: usize> Cursor<N> {
         Ok(false)
     }
 
-    /// The next record.
     pub(crate) fn next(&mut self) -> io::Result<Option<[u8; N]>> {
         self.0.next().transpose()
     }

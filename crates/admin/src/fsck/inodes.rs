@@ -1,4 +1,4 @@
-//! The second pass: what belongs to one inode, merged by its number.
+//! The second pass merges everything that belongs to one inode.
 
 use chiton_types::{Ino, Kind};
 
@@ -47,7 +47,7 @@ impl Record {
     }
 }
 
-/// What was found beside the row.
+/// The records of an inode beside its row.
 #[derive(Default)]
 struct Found {
     content: Option<u64>,
@@ -60,12 +60,12 @@ struct Found {
     names: u32,
     /// Directories: the directory of the entry that counts.
     placed_in: Option<Ino>,
-    /// Others: the directories of all names, and those of the list that tells them.
+    /// For others: the directories of all names, and those of its own list.
     dirs: Vec<u64>,
     listed: Vec<u64>,
 }
 
-/// A map, summed up.
+/// The sums of a map.
 struct Chunks {
     allocated: u64,
     end: u64,
@@ -83,7 +83,7 @@ struct Cursors {
     linked: Cursor<16>,
 }
 
-/// Checks every inode, and everything that says it belongs to one.
+/// Checks every inode, and every record that refers to one.
 pub(crate) fn check(run: &mut Run<'_>, sorted: ByInode) -> Result<Tree, CheckError> {
     let mut tree = Tree::new(run);
     let total = sorted.inodes.len();
@@ -159,7 +159,7 @@ impl Cursors {
 
 /// Rows that belong to an inode that does not exist.
 fn check_nothing(run: &mut Run<'_>, ino: Ino, found: &Found, c: &mut Cursors) -> Result<(), CheckError> {
-    // Extended attributes alone do not say what it was.
+    // Extended attributes alone do not show the type.
     let remains =
         ino != Ino::ROOT && (found.content.is_some() || found.chunks.is_some() || found.entries.0 > 0);
     let mut kind = None;
@@ -192,7 +192,7 @@ fn check_nothing(run: &mut Run<'_>, ino: Ino, found: &Found, c: &mut Cursors) ->
     strays(run, ino, found, (true, true, true))
 }
 
-/// Names of one inode whose hashes in one directory are equal were all told at once.
+/// Skips names of one inode with equal hashes in one directory: they were reported together.
 fn skip_same(c: &mut Cursors, record: &[u8; 25]) -> Result<(), CheckError> {
     while c.names.peek_is(|next| next[..24] == record[..24]) {
         c.names.next()?;
@@ -216,7 +216,7 @@ fn strays(
         run.report(Problem::StrayRow { key, ino, adoptable: false })?;
     }
     if found.xattrs.is_some() && xattrs {
-        // Where the rest is missing too, nobody can take them up.
+        // If the rest is missing as well, they cannot be adopted.
         let adoptable = !(content && chunks);
         run.report(Problem::StrayRow { key: key(b'X', &[]), ino, adoptable })?;
     }
@@ -337,7 +337,7 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
     let list = if found.names > 1 { &found.dirs[..] } else { &[] };
     found.listed.sort_unstable();
     if found.listed != list {
-        // As what names it is sorted, so is this.
+        // Sorted like the names.
         let is = list.iter().copied().map(Ino).collect();
         run.report(Problem::WrongHardLinks { ino, is })?;
     }
@@ -359,10 +359,10 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
     }
 }
 
-/// Access control lists, of which these flags tell.
+/// Checks access control lists against the inode's flags.
 fn check_lists(run: &mut Run<'_>, i: &Record, (access, default): (u8, u8)) -> Result<(), CheckError> {
     if (access, default) == (XATTRS_BAD, XATTRS_BAD) {
-        // That the row does not decode was told.
+        // The undecodable row is reported already.
         return Ok(());
     }
     let says = Lists { access: i.has(ACCESS_LIST), default: i.has(DEFAULT_LIST) };
@@ -395,14 +395,14 @@ fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), Che
         return Ok(());
     }
     if found.chunks.as_ref().is_some_and(|map| map.allocated == u64::MAX) {
-        // One of them does not decode, which was told.
+        // One of them does not decode, which is reported already.
         return Ok(());
     }
     let (is, end) = if i.has(MAPPED) {
         found.chunks.as_ref().map_or((0, 0), |map| (map.allocated, map.end))
     } else if i.has(INLINE) {
         match found.content {
-            // It is there, and was told to be bad.
+            // The row exists, and is reported as bad already.
             Some(u64::MAX) => return Ok(()),
             Some(bytes) => (bytes, bytes),
             None => return run.report(Problem::MissingContent { ino, xattrs: false }),

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Invariants:
-//! - [`check`] changes nothing. Its memory does not grow with the tree: what is sorted spills into temporary files.
+//! - [`check`] changes nothing. Its memory does not grow with the tree: sorted records spill into temporary files.
 //! - Rows are decoded by `chiton_namespace` and `chiton_server`, nowhere else.
-//! - No bytes of a store make it panic. Where its files are damaged, the check goes on behind what cannot be read, and
-//!   tells only what does not follow from that.
+//! - No bytes of a store make it panic. If files are damaged, the check continues behind the damage, and reports
+//!   only findings that do not result from it.
 //! - [`repair`] deletes no content, commits atomically, and ends where a further check finds nothing that it repairs.
 
 mod blocks;
@@ -45,16 +45,16 @@ pub use repair::{Repaired, repair};
 /// Findings whose path is looked for.
 const PATHS_MAX: u64 = 1_000;
 
-/// How to check.
+/// Settings of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Read every block and verify its checksums, not only that it is there and long enough.
+    /// Read every block and verify its checksums, instead of only its existence and length.
     pub content: bool,
     /// Most bytes to read in a second, rows and blocks together; `None`: as fast as it goes.
     pub rate: Option<u64>,
     /// About how much memory sorting may take, in bytes.
     pub memory_bytes: usize,
-    /// Where what does not fit goes meanwhile.
+    /// Directory for temporary files.
     pub temp_dir: PathBuf,
     /// A server is running: sessions that began after the rows were read may have blocks.
     pub live: bool,
@@ -82,14 +82,13 @@ impl Default for Options {
 /// One inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
     pub problem: Problem,
     /// Where, if it has a place that could be found.
     pub path: Option<String>,
 }
 
 impl Finding {
-    /// For machines: name, inode, path, what is wrong, what repair does.
+    /// JSON with name, inode, path, description and repair.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "problem": self.problem.name(),
@@ -117,56 +116,50 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// What was looked at.
+/// Counts of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Rows of the metadata store.
     pub rows: u64,
-    /// Inodes.
     pub inodes: u64,
-    /// Directories among them.
+    /// Number of directories.
     pub directories: u64,
-    /// Entries.
     pub entries: u64,
-    /// Inodes without a name that the server removes when nobody has them open any more.
+    /// Inodes without a name that the server removes when no client has them open.
     pub removed_but_open: u64,
-    /// Objects of blocks.
+    /// Number of block objects.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes of the block objects.
     pub block_bytes: u64,
     /// Blocks that nothing names, of sessions that are not over.
     pub blocks_of_sessions: u64,
     /// Blocks that nothing names, which the server deletes at its next start.
     pub blocks_to_sweep: u64,
-    /// Findings.
     pub findings: u64,
     /// Ranges of rows that cannot be read.
     pub unreadable: u64,
-    /// What else would be findings, and may only follow from what cannot be read.
+    /// Possible findings that may only result from unreadable parts.
     pub doubtful: u64,
     /// Findings that repair does something about.
     pub repairable: u64,
 }
 
-/// Where a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being looked at.
+    /// The current pass.
     pub pass: &'static str,
-    /// How far.
+    /// Units of work done.
     pub done: u64,
-    /// Of about how many.
+    /// Estimated units in all.
     pub total: u64,
 }
 
 /// Why a check did not come to its end.
 #[derive(Debug)]
 pub enum CheckError {
-    /// The metadata store failed.
     Store(StoreError),
-    /// The object store failed.
     Objects(ObjectError),
-    /// A temporary file.
+    /// A temporary file failed.
     Temporary(std::io::Error),
     /// A server gives no view of its rows.
     View(String),
@@ -205,7 +198,7 @@ impl From<std::io::Error> for CheckError {
     }
 }
 
-/// What the passes share.
+/// The state that all passes share.
 pub(crate) struct Run<'a> {
     store: &'a dyn Metastore,
     objects: &'a dyn Objects,
@@ -259,9 +252,9 @@ impl Run<'_> {
     }
 }
 
-/// Checks everything; tells each finding as it comes.
+/// Checks everything; reports each finding immediately.
 ///
-/// The rows must not change meanwhile: a store that nobody serves, or a snapshot.
+/// The rows must not change meanwhile: use a store without a server, or a snapshot.
 ///
 /// # Errors
 /// If a store cannot be read, or there is no space for temporary files.

@@ -1,12 +1,12 @@
-//! Checking and repairing a file system that nobody serves.
+//! Checks and repairs a file system that has no running server.
 //!
-//! The metadata store is as of the last checkpoint; what the journal holds beyond it is replayed in memory by the
-//! server's own recovery and laid over the store. A check writes nothing. A repair first commits what was replayed, as a
-//! checkpoint would, so that the journal is never replayed over what was repaired.
+//! The metadata store has the state of the last checkpoint. The server's own recovery replays later events of the
+//! journal in memory, on top of the store. A check writes nothing. A repair first commits the replayed changes, as
+//! a checkpoint would, so that the journal is never replayed over repaired rows.
 //!
 //! Invariants:
-//! - The ownership is taken before anything is opened, and kept: nobody else changes the stores meanwhile.
-//! - A file system whose journal is damaged is not repaired: what it lost may be what the rows lack.
+//! - The ownership is taken before anything is opened, and kept: no other process changes the stores meanwhile.
+//! - A file system with a damaged journal is not repaired: the lost events may explain missing rows.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -30,16 +30,16 @@ pub struct Offline {
     store: Arc<dyn Metastore>,
     objects: Arc<dyn Objects>,
     place: Arc<dyn Place>,
-    /// The store and what the journal holds beyond it.
+    /// The store with the replayed events of the journal.
     view: Arc<Overlay>,
     damage: Option<String>,
 }
 
-/// Makes a metadata store that does not open one that does, from what is whole; returns what was done, in words. What its rows
-/// lack then, the journal holds.
+/// Rebuilds a metadata store that does not open, from its undamaged parts; returns a description of each step. The
+/// journal has the rows that are missing then.
 ///
 /// # Errors
-/// [`StartError::Held`] if somebody serves it; if nothing opens, all is as before.
+/// [`StartError::Held`] if a server has it; if the rebuilt store does not open either, all files are as before.
 pub fn rebuild(data: &DataAddress, world: &dyn chiton_runtime::World) -> Result<Vec<String>, StartError> {
     let Some(dir) = data.dir() else {
         return Err(StartError::Failed(format!("{data}: only the store of a data directory can be rebuilt")));
@@ -71,10 +71,10 @@ fn skip_session_ids(store: &dyn Metastore) -> Result<(), StoreError> {
 }
 
 impl Offline {
-    /// Takes it. `progress` is told bytes of the journal: done, total.
+    /// Opens and locks a file system. `progress` gets bytes of the journal: done, total.
     ///
     /// # Errors
-    /// [`StartError::Held`] if somebody serves it; others as a server's start.
+    /// [`StartError::Held`] if a server has it; others as at a server's start.
     pub fn open(
         data: &DataAddress,
         world: SharedWorld,
@@ -118,7 +118,7 @@ impl Offline {
                 "from where to replay the journal, the metadata store does not say".to_owned(),
             ));
         };
-        // First whether it can be read at all: what fails afterwards is not its fault.
+        // First reads all frames, so that a later failure is not blamed on the journal.
         let mut frames = 0u64;
         let mut count = |_: &chiton_journal::Frame<'_>| {
             frames += 1;
@@ -157,17 +157,16 @@ impl Offline {
         })
     }
 
-    /// What is wrong with the journal, if something is.
+    /// The journal's damage, if there is any.
     pub fn journal_damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
 
-    /// What the file system is.
     pub fn info(&self) -> &FilesystemInfo {
         &self.info
     }
 
-    /// Its rows, with what the journal holds beyond the metadata store; what is committed to them stays in memory.
+    /// Its rows, with the replayed events. Commits to them stay in memory.
     pub fn rows(&self) -> Arc<dyn Metastore> {
         self.view.clone()
     }
@@ -199,7 +198,7 @@ impl Offline {
         Ok(summary)
     }
 
-    /// As [`repair`]; nothing is changed while [`Offline::journal_damage`] says something.
+    /// As [`repair`]; changes nothing if [`Offline::journal_damage`] returns damage.
     ///
     /// # Errors
     /// As [`repair`].
@@ -231,7 +230,7 @@ fn not_replayed(error: &StoreError) -> StartError {
     }
 }
 
-/// The store, which stays open when who replays into it is done.
+/// The store, protected from a close by recovery.
 struct Open(Arc<dyn Metastore>);
 
 impl Metastore for Open {

@@ -8,7 +8,8 @@ use chiton_client::Client;
 use crate::View;
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check};
 
-/// Checks what `client` is connected to, as it was when this was called. The client's user is root or the server's own.
+/// Checks the server that `client` is connected to, as of the time of the call. The client's user must be root or
+/// the server's own.
 ///
 /// # Errors
 /// As [`check`]; [`CheckError::View`] if the server gives no view.

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Rests shorter than this are saved up.
 const REST_MIN: Duration = Duration::from_millis(10);
 
-/// Reading at a bounded rate. What was not used is not made up for later.
+/// Limits the rate of reads. Unused time is not saved for later.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Bytes a second.

@@ -1,4 +1,4 @@
-//! Policies, told twice: what directories carry, and the history of who gave it to them.
+//! Checks policies, which are recorded twice: at directories, and in the history.
 //!
 //! Both are held in memory in short, as the server holds them whole.
 
@@ -11,7 +11,7 @@ use chiton_types::{Ino, Kind};
 use crate::fsck::rows::inode;
 use crate::fsck::{CheckError, Problem, Run};
 
-/// A row in short.
+/// A policy row in short.
 #[derive(Clone, Copy)]
 struct Told {
     ino: Ino,
@@ -36,7 +36,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Takes in what a row of a policy or of the history says.
+    /// Records a row of a policy or of the history.
     pub(crate) fn note(&mut self, row: &StoredRow, value: &[u8]) {
         match row {
             StoredRow::Policy(ino, change) => {
@@ -96,7 +96,7 @@ impl Policies {
             self.history.keys().next_back().map_or(0, |last| last.saturating_sub(POLICY_HISTORY_MAX));
         let agrees = match self.history.get(&version) {
             Some(told) if told.ino == ino => told.crc == carried.crc,
-            // Another directory's change, or a misplaced one, which was told.
+            // Another directory's change, or a misplaced one, which is reported already.
             Some(_) => true,
             None => version <= oldest,
         };

@@ -1,4 +1,4 @@
-//! What can be wrong, by name, and what repair does about it.
+//! The problems by name, and their repair.
 
 mod remedy;
 mod words;
@@ -10,56 +10,44 @@ use crate::fsck::sorter::u64_at;
 /// Access control lists of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lists {
-    /// There is an access list.
+    /// Has an access list.
     pub access: bool,
-    /// There is a default list.
+    /// Has a default list.
     pub default: bool,
 }
 
-/// An inconsistency, with what its repair needs to know.
+/// An inconsistency, with the data for its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// A row that does not decode.
     BadRow {
-        /// Its key.
         key: Vec<u8>,
-        /// What was expected.
+        /// The damage.
         cause: String,
-        /// Whether other rows say what it should be, or nothing rests on it.
+        /// Whether other rows have the information, or nothing depends on it.
         repairable: bool,
     },
-    /// There is no root directory.
+    /// The root directory is missing.
     MissingRoot,
     /// An entry names an inode that does not exist.
-    DanglingEntry {
-        /// Directory.
-        dir: Ino,
-        /// Name.
-        name: Name,
-        /// The missing inode.
-        ino: Ino,
-    },
-    /// Rows of an inode's content or entries are there, and its own row is not.
+    DanglingEntry { dir: Ino, name: Name, ino: Ino },
+    /// An inode has rows of content or entries, but no row of its own.
     LostInode {
-        /// The inode.
         ino: Ino,
-        /// What its names and rows say it was.
+        /// The type that its names and rows imply.
         kind: Kind,
     },
-    /// Entries lie in what is not a directory.
+    /// Entries exist for an inode that is not a directory.
     EntriesOutsideDirectory {
-        /// What they lie in.
+        /// That inode.
         dir: Ino,
-        /// How many.
+        /// Number of entries.
         entries: u64,
     },
     /// The type in the entry is not the inode's.
     WrongEntryType {
-        /// Directory.
         dir: Ino,
-        /// Name.
         name: Name,
-        /// The inode.
         ino: Ino,
         /// The inode's type.
         is: Kind,
@@ -68,39 +56,35 @@ pub enum Problem {
     ExtraDirectoryEntry {
         /// The directory that holds the entry too many.
         dir: Ino,
-        /// Its name.
         name: Name,
-        /// The directory that it names.
+        /// The directory.
         ino: Ino,
     },
     /// The parent that an inode names holds no entry of it.
     WrongParent {
-        /// The inode.
         ino: Ino,
-        /// The recorded flags.
+        /// The recorded directory.
         says: Ino,
-        /// What holds its entry; the lowest, of files with several names.
+        /// The directory with its entry; the lowest, for a file with several names.
         is: Ino,
     },
-    /// The list of the directories of a file with several names is not what the entries say.
+    /// The list of directories of a file with several names does not match its entries.
     WrongHardLinks {
-        /// The file.
         ino: Ino,
         /// One for each name; empty if there should be no list.
         is: Vec<Ino>,
     },
-    /// The policy that a directory carries is not the last that the history says was given to it, or it is no directory.
+    /// A directory's policy is not the last one in the history, or its inode is not a directory.
     WrongPolicy {
-        /// The directory.
         ino: Ino,
         /// The change that holds; `None`: it has none.
         is: Option<u64>,
     },
-    /// The history of policies does not say what a directory carries.
+    /// The history of policies does not match a directory's policy.
     WrongPolicyHistory {
         /// Number of the change.
         version: u64,
-        /// The directory whose policy says what it should be; `None`: the row is another's.
+        /// The directory whose policy has the right content; `None`: the row belongs to another.
         is: Option<Ino>,
     },
     /// Rows of the metadata store cannot be read, since its files are damaged.
@@ -109,206 +93,178 @@ pub enum Problem {
         after: Vec<u8>,
         /// They end before this; empty if there is nothing behind them.
         before: Vec<u8>,
-        /// What the store says.
+        /// The contradiction.
         cause: String,
     },
-    /// The number of names is not what the inode says.
+    /// The number of names does not match the inode's link count.
     WrongLinkCount {
-        /// The inode.
         ino: Ino,
-        /// The recorded flags.
+        /// The recorded count.
         says: u32,
-        /// The lists that exist.
+        /// The actual count.
         is: u32,
     },
-    /// The number of entries is not what the directory says.
+    /// The number of entries does not match the directory's count.
     WrongEntryCount {
-        /// The directory.
         ino: Ino,
-        /// The recorded flags.
+        /// The recorded count.
         says: u64,
-        /// The lists that exist.
+        /// The actual count.
         is: u64,
     },
     /// The link count of a directory is not 2 and one for each directory within.
     WrongSubdirectoryCount {
-        /// The directory.
         ino: Ino,
-        /// What its link count says.
+        /// The recorded link count.
         says: u32,
-        /// What it should be.
+        /// The right link count.
         is: u32,
     },
     /// No entry names an inode, and it is not on the list of those that wait to be removed.
-    Orphan {
-        /// The inode.
-        ino: Ino,
-    },
+    Orphan { ino: Ino },
     /// No entry names a directory: nothing below it can be reached.
-    UnreachableDirectory {
-        /// The directory.
-        ino: Ino,
-    },
+    UnreachableDirectory { ino: Ino },
     /// Directories that lie in each other, away from the root.
     DirectoryLoop {
         /// The one with the smallest number.
         ino: Ino,
         /// The directory that holds its entry.
         dir: Ino,
-        /// Its name there.
         name: Name,
     },
     /// The list of inodes that wait to be removed names one that does not exist or has a name.
     WrongOrphanRow {
-        /// The inode.
         ino: Ino,
         /// It has names: the server would remove it nevertheless.
         named: bool,
     },
     /// An inode has a row of content, of a map or of extended attributes that it does not know of, or does not exist.
     StrayRow {
-        /// Key of the row.
         key: Vec<u8>,
-        /// The inode.
         ino: Ino,
         /// The inode exists, and to know of its extended attributes is all that it lacks.
         adoptable: bool,
     },
-    /// An inode says that it has a row of content or of extended attributes, and there is none.
+    /// An inode refers to a row of content or of extended attributes that does not exist.
     MissingContent {
-        /// The inode.
         ino: Ino,
-        /// Of extended attributes, not content.
+        /// Extended attributes, not content.
         xattrs: bool,
     },
-    /// An inode says that it has an access control list and has none, or the other way round: the list is not asked, or everybody
-    /// is kept out.
+    /// An inode's flags about access control lists are wrong: a list is ignored, or access is refused to all.
     WrongLists {
-        /// The inode.
         ino: Ino,
         /// The recorded flags.
         says: Lists,
         /// The lists that exist.
         is: Lists,
     },
-    /// An access control list that cannot be decoded, or a default list of an inode that is no directory. It gives nobody access.
+    /// An access control list that cannot be decoded, or a default list of an inode that is not a directory. It
+    /// grants no access.
     BadList {
-        /// The inode.
         ino: Ino,
         /// The default list, not the access list.
         default: bool,
     },
-    /// Less content than the inode says.
+    /// An inode has less content than recorded.
     SizeWithoutBlocks {
-        /// The inode.
         ino: Ino,
-        /// Bytes of content that it says.
+        /// The recorded bytes of content.
         says: u64,
-        /// Bytes that there are.
+        /// The actual bytes of content.
         is: u64,
     },
-    /// More content than the inode says.
+    /// An inode has more content than recorded.
     WrongAllocation {
-        /// The inode.
         ino: Ino,
-        /// Bytes of content that it says.
+        /// The recorded bytes of content.
         says: u64,
-        /// Bytes that there are.
+        /// The actual bytes of content.
         is: u64,
     },
     /// Content past the end of the file.
     ContentPastEnd {
-        /// The inode.
         ino: Ino,
-        /// Its size.
+        /// The recorded size.
         says: u64,
-        /// Where the content ends.
+        /// The end of the content.
         is: u64,
     },
-    /// The count of references of a block is not what the maps say.
+    /// A block's reference count does not match the maps.
     WrongReferenceCount {
-        /// The block.
         block: BlockId,
-        /// What its row says; `None` without one.
+        /// The recorded count; `None` without a row.
         says: Option<u32>,
         /// How many extents name it; `None` if one that needs no row.
         is: Option<u32>,
     },
     /// Several extents name a block, and one of them does not know.
     UnsharedExtent {
-        /// The block.
         block: BlockId,
-        /// The file.
         ino: Ino,
-        /// The chunk of its map.
+        /// The chunk of the file's map.
         chunk: u32,
         /// How many extents name the block.
         references: u32,
     },
     /// A block that a file needs is not in the object store.
     MissingBlock {
-        /// The block.
         block: BlockId,
-        /// A file that needs it.
+        /// A file that refers to it.
         ino: Ino,
-        /// The chunk of its map.
+        /// The chunk of the file's map.
         chunk: u32,
     },
     /// A block that a file needs is damaged.
     CorruptBlock {
-        /// The block.
         block: BlockId,
-        /// A file that needs it.
+        /// A file that refers to it.
         ino: Ino,
-        /// What does not fit.
+        /// The damage.
         cause: String,
     },
     /// A block that nothing names, and that the server will not come across any more.
     LeakedBlock {
-        /// The block.
         block: BlockId,
         /// Its object's length in bytes.
         bytes: u64,
     },
     /// A block is on the list of those to be deleted, and a file needs it.
     GarbageInUse {
-        /// The block.
         block: BlockId,
-        /// A file that needs it.
+        /// A file that refers to it.
         ino: Ino,
     },
     /// The next inode number of a shard is one that is in use.
     LowInodeCounter {
-        /// The shard.
         shard: ShardId,
-        /// What its row says; 0 without one.
+        /// The recorded value; 0 without a row.
         says: u64,
-        /// What it has to be at least.
+        /// The smallest right value.
         needs: u64,
     },
     /// The next session's id is one that is in use.
     LowSessionCounter {
-        /// What the row says; 0 without one.
+        /// The recorded value; 0 without a row.
         says: u64,
-        /// What it has to be at least.
+        /// The smallest right value.
         needs: u64,
     },
-    /// The number of inodes is not what its row says.
+    /// The recorded number of inodes is wrong.
     WrongInodeCount {
-        /// What it says; `None` without a row.
+        /// The recorded number; `None` without a row.
         says: Option<u64>,
-        /// The lists that exist.
+        /// The actual number.
         is: u64,
     },
     /// The journal is damaged, or does not fit the metadata store.
     JournalDamage {
-        /// What is wrong, with segment and offset if they are known.
+        /// The damage, with segment and offset if they are known.
         cause: String,
     },
 }
 
 impl Problem {
-    /// The stable name.
     pub fn name(&self) -> &'static str {
         match self {
             Problem::BadRow { .. } => "bad-row",
@@ -397,7 +353,7 @@ impl Problem {
         }
     }
 
-    /// Where rows cannot be read, this may be said only because of what they hold.
+    /// Whether unreadable rows alone may cause this finding.
     pub(crate) fn may_be_absence(&self) -> bool {
         !matches!(
             self,

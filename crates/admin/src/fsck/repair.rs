@@ -1,14 +1,14 @@
-//! Repair without guessing: what the rest of the rows prove is written, what nobody can know is left and told.
+//! Repair without guessing: it writes only information that other rows prove, and reports the rest.
 //!
 //! ```text
 //!   check ──▶ findings ──▶ changes of rows, atomic for each finding ──▶ check again, until nothing is left to do
 //! ```
 //!
 //! Invariants:
-//! - No content is deleted: what has lost its name gets one in `/lost+found`. A block that nothing names is put on the
-//!   list of the server's sweeper, nothing else.
-//! - All changes for one finding are in one commit, so a crash leaves each repaired or not; what follows from a change
-//!   (counts, names) is found and repaired by the next round, or by the next run.
+//! - No content is deleted: an inode without a name gets one in `/lost+found`. Only blocks without a reference are
+//!   put on the list of the server's sweeper.
+//! - All changes for one finding are in one commit, so a crash leaves each finding repaired or not. The next round,
+//!   or the next run, finds and repairs the consequences of a change (counts, names).
 //! - Nothing is repaired in a store of which rows cannot be read.
 //! - After the last round a further check finds nothing that it would repair.
 
@@ -24,31 +24,29 @@ use chiton_types::{Ino, Kind, Mode, Name, Position, ShardId, Time};
 use crate::fsck::rows::{each_row, inode};
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check};
 
-/// Findings that one round repairs.
+/// Maximum number of findings that one round repairs.
 const ROUND_FINDINGS: usize = 10_000;
-/// Rounds, which a store that changes by itself would never end.
+/// Maximum number of rounds, for a store that keeps changing.
 const ROUNDS: usize = 1_000;
 /// How far past the numbers in use a counter is set: numbers that were used and are not any more must not come back.
 const MARGIN: u64 = 1 << 32;
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// Findings that were repaired.
     pub repaired: u64,
-    /// Findings that are left.
     pub left: u64,
-    /// The last check.
+    /// The summary of the last check.
     pub summary: Summary,
 }
 
-/// Repairs what can be repaired. `tell` gets every finding, and whether it was repaired. `now` is the birth time of
-/// `/lost+found`, if it has to be made.
+/// Repairs all repairable findings. `tell` gets every finding, and whether it was repaired. `now` is the birth time
+/// of `/lost+found`, if it is created.
 ///
-/// Nobody else may use the stores meanwhile.
+/// No other process may use the stores meanwhile.
 ///
 /// # Errors
-/// As [`check`], and if the store cannot be written. What was repaired so far stays so.
+/// As [`check`], and if the store cannot be written. Earlier repairs stay.
 pub fn repair(
     store: &dyn Metastore,
     objects: &dyn Objects,
@@ -70,7 +68,7 @@ pub fn repair(
         };
         done.summary = check(store, objects, options, &mut collect, progress)?;
         if done.summary.unreadable > 0 {
-            // Nobody knows what stands in the rows that cannot be read.
+            // The content of unreadable rows is unknown.
             left.append(&mut todo);
         }
         let whole = todo.len() < ROUND_FINDINGS;
@@ -102,8 +100,8 @@ pub fn repair(
     Ok(done)
 }
 
-/// Entries that do not decode, and the inodes that lack just such a name: where a directory has one of the one and one of
-/// the other, they belong together.
+/// Entries that do not decode, and inodes that lack just such a name: if a directory has one of each, they belong
+/// together.
 #[derive(Default)]
 struct Gives {
     /// By the key of the entry's row.
@@ -168,7 +166,7 @@ impl Patch<'_> {
         Ok(value.and_then(|value| StoredRow::decode(key, &value).ok().flatten()))
     }
 
-    /// What there is of extended attributes of an inode.
+    /// The existing extended attributes of an inode.
     fn xattrs(&self, ino: Ino) -> Result<Attributes, CheckError> {
         let key = key(b'X', ino.0);
         let is_there = match self.rows.get(&key) {
@@ -312,7 +310,7 @@ impl Patch<'_> {
         })
     }
 
-    /// A row that does not decode, of which other rows say what it should be.
+    /// Repairs an undecodable row whose content other rows have.
     fn bad_row(&mut self, row: &[u8]) -> Result<(), CheckError> {
         let policy_says = match row {
             [b'H', ..] => matches!(self.rows.get(row), Some(Some(_))),
@@ -323,7 +321,7 @@ impl Patch<'_> {
                 (Some(ino), Some((dir, name))) => self.give_back(dir, name, ino)?,
                 _ => self.delete(row.to_vec()),
             },
-            // What stands there instead is a finding of its own, if the inode can be read.
+            // The entry in its place is another finding, if the inode can be read.
             [b'L', ino @ ..] if row.len() == 9 => {
                 let ino = Ino(u64::from_be_bytes(ino.try_into().expect("eight bytes")));
                 if self.inode(ino)?.is_none() {
@@ -331,7 +329,7 @@ impl Patch<'_> {
                 }
             }
             [b'H', ..] if policy_says => {}
-            // Their key says all.
+            // The key alone determines these rows.
             [b'O' | b'W', ..] if row.len() == 9 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),
             [b'G', ..] if row.len() == 17 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),
             _ => self.delete(row.to_vec()),
@@ -472,7 +470,7 @@ impl Patch<'_> {
     }
 }
 
-/// What an inode says of its row of extended attributes.
+/// An inode's flags about extended attributes.
 struct Attributes {
     is_there: bool,
     access: bool,
@@ -485,7 +483,7 @@ impl Attributes {
     }
 }
 
-/// What an inode is when it is made anew: for root only, since nobody knows who may see it.
+/// A recreated inode: for root only, since its owner is unknown.
 fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
     StoredInode {
         ino,

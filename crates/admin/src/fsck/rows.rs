@@ -117,7 +117,7 @@ fn behind_damage(store: &dyn Metastore, last: &[u8]) -> Result<Option<Vec<u8>>, 
     Ok(None)
 }
 
-/// The beginning of a key as a number: enough to tell the entries of a directory apart.
+/// The beginning of a key as a number: enough to distinguish the entries of a directory.
 type Place = [u8; PLACE_BYTES];
 const PLACE_BYTES: usize = 20;
 
@@ -136,7 +136,7 @@ fn moved(from: &Place, bit: usize) -> Option<Place> {
     None
 }
 
-/// Nothing, where what is asked for cannot be read.
+/// An empty result, if the rows cannot be read.
 fn if_readable<T: Default>(result: Result<T, StoreError>) -> Result<T, StoreError> {
     match result {
         Err(StoreError::Corrupt { .. }) => Ok(T::default()),
@@ -144,7 +144,7 @@ fn if_readable<T: Default>(result: Result<T, StoreError>) -> Result<T, StoreErro
     }
 }
 
-/// The inode's row, if it is there and decodes.
+/// The inode's row, if it exists and decodes.
 pub(crate) fn inode(store: &dyn Metastore, ino: Ino) -> Result<Option<StoredInode>, StoreError> {
     let key = inode_row_key(ino);
     let value = if_readable(store.get(&key))?;
@@ -186,7 +186,7 @@ pub(crate) fn names_in(
     Ok(names)
 }
 
-/// The path of an inode as far as it can be told: by its parents, as they stand in the rows.
+/// The path of an inode as far as known: by its parents, as recorded in the rows.
 pub(crate) fn path_of(store: &dyn Metastore, ino: Ino) -> Result<Option<String>, StoreError> {
     let mut parts: Vec<String> = Vec::new();
     let mut at = ino;
@@ -201,7 +201,7 @@ pub(crate) fn path_of(store: &dyn Metastore, ino: Ino) -> Result<Option<String>,
     Ok(Some(format!("/{}", parts.join("/"))))
 }
 
-/// A name for people: what is no text, and control characters, escaped.
+/// A name for terminals: invalid UTF-8 and control characters are escaped.
 pub(crate) fn shown(name: &[u8]) -> String {
     let mut out = String::new();
     for chunk in name.utf8_chunks() {

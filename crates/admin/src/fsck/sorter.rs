@@ -21,7 +21,6 @@ const RUNS_MAX: usize = 64;
 /// Bytes of a run's read buffer.
 const RUN_BUFFER_BYTES: usize = 64 << 10;
 
-/// Takes records in any order.
 pub(crate) struct Sorter<const N: usize> {
     buffer: Vec<[u8; N]>,
     records_max: usize,
@@ -36,7 +35,6 @@ impl<const N: usize> Sorter<N> {
         Sorter { buffer: Vec::new(), records_max, dir: dir.to_owned(), runs: Vec::new(), len: 0 }
     }
 
-    /// Records so far.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -67,18 +65,16 @@ impl<const N: usize> Sorter<N> {
         Ok(())
     }
 
-    /// All of them, in order.
     pub(crate) fn finish(mut self) -> io::Result<Sorted<N>> {
         self.buffer.sort_unstable();
         Sorted::merge(self.runs, self.buffer)
     }
 }
 
-/// Records in order.
 pub(crate) struct Sorted<const N: usize> {
     runs: Vec<BufReader<File>>,
     memory: std::vec::IntoIter<[u8; N]>,
-    /// The next record of each source; the number past the last run stands for what is in memory.
+    /// The next record of each source; the number past the last run stands for the records in memory.
     heads: BinaryHeap<Reverse<([u8; N], usize)>>,
     failed: Option<io::Error>,
 }

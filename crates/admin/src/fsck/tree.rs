@@ -1,9 +1,9 @@
-//! The third pass: directories. Do their link counts fit, and does each lie, through others, in the root?
+//! The third pass checks directories: their link counts, and whether each is below the root.
 //!
-//! Every directory knows the one that holds its entry. In each round everyone who has not found the root asks the
-//! directory that it points to for where that one points, so that after k rounds it points 2^k levels up (pointer
-//! jumping). Who has found neither the root nor a directory without an entry when 2^k exceeds the number of directories
-//! is in a loop or below one; and those that are pointed to then are the loops themselves.
+//! Every directory knows its parent. In each round, every directory that has not found the root asks the one that
+//! it points to for that one's target, so that after k rounds it points 2^k levels up (pointer jumping). When 2^k
+//! exceeds the number of directories, a directory that has found neither the root nor a directory without an entry
+//! is in a loop or below one. The targets that remain then are the loops themselves.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::fsck::{CheckError, Problem, Run};
 pub(crate) struct Tree {
     /// ino, directory that holds its entry (0: none), link count u32, subdirectories cannot all be known u8.
     dirs: Dirs,
-    /// Directory that holds a subdirectory.
+    /// Parents of subdirectories.
     subdirectories: Sorter<8>,
     /// Directory, where it points: for jumping.
     pointers: Sorter<16>,
@@ -56,7 +56,7 @@ impl Tree {
         self.place(ino, parent)
     }
 
-    /// There is what its entry calls a directory, and its row does not decode.
+    /// Records a directory entry whose inode's row does not decode.
     pub(crate) fn unreadable(&mut self, ino: Ino, parent: Ino) -> Result<(), CheckError> {
         self.place(ino, parent)
     }
@@ -67,7 +67,7 @@ impl Tree {
     }
 }
 
-/// Notes where a directory points.
+/// Records the target of a directory.
 fn point(
     pointers: &mut Sorter<16>,
     searching: &mut Sorter<16>,
@@ -114,7 +114,7 @@ fn check_counts(run: &mut Run<'_>, dirs: Dirs, subdirectories: Sorter<8>) -> Res
     Ok(())
 }
 
-/// Everyone who searches points to where the one that it points to points.
+/// Moves the target of every searching directory to the target's target.
 fn jump(
     run: &Run<'_>,
     pointers: Sorter<16>,
@@ -141,7 +141,7 @@ fn jump(
     Ok((next_pointers, next_searching))
 }
 
-/// What is still pointed to are the loops. They are held in memory: loops are few, or everything is lost anyway.
+/// The remaining targets are the loops. They are held in memory: loops are few, or everything is lost anyway.
 fn name_loops(run: &mut Run<'_>, searching: Sorter<16>, places: Sorter<16>) -> Result<(), CheckError> {
     let mut members: BTreeMap<u64, u64> = BTreeMap::new();
     let mut pointed = Cursor::new(searching)?;

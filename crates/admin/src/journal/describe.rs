@@ -5,7 +5,7 @@ use chiton_types::{Name, Time};
 
 use crate::journal::fields::{kind_name, octal, text};
 
-/// What the event says, in words.
+/// A description of the event.
 pub fn describe(event: &Event) -> String {
     match event {
         Event::Make { parent, name, ino, kind, mode, uid, gid, content, .. } => {

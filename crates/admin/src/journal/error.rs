@@ -5,16 +5,14 @@ use std::fmt;
 use chiton_journal::JournalError;
 use chiton_metastore::StoreError;
 
-/// Sorted by what the caller should do.
+/// An error of the journal tools, sorted by the caller's next step.
 #[derive(Debug)]
 pub enum JournalToolError {
-    /// The journal's reason.
     Journal(JournalError),
-    /// The metadata store's reason.
     Store(StoreError),
     /// Reading or writing a file failed.
     File(std::io::Error),
-    /// It would do harm: the sentence says what to do instead.
+    /// The command would do harm; the sentence says what to do instead.
     Refused(String),
     /// A file is not a whole export.
     NotAnExport(String),

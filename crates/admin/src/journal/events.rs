@@ -16,14 +16,14 @@ use crate::journal::filter::Filter;
 use crate::journal::inspect::Lost;
 use crate::journal::{Tell, describe, events_of, utc};
 
-/// In which form.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A line for each event.
     List,
     /// An object for each event, one a line.
     Json,
-    /// Nothing for each: see [`Tally`].
+    /// No line for each event: see [`Tally`].
     Summary,
     /// The operations that they belong to, as an export.
     Binary,
@@ -32,9 +32,8 @@ pub enum Output {
 /// Counts of the events that were meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// How many.
     pub events: u64,
-    /// Operations that they belong to.
+    /// Number of their operations.
     pub frames: u64,
     /// Bytes of these in the journal.
     pub payload_bytes: u64,
@@ -48,9 +47,9 @@ pub struct Tally {
     pub last: Option<u64>,
     /// Earliest time, in nanoseconds since 1970.
     pub earliest_ns: Option<i64>,
-    /// Latest time.
+    /// The latest time, in nanoseconds since 1970.
     pub latest_ns: Option<i64>,
-    /// Places where the journal is damaged: what is lost there may have been meant.
+    /// Number of damaged places, whose lost events might have matched.
     pub flaws: u64,
 }
 
@@ -92,7 +91,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Where events go.
+/// The destination of events.
 enum Sink<'a> {
     Lines(&'a mut dyn Write),
     Objects(&'a mut dyn Write),

@@ -1,4 +1,4 @@
-//! Taking a journal out into a file: everything that is whole, and a note of what is not.
+//! Exports a journal into a file: all whole frames, and notes about damage.
 
 use std::io::Write;
 
@@ -11,18 +11,14 @@ use crate::journal::export_file::{ExportHeader, ExportWriter};
 use crate::journal::inspect::Lost;
 use crate::journal::{Tell, events_of};
 
-/// What was exported.
+/// Counts of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Exported {
-    /// Frames.
     pub frames: u64,
-    /// Their events.
     pub events: u64,
-    /// Position of the first event.
     pub first: u64,
-    /// Position of the last.
     pub last: u64,
-    /// What is not whole.
+    /// The damage.
     pub lost: Vec<Lost>,
 }
 
@@ -33,7 +29,7 @@ impl Exported {
     }
 }
 
-/// Writes all whole frames of a journal to `to`. `stored` is what the metadata store holds, if that is known.
+/// Writes all whole frames of a journal to `to`. `stored` is the position of the metadata store, if known.
 ///
 /// # Errors
 /// The writer's; the journal's, if it cannot be read at all.
@@ -43,7 +39,7 @@ pub fn export(
     to: impl Write,
     progress: Tell<'_>,
 ) -> Result<Exported, JournalToolError> {
-    // Once to know what the header says, without keeping anything.
+    // A first reading for the header, which keeps nothing.
     let shape = survey::<JournalToolError>(place, &mut |_| Ok(()), &mut |_| {})?;
     let header =
         ExportHeader { journal: shape.journal.unwrap_or(0), epoch: shape.epoch, stored, first: shape.first };

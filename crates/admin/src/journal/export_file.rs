@@ -1,4 +1,5 @@
-//! A journal in one file: frames with their positions, what is lost, and an end. `docs/formats.md`, "Journal export".
+//! A journal in one file: frames with their positions, lost positions, and an end mark. `docs/formats.md`, "Journal
+//! export".
 //!
 //! ```text
 //!   header ─ frame ─ frame ─ lost ─ frame ─ … ─ end (counts, checksum over all before)
@@ -6,7 +7,7 @@
 //!
 //! Invariants:
 //! - A file without its end, or with a wrong checksum, is not a whole export.
-//! - The reader allocates by what is there, not by what a length says.
+//! - The reader allocates memory for bytes that exist, not by a stated length.
 
 use std::io::{self, Read, Write};
 
@@ -21,10 +22,10 @@ const MAGIC: [u8; 8] = *b"CHITONX\n";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 44;
 const UNKNOWN: u64 = u64::MAX;
-/// Longest text of what is lost.
+/// Maximum length of a description of lost events, in bytes.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// What an export says about itself.
+/// The header of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportHeader {
     /// The journal's identity: of its file system.
@@ -37,32 +38,28 @@ pub struct ExportHeader {
     pub first: Position,
 }
 
-/// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A frame.
     Frame {
         /// Position of its first event.
         first: Position,
-        /// Its fields.
         header: FrameHeader,
         /// Its bytes as they stood in the journal.
         bytes: Vec<u8>,
         /// Where the payload begins in them.
         payload_at: usize,
     },
-    /// Positions that are lost.
+    /// Lost positions.
     Lost {
-        /// The first.
         first: Position,
-        /// The last, if that could be told.
+        /// The last, if known.
         last: Option<Position>,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// Writes one.
+/// Writes an export.
 pub struct ExportWriter<W: Write> {
     to: W,
     crc: u32,
@@ -72,10 +69,10 @@ pub struct ExportWriter<W: Write> {
 }
 
 impl<W: Write> ExportWriter<W> {
-    /// Begins.
+    /// Begins an export.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer below.
     pub fn new(to: W, header: &ExportHeader) -> io::Result<ExportWriter<W>> {
         let mut writer = ExportWriter {
             to,
@@ -103,7 +100,7 @@ impl<W: Write> ExportWriter<W> {
     /// A frame whose first event has this position.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer below.
     pub fn frame(&mut self, first: Position, header: &FrameHeader, payload: &[u8]) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(payload.len() + 48);
         bytes.put_u8(1);
@@ -116,10 +113,10 @@ impl<W: Write> ExportWriter<W> {
         Ok(())
     }
 
-    /// Positions that are lost.
+    /// Writes lost positions.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer below.
     pub fn lost(&mut self, first: Position, last: Option<Position>, why: &str) -> io::Result<()> {
         let mut why = why.to_owned();
         while why.len() as u64 > TEXT_BYTES_MAX {
@@ -136,7 +133,7 @@ impl<W: Write> ExportWriter<W> {
     /// Ends it; gives the writer back, flushed.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer below.
     pub fn finish(mut self) -> io::Result<W> {
         let mut bytes = Vec::new();
         bytes.put_u8(3);
@@ -151,7 +148,7 @@ impl<W: Write> ExportWriter<W> {
     }
 }
 
-/// Reads one.
+/// Reads an export.
 pub struct ExportReader<R: Read> {
     from: R,
     header: ExportHeader,
@@ -165,7 +162,7 @@ impl<R: Read> ExportReader<R> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`JournalToolError::NotAnExport`]; the reader's.
+    /// [`JournalToolError::NotAnExport`]; or the error of the reader below.
     pub fn new(mut from: R) -> Result<ExportReader<R>, JournalToolError> {
         let mut bytes = [0; HEADER_BYTES];
         from.read_exact(&mut bytes).map_err(|e| short(e, "a header"))?;
@@ -190,7 +187,6 @@ impl<R: Read> ExportReader<R> {
         Ok(ExportReader { from, header, crc: crc32c_append(0, &bytes), frames: 0, events: 0, ended: false })
     }
 
-    /// What it says about itself.
     pub fn header(&self) -> &ExportHeader {
         &self.header
     }
@@ -206,7 +202,7 @@ impl<R: Read> ExportReader<R> {
         self.take::<8>(expected).map(u64::from_le_bytes)
     }
 
-    /// As many bytes as a length says, if they are there.
+    /// Reads a stated number of bytes, if they exist.
     fn bytes(&mut self, len: u64, expected: &'static str) -> Result<Vec<u8>, JournalToolError> {
         let mut bytes = Vec::new();
         let got = (&mut self.from).take(len).read_to_end(&mut bytes)?;
@@ -220,7 +216,7 @@ impl<R: Read> ExportReader<R> {
     /// The next record; `None` at the end, which has then been checked.
     ///
     /// # Errors
-    /// [`JournalToolError::NotAnExport`]; the reader's.
+    /// [`JournalToolError::NotAnExport`]; or the error of the reader below.
     pub fn next_record(&mut self) -> Result<Option<Record>, JournalToolError> {
         if self.ended {
             return Ok(None);

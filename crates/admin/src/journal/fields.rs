@@ -4,7 +4,7 @@ use chiton_model::{Body, Event, Extent, Over};
 use chiton_types::{Ino, Kind, Name, Time};
 use serde_json::{Value, json};
 
-/// One table: whoever adds an event gives its type a name, and `--type` takes it.
+/// One table: an event gets its type's name here, and `--type` accepts it.
 macro_rules! types {
     ($($event:pat => $name:literal,)*) => {
         /// The names of all types of events, which `--type` takes.
@@ -59,7 +59,7 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The event's fields.
+/// The event's fields as JSON.
 pub fn fields(event: &Event) -> Value {
     let mut value = match event {
         Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } => json!({
@@ -150,7 +150,7 @@ fn ranges(list: impl Iterator<Item = (Ino, Ino)>) -> Value {
     list.map(|(first, end)| json!({ "first": first.0, "end": end.0 })).collect()
 }
 
-/// When an event happened, if it says so.
+/// The time of an event, if it has one.
 pub(crate) fn time_of(event: &Event) -> Option<Time> {
     match event {
         Event::Make { time, .. }
@@ -168,7 +168,7 @@ pub(crate) fn time_of(event: &Event) -> Option<Time> {
     }
 }
 
-/// A name as text: what is not UTF-8 as `\xNN`, so that different names stay different.
+/// A name as text: invalid UTF-8 becomes `\xNN`, so that different names stay different.
 pub(crate) fn text(name: &Name) -> String {
     let mut out = String::new();
     for chunk in name.as_bytes().utf8_chunks() {

@@ -13,9 +13,7 @@ use crate::journal::under::Under;
 /// Positions from the first to the last, both included: `5..9`, `5..`, `..9`, `7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first.
     pub first: Position,
-    /// The last.
     pub last: Position,
 }
 
@@ -52,24 +50,23 @@ impl FromStr for Range {
     }
 }
 
-/// See the module.
+/// A filter for events. Every given condition must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Positions.
     pub range: Option<Range>,
-    /// Events that touch this inode.
+    /// Only events that touch this inode.
     pub inode: Option<Ino>,
-    /// Events that touch what is at or below this path, from the root: `/a/b`.
+    /// Only events that touch an inode at or below this path, from the root: `/a/b`.
     pub path: Option<String>,
-    /// Events of these types.
+    /// Only events of these types.
     pub types: Vec<String>,
     /// Events about an entry of this name, or an extended attribute.
     pub name: Option<Vec<u8>>,
-    /// Events of this session.
+    /// Only events of this session.
     pub client: Option<SessionId>,
 }
 
-/// A filter at work.
+/// A filter in use.
 pub struct Seen<'a> {
     filter: &'a Filter,
     under: Option<Under<'a>>,
@@ -81,7 +78,7 @@ impl Filter {
         *self == Filter::default()
     }
 
-    /// Begins to look at events. `store` helps to find out where inodes are that the journal does not tell.
+    /// Begins to filter events. `store` supplies the parents of inodes that the journal does not name.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
@@ -95,7 +92,7 @@ impl Seen<'_> {
     /// Whether this event, which comes after all that were asked about, is meant.
     ///
     /// # Errors
-    /// The store's.
+    /// The error of the store.
     pub fn matches(
         &mut self,
         position: Position,

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The file is read and checked whole before anything is written.
 //! - Positions stay: an event comes back under the number that it had.
-//! - Nothing is put behind a gap, unless it was asked for.
+//! - No event is put behind a gap, unless the caller allows it.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Most events of nothing in one frame.
 const FILL_EVENTS: u64 = 10_000;
 
-/// What shall be done where the export says that events are lost.
+/// The treatment of gaps in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gaps {
-    /// Nothing is imported.
+    /// Imports nothing.
     Refuse,
     /// Nothing from the first one on is imported.
     StopAt,
@@ -34,12 +34,12 @@ pub enum Gaps {
     Fill,
 }
 
-/// What was imported.
+/// Counts of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
     /// Events that are in the journal again.
     pub events: u64,
-    /// Events of nothing in the place of what is lost.
+    /// Events without effect that replace lost ones.
     pub filled: u64,
     /// Events that were left out: the metadata store has them.
     pub stored: u64,
@@ -47,7 +47,7 @@ pub struct Imported {
     pub last: u64,
 }
 
-/// What the check of a file found.
+/// The result of checking a file.
 struct Shape {
     bytes: u64,
     first: Option<Position>,
@@ -180,7 +180,7 @@ fn fill<R: Read>(
     let mut next = stored.next();
     let (mut batch, mut batch_events, mut bytes_done) = (Vec::new(), 0, 0);
     while let Some(record) = reader.next_record()? {
-        // What is lost shows as a gap before the next frame.
+        // Lost events appear as a gap before the next frame.
         let Record::Frame { first, header, bytes, .. } = record else { continue };
         let events = u64::from(header.event_count);
         bytes_done += bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! Whether a journal is whole, and what is in it.
+//! Reports whether a journal is whole, and its content.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,22 +13,21 @@ use crate::journal::{Tell, events_of};
 /// Damage that is listed one by one; beyond it is only counted.
 const LISTED_MAX: usize = 1000;
 
-/// Something that is not whole.
+/// Damage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Number of the segment.
     pub segment: u64,
-    /// Where in it, in bytes.
+    /// Offset in the segment, in bytes.
     pub offset: u64,
-    /// Length of the bad bytes.
+    /// Length of the damaged bytes.
     pub bytes: u64,
     /// The first lost position; none if nothing is lost.
     pub first: Option<u64>,
-    /// The last, if that can be told.
+    /// The last lost position, if known.
     pub last: Option<u64>,
-    /// Whole frames among it whose positions cannot be told.
+    /// Whole frames in the damage whose positions are unknown.
     pub unplaced_frames: u64,
-    /// What was expected and found.
+    /// The expected and the found value.
     pub what: String,
 }
 
@@ -75,14 +74,14 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What a journal is like.
+/// The state of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Inspection {
     /// `OK` or `DAMAGED`.
     pub integrity: &'static str,
     /// Identity, in hexadecimal: of its file system.
     pub journal: String,
-    /// Segments that belong to it.
+    /// Number of its segments.
     pub segments: u64,
     /// Segments that do not: replaced by a newer writer, or never durable.
     pub void_segments: u64,
@@ -90,27 +89,24 @@ pub struct Inspection {
     pub missing_segments: Vec<(u64, u64)>,
     /// Bytes of all segments.
     pub bytes: u64,
-    /// Frames: operations.
     pub frames: u64,
-    /// Events.
     pub events: u64,
-    /// Position of the first event that is there, or would be.
+    /// Position of the first available event, or of the first that will be written.
     pub first: u64,
     /// Position of the last.
     pub last: u64,
     /// Up to where all is known to have been durable.
     pub durable: u64,
-    /// Highest epoch.
     pub epoch: u64,
-    /// How many writers wrote what is there.
+    /// Number of writers of the available events.
     pub writers: usize,
     /// Sessions whose operations are in it.
     pub sessions: usize,
-    /// Damage.
     pub corrupt: Vec<Lost>,
-    /// Further damage, not listed.
+    /// Number of damages that are not listed.
     pub corrupt_unlisted: u64,
-    /// Positions behind damage are inferred: from what damaged frames say, or from where the next segment begins.
+    /// Whether positions behind damage are inferred: from the headers of damaged frames, or from the beginning of
+    /// the next segment.
     pub assumed: bool,
     /// An unfinished commit at the end, which is harmless.
     pub torn: Option<String>,

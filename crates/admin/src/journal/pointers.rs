@@ -1,4 +1,4 @@
-//! The pointers of a journal, and what must hold between them.
+//! The pointers of a journal, and the invariants between them.
 //!
 //! ```text
 //!   trimmed_pos ≤ expire_pos ≤ write_pos          (each is the first position that is not yet trimmed, stored, written)
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::journal::Tell;
 use crate::journal::error::JournalToolError;
 
-/// Which pointer.
+/// A pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
     /// First position that is in the journal.
@@ -42,18 +42,18 @@ impl FromStr for Pointer {
     }
 }
 
-/// One thing that must hold.
+/// An invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// Its description.
     pub invariant: &'static str,
-    /// Whether it does; `None` if that cannot be told now.
+    /// Whether it holds; `None` if unknown.
     pub holds: Option<bool>,
-    /// What breaks it, or why it cannot be told.
+    /// The violation, or the reason why it is unknown.
     pub detail: String,
 }
 
-/// All pointers.
+/// All pointers and invariants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pointers {
     /// First position that is in the journal.
@@ -66,9 +66,9 @@ pub struct Pointers {
     pub write_pos: u64,
     /// First position that is not known to be durable.
     pub durable_pos: u64,
-    /// Highest epoch of a writer.
+    /// The highest epoch of a writer.
     pub epoch: u64,
-    /// What must hold.
+    /// The invariants.
     pub checks: Vec<Check>,
 }
 

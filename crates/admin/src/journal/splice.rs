@@ -10,12 +10,11 @@ use crate::journal::error::JournalToolError;
 use crate::journal::filter::Filter;
 use crate::journal::{Tell, events_of};
 
-/// What was erased.
+/// Counts of an erasure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spliced {
-    /// Events.
     pub events: u64,
-    /// Operations that they belonged to.
+    /// Number of their operations.
     pub frames: u64,
 }
 
@@ -46,7 +45,8 @@ pub fn splice(
                 .to_owned(),
         ));
     }
-    // Twice over the journal: what a path means depends on what came before, so first it is decided, then done.
+    // The journal is read twice: the meaning of a path depends on earlier events, so the first pass decides and the
+    // second erases.
     let mut doomed = Doomed::default();
     let mut seen = filter.begin(store)?;
     let mut done = Spliced::default();
@@ -82,7 +82,7 @@ pub fn splice(
     Ok(done)
 }
 
-/// Positions, as ranges: what is erased is seldom scattered.
+/// Positions as ranges, because erased events are seldom scattered.
 #[derive(Default)]
 struct Doomed(Vec<(Position, Position)>);
 

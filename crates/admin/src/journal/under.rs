@@ -1,7 +1,7 @@
-//! Which events touch what is at or below a path: parents are learned from the events, else from the metadata store.
+//! Filters events by path: parents are learned from the events, or else from the metadata store.
 //!
-//! The path is what it is at each event. What the journal does not tell is taken from the store, which is as the last
-//! checkpoint left it; without a store it is not known, and does not match.
+//! The path is the one at each event. Information that the journal lacks comes from the store, as of the last
+//! checkpoint. Without a store it is unknown, and does not match.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::journal::filter::touched;
 /// Directories above one another that are looked through.
 const DEPTH_MAX: usize = 4096;
 
-/// See the module.
+/// A filter by path.
 pub struct Under<'a> {
     /// The path's names.
     names: Vec<Name>,
@@ -32,7 +32,7 @@ impl<'a> Under<'a> {
     /// Begins with the state of the store.
     ///
     /// # Errors
-    /// The store's.
+    /// The error of the store.
     pub fn new(path: &str, store: Option<&'a dyn Metastore>) -> Result<Under<'a>, StoreError> {
         let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
         let names: Result<Vec<Name>, _> = parts.map(Name::try_from).collect();
@@ -45,10 +45,10 @@ impl<'a> Under<'a> {
         Ok(under)
     }
 
-    /// Whether the event touches what is at or below the path, before or after it.
+    /// Whether the event touches an inode at or below the path, before or after it.
     ///
     /// # Errors
-    /// The store's.
+    /// The error of the store.
     pub fn takes(&mut self, event: &Event) -> Result<bool, StoreError> {
         let before = self.touches(event)?;
         self.learn(event)?;

@@ -13,7 +13,7 @@ use chiton_namespace::{StoredRow, inode_row_key};
 use chiton_objects::Objects;
 use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
 
-/// A store whose power is cut when so many commits are done.
+/// A store whose power fails after a number of commits.
 struct Dies<'a> {
     store: &'a dyn Metastore,
     commits_left: AtomicUsize,
@@ -62,7 +62,7 @@ fn wrecked() -> Rig {
         s.op(Op::SetXattr { ino, name, value, how: XattrHow::Set });
     });
     let own = |row: OwnRow, value: Option<Vec<u8>>| rig.put_raw(row.encode().expect("a row").0, value);
-    // What rests on paths is looked up before they are broken.
+    // Look up paths before they are broken.
     let (big, inline, deep) = (rig.find("/docs/big"), rig.find("/docs/inline"), rig.find("/docs/deep"));
     let (d2, d3, sub) = (rig.find("/d2"), rig.find("/d3"), rig.find("/d3/sub1"));
     let shared = block(&rig, 1);
@@ -106,7 +106,7 @@ fn policy_of(rig: &Rig) -> chiton_model::PolicyChange {
 
 #[test]
 fn the_next_repair_ends_healthy() {
-    // Each finding is a commit of its own: as many places to crash as there can be.
+    // One commit for each finding: as many crash points as possible.
     let options = Options { commit_rows: 1, ..content() };
     let pristine = wrecked();
     let kinds: std::collections::BTreeSet<_> =

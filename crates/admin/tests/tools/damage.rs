@@ -1,4 +1,4 @@
-//! Damages made to a populated file system, and what fsck makes of them.
+//! Damage to a populated file system, and the findings of fsck.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Dump, load, dump is identical; loading touches nothing that is there; bad input says at which line.
+//! Dump, load, dump is identical; loading changes no existing file; bad input gets an error with its line.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn a_tree_with_some_of_everything_goes_out_and_in() {
         };
         client.setattr(&caller, file.attr.ino, change, None).expect("set");
         client.setxattr(&caller, odd, b"user.\xc3\xa4", b"\0\xff", XattrHow::Set).expect("set");
-        // Of what is made later in that directory, and of one file; what was made before has none.
+        // The default list of a directory, and the list of one file.
         let entry = |tag, rights| AclEntry { tag, rights };
         let list = Acl::new(vec![
             entry(AclTag::Owner, 7),
@@ -90,7 +90,7 @@ fn a_tree_with_some_of_everything_goes_out_and_in() {
     });
 }
 
-/// Cut off anywhere, a load says where, and goes on from there to the same tree.
+/// A load that is cut off anywhere reports the place, and resumes to the same tree.
 #[test]
 fn a_load_that_was_cut_off_is_gone_on_with() {
     let rig = Rig::new();
@@ -141,7 +141,7 @@ fn what_is_wrong_in_a_dump_is_said_with_its_line_and_takes_nothing_along() {
             assert!(error.line == at && error.why.contains(why), "{bad}\n{error}");
             assert_eq!(client.read_file("/into/mine").expect("there"), b"precious");
             for made in ["/into/a/f", "/into/a"] {
-                // What was loaded before the bad line stays; the next case wants it away.
+                // Entries that were loaded before the bad line stay; remove them for the next case.
                 let _ = client.remove(made);
             }
             let left: Vec<_> =
@@ -192,7 +192,7 @@ fn a_dump_without_content_says_so_and_a_damaged_block_is_named() {
     });
 }
 
-/// Something to make: where (by number of the directories made so far), name, what.
+/// A random inode: directory (by the number of directories so far), name, type.
 type Wish = (u8, Vec<u8>, u8, Vec<(u16, u8, u16)>);
 
 proptest! {

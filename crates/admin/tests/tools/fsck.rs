@@ -1,4 +1,5 @@
-//! Every named inconsistency: made, found, and repaired where fsck says so; and no findings where nothing is wrong.
+//! Every named inconsistency: made, found, and repaired where fsck says so; and no findings in a healthy file
+//! system.
 
 use std::collections::BTreeSet;
 
@@ -182,7 +183,7 @@ fn a_block_of_a_session_that_is_over_is_leaked_only_when_its_sweep_is_over() {
     let rig = Rig::populated();
     let stray = BlockId { number: 77, ..block(&rig, 1) };
     rig.objects.put(&stray.key(), &[0; 21]).expect("puts");
-    // Its writer's blocks were swept before it appeared, which the row tells.
+    // Its writer's blocks were swept before it appeared, as the row shows.
     let swept = OwnRow::Swept(stray.writer).encode().expect("a row");
     let was_swept = rig.meta.get(&swept.0).expect("reads").is_some();
     rig.put_raw(swept.0.clone(), None);
@@ -253,7 +254,7 @@ fn a_tree_far_larger_than_the_memory_for_sorting() {
         passes.insert(p.pass);
     });
     assert_eq!(summary.expect("checks").inodes, 1 + 300 * 21 + 71);
-    // The same findings, whatever the memory.
+    // The same findings with any amount of memory.
     rig.delete(&rig.entry("/level 0/level 1"));
     rig.edit("/dir 0", |i| i.nlink = 1);
     let mut small = Vec::new();
@@ -284,7 +285,7 @@ fn a_list_of_directories_beside_an_inode_that_cannot_be_read_either_goes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever bytes stand in a row: no panic, and something is said, or the row says the same as before.
+    /// Any bytes in a row: no panic, and either a finding, or a row with the same meaning.
     #[test]
     fn flipped_bytes_never_panic_and_repair_ends(
         flips in proptest::collection::vec((any::<u32>(), any::<u32>(), 1..=255u8), 1..4),

@@ -1,4 +1,5 @@
-//! fsck on a data directory, served or not: what only the journal holds counts, a check writes nothing, and nobody else is let in.
+//! fsck on a data directory with or without a server: events that only the journal has count, a check writes
+//! nothing, and a second process is refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ fn format(dir: &Path) {
     Server::format(dir, &FormatOptions::default(), &world).expect("formats");
 }
 
-/// Every file with its content, but for what names the holder.
+/// Every file with its content, except the one that names the holder.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(dir).expect("a directory") {
@@ -63,7 +64,7 @@ fn what_only_the_journal_holds_is_checked_and_repair_keeps_it() {
         files(dir.path()).into_iter().filter(|(path, bytes)| before.get(path) != Some(bytes)).collect();
     let theirs = |path: &str| path.starts_with("meta/");
     assert!(changed.iter().all(|(path, _)| theirs(path)), "a check wrote {:?}", changed.iter().map(|c| &c.0));
-    // Damage to an object: found, although only the journal names it; what is left after a repair is the same.
+    // Damage to an object is found, although only the journal refers to it; a repair leaves the same.
     let block = before.keys().find(|path| path.starts_with("objects/blocks/")).expect("a block");
     std::fs::remove_file(dir.path().join(block)).expect("removed");
     let found = check(dir.path());
@@ -116,7 +117,7 @@ fn who_serves_keeps_others_out_and_a_damaged_journal_is_named_and_left() {
     assert_eq!(journal_of(files(dir.path())), journal_of(before));
 }
 
-/// A running server reads its journal never again; who checks it hears of the damage, and nothing is lost by it.
+/// A running server never reads its journal again. A check reports the damage, and nothing is lost by it.
 #[test]
 fn damage_to_the_journal_of_a_running_server_is_named_and_its_orderly_end_outlives_it() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -151,7 +152,7 @@ fn damage_to_the_journal_of_a_running_server_is_named_and_its_orderly_end_outliv
     let place = chiton_journal::FilePlace::open(&journal).expect("opens");
     let survey = chiton_journal::survey::<chiton_journal::JournalError>(&place, &mut |_| Ok(()), &mut |_| {});
     assert!(!survey.expect("reads").is_whole());
-    // It goes on, and its last checkpoint has everything.
+    // The server continues, and its last checkpoint has everything.
     hand.dir(Ino::ROOT, "later");
     drop((hand, client));
     server.shutdown().expect("ends");
@@ -181,7 +182,7 @@ fn a_file_system_is_checked_while_it_is_served_and_changed() {
     let check = |client: &Arc<Client>| {
         let (mut found, mut n) = (Vec::new(), 0);
         let content = Options { content: true, ..Options::default() };
-        // The tree changes in the midst of the check: what is checked does not.
+        // The tree changes during the check; the checked snapshot does not.
         let mut busy = |_| {
             let made = hand.dir(Ino::ROOT, &format!("busy {n}"));
             let file = hand.file(made, "big", b"");
@@ -194,7 +195,7 @@ fn a_file_system_is_checked_while_it_is_served_and_changed() {
     };
     let (summary, found) = check(&client).expect("checks");
     assert_eq!((found, summary.inodes), (vec![], 11));
-    // What is wrong is found there, too.
+    // The problem is found there, too.
     let block =
         files(dir.path()).into_keys().find(|path| path.starts_with("objects/blocks/")).expect("a block");
     let path = dir.path().join(block);
@@ -205,7 +206,7 @@ fn a_file_system_is_checked_while_it_is_served_and_changed() {
     let content = Options { content: true, ..Options::default() };
     check_online(&client, &content, &mut |f| found.push(f), &mut |_| {}).expect("checks");
     assert_eq!(found.iter().map(|f| f.problem.name()).collect::<Vec<_>>(), ["corrupt-block"]);
-    // Rows hold everybody's content: not for everybody.
+    // Rows contain the content of all users, so other users are refused.
     let user = Some((12345, 1, Vec::new()));
     let other = Client::embedded(server.clone(), ClientOptions { user, ..options });
     let other = Arc::new(other.expect("a client"));

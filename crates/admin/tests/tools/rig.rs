@@ -114,7 +114,7 @@ impl Rig {
         self.meta.scan(std::ops::Bound::Unbounded, None, usize::MAX).expect("scans")
     }
 
-    /// What bears a path.
+    /// The inode at a path.
     pub(crate) fn find(&self, path: &str) -> Ino {
         path.split('/').filter(|part| !part.is_empty()).fold(Ino::ROOT, |dir, part| {
             match self.get(&chiton_namespace::entry_row_key(dir, &name(part))) {
@@ -139,7 +139,7 @@ impl Rig {
     }
 }
 
-/// Makes some of everything.
+/// Creates inodes of every kind.
 pub(crate) fn populate(server: &Server) {
     let s = Hand::new(server);
     let docs = s.dir(Ino::ROOT, "docs");
@@ -164,7 +164,7 @@ pub(crate) fn populate(server: &Server) {
     });
 }
 
-/// A session, in short words.
+/// A session with short method names.
 pub(crate) struct Hand {
     session: EmbeddedSession,
 }

@@ -1,4 +1,5 @@
-//! Rows that are lost or do not decode, and those that are told twice: what other rows say is written.
+//! Rows that are lost or do not decode, and rows whose information exists twice: repair writes the information of
+//! the other rows.
 
 use crate::damage::{block, check_content, damaged, repaired, repaired_rig};
 use crate::rig::{Hand, Rig};
@@ -9,7 +10,7 @@ use chiton_types::{Ino, Kind, ShardId};
 
 #[test]
 fn an_inode_whose_row_is_lost_is_made_anew_over_what_is_left_of_it() {
-    // What it held is there, and nobody but root may see it, for whose it was is not known.
+    // Its content exists, and only root may see it, since the owner is unknown.
     let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row_key(rig.find("/docs/big")), None));
     rig.edit("/docs/big", |i| {
         assert_eq!((i.size, i.extra, i.mode.0, i.uid, i.xattrs), (250_000, 150_000, 0o600, 0, true))
@@ -29,7 +30,7 @@ fn an_inode_whose_row_is_lost_is_made_anew_over_what_is_left_of_it() {
     assert_eq!(rig.find(&format!("/lost+found/#{lost}")), lost);
     // Nothing but the name was left: there is nothing to keep.
     repaired("dangling-entry", |rig| rig.put_raw(inode_row_key(rig.find("/docs/empty")), None));
-    // A row that is there and cannot be read may hold what a backup does not.
+    // An unreadable row may have content that a backup lacks.
     damaged("bad-row", &["bad-row"], |rig| {
         rig.put_raw(inode_row_key(rig.find("/docs/deep")), Some(vec![77]));
     });
@@ -42,7 +43,7 @@ fn a_root_that_is_missing_is_made_anew_with_all_that_lies_in_it() {
         rig.edit("/", |i| assert_eq!((i.mode.0, i.extra), (0o700, 2)));
         assert!(rig.find("/docs/deep/copy") > Ino(1));
     }
-    // What stands in its place is no directory.
+    // The inode in its place is not a directory.
     repaired("missing-root", |rig| {
         rig.edit("/", |i| {
             (i.kind, i.extra) = (Kind::File, 0);
@@ -60,7 +61,7 @@ fn an_entry_that_cannot_be_read_is_given_back_where_only_one_inode_lacks_it() {
         });
         assert_eq!(rig.find(path), ino);
     }
-    // Two of them: nobody knows which is which.
+    // Two of them: they cannot be told apart.
     let rig = repaired("bad-row", |rig| {
         for path in ["/docs/inline", "/docs/big"] {
             rig.put_raw(rig.entry(path).key(), Some(b"?".to_vec()));
@@ -68,7 +69,7 @@ fn an_entry_that_cannot_be_read_is_given_back_where_only_one_inode_lacks_it() {
     });
     let Some(StoredRow::Inode(found)) = rig.get(&inode_row_key(rig.find("/lost+found"))) else { panic!() };
     assert_eq!(found.extra, 2);
-    // A name of several: the others stay.
+    // One name of several: the others stay.
     let rig = repaired("bad-row", |rig| rig.put_raw(rig.entry("/docs/linked").key(), Some(Vec::new())));
     rig.edit("/docs/deep/second name", |i| assert_eq!(i.nlink, 1));
 }
@@ -122,7 +123,7 @@ fn the_counter_of_sessions() {
 #[test]
 fn rows_that_do_not_decode() {
     let id = |tag: &[u8], ino: Ino| [tag, &ino.0.to_be_bytes()[..]].concat();
-    // Nobody knows what they were.
+    // Their content is unknown.
     for key in [b"Q".to_vec(), b"M".to_vec(), id(b"P", Ino(1))] {
         damaged("bad-row", &["bad-row"], |rig| rig.put_raw(key, Some(b"?".to_vec())));
     }
@@ -132,7 +133,7 @@ fn rows_that_do_not_decode() {
     damaged("bad-row", &["bad-row"], |rig| {
         rig.put_raw(OwnRow::Position(chiton_types::Position(0)).encode().expect("a row").0, Some(vec![1]));
     });
-    // Other rows say it, or nothing rests on them.
+    // Other rows have the information, or nothing depends on them.
     let entry = id(b"E", Ino(1));
     for key in [entry, b"W1".to_vec(), b"O1".to_vec(), b"G1".to_vec(), b"L1".to_vec(), b"R1111".to_vec()] {
         repaired("bad-row", |rig| rig.put_raw(key, Some(b"?".to_vec())));
@@ -189,7 +190,7 @@ fn policies_and_their_history() {
         // Another directory's.
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs"), told(rig, 2)))),
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/other"), told(rig, 2)))),
-        // Of what is no directory, or is not there.
+        // Of an inode that is not a directory, or does not exist.
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs/big"), told(rig, 1)))),
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(Ino(999_999), told(rig, 1)))),
         ("wrong-policy-history", &|rig| rig.put_raw(policy_key(b'H', 3), None)),
@@ -202,7 +203,7 @@ fn policies_and_their_history() {
         let rig = repaired_rig(problem, good.copy(), damage);
         assert!(rows(&rig) == rows(&good), "{problem}");
     }
-    // A row of the history under another's number: what it says is told elsewhere.
+    // A row of the history under another number: its content exists elsewhere.
     let rig = repaired_rig("wrong-policy-history", good.copy(), |rig| {
         rig.put(&StoredRow::PolicyChange(9, told(rig, 2)));
     });

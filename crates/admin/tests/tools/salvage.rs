@@ -99,7 +99,7 @@ fn flip(file: &fs::File, at: u64) {
     file.write_all_at(&[byte[0] ^ 0x10], at).expect("writes");
 }
 
-/// How many files are as they were written; the others are refused with EIO.
+/// Number of files with their original content; the others get EIO.
 fn readable(client: &Client, files: std::ops::Range<usize>) -> usize {
     let whole = |n: &usize| match client.read_file(path(*n)) {
         Ok(found) => {
@@ -139,7 +139,7 @@ fn a_store_without_its_first_block_is_served_but_for_that() {
     drop(server);
     let table = site.settled();
     let bytes = table.metadata().expect("metadata").len();
-    // In the first block stands from where on the journal counts; in others are names, and inodes.
+    // The first block has the journal's position; others have names and inodes.
     for at in [1_000, bytes / 4, bytes / 2] {
         flip(&table, at);
         if at == 1_000 {

@@ -1,4 +1,4 @@
-//! Files of the metadata store that are damaged: what cannot be read is named, and everything else is checked.
+//! Damaged files of the metadata store: the unreadable parts are named, and everything else is checked.
 
 use std::ops::Bound;
 use std::os::unix::fs::FileExt;
@@ -39,7 +39,7 @@ impl Metastore for Damaged {
     }
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         let page = self.store.scan(start, end, limit)?;
-        // As a library does: the block with the next row is read, be the row asked for or not.
+        // As the library does: it reads the block with the next row in any case.
         match page.iter().any(|(key, _)| self.get(key).is_err()) {
             true => self.corrupt(),
             false => Ok(page),
@@ -184,7 +184,7 @@ pub(crate) fn largest(dir: &std::path::Path) -> Option<PathBuf> {
         for entry in std::fs::read_dir(dir).expect("a directory") {
             let entry = entry.expect("an entry");
             let meta = entry.metadata().expect("metadata");
-            // A journal of the library is longer than what is in it.
+            // A journal of the library is longer than its content.
             if meta.is_dir() {
                 dirs.push(entry.path());
             } else if entry.path().to_string_lossy().contains("/tables/") {

@@ -35,7 +35,7 @@ fn what_keeps_a_directory_from_being_decoupled_is_one_thing_with_a_holder() {
         let words: Vec<&str> = words.iter().copied().chain([holder.as_str(), "--id 1 --force"]).collect();
         says(&["decouple", text(&path), "--policy", &policy], 3, &words);
     };
-    decouple("top/job", &["/top/job is decoupled already, by"]);
+    decouple("top/job", &["/top/job is already decoupled by"]);
     decouple("top/job/sub", &["/top/job, in which the directory lies, is decoupled by"]);
     decouple("top", &["/top/job, which lies in the directory, is decoupled by"]);
     let far = two.far.path("top");

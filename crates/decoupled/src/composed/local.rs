@@ -1,7 +1,7 @@
 //! The tree in an ordinary directory of this machine: names, content, modes, owners, times, links, extended attributes.
 //!
 //! Invariants:
-//! - It is made where nothing is: an existing directory must be empty. Others cannot enter it before it is whole.
+//! - The target must be absent or an empty directory. Other users cannot enter it before it is complete.
 //! - Attributes that an unprivileged user, or the local file system, cannot set (owners, device nodes, extended attributes) is left out,
 //!   and counted.
 
@@ -25,16 +25,15 @@ use crate::copied::xattr_names;
 use crate::error::RealmError;
 use crate::quoted::quoted;
 
-/// Bytes read at once.
+/// Bytes in one read.
 const CALL_BYTES: usize = 1 << 20;
-/// What others may do with a directory that is not whole yet: nothing.
+/// Mode of a directory that is not complete yet: other users have no access.
 const UNFINISHED: u32 = 0o700;
-/// The bits set-user-id and set-group-id.
+/// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
-/// The permissions of the group.
 const GROUP: u32 = 0o070;
 
-/// What was written.
+/// Counts of a written tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// Files, directories and other inodes, the top not counted.
@@ -51,7 +50,7 @@ struct Writing<'a> {
     /// First names of files with several.
     linked: HashMap<Ino, PathBuf>,
     done: Written,
-    /// Called now and then.
+    /// Called regularly during the work.
     meanwhile: &'a mut dyn FnMut() -> Result<(), RealmError>,
     is_root: bool,
 }
@@ -61,7 +60,8 @@ impl Composed {
     /// entry.
     ///
     /// # Errors
-    /// `to` is there and not empty; something cannot be read or written; that of `meanwhile`. What was written by then stays.
+    /// `to` exists and is not empty; a file cannot be read or written; or the error of `meanwhile`. The part that
+    /// was written stays.
     pub fn write_to(
         &self,
         top: &[u8],
@@ -206,13 +206,13 @@ impl Writing<'_> {
         match rustix::fs::chownat(CWD, at, Some(uid), Some(gid), nofollow) {
             Err(rustix::io::Errno::PERM) if !self.is_root => {
                 self.done.left_out += 1;
-                // Whom a program runs as is not to be this user instead.
+                // A program must not run with this user's identity instead of the owner's.
                 mode &= !SET_ID;
             }
             owned => owned?,
         }
         if !self.xattrs(at, attr.ino)? {
-            // Where there is a list the mode shows its mask, which is not what the group may.
+            // With an access control list, the mode's group bits show the mask, not the group's own permissions.
             mode &= !GROUP;
         }
         if attr.kind != Kind::Symlink {

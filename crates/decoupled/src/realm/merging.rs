@@ -16,18 +16,18 @@ use chiton_wire::{MergeState, Settled};
 use crate::base::ReadBase;
 use crate::batches::{read_events, read_sent};
 use crate::calls::{no_groups, root as as_root};
-use crate::diff::{Compared, Lives};
+use crate::diff::{Changes, Compared};
 use crate::durable_mark::end_of;
 use crate::error::RealmError;
 use crate::merge::Merger;
 use crate::merge_lock::MergeLock;
 use crate::realm::{Realm, journal_identity, journal_named};
 use crate::report::{Diff, MergeProgress, MergeReport};
-use crate::resolve::Standing;
+use crate::resolve::ConflictState;
 use crate::text_merge::{Agreed, Sides};
 
-/// So long a journal is compared with what others did before each merge, to leave out what both did alike; a longer one only
-/// where the policy asks for a comparison.
+/// A journal of at most this many events is compared with the changes of others before each merge, so that equal
+/// changes are left out. A longer one is compared only if the policy asks for it.
 const COMPARED_MAX: u64 = 65_536;
 
 impl Realm {
@@ -47,12 +47,12 @@ impl Realm {
         progress: &dyn Fn(MergeProgress),
     ) -> Result<MergeReport, RealmError> {
         match self.in_the_way()? {
-            Standing::Free => self.merge_so_far(alone, progress),
+            ConflictState::Free => self.merge_so_far(alone, progress),
             // The conflicts were resolved to ours.
-            Standing::Resolved => {
+            ConflictState::Resolved => {
                 self.resolving(Some(OnConflict::Overwrite), || self.merge_so_far(alone, progress))
             }
-            Standing::Open(diff) => Ok(MergeReport::of_conflicts(&diff)),
+            ConflictState::Open(diff) => Ok(MergeReport::of_conflicts(&diff)),
         }
     }
 
@@ -61,7 +61,7 @@ impl Realm {
         MergeLock::wait(&self.calls, self.root(), &self.options.world)
     }
 
-    /// As [`Realm::sync`]. `alone`: nobody acts in it, so texts that both sides changed can be merged.
+    /// As [`Realm::sync`]. `alone`: no operation runs in the realm, so texts that both sides changed can be merged.
     fn merge_so_far(&self, alone: bool, progress: &dyn Fn(MergeProgress)) -> Result<MergeReport, RealmError> {
         self.check_open()?;
         let mut state = self.merging.lock();
@@ -74,7 +74,7 @@ impl Realm {
         self.merge_upto(&mut state, self.server.last(), progress)
     }
 
-    /// As [`Realm::sync`], with something else done about conflicts this time than the policy says, if that is given.
+    /// As [`Realm::sync`], with another treatment of conflicts for this merge, if one is given.
     ///
     /// # Errors
     /// As [`Realm::sync`].
@@ -86,14 +86,14 @@ impl Realm {
         self.resolving(on_conflict, || self.sync(progress))
     }
 
-    /// The report of a merge, with what both sides have named by the path that it has here, as [`Realm::diff`] names it. The
-    /// server, which found the conflicts, knows it by the path that it has for others, and so does a view.
+    /// Replaces the paths in a merge report by the paths in our subtree, as [`Realm::diff`] has them. The server
+    /// and views report the paths of the global namespace.
     pub fn as_named_here(&self, mut report: MergeReport) -> MergeReport {
         report.name_by_our_paths(|ino| self.server.path_of(ino));
         report
     }
 
-    /// As [`Realm::merge`], with something else done about conflicts this time than the policy says, if that is given.
+    /// As [`Realm::merge`], with another treatment of conflicts for this merge, if one is given.
     ///
     /// # Errors
     /// As [`Realm::merge`].
@@ -135,10 +135,10 @@ impl Realm {
     }
 
     /// Where conflicts are forbidden: whether any of them prevent a merge.
-    fn in_the_way(&self) -> Result<Standing, RealmError> {
+    fn in_the_way(&self) -> Result<ConflictState, RealmError> {
         match *self.on_conflict.lock() == OnConflict::Abort && self.others_act() {
-            true => self.standing(),
-            false => Ok(Standing::Free),
+            true => self.conflict_state(),
+            false => Ok(ConflictState::Free),
         }
     }
 
@@ -220,11 +220,11 @@ impl Realm {
             ..self.options.clone()
         };
         let client = Client::embedded_with(server.clone(), self.global.blocks().clone(), options)
-            .map_err(|e| RealmError::local(format!("a client of the subtree as it was: {e}")))?;
+            .map_err(|e| RealmError::local(format!("the subtree cannot be opened at its base: {e}")))?;
         Ok((server, Arc::new(client)))
     }
 
-    /// Whether others change what is there for everybody meanwhile.
+    /// Whether other clients may change the directory meanwhile.
     fn others_act(&self) -> bool {
         self.branch.is_some() || self.policy.interfere == Interfere::Allow
     }
@@ -271,8 +271,8 @@ impl Realm {
         }
     }
 
-    /// Files that were unlinked while open are merged without a name, and go with the decoupling unless somebody has them open:
-    /// a client that continues with their descriptors finds them.
+    /// Keeps orphans open. They are merged without a name, and the server would free them at the end of the
+    /// decoupling; a client that continues with their descriptors still finds them.
     fn hold_orphans(&self) {
         let groups = no_groups();
         let opened = self.server.open_orphans().into_iter();
@@ -295,21 +295,21 @@ impl Realm {
         Ok(diff)
     }
 
-    /// What was changed here, and what others changed too.
+    /// Compares our changes with those of other clients.
     fn compared(&self, state: &MergeState) -> Result<Compared, RealmError> {
         self.client.sync().map_err(|refusal| {
             RealmError::refused("writes in the subtree cannot be made durable", refusal)
         })?;
         let cut = self.server.last();
         self.server.wait_durable(cut).map_err(RealmError::journal)?;
-        let mut lives = Lives::default();
+        let mut changes = Changes::default();
         let place = self.server.journal_place();
         self.whole_upto(&*place, state.merged, cut)?;
-        read_events(&*place, state.merged, cut, &mut |event| lives.note(event))?;
+        read_events(&*place, state.merged, cut, &mut |event| changes.note(event))?;
         let first = state.window.map(|(upto, _)| upto);
         let sent = |visit: &mut dyn FnMut(&Event)| read_sent(&*place, state.merged, first, cut, visit);
         let events = cut.0 - state.merged.0;
-        lives.diff(&self.server, &self.calls, self.root(), (events, &sent), self.others_act())
+        changes.diff(&self.server, &self.calls, self.root(), (events, &sent), self.others_act())
     }
 
     fn merge_upto(
@@ -329,7 +329,7 @@ impl Realm {
     /// Where the journal ends that should reach up to `cut`.
     ///
     /// # Errors
-    /// It ends before, and nobody has accepted that.
+    /// The journal ends earlier, and the user has not accepted that.
     fn whole_upto(&self, place: &dyn Place, merged: Position, cut: Position) -> Result<Position, RealmError> {
         let end = end_of(place, merged, cut).map_err(RealmError::journal)?;
         if end < cut && !self.accept_truncated.load(Ordering::Acquire) {
@@ -338,7 +338,7 @@ impl Realm {
         Ok(end)
     }
 
-    /// Merges a part of the journal that is there.
+    /// Merges a part of the journal that exists.
     fn merge_whole(
         &self,
         state: &mut MergeState,
@@ -347,7 +347,7 @@ impl Realm {
         progress: &dyn Fn(MergeProgress),
     ) -> Result<MergeReport, RealmError> {
         if self.unsettled.load(Ordering::Acquire) {
-            // The last merge failed in the midst: what it has heard may be lost with the server.
+            // The last merge failed midway, and a crash of the server may undo its changes.
             let asked = self.calls.calls.service.commit(Position(0));
             asked.map_err(|refusal| RealmError::refused("the merged changes are not durable", refusal))?;
             *state = self.calls.state()?;

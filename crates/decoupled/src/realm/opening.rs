@@ -31,7 +31,7 @@ use crate::state_dir::StateDir;
 /// Block numbers of one generation of a decoupling's clients: 2^40.
 const GENERATION_SHIFT: u32 = 40;
 
-/// What a realm is opened with.
+/// The parts from which a realm is opened.
 pub(crate) struct Opening {
     pub(crate) global: Arc<Client>,
     pub(crate) options: ClientOptions,
@@ -45,7 +45,7 @@ pub(crate) struct Opening {
 }
 
 impl Realm {
-    /// Starts the engine: over what the journal says, if there is one.
+    /// Starts the engine and replays the journal, if there is one.
     pub(crate) fn open(opening: Opening) -> Result<Realm, RealmError> {
         let Opening {
             global,
@@ -72,12 +72,12 @@ impl Realm {
                 return Err(RealmError::new(Refusal::Unsupported, what, next));
             }
         };
-        // A journal of files, of which the directory says whether it is there.
+        // For a journal of files, the folder shows whether it exists.
         let in_files = policy.durability() == Durability::Local && journals.is_none();
         if let Some(state_dir) = state_dir.as_ref().filter(|_| in_files) {
             state_dir.check_begun(&*place)?;
         }
-        // Before anything of it is merged or begun anew: what is behind its end is void after that.
+        // Before a merge or a new journal: both make everything behind the journal's end void.
         let mark_dir = state_dir.as_ref().filter(|_| in_files).map(|state_dir| state_dir.dir().to_owned());
         let mut missing = 0;
         let marked = match (&mark_dir, &remote) {
@@ -104,7 +104,7 @@ impl Realm {
         );
         let mut state = granted.state;
         let world = options.world.clone();
-        // The server has begun with a batch: what is in the rows must end where an operation does.
+        // An interrupted merge of a batch: its rows must end where an operation ends.
         if let Some((upto, _)) = state.window {
             merge_before_opening((&calls, granted.root.ino, &world), &place, &mut state, upto)?;
         }
@@ -121,7 +121,7 @@ impl Realm {
             (None, None) => Vec::new(),
         };
         if granted.claim.generation > 1 {
-            // What an earlier client made and its journal has lost had numbers too, and these are never used again.
+            // Numbers that an earlier client used in lost events must not be used again.
             used.extend(
                 granted.ranges.iter().filter(|(first, end)| first < end).map(|(_, end)| Ino(end.0 - 1)),
             );
@@ -149,7 +149,7 @@ impl Realm {
         };
         let mut trouble = None;
         let server = match start(state.merged, &used) {
-            // The changes of others contradict the journal. A merge settles that, so it goes first.
+            // Changes of others conflict with the journal. A merge resolves that, so it goes first.
             Err(StartError::Corrupt(why)) if may_merge_first(&policy) => {
                 let last = last_of(&*place, state.merged)?;
                 read_events(&*place, state.merged, last, &mut |event| {
@@ -175,7 +175,7 @@ impl Realm {
         if let Some(dir) = &mark_dir {
             let mark =
                 DurableMark::open(dir).map_err(|e| RealmError::local(format!("{}: {e}", dir.display())))?;
-            // Of a disk that is full, the next commit says it.
+            // If the disk is full, the next commit reports it.
             let _ = mark.write(server.durable());
             server.witness_durable(Box::new(move |durable| mark.write(durable)));
         }
@@ -197,8 +197,9 @@ impl Realm {
             ..options.clone()
         };
         client_options.files.first_block = (u64::from(granted.claim.generation) << GENERATION_SHIFT) + 1;
-        let client = Client::embedded_with(server.clone(), blocks, client_options)
-            .map_err(|e| RealmError::local(format!("cannot begin to work in the decoupled subtree: {e}")))?;
+        let client = Client::embedded_with(server.clone(), blocks, client_options).map_err(|e| {
+            RealmError::local(format!("cannot start the engine of the decoupled subtree: {e}"))
+        })?;
         let replayed = server.last().0.saturating_sub(state.merged.0);
         stages.took(
             "engine",
@@ -252,8 +253,8 @@ fn merge_before_opening(
     Merger { calls, place, world, progress, durable }.run(state, upto)
 }
 
-/// Whether a journal that does not fit what others did may be merged before its client goes on: the policy merges by
-/// itself, and lets others act.
+/// Whether a journal that conflicts with changes of others may be merged before its client resumes: the policy
+/// merges automatically, and lets others act.
 fn may_merge_first(policy: &Policy) -> bool {
     policy.merges_by_itself() && policy.interfere == Interfere::Allow
 }

@@ -1,4 +1,4 @@
-//! Branches: several copies of a directory side by side, of which nobody sees the others.
+//! Branches: several copies of a directory side by side, none of which sees the others.
 
 use std::sync::Arc;
 
@@ -124,10 +124,10 @@ fn what_one_branch_merged_the_next_one_meets_as_others_doing() {
             }
             OnConflict::Abort => {
                 assert_eq!(read("/tree/both"), Ok(b"by one".to_vec()));
-                // Nothing was merged, of what does not contradict either.
+                // The merge changed nothing, not even paths without a conflict.
                 assert_eq!(read("/tree/second-new"), Err(Refusal::NotFound));
                 assert_eq!(read("/tree/gone"), Ok(b"before".to_vec()));
-                // It is still there, and merges as the policy says when it is asked again.
+                // The branch still exists, and a repeated merge succeeds.
                 let report = two.merge(&|_| {}).expect("merged");
                 assert!(report.ended && !report.stopped, "{report}");
                 assert_eq!(read("/tree/both"), Ok(b"by two".to_vec()));
@@ -264,8 +264,8 @@ fn a_branch_that_keeps_nothing_is_refused_and_one_beside_a_job_is_not() {
     late.discard().expect("dropped");
 }
 
-/// A block of which several extents are left is counted; how often it is named in what others left of a file is not how often
-/// it is named in what a branch knows of it.
+/// A block whose extents partly remain is counted. The number of extents that the others' version names differs
+/// from the number that the branch knows.
 #[test]
 fn a_branch_removes_a_file_whose_blocks_others_have_dropped() {
     let site = Site::new();
@@ -290,7 +290,7 @@ fn a_branch_removes_a_file_whose_blocks_others_have_dropped() {
     branch.client().remove("/f").expect("removed");
     branch.client().create_file("/after", b"after").expect("made");
     branch.client().sync().expect("it goes on");
-    // What is left of the removed file is freed behind its back.
+    // The server frees the rest of the removed file meanwhile.
     for n in 0..50 {
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert_eq!(branch.client().read_file("/after"), Ok(b"after".to_vec()), "look {n}");

@@ -1,12 +1,12 @@
-//! A subtree's policy changes from one cell of Table I to another while the subtree is in use, and everybody dies after
-//! each step of that: S54, for all pairs of cells.
+//! A subtree's policy changes from one cell of Table I to another while the subtree is in use, and server and
+//! client die after each step: S54, for all pairs of cells.
 //!
 //! ```text
 //!   set A │ a0 │ fsync │ a1 │ set B (refused while decoupled: merge, then set) │ b0 │ fsync │ b1     │: crash
 //! ```
 //!
-//! What is found, after what was left is gone on with and merged, are the first so many of the files that were made, at
-//! least those that were promised.
+//! After recovery and merge, the files that exist are a prefix of the files that were created, no shorter than
+//! promised.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,14 +71,14 @@ impl Job<'_> {
         if let Some(realm) = self.realm.take() {
             assert_eq!(set(), Err(Refusal::Busy), "it is decoupled");
             crate::site::merge(&realm);
-            // Merges are journalled whatever the policy says, and answered when they are durable.
+            // A merge is journalled under every policy, and acknowledged when it is durable.
             self.promised = self.made;
         }
         set().expect("set");
         self.cell = cell;
         if cell.is_decoupled() {
             self.realm = Some(self.party.decouple(root, &cell.policy()).expect("decoupled"));
-            // What a client builds on is not what only memory holds.
+            // A decoupling's base is durable, never only in memory.
             self.promised = self.made;
         }
     }
@@ -116,7 +116,7 @@ impl Job<'_> {
         }
     }
 
-    /// Everybody dies; returns what is found when all that was left is gone on with.
+    /// Kills server and client, resumes what is left, and returns the files that exist.
     fn crash(self) -> BTreeSet<String> {
         self.site.kill();
         if let Some(realm) = &self.realm {
@@ -137,7 +137,7 @@ impl Job<'_> {
     }
 }
 
-/// How many files are found, if they are the first so many.
+/// The number of files, if they are a prefix of those that were created.
 fn prefix(found: &BTreeSet<String>) -> Option<usize> {
     let first: BTreeSet<String> = FILES[..found.len().min(4)].iter().map(|name| (*name).to_owned()).collect();
     (first == *found).then_some(found.len())

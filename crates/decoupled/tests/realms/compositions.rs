@@ -1,4 +1,4 @@
-//! Journals that nobody has merged, looked at together: what their merges would make, and nothing changes.
+//! Compositions of unmerged journals: they show what the merges would make, and change nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::site::{IN_MEMORY, IN_STORE, ON_DISK, Party, Site};
 use crate::tree::tree;
 use crate::work::Work;
 
-/// A composition over what the server has now.
+/// A composition over the server's present rows.
 fn begin(site: &Site) -> (Composition, Arc<Client>) {
     let client = Client::embedded(site.server(), ClientOptions::default()).expect("a session");
     let client = Arc::new(client);
@@ -33,7 +33,7 @@ fn journal(realm: &Realm) -> Unmerged {
     Unmerged { realm: realm.id(), name, at: "a test".to_owned(), place: realm.journal_place(), durable: None }
 }
 
-/// What these would make, one after the other.
+/// The composition of these realms, one after the other.
 fn compose(site: &Site, realms: &[&Realm]) -> Composed {
     for realm in realms {
         realm.client().sync().expect("written out");
@@ -108,7 +108,7 @@ fn a_composition_is_what_the_merges_would_make_and_changes_nothing() {
         assert_eq!(shown, tree(&base.client, "/tree"), "seed {seed}");
         let met: Vec<_> = reports.iter().flat_map(|report| report.conflicts.iter().cloned()).collect();
         let told: Vec<_> = composed.contradictions().iter().map(|one| one.line.clone()).collect();
-        // A view does not compare contents: it also names what both did alike.
+        // A view does not compare contents, so it also names equal changes of both sides.
         let mut rest = told.iter();
         assert!(met.iter().all(|line| rest.any(|other| other == line)), "seed {seed}: {met:?} of {told:?}");
         assert!(!met.is_empty(), "seed {seed}");
@@ -138,7 +138,7 @@ fn what_a_job_has_not_merged_yet_is_seen_while_it_works() {
             assert_eq!(from(path), name, "{path}");
         }
         assert_eq!(short(composed.contradictions()), [""; 0]);
-        // The job goes on, and another look sees more.
+        // The job continues, and a second view shows more.
         realm.client().remove("/small").expect("removed");
         let composed = compose(&site, &[&realm]);
         assert!(!origins(&composed, "/job").contains_key("small"));
@@ -147,7 +147,7 @@ fn what_a_job_has_not_merged_yet_is_seen_while_it_works() {
     }
 }
 
-/// Each of two branches contradicts the other, or what was done in the directory itself, in one way.
+/// Each of two branches conflicts in one way with the other, or with a change in the directory itself.
 #[test]
 fn every_contradiction_is_told_with_both_sides_and_the_later_journal_prevails() {
     let site = Site::new();
@@ -160,7 +160,8 @@ fn every_contradiction_is_told_with_both_sides_and_the_later_journal_prevails() 
     }
     base.mkdir("/tree/dir");
     base.client.sync().expect("there");
-    // Both are there before either has numbers for what it makes: what one makes is new to the other then.
+    // Create both branches before either has numbers for new inodes, so that each one's inodes are new to the
+    // other.
     let names = ["one", "two"].map(|of| Name::new(of.as_bytes()).expect("a name"));
     for of in &names {
         ours.realms.create_branch(&ours.client.caller(), root, of, None).expect("made");
@@ -245,7 +246,7 @@ fn every_contradiction_is_told_with_both_sides_and_the_later_journal_prevails() 
     let composed = compose(&site, &[&two, &one]);
     assert_eq!(composed.client().read_file(at("both")), Ok(b"one".to_vec()));
     assert!(short(composed.contradictions()).contains(&"/tree/both: two new file, one new file".to_owned()));
-    // One alone contradicts only what was done to the directory itself.
+    // One branch alone conflicts only with changes in the directory itself.
     assert_eq!(
         short(compose(&site, &[&two]).contradictions()),
         ["/tree/edited globally: global changed, two changed"]
@@ -253,7 +254,7 @@ fn every_contradiction_is_told_with_both_sides_and_the_later_journal_prevails() 
     assert_eq!(base.client.read_file(at("edited")), Ok(b"before".to_vec()));
 }
 
-/// Two that exchange names, and others that contradict nothing: no conflict is made up.
+/// Two branches that exchange names, and others without a conflict: the view reports no conflict.
 #[test]
 fn journals_that_do_not_meet_do_not_contradict() {
     let site = Site::new();
@@ -276,7 +277,7 @@ fn journals_that_do_not_meet_do_not_contradict() {
     assert_eq!(from.values().map(String::as_str).collect::<Vec<_>>(), ["one", "one", "two", "two"]);
 }
 
-/// What the rows cannot know yet is not laid: a prefix of what was done, and nothing is called lost.
+/// The view leaves out events that its rows cannot cover yet: it shows a prefix, and reports nothing as lost.
 #[test]
 fn a_journal_that_went_on_after_the_rows_were_taken_is_laid_up_to_them() {
     let site = Site::new();

@@ -1,5 +1,5 @@
-//! Contents of files that two branches changed: one side's is there whole, the other is kept or named, or texts become one
-//! (S105 to S107 of semantics.md).
+//! Contents of files that two branches changed: one side's version stays whole, and the other is kept or named, or
+//! texts are merged (S105 to S107 of semantics.md).
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn dressed(client: &Client, path: &str) -> (u16, String, i64) {
     (attr.mode.0, String::from_utf8(value).expect("text"), attr.mtime.0)
 }
 
-/// Two branches of a directory with what `base` makes in it.
+/// Two branches of a directory in which `base` made files.
 struct Two {
     _site: Site,
     party: Party,
@@ -320,7 +320,8 @@ fn what_both_did_alike_is_no_conflict() {
     }
 }
 
-/// Written as ours and never merged: whoever goes on merges it again, and nothing is there twice.
+/// The merged text is written as ours, and the client dies before the merge. The next client merges it again, and
+/// no line appears twice.
 #[test]
 fn a_client_that_dies_after_it_merged_a_text_leaves_what_merges_alike() {
     let t = two(|base| base.write_file("/t/f", BASE.as_bytes()).expect("written"));
@@ -368,7 +369,8 @@ fn a_file_that_was_unlinked_while_open_is_there_after_the_merge() {
     assert_eq!(global.list("/job").expect("a directory").len(), 0);
 }
 
-/// S105: a file that ours changed and then removed contradicts no removal by others, if no trace of the change is left.
+/// S105: a file that ours changed and then removed does not conflict with a removal by others, if no trace of the
+/// change is left.
 #[test]
 fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
     let base = |client: &Client| {
@@ -400,10 +402,10 @@ fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
         two.two.merge(&|_| {}).expect("merged");
         let report = two.one.merge_with(Some(on_conflict), &|_| {}).expect("merged");
         assert!(!report.stopped && report.conflict_count == 0, "{on_conflict:?}: {report}");
-        // So is what ours replaced on the way.
+        // The same for a file that ours replaced.
         assert_eq!(two.names(), ["kept", "through"], "{on_conflict:?}");
     }
-    // A file that was moved through a directory contradicts the removal of that directory by others. The merge says so before it sends
+    // Ours moved a file through a directory that others removed: a conflict. The merge reports it before it sends
     // anything.
     let two = two(base);
     let one = two.one.client();
@@ -419,7 +421,7 @@ fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
     assert_eq!(two.read("/t/kept"), Ok(of(1)));
 }
 
-/// S105: a name that ours used for a while only stands in nobody's way, or is a conflict before anything is merged.
+/// S105: a temporary name of ours prevents nothing, or is a conflict before anything is merged.
 #[test]
 fn names_that_are_given_up_again_do_not_stop_a_merge_in_its_midst() {
     let base = |client: &Client| {
@@ -480,9 +482,9 @@ fn names_that_are_given_up_again_do_not_stop_a_merge_in_its_midst() {
         let report = two.one.merge_with(Some(OnConflict::Abort), &|_| {}).expect("compared");
         assert!(report.stopped && report.sent == 0, "{path}: {report}");
         assert_eq!(two.read("/t/kept"), Ok(of(1)));
-        assert!(two.one.diff().expect("told").to_string().contains("for a while"));
+        assert!(two.one.diff().expect("told").to_string().contains("temporary"));
     }
-    // Without a word of others there is none.
+    // Without a change by others there is no conflict.
     let two = two_of(there_and_back, &|_| {});
     assert_eq!(two.one.diff().expect("told").conflicts, []);
 }

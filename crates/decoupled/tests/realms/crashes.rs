@@ -1,4 +1,4 @@
-//! The client dies, the server dies: what was durable is there, once.
+//! The client or the server dies: durable changes exist afterwards, once.
 
 use chiton_client::{Client, OpenFlags};
 use chiton_decoupled::Realm;
@@ -89,7 +89,7 @@ fn a_client_that_dies_while_it_merges_is_followed_by_one_that_ends_it() {
             }
         }
         realm.abandon();
-        // Told to a client that is gone.
+        // The client is gone, so the result does not matter.
         let _ = merging.join().expect("no panic");
     });
     drop(realm);
@@ -163,7 +163,7 @@ fn what_is_in_the_object_store_is_gone_on_with_from_another_machine() {
     }
 }
 
-/// What is written to a file that was removed while it was open, and merged so, is of nothing that is there.
+/// Writes to a file that was removed while open, and was merged, concern no existing inode.
 #[test]
 fn a_client_goes_on_after_a_merge_though_it_wrote_to_what_it_had_removed() {
     for policy in [ON_DISK, IN_STORE] {
@@ -209,7 +209,7 @@ fn a_client_goes_on_with_its_journal_whatever_others_did_meanwhile() {
     let later = site.connected();
     let realm = later.recover();
     let status = realm.status();
-    // Its rows are as it saw them, so the journal fits; what others did is the merge's matter.
+    // Its rows are those that it saw, so the journal fits them. The merge handles the changes of others.
     assert!(status.merged < status.events && status.trouble.is_none(), "{status}");
     realm.client().create_file("/dir/newer", b"ours").expect("made");
     merge(&realm);
@@ -271,7 +271,7 @@ fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
         act(&site.embedded().client, "/job", theirs);
         act(realm.client(), "", ours);
         realm.sync(&|_| {}).expect("merged so far");
-        // The journal goes on with the numbers that ours has.
+        // The journal continues with the numbers that ours has.
         for path in tree(realm.client(), "/").keys() {
             let change = AttrChange { mode: Some(Mode(0o700)), ..AttrChange::default() };
             realm.client().set_attr_path(path, change).expect("changed");
@@ -285,7 +285,7 @@ fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
         let realm = site.connected().recover();
         assert_eq!(tree(realm.client(), "/"), seen, "{about}");
         assert_eq!(seen.keys().map(|path| number(&realm, path)).collect::<Vec<_>>(), numbers, "{about}");
-        // Directories count what is seen in them.
+        // A directory counts its entries.
         for path in seen.keys().rev() {
             assert_eq!(realm.client().remove(path), Ok(()), "{path}: {about}");
         }
@@ -293,16 +293,16 @@ fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
     }
 }
 
-/// Others go on, too, after a merge: what ours saw before it died it sees again.
+/// Others continue after a merge as well. After a crash, ours sees the same as before.
 #[test]
 fn who_goes_on_sees_names_that_others_gave_as_well_whatever_they_did_later() {
     for (base, theirs, ours, theirs_later, ours_later) in [
-        // A directory that became one with theirs, who move it.
+        // A directory that was joined with theirs, and that others then move.
         (&[][..], &["mkdir c"][..], &["mkdir c"][..], &["mkdir x", "swap x c"][..], &["put c/f"][..]),
         // Both exchange the same.
         (&["mkdir c", "put d"], &["swap c d"], &["swap c d"], &[], &["put d/f", "rm c"]),
         (&["put c", "mkdir d"], &["swap c d"], &["swap c d"], &["rm d"], &["tag c"]),
-        // A file of which others take a name, and that ours has written to.
+        // A file that ours has written to, and of which others take a name.
         (&["put b", "ln b d", "put c"], &["rm b"], &["tag d"], &[], &["mv c d"]),
     ] {
         let about = format!("{base:?}, {theirs:?} then {theirs_later:?}, ours {ours:?} then {ours_later:?}");
@@ -328,7 +328,7 @@ fn who_goes_on_sees_names_that_others_gave_as_well_whatever_they_did_later() {
     }
 }
 
-/// What a merge put aside is moved from there by who goes on, as the next merge has it.
+/// A resumed client moves a file from where the merge put it, as the next merge will do.
 #[test]
 fn who_goes_on_exchanges_what_a_merge_put_elsewhere() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! What ends badly: journals that were cut off, decouplings that were taken from their client.
+//! Bad ends: journals that were cut off, decouplings that were taken from their client.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::site::{IN_STORE, ON_DISK, Party, Site, merge};
 
 const MINUTE: u32 = 3_000;
 
-/// Waits up to a minute.
+/// Waits up to a minute for a condition.
 fn until(what: &str, mut cond: impl FnMut() -> bool) {
     for _ in 0..MINUTE {
         if cond() {
@@ -40,7 +40,7 @@ fn cut_off(dir: &Path, bytes: u64) {
     file.set_len(file.metadata().expect("a length").len() - bytes).expect("cut off");
 }
 
-/// The same state directory, with what is missing accepted.
+/// The same state directory, and missing events are accepted.
 fn accepting(site: &Site, state_dir: &Path) -> Party {
     let client =
         std::sync::Arc::new(Client::connect(&site.address(), ClientOptions::default()).expect("connected"));
@@ -102,8 +102,9 @@ fn a_journal_in_the_object_store_that_lost_its_end_is_noticed_on_another_machine
         let listed = objects.list(&format!("decoupled/{id}/{kind}/"), None, 1_000).expect("listed");
         listed.into_iter().map(|object| object.key).collect::<Vec<_>>()
     };
-    until("the mark is put", || of("durable").iter().any(|key| key.ends_with(&format!("{durable:016x}"))));
-    assert_eq!(of("durable").len(), 1);
+    // The new mark is put before the old one is deleted.
+    let mark = format!("decoupled/{id}/durable/{durable:016x}");
+    until("only the last mark exists", || of("durable") == [mark.clone()]);
     realm.abandon();
     objects.delete(of("journal").last().expect("a segment")).expect("lost");
 
@@ -174,7 +175,7 @@ fn a_client_hears_that_its_decoupling_was_ended_and_its_journal_becomes_a_branch
     realm.client().sync().expect("durable");
 
     become_branch(&site, realm.id());
-    // The directory is everybody's at once, and goes on.
+    // Other clients can use the directory at once.
     others.client.create_file("/job/theirs", b"theirs").expect("made");
     others.client.write_file("/job/old", b"their after").expect("written");
     until("the client hears of it", || realm.is_lost());
@@ -183,7 +184,7 @@ fn a_client_hears_that_its_decoupling_was_ended_and_its_journal_becomes_a_branch
     assert!(said.contains("recover --as-branch"), "{said}");
     site.server().checkpoint().expect("blocks that nothing names are swept");
 
-    // The next mount does not resume it; somebody makes a branch of it.
+    // The next mount does not resume it. A user turns it into a branch.
     let again = site.connected();
     let resumed = again.realms.recover();
     assert!(matches!(&resumed[..], [Err(error)] if error.to_string().contains("--as-branch")));
@@ -255,7 +256,7 @@ fn a_conflict_is_resolved_and_the_merge_goes_past_it() {
     realm.resolve_conflict(b"removed", Choice::Theirs).expect("resolved");
     realm.resolve_conflict(b"again", Choice::Ours).expect("resolved");
     assert_eq!(open(&realm), [""; 0]);
-    // What others do afterwards is a conflict again.
+    // Later changes of others conflict again.
     others.client.write_file("/job/again", b"by them, again").expect("written");
     assert_eq!(open(&realm), ["again"]);
     assert!(realm.merge(&|_| {}).expect("compared").stopped);

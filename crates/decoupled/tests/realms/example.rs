@@ -1,4 +1,4 @@
-//! The example of docs/library.md does what it says.
+//! The example in docs/library.md works.
 
 use crate::site::Site;
 

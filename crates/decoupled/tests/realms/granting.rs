@@ -1,4 +1,4 @@
-//! What a decoupling is given when it begins, and later: inode numbers, and nothing that grows with the tree.
+//! The grant of a decoupling: inode numbers, and nothing that grows with the tree.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use chiton_types::{Ino, Refusal};
 
 use crate::site::{IN_STORE, ON_DISK, Site, merge};
 
-/// Longest wait for what happens by itself.
+/// Longest wait for an automatic merge.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn reserved(site: &Site) -> u64 {
@@ -59,7 +59,7 @@ fn without_a_server_they_end_with_no_space_and_the_status_says_why() {
     assert_eq!((refusal, made.len()), (Refusal::NoSpace, 100));
     let trouble = realm.status().trouble.expect("trouble");
     assert!(trouble.contains("no inode number is left") && trouble.contains("does not answer"), "{trouble}");
-    // What is there can be worked with, and when the server is back so can new files be made.
+    // Existing files can be used. When the server is back, new files can be created too.
     realm.client().write_file("/f7", b"content").expect("written");
     realm.client().rename_path("/f8", "/moved").expect("moved");
     site.start();
@@ -73,7 +73,7 @@ fn without_a_server_they_end_with_no_space_and_the_status_says_why() {
     assert_eq!(site.connected().client.list("/job").expect("listed").len(), 101);
 }
 
-/// Stages without what differs from one decoupling to the next: times and numbers.
+/// Stages without times and numbers, which differ between decouplings.
 fn shape(realm: &chiton_decoupled::Realm) -> Vec<(String, bool, String)> {
     let words = |what: &str| {
         what.split_whitespace()

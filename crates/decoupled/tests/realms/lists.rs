@@ -75,7 +75,7 @@ fn base(client: &Client) {
 
 /// The changes in the decoupled subtree. Paths begin at the subtree.
 fn work(client: &Client) {
-    // The base's lists are there, and decide.
+    // The lists of the base exist, and decide.
     assert_eq!(shown(client, "/listed", ACL_ACCESS), (Some(list(6, 4, 0, 4, 0)), 0o640));
     assert!(may(client, ALICE, "/listed", access::READ) && !may(client, BOB, "/listed", access::READ));
     set(client, "/plain", ACL_ACCESS, &list(6, 6, 0, 6, 0));
@@ -147,7 +147,8 @@ fn merged_and_seen(site: &Site, others: &Party, realm: &Arc<Realm>) {
     assert_eq!(tree(&again.client, "/t"), ours);
 }
 
-/// S34 and S60: lists, mask and mode bits that were set in a decoupled subtree are there for others when it is merged.
+/// S34 and S60: lists, mask and mode bits that were set in a decoupled subtree are visible to others after its
+/// merge.
 #[test]
 fn lists_of_a_decoupled_subtree_are_merged() {
     for policy in [IN_MEMORY, ON_DISK, IN_STORE] {
@@ -160,7 +161,7 @@ fn lists_of_a_decoupled_subtree_are_merged() {
     }
 }
 
-/// The same of one whose client died, and which the next one goes on with.
+/// The same for a decoupling whose client died and that the next client resumes.
 #[test]
 fn lists_of_a_decoupled_subtree_outlive_its_client() {
     for policy in [ON_DISK, IN_STORE] {
@@ -193,7 +194,7 @@ fn lists_of_a_branch_are_merged() {
     base(&others.client);
     let root = others.client.stat("/t").expect("there").ino;
     let branch = ours.branch(root, "one").expect("made");
-    // Others do not see it before.
+    // Other clients do not see it before.
     let before = tree(&others.client, "/t");
     set(branch.client(), "/listed", ACL_ACCESS, &list(7, 7, 7, 7, 7));
     set(branch.client(), "/listed", ACL_ACCESS, &list(6, 4, 0, 4, 0));
@@ -201,7 +202,7 @@ fn lists_of_a_branch_are_merged() {
     merged_and_seen(&site, &others, &branch);
 }
 
-/// S105: of two lists of one file one side's is there, whole; under `keep_both` the copy has the other side's.
+/// S105: if both sides changed a list, one side's list stays whole; under `keep_both` the copy has the other's.
 #[test]
 fn of_two_lists_one_is_there_and_a_copy_has_the_other() {
     for how in [OnConflict::Overwrite, OnConflict::KeepBoth] {

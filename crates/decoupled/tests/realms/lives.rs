@@ -1,4 +1,4 @@
-//! The life of a decoupling: who else may what, what it holds, how it ends.
+//! The life of a decoupling: the rights of other clients, what it holds, how it ends.
 
 use chiton_decoupled::{ChangeKind, SideVersion};
 use chiton_types::Refusal;
@@ -138,7 +138,7 @@ fn a_difference_names_what_a_merge_would_do_and_what_others_did() {
     assert_eq!(report.conflict_count, 1, "{report}");
 }
 
-/// Both sides made directories of one name: what is in them is compared, they are not in each other's way.
+/// Both sides made a directory of the same name: the merge compares the entries, and the directories become one.
 #[test]
 fn directories_of_one_name_are_one_and_what_is_in_them_is_compared() {
     for on_conflict in ["abort", "overwrite"] {
@@ -172,7 +172,8 @@ fn directories_of_one_name_are_one_and_what_is_in_them_is_compared() {
 
 type Act = fn(&chiton_client::Client);
 
-/// What is told before a merge is what the merge meets; and where it may not meet anything, nothing is merged.
+/// A diff before the merge shows the conflicts that the merge meets. Where the policy forbids conflicts, nothing is
+/// merged.
 #[test]
 fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
     fn replace(client: &chiton_client::Client, path: &str) {
@@ -184,7 +185,7 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
     fn to(client: &chiton_client::Client, from: &str, to: &str) {
         client.rename_path(from, to).expect("moved");
     }
-    // The paths of others begin at /job.
+    // Paths of the others begin at /job.
     let cases: [(&str, Act, Act, bool); 14] = [
         (
             "deep in directories that both made",
@@ -302,7 +303,7 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
     }
 }
 
-/// What was ended elsewhere leaves nothing here but a journal, and that can be dropped.
+/// A decoupling that was ended elsewhere leaves only its journal here, and that can be dropped.
 #[test]
 fn what_was_ended_elsewhere_is_not_gone_on_with_for_ever() {
     let site = Site::new();
@@ -330,7 +331,7 @@ fn what_was_ended_elsewhere_is_not_gone_on_with_for_ever() {
     merge(&going_on);
 }
 
-/// What another client's journal left in the object store goes when its decoupling is ended by force.
+/// Objects of another client's journal are removed when its decoupling is ended by force.
 #[test]
 fn objects_of_a_decoupling_that_was_ended_by_force_do_not_stay() {
     let site = Site::new();
@@ -354,7 +355,7 @@ fn objects_of_a_decoupling_that_was_ended_by_force_do_not_stay() {
     }
 }
 
-/// A program writes under a temporary name and moves the file to its place; others have a file of that name.
+/// A program writes under a temporary name and moves the file to its place, while others have a file of that name.
 #[test]
 fn a_name_that_is_given_up_before_the_merge_takes_nothing_from_others() {
     let site = Site::new();

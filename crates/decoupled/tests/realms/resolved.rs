@@ -1,4 +1,5 @@
-//! Conflicts that are resolved to the version of the others: attributes, links and lists come with it, and pass the merge.
+//! Conflicts that are resolved to the version of the others: attributes, links and lists are copied too, and the
+//! merge accepts the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,7 +158,7 @@ fn theirs_is_copied_here_with_all_that_it_is() {
     assert_eq!(there.lstat("/gone"), Err(Refusal::NotFound));
 }
 
-/// Equal contents under one name do not settle the changes that others made to the file itself.
+/// Equal contents under one name do not settle the others' changes to the file itself.
 #[test]
 fn what_is_resolved_to_the_same_content_is_merged_whole_or_not_at_all() {
     for is_moved_here in [false, true] {
@@ -195,7 +196,7 @@ fn what_is_resolved_to_the_same_content_is_merged_whole_or_not_at_all() {
     }
 }
 
-/// Files that are alike on both sides are matched once, whatever ours did to the name before.
+/// Equal files on both sides are matched once, whatever ours did to the name before.
 #[test]
 fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
     let site = Site::new();
@@ -251,7 +252,7 @@ fn what_was_removed_here_and_is_taken_from_theirs_is_met_once() {
     }
 }
 
-/// A resolution is about one path: the other names of a file keep what ours wrote.
+/// A resolution concerns one path: other names of a file keep our version.
 #[test]
 fn one_name_of_a_file_is_resolved_to_theirs_and_the_other_keeps_ours() {
     let site = Site::new();
@@ -280,7 +281,7 @@ fn one_name_of_a_file_is_resolved_to_theirs_and_the_other_keeps_ours() {
     assert_eq!(there.read_file("/b"), Ok(b"theirs".to_vec()));
 }
 
-/// Ours has the name of a file that others replaced, also when it gives up the file's other name afterwards.
+/// Ours replaces a file of the others at a name, and then removes its own other name.
 #[test]
 fn a_file_whose_other_name_ours_replaces_gets_the_name_that_others_took() {
     for (on_conflict, beside) in [("overwrite", None), ("keep_both", Some("b.theirs"))] {

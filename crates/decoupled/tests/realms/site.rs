@@ -1,4 +1,4 @@
-//! A server in a directory of its own, a client of it, and its decoupled subtrees.
+//! A server with its own directory, a client of it, and the client's decoupled subtrees.
 
 use std::sync::Arc;
 
@@ -11,13 +11,11 @@ use chiton_types::{Attr, Ino, RealmId};
 use chiton_wire::{Address, Answer, Call, Claim, RealmAnswer, RealmCall};
 use tempfile::TempDir;
 
-/// See the module.
 pub(crate) struct Site {
     dir: TempDir,
     server: Mutex<Option<Arc<Server>>>,
 }
 
-/// A client and its realms.
 pub(crate) struct Party {
     pub(crate) client: Arc<Client>,
     pub(crate) realms: Arc<Realms>,
@@ -28,7 +26,7 @@ fn world() -> SharedWorld {
 }
 
 impl Site {
-    /// Formats and starts one. Everybody may do everything at the root.
+    /// Formats and starts a server. All users may do everything at the root.
     pub(crate) fn new() -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         let user = rustix::process::geteuid().as_raw();
@@ -39,7 +37,6 @@ impl Site {
         site
     }
 
-    /// Starts the server.
     pub(crate) fn start(&self) {
         let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
         let server = Server::start(&self.dir.path().join("data"), options, world()).expect("started");
@@ -59,7 +56,7 @@ impl Site {
         move || count_files(&dir)
     }
 
-    /// An administrator ends a decoupling.
+    /// Ends a decoupling as an administrator does.
     pub(crate) fn end_by_force(&self, realm: RealmId) {
         let client = Client::embedded(self.server(), ClientOptions::default()).expect("a session");
         let claim = Claim { realm, generation: 0 };
@@ -75,12 +72,11 @@ impl Site {
         self.start();
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> Address {
         format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
     }
 
-    /// A directory for journals of its own.
+    /// A new, empty state directory.
     pub(crate) fn state_dir(&self) -> String {
         self.dir.path().join("state of an example").display().to_string()
     }
@@ -137,7 +133,7 @@ impl Party {
         self.realms.decouple(&self.client.caller(), root, Some(policy.as_bytes()), None)
     }
 
-    /// Goes on with the one that an earlier client left.
+    /// Resumes the decoupling that an earlier client left.
     pub(crate) fn recover(&self) -> Arc<Realm> {
         let mut all = self.realms.recover();
         assert_eq!(all.len(), 1);
@@ -153,9 +149,9 @@ pub(crate) fn merge(realm: &Realm) -> chiton_decoupled::MergeReport {
     report
 }
 
-/// What has a journal in memory, and keeps others out.
+/// A policy with the journal in memory, which excludes others.
 pub(crate) const IN_MEMORY: &str = "consistency: weak\ndurability: none\ninterfere_policy: block\n";
-/// What has a journal on the local disk, and keeps others out.
+/// A policy with the journal on the local disk, which excludes others.
 pub(crate) const ON_DISK: &str = "consistency: weak\ndurability: local\ninterfere_policy: block\n";
-/// What has a journal in the object store, and keeps others out.
+/// A policy with the journal in the object store, which excludes others.
 pub(crate) const IN_STORE: &str = "consistency: weak\ndurability: global\ninterfere_policy: block\n";

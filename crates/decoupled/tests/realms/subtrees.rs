@@ -1,4 +1,4 @@
-//! A program that switches between working alone and working before everybody's eyes.
+//! A program that switches between working alone and working in view of all clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ fn what_comes_after_the_switch_others_see_when_it_is_answered() {
         assert_eq!((seen(&path), seen(&moved)), (Err(Refusal::NotFound), Ok(b"another".to_vec())));
         job.client().remove(&moved).expect("removed");
         assert_eq!(seen(&moved), Err(Refusal::NotFound));
-        // And the other way round: it is everybody's.
+        // And the other way round: all clients see it.
         others.client.create_file(format!("/job/h{n}"), b"theirs").expect("made");
         assert_eq!(job.client().read_file(format!("/h{n}")), Ok(b"theirs".to_vec()));
     }
@@ -84,7 +84,7 @@ fn a_job_that_switches_does_what_one_does_that_never_does() {
             assert_eq!(others.client.list("/job").is_err(), alone, "{policy}");
             let report = job.sync_mode(alone).expect("switched");
             assert_eq!((report.conflict_count, report.lost_count), (0, 0), "{report}");
-            // Asked for the mode that holds, it does nothing.
+            // Setting the present mode does nothing.
             job.sync_mode(alone).expect("it is in that mode");
             if alone {
                 assert_eq!(
@@ -121,7 +121,7 @@ fn a_conflict_that_is_forbidden_refuses_the_switch_and_it_goes_on_alone() {
         assert_eq!(others.client.stat("/job/only-ours").map(drop), Err(Refusal::NotFound), "all or nothing");
     }
     assert_eq!(others.client.read_file("/job/both"), Ok(b"theirs".to_vec()));
-    // Alone as before: nobody sees this, and what is changed here may remove the contradiction.
+    // Still alone: no other client sees this, and changes here may remove the conflict.
     job.client().remove("/both").expect("removed");
     job.client().create_file("/mine", b"ours").expect("made");
     job.sync_mode(true).expect("nothing contradicts any more");
@@ -226,7 +226,7 @@ fn what_is_dropped_or_left_was_not_seen_and_another_process_goes_on_with_it() {
     assert_eq!(job.client().stat("/dropped").map(drop), Err(Refusal::NotFound));
     job.sync_mode(false).expect("decoupled");
     job.client().create_file("/kept", b"kept").expect("made");
-    // Invisible: nobody said that it is to be merged.
+    // An invisible subtree is merged only on command.
     job.close().expect("left");
     assert_eq!(job.client().stat("/kept").map(drop), Err(Refusal::NotConnected));
 

@@ -1,4 +1,4 @@
-//! Merges by themselves, while the job goes on.
+//! Automatic merges during the job.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chiton_runtime::{RealWorld, World};
 
 use crate::site::{Site, merge};
 
-/// Longest wait for what happens by itself.
+/// Longest wait for an automatic merge.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn wait(what: &str, mut is: impl FnMut() -> bool) {

@@ -1,11 +1,11 @@
-//! A tree as others see it, for comparison.
+//! A tree as other clients see it, for comparison.
 
 use std::collections::BTreeMap;
 
 use chiton_client::Client;
 use chiton_types::{Ino, Kind};
 
-/// What is compared of an inode: not its number, nor its times.
+/// The compared properties of an inode: neither its number nor its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     kind: Kind,

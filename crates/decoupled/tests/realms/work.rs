@@ -43,8 +43,8 @@ impl Work {
             (0..1 + value % 12).map(|n| format!("n{}", value.rotate_left(n as u32) % 60)).collect();
         let bytes = vec![value as u8; (value >> 8) as usize % 9_000];
         if path == other {
-            // A name moved onto itself is answered without an event, so a server that crashes does not know later that
-            // it was; what others see of a repetition is not asked here.
+            // A rename onto itself is acknowledged without an event, so a server that crashed does not recognise
+            // the repeat. This does not test that.
             return false;
         }
         let stat = |path: &str| client.lstat(path);
@@ -88,7 +88,7 @@ impl Work {
                 let written = client.write(&caller, fh, value % 200_000, &bytes).map(drop);
                 client.release(fh).and(written)
             })(),
-            // Many at once, some twice, some there already; told apart by whether an odd number of them was made.
+            // Many in one call: some twice, some that exist already. Parity shows which were created.
             13 => (|| {
                 let (dir, _) = parent(&path).ok_or(chiton_types::Refusal::NotFound)?;
                 let made = client.create_in(&caller, dir, &many, Mode(0o640))?;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::message::{ControlReply, ControlRequest};
 
-/// Asks the mount whose socket is at `path`, and waits for its last word; `meanwhile` is told what comes before it.
+/// Sends a request to the mount whose socket is at `path`, and waits for the last reply. `meanwhile` gets the
+/// replies before it.
 ///
 /// # Errors
 /// The mount cannot be reached, or goes away.
@@ -25,14 +26,14 @@ pub fn ask_control(
             reply => return Ok(reply),
         }
     }
-    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the mount went away"))
+    Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the mount ended before it answered"))
 }
 
-/// A connection on which a mount says how it ended.
+/// A connection on which a mount reports how it ended.
 #[derive(Debug)]
 pub struct AwaitedEnd(BufReader<UnixStream>);
 
-/// Asks the mount whose socket is at `path` to say how it ends. To be called before it is unmounted.
+/// Asks the mount whose socket is at `path` to report its end. Call it before the unmount.
 ///
 /// # Errors
 /// The mount cannot be reached.
@@ -63,7 +64,7 @@ impl AwaitedEnd {
     fn word(&mut self) -> io::Result<ControlReply> {
         let mut line = String::new();
         if self.0.read_line(&mut line)? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the mount went away"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the mount ended before it answered"));
         }
         serde_json::from_str(&line).map_err(io::Error::other)
     }

@@ -1,4 +1,4 @@
-//! Carrying out what is asked.
+//! Carries out control requests.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -15,23 +15,24 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::message::{ControlReply, ControlRequest, GiveBack, Progress};
-use crate::caller::Asking;
+use crate::caller::RequestCredentials;
 use crate::open_files;
 use crate::router::{Router, Slot};
 
-/// The kernel tells of a closed file only after close(2) has returned: for files that may all be closed this is the time.
+/// The kernel reports a closed file only after close(2) has returned. Wait this long for files that may all be
+/// closed.
 const WRITERS_PATIENCE: Duration = Duration::from_secs(2);
-/// What a command exits with that a conflict stopped.
+/// Exit code of a command that a conflict stopped.
 const STOPPED: u8 = 5;
 
 type Done = (Value, String, u8);
-/// Text is said in pieces of about this many bytes.
+/// Text is sent in pieces of about this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Bytes of a segment that are said at once: their Base64 needs no padding.
+/// Bytes of a segment in one reply; a multiple of 3, so Base64 needs no padding.
 const SEGMENT_PIECE_BYTES: usize = 48 << 10;
 
-/// Says a long text as it comes to be; what is left is the last piece.
+/// Sends a long text while it is written; the rest is the last piece.
 struct Pieces<'a> {
     say: &'a dyn Fn(ControlReply),
     text: String,
@@ -54,7 +55,7 @@ pub(super) fn carry_out(
     request: &ControlRequest,
     say: &dyn Fn(ControlReply),
 ) -> ControlReply {
-    let tell: &dyn Fn(Progress) = &|progress| say(ControlReply::Progress(progress));
+    let report: &dyn Fn(Progress) = &|progress| say(ControlReply::Progress(progress));
     let done = match request {
         ControlRequest::Decouple { ino, policy } => decouple(router, peer, Ino(*ino), policy.as_deref()),
         ControlRequest::Sync { ino } => slot(router, peer, *ino).and_then(|slot| {
@@ -63,11 +64,11 @@ pub(super) fn carry_out(
             if !is_all {
                 return Err(RealmError::new(
                     Refusal::Invalid,
-                    "it is a part of a decoupled subtree, and a sync merges all of the subtree",
+                    "it is only a part of a decoupled subtree, and a sync merges the whole subtree",
                     "name the directory that was decoupled (`chiton decoupled` lists it), or use fsync to make one file durable",
                 ));
             }
-            let report = slot.realm().sync(&|so_far: MergeProgress| tell(so_far.into()))?;
+            let report = slot.realm().sync(&|so_far: MergeProgress| report(so_far.into()))?;
             let report = slot.realm().as_named_here(report);
             done(&report, &report, if report.stopped { STOPPED } else { 0 })
         }),
@@ -93,7 +94,7 @@ pub(super) fn carry_out(
                 (dir, rest) => [dir, rest].join(&b'/'),
             };
             slot.realm().resolve_conflict(&path, choice)?;
-            // What the kernel has of it may be what was there before.
+            // The kernel may have cached content from before.
             router.forget(&slot);
             Ok((json!({ "resolved": true }), "resolved".to_owned(), 0))
         }),
@@ -108,7 +109,7 @@ pub(super) fn carry_out(
                 if *accept_truncated {
                     slot.realm().accept_truncated();
                 }
-                give_back(router, &slot, &end, tell)
+                give_back(router, &slot, &end, report)
             })
         }
         ControlRequest::KeepMounts => {
@@ -144,7 +145,7 @@ fn done(report: &impl Serialize, text: &impl ToString, exit_code: u8) -> Result<
 }
 
 fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> Result<Done, RealmError> {
-    let asking = asking(peer);
+    let asking = credentials_of(peer);
     let slot = router.decouple_at(&asking.caller(), root, policy.map(str::as_bytes))?;
     let status = slot.realm().status();
     let (mut report, text, exit_code) = done(&status, &status, 0)?;
@@ -153,11 +154,11 @@ fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> R
     Ok((report, text, exit_code))
 }
 
-fn asking(peer: &UCred) -> Asking {
-    Asking::new(peer.pid.as_raw_pid() as u32, peer.uid.as_raw(), peer.gid.as_raw())
+fn credentials_of(peer: &UCred) -> RequestCredentials {
+    RequestCredentials::new(peer.pid.as_raw_pid() as u32, peer.uid.as_raw(), peer.gid.as_raw())
 }
 
-/// The decoupled subtree around an inode, of a peer who may say what becomes of it.
+/// The decoupled subtree around an inode, if the peer may decide about it.
 fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError> {
     let slot = router.slot_of(Ino(ino)).ok_or_else(|| {
         RealmError::new(
@@ -167,12 +168,12 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
         )
     })?;
     let uid = peer.uid.as_raw();
-    let administers = || asking(peer).standing().privileges.everywhere(Capabilities::SYS_ADMIN);
+    let administers = || credentials_of(peer).standing().privileges.everywhere(Capabilities::SYS_ADMIN);
     if peer.uid == rustix::process::geteuid() || (uid == 0 && administers()) {
         return Ok(slot);
     }
     let root = slot.realm().client().getattr(slot.realm().root(), None).map(|root| root.attr);
-    // One that was taken away answers no more: its owner is who had it when it was decoupled.
+    // A lost realm does not answer. Its owner is the one at the time of decoupling.
     let root = if slot.realm().is_lost() { Ok(slot.realm().root_attr().clone()) } else { root };
     let owner = root.as_ref().map_or_else(|_| "?".to_owned(), |root| format!("user {}", root.uid));
     match root {
@@ -185,7 +186,7 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
     }
 }
 
-/// Conflicts for people.
+/// Conflicts as text.
 pub(crate) fn conflicts_text(all: &[OpenConflict]) -> String {
     if all.is_empty() {
         return "no conflicts".to_owned();
@@ -203,13 +204,13 @@ struct End {
 
 fn resolution(word: Option<&str>) -> Result<Option<OnConflict>, RealmError> {
     let unknown = |word: &str| {
-        let what = format!("{word:?} is no value of on_conflict");
-        RealmError::new(Refusal::Invalid, what, "it is overwrite, abort, keep_both or merge")
+        let what = format!("{word:?} is not a value of on_conflict");
+        RealmError::new(Refusal::Invalid, what, "use overwrite, abort, keep_both or merge")
     };
     word.map(|word| OnConflict::by_word(word).ok_or_else(|| unknown(word))).transpose()
 }
 
-fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -> Result<Done, RealmError> {
+fn give_back(router: &Router, slot: &Slot, end: &End, report: &dyn Fn(Progress)) -> Result<Done, RealmError> {
     let &End { how, force, on_conflict } = end;
     let policy = slot.realm().policy();
     let is_merge = match how {
@@ -220,7 +221,7 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
             let what = match policy.is_merged_offline() {
                 true => "by its policy (nonvolatile_apply) it is merged offline, by chiton recover --offline",
                 false => {
-                    "the policy is invisible, so the command has to say whether to merge or to drop the changes"
+                    "the policy is invisible, so the command must choose whether to merge or to drop the changes"
                 }
             };
             let next = "`chiton recouple --merge` or `--discard`; `chiton diff` shows what a merge would do";
@@ -246,16 +247,16 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
         ));
     }
     if slot.realm().is_lost() && is_merge {
-        // Says what to do with it.
+        // The error says what to do.
         slot.realm().diff()?;
     }
     if !is_merge {
         slot.give_back(|| slot.realm().discard())?;
         router.forget(slot);
-        let text = "dropped the changes; the directory is everybody's again".to_owned();
+        let text = "dropped the changes; the directory is shared again".to_owned();
         return Ok((json!({ "discarded": true, "ended": true }), text, 0));
     }
-    let report = slot.realm().as_named_here(merge(slot, on_conflict, tell)?);
+    let report = slot.realm().as_named_here(merge(slot, on_conflict, report)?);
     if report.ended {
         router.forget(slot);
     }
@@ -266,11 +267,11 @@ fn give_back(router: &Router, slot: &Slot, end: &End, tell: &dyn Fn(Progress)) -
 fn merge(
     slot: &Slot,
     on_conflict: Option<OnConflict>,
-    tell: &dyn Fn(Progress),
+    report: &dyn Fn(Progress),
 ) -> Result<MergeReport, RealmError> {
-    let progress = |so_far: MergeProgress| tell(so_far.into());
+    let progress = |so_far: MergeProgress| report(so_far.into());
     if on_conflict.unwrap_or(slot.realm().policy().on_conflict) == OnConflict::Merge {
-        // Texts are merged while nobody acts in it.
+        // Texts are merged while no operation runs in the realm.
         return slot.give_back(|| slot.realm().merge_with(on_conflict, &progress));
     }
     let first = slot.realm().sync_with(on_conflict, &progress)?;

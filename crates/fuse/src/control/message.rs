@@ -4,52 +4,51 @@ use chiton_decoupled::MergeProgress;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What is asked of a mount. Inodes are those that stat(2) tells.
+/// A request to a mount. Inodes are those that stat(2) returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
     /// This mount takes a directory for itself.
     Decouple {
-        /// The directory.
         ino: u64,
         /// Its policy meanwhile, as YAML; none: the one that holds there.
         policy: Option<String>,
     },
-    /// What there is so far is merged.
+    /// Merges the changes so far.
     Sync {
-        /// Anything in the subtree.
+        /// Any inode in the subtree.
         ino: u64,
     },
-    /// What a merge would do.
+    /// Shows the effects that a merge would have.
     Diff {
-        /// Anything in the subtree.
+        /// Any inode in the subtree.
         ino: u64,
         /// For programs: as a report, and not as text.
         json: bool,
     },
-    /// What both sides did.
+    /// Lists conflicts.
     Conflicts {
-        /// Anything in the subtree.
+        /// Any inode in the subtree.
         ino: u64,
     },
-    /// What is to hold where both sides did something.
+    /// Resolves a conflict.
     Resolve {
         /// A directory in the subtree.
         ino: u64,
-        /// What is meant, from there: it may not be there.
+        /// The path from there; it may not exist.
         rest: Vec<u8>,
-        /// Theirs is copied here; else it is what is here.
+        /// Copies the version of the others here; otherwise keeps ours.
         theirs: bool,
     },
-    /// The decoupling ends.
+    /// Ends the decoupling.
     GiveBack {
-        /// Anything in the subtree.
+        /// Any inode in the subtree.
         ino: u64,
-        /// What becomes of what was done.
+        /// How unmerged changes are treated.
         how: GiveBack,
         /// Although files are open for writing there: their descriptors answer EIO from then on.
         force: bool,
-        /// What is done about conflicts, as a policy's `on_conflict` says it; none: what the policy says.
+        /// How conflicts are treated, in the words of a policy's `on_conflict`; `None`: as the policy says.
         #[serde(default)]
         on_conflict: Option<String>,
         /// A journal whose end is missing is merged without it.
@@ -58,71 +57,68 @@ pub enum ControlRequest {
     },
     /// Something is about to be mounted inside this mount: it is to stay there.
     KeepMounts,
-    /// The segments of the journal, for who reads it while it is written: numbers and bytes.
+    /// Lists the segments of the journal, for readers during writes: numbers and bytes.
     Segments {
-        /// Anything in the subtree.
+        /// Any inode in the subtree.
         ino: u64,
     },
     /// One of them, as pieces of Base64.
     Segment {
-        /// Anything in the subtree.
+        /// Any inode in the subtree.
         ino: u64,
-        /// Its number.
+        /// The segment's number.
         number: u64,
-        /// Not more than its first so many bytes.
+        /// Maximum number of bytes, from the segment's start.
         bytes_max: u64,
     },
-    /// What is decoupled here.
+    /// Lists the decoupled subtrees of the mount.
     List,
-    /// Whether the server answers, for who cannot ask it.
+    /// Asks whether the server answers, for a user who may not open the server's socket.
     Knock,
     /// The end of the mount: acknowledged by an empty `Text`; the last word comes when everything is durable, or cannot be
     /// made so.
     AwaitEnd,
 }
 
-/// What becomes of what was done in a decoupled subtree.
+/// The treatment of unmerged changes in a decoupled subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GiveBack {
-    /// It is merged.
     Merge,
-    /// It is dropped.
     Discard,
-    /// As the policy says: merged if it is weak; if it is invisible, somebody has to say.
+    /// As the policy says: merged if it is weak. An invisible subtree needs an explicit choice.
     AsThePolicySays,
 }
 
-/// What a mount answers: any number of `Progress` and `Text`, then one of the others.
+/// A reply of a mount: any number of `Progress` and `Text`, then one of the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply {
-    /// So far.
+    /// The progress so far.
     Progress(Progress),
-    /// A piece of what there is to say for people, which may be long.
+    /// A piece of a long text for the user.
     Text(String),
-    /// It is done.
+    /// Success.
     Done {
-        /// For programs.
+        /// JSON for programs.
         report: Value,
-        /// For people.
+        /// Text for users.
         text: String,
         /// 0, or 5 if a conflict stopped it.
         exit_code: u8,
     },
-    /// It is not.
+    /// Failure.
     Failed {
-        /// Why, and what to do.
+        /// The message: what failed, why, and what to do next.
         message: String,
-        /// As the command ends.
+        /// The exit code of the command.
         exit_code: u8,
     },
 }
 
-/// How far a merge is.
+/// The progress of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Events done.
     pub events_done: u64,
     /// Events in all, as far as they are known.
     pub events_total: u64,

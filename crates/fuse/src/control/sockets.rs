@@ -2,9 +2,10 @@
 //! killed leaves its socket; the next one that comes removes it.
 //!
 //! Invariants:
-//! - A socket is removed only if nobody listens there and there is no process with its number. (A process of another
-//!   namespace has a number that means nothing here, and listens; the number of one that is gone may be another's by now.)
-//! - Who looks for them and who makes a new one hold the directory's lock: no socket appears between the look and the removal.
+//! - A socket is removed only if no process listens there, and none has its number. (A process of another namespace
+//!   listens with a number that means nothing here; the number of a process that exited may be reused.)
+//! - Readers of the directory and creators of sockets hold its lock, so no socket appears between a look and a
+//!   removal.
 
 use std::fs::File;
 use std::io;
@@ -36,12 +37,12 @@ pub fn control_name() -> String {
 /// Makes the socket `path`, and removes those beside it whose mounts are gone.
 ///
 /// # Errors
-/// Why it cannot be made.
+/// The socket cannot be created.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let held = File::open(dir)?;
     rustix::fs::flock(&held, FlockOperation::LockExclusive)?;
-    // What cannot be looked at stays.
+    // Entries that cannot be read stay.
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
         let process = entry.file_name().to_str().and_then(process_of);
@@ -49,7 +50,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-    // What another mount left there is dead: names contain the process.
+    // A socket with this process's number belongs to a dead mount.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -64,7 +65,7 @@ fn process_of(name: &str) -> Option<Pid> {
     Pid::from_raw(process.parse().ok()?)
 }
 
-/// Also one that has ended and whose parent has not asked for how: in a container that may be for ever.
+/// Also a zombie, which in a container may stay for ever.
 fn is_gone(process: Pid) -> bool {
     let status = proc_status::read(process.as_raw_pid() as u32);
     let has_ended = |status: String| {
@@ -73,7 +74,7 @@ fn is_gone(process: Pid) -> bool {
     rustix::process::test_kill_process(process) == Err(Errno::SRCH) || status.is_some_and(has_ended)
 }
 
-/// Whether nobody listens; does not wait for somebody who does.
+/// Whether no process listens; does not wait for one that does.
 fn is_refused(path: &Path) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);

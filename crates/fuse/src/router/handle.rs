@@ -1,4 +1,4 @@
-//! What the kernel knows an open file by.
+//! The number by which the kernel knows an open file.
 //!
 //! ```text
 //!   63      52 51     45 44                  0
@@ -13,16 +13,16 @@ use chiton_client::OpenFlags;
 
 const NUMBER_BITS: u32 = 45;
 const FLAG_BITS: u32 = 7;
-/// Most slots.
+/// Maximum number of slots.
 pub(crate) const SLOTS_MAX: usize = 1 << (64 - NUMBER_BITS - FLAG_BITS);
 
-/// See the module.
+/// A handle: number, slot and open flags in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) u64);
 
 impl Handle {
     pub(crate) fn new(slot: usize, flags: OpenFlags, number: u64) -> Handle {
-        // Who opens a million files a second needs a year.
+        // At a million opens a second this takes a year.
         assert!(slot < SLOTS_MAX && number >> NUMBER_BITS == 0, "a handle's number has {NUMBER_BITS} bits");
         let bits = [flags.read, flags.write, flags.exec, flags.append, flags.direct, flags.sync, flags.dsync];
         let flags = bits.iter().rev().fold(0, |all, bit| all << 1 | u64::from(*bit));
@@ -37,7 +37,7 @@ impl Handle {
         self.0 & ((1 << NUMBER_BITS) - 1)
     }
 
-    /// As it was opened, without what happens only once.
+    /// The open flags without those that act only once.
     pub(crate) fn flags(self) -> OpenFlags {
         let has = |bit: u32| self.0 >> (NUMBER_BITS + bit) & 1 == 1;
         OpenFlags {

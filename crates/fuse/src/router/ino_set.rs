@@ -1,21 +1,22 @@
-//! A set of inode numbers. Those that are made one after the other are neighbours: sixty-four of them share a word, so that
-//! who makes many files changes the same word again and again, and the set of them all takes little memory.
+//! A set of inode numbers. Files that are created one after the other have neighbouring numbers, and sixty-four of
+//! these share a word. So a client that creates many files changes the same word again and again, and the set takes
+//! little memory.
 
 use chiton_types::Ino;
 use hashbrown::HashMap;
 
-/// Neighbours of a word.
+/// Numbers in a word.
 const WORD: u64 = 64;
 
-/// See the module.
+/// Bits of 64 neighbouring numbers.
 #[derive(Debug, Default)]
 pub(super) struct InoSet {
-    /// By number / 64.
+    /// Words by number / 64.
     words: HashMap<u64, u64>,
 }
 
 impl InoSet {
-    /// Adds a number; false if it was there.
+    /// Adds a number; false if the set had it.
     pub(super) fn insert(&mut self, ino: Ino) -> bool {
         let word = self.words.entry(ino.0 / WORD).or_default();
         let bit = 1 << (ino.0 % WORD);
@@ -24,14 +25,12 @@ impl InoSet {
         is_new
     }
 
-    /// Adds those of another set.
     pub(super) fn add(&mut self, other: InoSet) {
         for (at, word) in other.words {
             *self.words.entry(at).or_default() |= word;
         }
     }
 
-    /// The numbers, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Ino> {
         self.words.iter().flat_map(|(&at, &word)| {
             let bits = (0..WORD).filter(move |bit| word >> bit & 1 == 1);

@@ -1,7 +1,7 @@
 //! The way to a decoupled root: the directories above it, as they were when the subtree was decoupled.
 //!
-//! They are neither renamed nor removed as long as the subtree is decoupled (S59). So while the server is away they still lead to
-//! the root, and who works below it by absolute paths waits for nobody.
+//! They are neither renamed nor removed while the subtree is decoupled (S59). So while the server is away they
+//! still lead to the root, and processes that use absolute paths below it do not wait.
 
 use std::sync::Arc;
 
@@ -14,13 +14,12 @@ pub(crate) struct RootPath(Vec<Step>);
 
 #[derive(Debug)]
 struct Step {
-    /// A directory.
     dir: Attr,
-    /// The name that leads on.
+    /// The name of the next directory in `dir`.
     name: Vec<u8>,
 }
 
-/// What a name on the way stands for.
+/// The directory that a name on the path leads to.
 pub(crate) struct PathStep<'a> {
     /// The directory that it is in.
     pub(crate) dir: &'a Attr,
@@ -32,7 +31,7 @@ impl RootPath {
     /// Walks a path from the root of the file system on, as root.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The error of the lookup.
     pub(super) fn find(client: &Client, path: &[u8]) -> Result<RootPath, Refusal> {
         let groups: Arc<[u32]> = Arc::new([]);
         let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
@@ -51,12 +50,12 @@ impl RootPath {
         Ok(RootPath(steps))
     }
 
-    /// Whether a name is the last on the way: the root's.
+    /// Whether a name is the last of the path: the root's.
     pub(super) fn ends_with(&self, parent: Ino, name: &[u8]) -> bool {
         self.0.last().is_some_and(|step| step.dir.ino == parent && step.name == name)
     }
 
-    /// Where a name leads, if it is on the way.
+    /// The step that a name takes, if it is on the path.
     pub(crate) fn turn(&self, parent: Ino, name: &[u8]) -> Option<PathStep<'_>> {
         let at = self.0.iter().position(|step| step.dir.ino == parent && step.name == name)?;
         Some(PathStep { dir: &self.0[at].dir, next: self.0.get(at + 1).map(|step| &step.dir) })

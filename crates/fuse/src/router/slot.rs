@@ -1,4 +1,4 @@
-//! One realm of this mount: who is inside, which files are open there, and what the kernel was told of it.
+//! One realm of this mount: the requests inside, its open files, and the inodes that the kernel caches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,31 +14,31 @@ use super::root_path::RootPath;
 use super::writers::Writers;
 
 /// An answer that the kernel may keep.
-pub(crate) trait Told {
-    /// Says of which inodes the kernel was told something.
-    fn told(&self, _note: &mut dyn FnMut(Ino)) {}
+pub(crate) trait CachedByKernel {
+    /// Passes each inode that the kernel may cache to `note`.
+    fn cached(&self, _note: &mut dyn FnMut(Ino)) {}
 }
 
-macro_rules! nothing_told {
-    ($($kind:ty),*) => { $(impl Told for $kind {})* };
+macro_rules! caches_nothing {
+    ($($kind:ty),*) => { $(impl CachedByKernel for $kind {})* };
 }
-nothing_told!((), u32, u64, usize, Vec<u8>, Option<chiton_wire::Lock>);
+caches_nothing!((), u32, u64, usize, Vec<u8>, Option<chiton_wire::Lock>);
 
-/// See the module.
+/// One realm of this mount.
 pub(crate) struct Slot {
     number: usize,
     realm: Arc<Realm>,
     way: RootPath,
-    /// Held for reading by every request inside, for writing by who gives the realm back.
+    /// Held for reading by every request inside, and for writing to give the realm back.
     gate: RwLock<()>,
     is_over: AtomicBool,
     handles: AtomicU64,
     writers: Writers,
-    told: Mutex<InoSet>,
-    /// Files that were opened here: what the kernel has of their content is true.
+    cached: Mutex<InoSet>,
+    /// Files that were opened here: the content that the kernel caches is valid.
     read_here: Mutex<InoSet>,
-    told_of_loss: AtomicBool,
-    told_of_end: AtomicBool,
+    loss_reported: AtomicBool,
+    end_reported: AtomicBool,
     is_forgotten: AtomicBool,
 }
 
@@ -52,10 +52,10 @@ impl Slot {
             is_over: AtomicBool::new(false),
             handles: AtomicU64::new(0),
             writers: Writers::default(),
-            told: Mutex::default(),
+            cached: Mutex::default(),
             read_here: Mutex::default(),
-            told_of_loss: AtomicBool::new(false),
-            told_of_end: AtomicBool::new(false),
+            loss_reported: AtomicBool::new(false),
+            end_reported: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
         }
     }
@@ -77,17 +77,18 @@ impl Slot {
         &self.way
     }
 
-    /// The inode's number says that it is the root, or was made there. Branches have the numbers of others.
+    /// Whether the number shows that the inode is the root, or was created in the realm. A branch has no numbers of
+    /// its own.
     pub(super) fn is_made_there(&self, ino: Ino) -> bool {
         self.realm.branch().is_none() && self.realm.holds_number(ino)
     }
 
-    /// The realm was given back.
+    /// Whether the realm was given back.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire) || self.realm.is_ended()
     }
 
-    /// No handle bears its number.
+    /// Whether no handle refers to the slot.
     pub(super) fn is_unused(&self) -> bool {
         self.is_over() && self.handles.load(Ordering::Acquire) == 0
     }
@@ -98,11 +99,11 @@ impl Slot {
         if self.is_over() || self.realm.is_settled() {
             return Ok(None);
         }
-        // Taken away from elsewhere: nothing is acknowledged that nobody would ever see.
+        // The decoupling was ended elsewhere: acknowledge nothing that would be lost.
         if self.realm.is_lost() { Err(Refusal::Io) } else { body().map(Some) }
     }
 
-    /// Carries out what may end the realm, while nobody is inside.
+    /// Runs `body`, which may end the realm, while no request is inside.
     pub(crate) fn give_back<R>(&self, body: impl FnOnce() -> R) -> R {
         let _alone = self.gate.write();
         let result = body();
@@ -137,35 +138,35 @@ impl Slot {
         self.writers.count_after(patience, has_open)
     }
 
-    pub(crate) fn note_told(&self, ino: Ino) {
-        self.told.lock().insert(ino);
+    pub(crate) fn note_cached(&self, ino: Ino) {
+        self.cached.lock().insert(ino);
     }
 
-    /// Whether what the kernel has of the content of a file that is being opened is of this realm; from now on it is.
+    /// Whether the content that the kernel caches of this file is the realm's. From now on it is.
     pub(crate) fn had_content(&self, ino: Ino) -> bool {
         !self.read_here.lock().insert(ino)
     }
 
-    /// What the kernel was told of; it is to forget it.
-    pub(super) fn take_told(&self) -> InoSet {
-        let mut told = std::mem::take(&mut *self.told.lock());
-        told.add(std::mem::take(&mut *self.read_here.lock()));
-        told
+    /// The inodes that the kernel may cache, for invalidation.
+    pub(super) fn take_cached(&self) -> InoSet {
+        let mut cached = std::mem::take(&mut *self.cached.lock());
+        cached.add(std::mem::take(&mut *self.read_here.lock()));
+        cached
     }
 
-    /// Whether nobody has begun to make the kernel forget.
+    /// True for the first caller, which must invalidate the kernel's caches.
     pub(super) fn begin_forgetting(&self) -> bool {
         !self.is_forgotten.swap(true, Ordering::Relaxed)
     }
 
-    /// True the first time: that the realm was taken away is said once.
-    pub(super) fn tell_of_end(&self) -> bool {
-        !self.told_of_end.swap(true, Ordering::Relaxed)
+    /// True the first time, so that the loss of the realm is logged once.
+    pub(super) fn is_first_report_of_end(&self) -> bool {
+        !self.end_reported.swap(true, Ordering::Relaxed)
     }
 
-    /// Once for each realm.
-    pub(super) fn tell_of_lost_writer(&self, ino: Ino) {
-        if !self.told_of_loss.swap(true, Ordering::Relaxed) {
+    /// Logs a lost writer, once for each realm.
+    pub(super) fn report_lost_writer(&self, ino: Ino) {
+        if !self.loss_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "a file of the decoupled subtree (inode {ino}) was open for writing when the subtree was given back \
                  by force: its descriptors answer EIO from now on"

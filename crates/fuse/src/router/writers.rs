@@ -6,10 +6,9 @@ use chiton_types::Ino;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
-/// See the module.
+/// Files open for writing.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
-    /// By number.
     open: Mutex<HashMap<u64, Writer>>,
     fewer: Condvar,
 }
@@ -38,8 +37,9 @@ impl Writers {
         }
     }
 
-    /// How many there are. The kernel tells of a file's last close after close(2) has returned: as long as all of them may be
-    /// closed already, and no process `has_open` one of these inodes, they are waited for, at most for `patience`.
+    /// The number of writers. The kernel reports a file's last close only after close(2) has returned. So while all
+    /// of them may be closed already, and no process `has_open` one of these inodes, this waits for them, at most
+    /// for `patience`.
     pub(super) fn count_after(&self, patience: Duration, has_open: impl FnOnce(&[Ino]) -> bool) -> usize {
         let may_be_closed = |open: &mut HashMap<u64, Writer>| {
             !open.is_empty() && open.values().all(|writer| writer.is_flushed)

@@ -13,9 +13,9 @@ use super::Shell;
 use crate::caller::{as_caller, as_vouched};
 use crate::router::Slot;
 
-/// The attribute that tells where the control socket of the mount is.
+/// The attribute with the path of the mount's control socket.
 const CONTROL: &[u8] = b"chiton.control";
-/// Attributes of policies that a realm does not have. (What holds in it, it tells itself.)
+/// Attributes of policies that the server has and a realm does not. (The realm itself has the policy in force.)
 const KEPT_AT_THE_SERVER: [&[u8]; 2] = [b"chiton.policy", b"chiton.policy.crossing"];
 
 impl Shell {
@@ -35,12 +35,12 @@ impl Shell {
         as_caller(req, |caller| self.attributes_of(caller, ino))
     }
 
-    /// Of an inode, from whoever has it.
+    /// The attributes of an inode, from the client that serves it.
     pub(super) fn attributes_of(&self, caller: &Caller<'_>, ino: Ino) -> Result<Entry, Refusal> {
         self.router.on(caller, [ino], |route| route.getattr(ino, None))
     }
 
-    /// What the root of a realm is within.
+    /// The attributes of a realm's root, from within.
     pub(super) fn attributes_in(
         &self,
         slot: &Arc<Slot>,
@@ -74,7 +74,7 @@ impl Shell {
         as_caller(req, |caller| self.router.on(caller, [ino], |route| route.access(caller, ino, want)))
     }
 
-    /// A process may be in chdir(2): what is asked so, and is a directory, may be worked in from now on.
+    /// The process may be in chdir(2): if it asks for access to a directory, it may work there from now on.
     pub(super) fn note_entered(&self, req: &Request, ino: Ino) {
         if self.router.branch().is_none()
             && self.router.slot_of(ino).is_none()
@@ -113,7 +113,7 @@ impl Shell {
         }
         as_vouched(req, vouched(name), |caller| {
             if KEPT_AT_THE_SERVER.contains(&name) && self.router.slot_of(ino).is_some() {
-                // What was made in the realm has none.
+                // Inodes that were created in the realm have none.
                 let kept = self.router.global().getxattr(caller, ino, name);
                 return kept
                     .map_err(|refusal| if refusal == Refusal::Stale { Refusal::NoXattr } else { refusal });
@@ -134,7 +134,7 @@ impl Shell {
     }
 }
 
-/// What the kernel has checked before it asks for an attribute with this name.
+/// The capability that the kernel checked before it sent a request for an attribute with this name.
 fn vouched(name: &[u8]) -> Capabilities {
     match name {
         b"security.capability" => Capabilities::SETFCAP,
@@ -143,7 +143,7 @@ fn vouched(name: &[u8]) -> Capabilities {
     }
 }
 
-/// Of what the system keeps for itself only access control lists are supported.
+/// Of the `system.` attributes only access control lists are supported.
 fn supported(name: &[u8]) -> Result<(), Refusal> {
     if name.starts_with(b"system.") && !is_list(name) { Err(Refusal::Unsupported) } else { Ok(()) }
 }

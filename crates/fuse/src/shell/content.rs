@@ -11,7 +11,7 @@ use chiton_wire::Grown;
 use super::Shell;
 use crate::attr::errno;
 use crate::caller::as_caller;
-use crate::router::{Route, Told};
+use crate::router::{CachedByKernel, Route};
 
 /// Largest write that the kernel sends in one request, in bytes. From a buffer that does not begin with a page it touches one page
 /// more than it fills; the kernel sends it in one piece if it allows as many pages (`fs.fuse.max_pages_limit`).
@@ -29,10 +29,11 @@ thread_local! {
 /// An open file as the kernel speaks of it.
 type Open = (FileHandle, Ino);
 
-impl Told for (FileHandle, FopenFlags) {}
+impl CachedByKernel for (FileHandle, FopenFlags) {}
 
 impl Shell {
-    /// How the kernel is to treat an open file. `had_content`: what the kernel still has of it is true.
+    /// The flags with which the kernel treats an open file. `had_content`: the content that the kernel still caches
+    /// is valid.
     pub(super) fn open_answer(
         &self,
         route: &Route<'_>,
@@ -40,25 +41,25 @@ impl Shell {
         flags: OpenFlags,
         had_content: bool,
     ) -> FopenFlags {
-        // A buffered write waits for its lease with pages locked, which a recall has to invalidate: two mounts that
-        // both want to write what both have read would wait for each other. In a realm nobody else is.
+        // A buffered write waits for its lease with pages locked, which a recall must invalidate. Two mounts that
+        // both write a file that both have read would wait for each other. In a realm there is no other client.
         if flags.direct || (self.is_shared() && flags.write && !route.is_realm()) {
             return FopenFlags::FOPEN_DIRECT_IO;
         }
-        // Somebody else writes it, and its policy does not have him asked (S2a): a page that was read up to the end of then would
-        // show zeros behind it as soon as the kernel hears of a later end.
+        // Another client writes the file, and the file's policy does not ask that client at each read (S2a). A
+        // cached page up to the former end would show zeros behind it as soon as the kernel learns of a later end.
         if !self.may_keep(route, ino) {
             return FopenFlags::FOPEN_DIRECT_IO;
         }
         if had_content { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
     }
 
-    /// Whether the kernel is told when what it reads of a file is no longer true.
+    /// Whether the kernel is notified when cached content of a file becomes invalid.
     fn may_keep(&self, route: &Route<'_>, ino: Ino) -> bool {
         !self.is_shared() || route.is_realm() || route.has_content(ino)
     }
 
-    /// Whether what the kernel has of a file's content is true: the lease on it was there before this open.
+    /// Whether the kernel's cached content of a file is valid: the lease on it existed before this open.
     fn had_content(&self, route: &Route<'_>, ino: Ino) -> bool {
         match route {
             Route::Global(client) => !self.is_shared() || client.has_content(ino),
@@ -85,14 +86,14 @@ impl Shell {
         })
     }
 
-    /// A file was opened that another mount was writing when the kernel looked it up: it may be longer than the kernel was told,
-    /// and who maps it without a look at its attributes would meet the old end.
+    /// Another mount was writing the file when the kernel looked it up. The file may be longer than the kernel
+    /// knows, and a process that maps it without reading its attributes would see the old end.
     fn end_known(&self, route: &Route<'_>, ino: Ino, number: u64) {
-        let Some(told) = self.kernel.take_unsure(ino) else { return };
+        let Some(known) = self.kernel.take_unsure(ino) else { return };
         let Ok(entry) = route.getattr(ino, None) else { return };
         let size = entry.attr.size;
         let mut last = [0];
-        if size > told && matches!(route.read_into(number, size - 1, &mut last), Ok(1)) {
+        if size > known && matches!(route.read_into(number, size - 1, &mut last), Ok(1)) {
             self.kernel.grown_soon(ino, Grown { size, last: last[0] });
         }
     }
@@ -117,13 +118,12 @@ impl Shell {
             }
         });
         if !is_leased {
-            // Answered while the lease was being taken back: nobody else will tell the kernel when these pages
-            // are no longer true.
+            // The lease was recalled while this was answered: no later notification will invalidate these pages.
             self.kernel.inval_inode_later(file.1);
         }
     }
 
-    /// `is_back`: the kernel writes a page of a mapping, for nobody in particular.
+    /// `is_back`: the kernel writes back a page of a mapping, for no particular caller.
     pub(super) fn write_file(
         &self,
         req: &Request,

@@ -18,7 +18,7 @@ impl Shell {
     }
 
     pub(super) fn close_dir(&self, req: &Request, ino: Ino) {
-        // Refused is only what has ended meanwhile, and with it its open directories.
+        // This fails only if the client has ended, and its open directories with it.
         let _ = as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
                 route.closedir(ino);
@@ -62,18 +62,18 @@ impl Shell {
                         (attr, attr_ttl) = (file_attr(&here.attr), here.attr_ttl);
                     }
                     if let crate::router::Route::Realm(slot) = route {
-                        slot.note_told(row.ino);
+                        slot.note_cached(row.ino);
                     }
-                    // The kernel stamps what a listing tells when it takes it in, not when it asked (as for a lookup): a
-                    // name that was taken back in between would be believed.
+                    // The kernel starts the lifetime of a listing's entries when it receives them, not when it sent
+                    // the request (as for a lookup). It would trust a name that was invalidated in between.
                     let is_shared = self.is_shared() && !route.is_realm();
                     if is_shared {
                         (ttl, attr_ttl) = (Duration::ZERO, Duration::ZERO);
                     }
                     attr.shown_ino = self.shown.of(row.ino);
-                    let told = self.bounded(ttl);
+                    let lifetime = self.bounded(ttl);
                     let name = OsStr::from_bytes(row.name);
-                    reply.add(row.offset, name, &attr_ttl, &told.ttl, &attr, GENERATION)
+                    reply.add(row.offset, name, &attr_ttl, &lifetime.ttl, &attr, GENERATION)
                 })
             })
         })

@@ -20,10 +20,10 @@ use crate::unnamed::Unnamed;
 /// Requests that the kernel lets run in the background (read-ahead, asynchronous I/O).
 const BACKGROUND_MAX: u16 = 64;
 
-/// What a mount says that ends and leaves something undone.
+/// Message of a mount that could not make everything durable at its end.
 pub const NOT_DURABLE: &str = "unmount: not everything could be made durable";
-/// What a mount says that ends and could not merge, or keep, what was done in a decoupled subtree.
-const NOT_GIVEN_BACK: &str = "unmount: a decoupled subtree is not as its policy says";
+/// Message of a mount that could not merge or keep a decoupled subtree at its end.
+const NOT_GIVEN_BACK: &str = "unmount: a decoupled subtree could not be merged or kept as its policy says";
 
 impl Shell {
     pub(crate) fn new(
@@ -52,8 +52,8 @@ impl Shell {
 
     pub(super) fn greet(&self, config: &mut KernelConfig) {
         for wanted in self.capabilities() {
-            // One by one: of several none is taken if one is missing. What is missing is slower, or answered
-            // differently (docs/semantics.md).
+            // One by one, since a set is refused as a whole if one is missing. Without a capability, operations are
+            // slower or differ (docs/semantics.md).
             let _ = config.add_capabilities(wanted);
         }
         config.set_max_write(REQUEST_BYTES_MAX);

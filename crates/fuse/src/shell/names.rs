@@ -11,7 +11,7 @@ use chiton_types::{Ino, Kind, Mode, Refusal, access};
 use super::Shell;
 use crate::attr::{kind_of_mode, mode};
 use crate::caller::{as_caller, as_linker, as_maker};
-use crate::router::{Slot, Told};
+use crate::router::{CachedByKernel, Slot};
 
 /// How long the kernel may believe the name of a realm's root: as long as it may be late to hear that its parent may be
 /// searched by fewer.
@@ -20,9 +20,9 @@ const ROOT_NAME_TTL: Duration = Duration::from_secs(1);
 /// A file that was made, or opened instead.
 type Made = (Entry, FileHandle, FopenFlags);
 
-impl Told for Made {
-    fn told(&self, note: &mut dyn FnMut(Ino)) {
-        self.0.told(note);
+impl CachedByKernel for Made {
+    fn cached(&self, note: &mut dyn FnMut(Ino)) {
+        self.0.cached(note);
     }
 }
 
@@ -62,19 +62,19 @@ impl Shell {
         Ok(Lookup::Found { attr: entry.attr, ttl: Duration::ZERO, attr_ttl: entry.attr_ttl })
     }
 
-    /// The name of a realm's root is not the realm's, what it stands for is.
+    /// The name of a realm's root belongs to the global namespace; the directory belongs to the realm.
     fn look_up_root(&self, slot: &Arc<Slot>, caller: &Caller<'_>, parent: Ino) -> Result<Lookup, Refusal> {
         let above = self.router.on(caller, [parent], |route| {
             route.access(caller, parent, access::EXEC)?;
             route.getattr(parent, None)
         })?;
         let Entry { attr, attr_ttl, .. } = self.attributes_in(slot, caller, slot.realm().root())?;
-        // Nobody gives it another name meanwhile.
+        // No client renames it meanwhile.
         let ttl = if above.attr.is_open() { ROOT_NAME_TTL } else { Duration::ZERO };
         Ok(Lookup::Found { attr, ttl, attr_ttl })
     }
 
-    /// The server is away, and a name leads to what is decoupled here: nobody changes what it stands for.
+    /// The server is away, and the name leads to a subtree that is decoupled here. No client changes its target.
     fn look_up_on_the_way(
         &self,
         slot: &Arc<Slot>,
@@ -206,8 +206,8 @@ impl Shell {
         })
     }
 
-    /// The root of a subtree that is decoupled here is about to be removed. If it is empty, what was done in it is merged first:
-    /// it was the removal of what was there.
+    /// The root of a subtree that is decoupled here is about to be removed. If it is empty, its changes are merged
+    /// first: they removed the entries that the global namespace still has.
     fn give_back_removed(&self, slot: &Arc<Slot>, caller: &Caller<'_>, parent: Ino) -> Result<(), Refusal> {
         self.router
             .on(caller, [parent], |route| route.access(caller, parent, access::WRITE | access::EXEC))?;

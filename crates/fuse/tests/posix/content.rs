@@ -9,7 +9,7 @@ fn pattern(len: usize, salt: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3] ^ salt).collect()
 }
 
-/// S2: what was written is read, small and large, through new and old descriptors.
+/// S2: reads return what was written, small and large, through new and old descriptors.
 #[test]
 fn what_was_written_is_read() {
     over_both(|fs| {
@@ -34,7 +34,7 @@ fn what_was_written_is_read() {
     });
 }
 
-/// S38: what was never written is zeros, and takes no room.
+/// S38: unwritten ranges read as zeros and take no space.
 #[test]
 fn holes_read_as_zeros() {
     over_both(|fs| {

@@ -13,7 +13,7 @@ use super::library::Library;
 use super::mounted::Mounted;
 use super::subject::FsUnderTest;
 
-/// A server on a directory of its own.
+/// A server with its own directory.
 pub(crate) struct Served {
     pub(crate) server: Arc<Server>,
     pub(crate) scratch: TempDir,

@@ -1,4 +1,4 @@
-//! What unusual programs ask of a mount: file handles, and inode numbers of 32 bits.
+//! Requests of unusual programs: file handles, and inode numbers of 32 bits.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -52,7 +52,7 @@ impl Handle {
     }
 }
 
-/// The kernel forgets names and inodes that nobody uses.
+/// Makes the kernel forget unused names and inodes.
 fn forget_inodes() {
     std::fs::write("/proc/sys/vm/drop_caches", "2").expect("root may");
 }

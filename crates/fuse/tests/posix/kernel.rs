@@ -1,4 +1,4 @@
-//! What only a mount has: mappings, direct I/O, execution, and its own beginning and end.
+//! Features that only a mount has: mappings, direct I/O, execution, and its start and end.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -141,7 +141,7 @@ fn what_is_executed_is_not_emptied() {
     assert!(after == before, "{} bytes are left of {}", after.len(), before.len());
 }
 
-/// S22: unmounting loses nothing; S38: what a mount wrote is what the next one reads.
+/// S22: unmounting loses nothing; S38: the next mount reads what this one wrote.
 #[test]
 fn unmounting_pushes_and_commits() {
     let served = Served::new();
@@ -166,7 +166,7 @@ fn unmounting_pushes_and_commits() {
     }
 }
 
-/// Errors of mounting say what is wrong.
+/// The errors of a failed mount name the cause.
 #[test]
 fn mounting_refuses_what_cannot_be() {
     let served = Served::new();

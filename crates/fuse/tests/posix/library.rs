@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::subject::{Answer, Errno, Flags, FsUnderTest, ROOT, Stat, User};
 
-/// A client.
+/// A client of a server in this process.
 pub(crate) struct Library {
     pub(crate) client: Arc<Client>,
     open: Mutex<BTreeMap<u64, Ino>>,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::fixture::{MountedHere, over_both};
 use super::subject::{FsUnderTest, ROOT};
 
-/// S10: names that stay are listed once, whatever happens to others.
+/// S10: a name that stays is listed exactly once, while other names change.
 #[test]
 fn a_listing_shows_what_stays_exactly_once() {
     over_both(|fs| {
@@ -27,7 +27,7 @@ fn a_listing_shows_what_stays_exactly_once() {
     });
 }
 
-/// S10: the same while others remove.
+/// S10: the same while other processes remove entries.
 #[test]
 fn a_listing_goes_on_while_others_remove() {
     let mounted = MountedHere::new();

@@ -9,7 +9,7 @@ use super::subject::{ALICE, BOB, FsUnderTest, ROOT};
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// The value of an attribute: owner, users, the group, mask, others.
+/// The value of an attribute: the permissions of owner, users, group, mask, others.
 fn list(owner: u8, users: &[(u32, u8)], group: u8, mask: Option<u8>, other: u8) -> Vec<u8> {
     let entry = |tag, rights| AclEntry { tag, rights };
     let mut entries = vec![entry(AclTag::Owner, owner)];
@@ -44,18 +44,18 @@ fn a_list_decides_and_its_mask_is_in_the_mode() {
         assert_eq!(fs.getxattr(ROOT, "/f", ACCESS), Ok(list(6, &[(ALICE.uid, 6)], 0, Some(6), 0)));
         assert_eq!(fs.access(ALICE, "/f", libc::W_OK), Ok(()));
         assert_eq!(fs.listxattr("/f"), Ok(vec![ACCESS.as_bytes().to_vec()]));
-        // What the mode says is no list.
+        // A list equal to the mode bits is stored as the mode.
         fs.setxattr(ROOT, "/f", ACCESS, &list(6, &[], 4, None, 4), 0).expect("set");
         assert_eq!((mode(fs, "/f"), fs.getxattr(ROOT, "/f", ACCESS)), (0o644, Err(libc::ENODATA)));
         fs.removexattr(ROOT, "/f", ACCESS).expect("none afterwards");
-        // Who is not the owner sets none, and what is no list is none.
+        // Only the owner sets a list, and an invalid value is refused.
         assert_eq!(fs.setxattr(BOB, "/f", ACCESS, &list(7, &[], 7, None, 7), 0), Err(libc::EPERM));
         assert_eq!(fs.setxattr(ROOT, "/f", ACCESS, &[2, 0, 0, 0, 1], 0), Err(libc::EINVAL));
         assert_eq!(fs.setxattr(ROOT, "/f", DEFAULT, &list(7, &[], 7, None, 7), 0), Err(libc::EACCES));
     });
 }
 
-/// S34: what is made in a directory with a default list inherits it, whatever was cached or done ahead before.
+/// S34: a new entry inherits its directory's default list, with any cache or write-behind before.
 #[test]
 fn what_is_made_inherits_the_default_list() {
     over_both(|fs| {
@@ -76,7 +76,7 @@ fn what_is_made_inherits_the_default_list() {
         assert_eq!(fs.get(ALICE, "/d/f"), Ok(b"x".to_vec()));
         fs.put(ALICE, "/d/sub/hers", b"y").expect("the list lets her");
         assert_eq!(fs.put(BOB, "/d/sub/his", b"z"), Err(libc::EACCES));
-        // A list can also keep somebody out of a directory that everybody else may search.
+        // A list can exclude one user from a directory that all others may search.
         fs.setxattr(ROOT, "/d", ACCESS, &list(7, &[(BOB.uid, 0)], 5, Some(5), 5), 0).expect("set");
         assert_eq!(mode(fs, "/d"), 0o755);
         assert_eq!(fs.stat(BOB, "/d/f").map(drop), Err(libc::EACCES));
@@ -95,7 +95,7 @@ fn the_umask_holds_where_there_is_no_default_list() {
     fs.mkdir(ROOT, "/plain", 0o777).expect("mkdir");
     fs.mkdir(ROOT, "/listed", 0o777).expect("mkdir");
     fs.setxattr(ROOT, "/listed", DEFAULT, &list(7, &[], 7, None, 7), 0).expect("set");
-    // A process of its own: the umask is the process's.
+    // In a child process, because the umask belongs to the process.
     let paths = ["plain", "listed"].map(|dir| {
         ["f", "d"]
             .map(|name| std::ffi::CString::new(format!("{}/{dir}/{name}", fs.dir.display())).expect("text"))
@@ -117,6 +117,6 @@ fn the_umask_holds_where_there_is_no_default_list() {
     let modes = |dir: &str| (mode(fs, &format!("/{dir}/f")), mode(fs, &format!("/{dir}/d")));
     assert_eq!(modes("plain"), (0o640, 0o750));
     assert_eq!(modes("listed"), (0o666, 0o777));
-    // Root of the file system is as it was for others.
+    // Other users still reach the root of the file system.
     assert!(as_user(BOB, || std::fs::read_dir(fs.dir.join("listed")).is_ok()));
 }

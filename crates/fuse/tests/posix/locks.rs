@@ -51,7 +51,7 @@ fn file(dir: &Path) -> (File, std::ffi::CString) {
     (file, path)
 }
 
-/// S45: ranges of processes exclude each other, and can be asked for.
+/// S45: ranges of processes exclude each other, and F_GETLK finds them.
 #[test]
 fn ranges_exclude_other_processes() {
     let mounted = MountedHere::new();
@@ -96,7 +96,7 @@ fn locks_go_with_their_owner() {
     let flock_in_child = || Child::fork(|| flock(open(&path), libc::LOCK_SH | libc::LOCK_NB)).status();
     assert_eq!(flock_in_child(), libc::EAGAIN);
     drop(other);
-    // The kernel tells of a last close without waiting, and children of other tests may hold a copy for a moment.
+    // The kernel reports a last close asynchronously, and children of other tests may hold a copy for a moment.
     let mut tries = 0;
     while flock_in_child() != 0 {
         tries += 1;
@@ -163,7 +163,7 @@ fn locks_of_an_open_file_go_with_it() {
     }
 }
 
-/// S45: a wait ends when the lock is dropped, and many waits stop nobody else.
+/// S45: a wait ends when the lock is dropped, and many waits do not delay other requests.
 #[test]
 fn waits_end_with_the_lock_and_block_nobody() {
     let mounted = MountedHere::new();

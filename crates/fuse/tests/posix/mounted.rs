@@ -147,7 +147,7 @@ impl FsUnderTest for Mounted {
     }
 
     fn access(&self, user: User, path: &str, want: i32) -> Answer<()> {
-        // The system call asks for the real identity unless told otherwise.
+        // The system call checks the real identity unless a flag says otherwise.
         self.on(user, path, |p| {
             let result = unsafe {
                 libc::syscall(libc::SYS_faccessat2, libc::AT_FDCWD, p.as_ptr(), want, libc::AT_EACCESS)

@@ -3,7 +3,7 @@
 use super::fixture::over_both;
 use super::subject::{ALICE, ROOT};
 
-/// S1: what is answered is seen.
+/// S1: an acknowledged change is visible.
 #[test]
 fn what_is_made_is_there_until_it_is_removed() {
     over_both(|fs| {
@@ -118,7 +118,7 @@ fn symbolic_links_hold_up_to_4095_bytes() {
     });
 }
 
-/// S14: O_EXCL, and creating what is there.
+/// S14: O_EXCL, and creating an existing name.
 #[test]
 fn creating_opens_what_is_there_unless_told_not_to() {
     over_both(|fs| {
@@ -136,7 +136,7 @@ fn creating_opens_what_is_there_unless_told_not_to() {
         fs.close(fd).expect("close");
         fs.mkdir(ROOT, "/d", 0o755).expect("mkdir");
         assert_eq!(fs.open(ROOT, "/d", create, 0o644), Err(libc::EISDIR));
-        // Nobody's directory: a user may open what is there, and make nothing.
+        // In a directory of root, a user may open an existing file and create none.
         fs.chmod(ROOT, "/f", 0o666).expect("chmod");
         let fd = fs.open(ALICE, "/f", create, 0o644).expect("who may not create may open");
         fs.close(fd).expect("close");
@@ -144,7 +144,7 @@ fn creating_opens_what_is_there_unless_told_not_to() {
     });
 }
 
-/// S28, S11: what is open outlives its name.
+/// S28, S11: an open file outlives its name.
 #[test]
 fn an_open_file_outlives_its_name() {
     over_both(|fs| {

@@ -1,5 +1,5 @@
-//! What overlayfs and container runtimes need of the layer that they write to: files without names, whiteouts, attributes of the
-//! class `trusted.`, types in listings.
+//! The features that overlayfs and container runtimes need of a layer: files without names, whiteouts, `trusted.`
+//! attributes, types in listings.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -122,7 +122,7 @@ fn overlayfs_writes_to_a_layer_on_a_mount() {
         std::fs::write(at("e/added"), b"added").expect("write");
         std::fs::remove_file(at("e/inner")).expect("a whiteout");
     }
-    // What stands in the layer is what overlayfs makes of it when it is mounted again.
+    // The layer contains the whiteouts and attributes that overlayfs reads at the next mount.
     for name in ["removed", "renamed", "e/inner"] {
         let left = upper.join(name).symlink_metadata().expect("a whiteout");
         assert!(left.file_type().is_char_device() && left.rdev() == 0, "{name}");

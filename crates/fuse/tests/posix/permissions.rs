@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Permissions of operations.
 
 use super::fixture::over_both;
 use super::subject::{ALICE, BOB, ROOT, User};
@@ -75,7 +75,7 @@ fn narrowing_is_in_force_at_once() {
     });
 }
 
-/// S29, S33: who may change modes and owners, and what that clears.
+/// S29, S33: the rights to change modes and owners, and the bits that such a change clears.
 #[test]
 fn owners_change_modes_and_root_changes_owners() {
     over_both(|fs| {
@@ -111,7 +111,7 @@ fn owners_change_modes_and_root_changes_owners() {
     });
 }
 
-/// S29: what is made belongs to its maker, and to the group of a set-group-id directory.
+/// S29: a new inode belongs to its maker, and to the group of a set-group-id directory.
 #[test]
 fn what_is_made_belongs_to_its_maker() {
     over_both(|fs| {

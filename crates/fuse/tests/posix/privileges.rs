@@ -1,4 +1,4 @@
-//! Capabilities, user namespaces, and what the kernel protects: as on local file systems.
+//! Capabilities, user namespaces, and the kernel's protections, as on local file systems.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,7 +13,7 @@ const DAC_READ_SEARCH: u32 = 2;
 const FOWNER: u32 = 3;
 const SYS_ADMIN: u32 = 21;
 
-/// In a process of its own with this user and these capabilities alone: the errno of each call, 0 if it succeeds.
+/// Runs each call in a child process with only this user and these capabilities; returns the errno, 0 for success.
 fn act(uid: u32, capabilities: &[u32], call: impl FnOnce() -> i32) -> i32 {
     let set = capabilities.iter().fold(0u32, |set, one| set | 1 << one);
     Child::fork(|| {
@@ -95,7 +95,7 @@ fn root_of_a_user_namespace_has_its_capabilities_over_what_is_mapped_there() {
     let [file, dir, deep, outside] = &paths;
     let pipe = || {
         let mut ends = [0; 2];
-        // SAFETY: two numbers of live memory, and descriptors that nobody else has.
+        // SAFETY: two numbers in live memory, and descriptors that only this process has.
         unsafe {
             assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
             ends.map(|fd| OwnedFd::from_raw_fd(fd))
@@ -123,7 +123,7 @@ fn root_of_a_user_namespace_has_its_capabilities_over_what_is_mapped_there() {
                 libc::mkdir(dir.as_ptr(), 0o700) == 0,
                 libc::chown(dir.as_ptr(), 33, 33) == 0,
                 libc::open(deep.as_ptr(), libc::O_CREAT | libc::O_WRONLY, 0o600) >= 0,
-                // What has no number in the namespace is not its root's.
+                // Root of the namespace has no rights on an inode whose owner has no number in it.
                 libc::open(outside.as_ptr(), libc::O_RDONLY) < 0 && errno(-1) == libc::EACCES,
                 libc::chmod(outside.as_ptr(), 0o777) < 0 && errno(-1) == libc::EPERM,
             ];
@@ -160,7 +160,8 @@ fn setting(name: &str) -> u32 {
     text.trim().parse().expect("a number")
 }
 
-/// S101: links to files of others, symbolic links, files and pipes in sticky directories: as the machine's settings say.
+/// S101: links to files of others, symbolic links, files and pipes in sticky directories follow the machine's
+/// settings.
 #[test]
 fn what_the_machine_protects_is_protected_on_a_mount() {
     let mounted = MountedHere::new();

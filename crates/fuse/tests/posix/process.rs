@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// A forked child.
 pub(crate) struct Child {
     pub(crate) pid: libc::pid_t,
     reaped: bool,
@@ -50,7 +49,7 @@ impl Child {
         if libc::WIFEXITED(raw) { libc::WEXITSTATUS(raw) } else { -libc::WTERMSIG(raw) }
     }
 
-    /// Looks often, and gives up after a time in which a machine under any load would have got there.
+    /// Polls a condition, with a limit that only a hung machine exceeds.
     fn until(&self, what: &str, mut there: impl FnMut() -> bool) {
         for _ in 0..6_000 {
             if there() {

@@ -1,4 +1,4 @@
-//! What a mount's kernel takes for the size, the links and the inode of a file that another mount changes.
+//! Size, link count and inode of a file in one mount's kernel while another mount changes the file.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -173,7 +173,8 @@ fn what_asks_nobody_knows_the_size_that_another_mount_gave() {
     }
 }
 
-/// S90: who opens a file that another mount is writing, and maps it without a look at its attributes, finds all of it.
+/// S90: a process that opens a file while another mount writes it, and maps it without reading its attributes, sees
+/// all of it.
 #[test]
 fn a_file_that_is_opened_while_another_mount_writes_it_is_mapped_to_its_end() {
     for two in TwoMounts::all() {
@@ -185,7 +186,7 @@ fn a_file_that_is_opened_while_another_mount_writes_it_is_mapped_to_its_end() {
             writer.write_all_at(&more, size).expect("write");
             size += more.len() as u64;
             if round % 3 == 1 {
-                // The kernel has seen the file in between, and may keep what it saw until the next write.
+                // The kernel has read the attributes in between, and may cache them until the next write.
                 drop(open(&two.b, "f", "r"));
                 assert_eq!(two.b.stat(ROOT, "/f").expect("stat").size, size);
                 writer.write_all_at(&more, size).expect("write");
@@ -198,7 +199,7 @@ fn a_file_that_is_opened_while_another_mount_writes_it_is_mapped_to_its_end() {
     }
 }
 
-/// S90: each growth is known before it is answered, whatever the kernel has of the file's last page.
+/// S90: each growth is visible before it is acknowledged, whatever the kernel caches of the file's last page.
 #[test]
 fn a_mapping_follows_a_file_that_grows_elsewhere() {
     for two in TwoMounts::all() {
@@ -222,7 +223,7 @@ fn a_mapping_follows_a_file_that_grows_elsewhere() {
     }
 }
 
-/// S3: of a file that this mount has open stat(2) is exact; of another it shows what was pushed.
+/// S3: stat(2) of a file that this mount has open is exact; of any other file it shows the pushed size.
 #[test]
 fn stat_of_an_open_file_is_exact() {
     for two in TwoMounts::all() {
@@ -270,7 +271,7 @@ fn other_names_of_a_file_show_what_a_rename_did_to_it() {
     }
 }
 
-/// S92: a path that always exists is answered, whoever renames over it.
+/// S92: a path that always exists is always found while other clients rename over it.
 #[test]
 fn a_path_that_always_exists_is_answered_while_others_replace_it() {
     for two in TwoMounts::all() {

@@ -1,13 +1,12 @@
-//! What the body of tests asks of a file system, and the two that answer: the library, and a mount of it.
+//! The operations that the tests need, and two implementations: the library, and a mount.
 
 use std::collections::BTreeMap;
 
-/// An errno.
 pub(crate) type Errno = i32;
 /// The answer of a file system.
 pub(crate) type Answer<T> = Result<T, Errno>;
 
-/// Who asks.
+/// The user of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) uid: u32,
@@ -39,7 +38,7 @@ pub(crate) struct Stat {
 /// How a file is opened: the flags of open(2).
 pub(crate) type Flags = i32;
 
-/// A file system with absolute paths (of its own root) and open files by number.
+/// A file system with absolute paths (from its own root) and open files by number.
 pub(crate) trait FsUnderTest {
     fn open(&self, user: User, path: &str, flags: Flags, mode: u32) -> Answer<u64>;
     fn close(&self, fd: u64) -> Answer<()>;
@@ -88,7 +87,6 @@ pub(crate) trait FsUnderTest {
         bytes
     }
 
-    /// The names in a directory.
     fn names(&self, path: &str) -> Vec<String> {
         let listed = self.list(ROOT, path).expect("a directory that root may list");
         listed.into_keys().map(|name| String::from_utf8_lossy(&name).into_owned()).collect()

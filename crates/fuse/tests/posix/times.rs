@@ -20,7 +20,7 @@ fn given_times_are_kept() {
     });
 }
 
-/// S37: times that are set are not changed by what was written before.
+/// S37: a write before utimens does not change the times that were set.
 #[test]
 fn writes_before_do_not_change_times_after() {
     over_both(|fs| {

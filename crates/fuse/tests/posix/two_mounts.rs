@@ -1,4 +1,4 @@
-//! Two mounts of one server, each with a connection of its own.
+//! Two mounts of one server, each with its own connection.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +26,7 @@ pub(crate) struct TwoMounts {
 }
 
 impl TwoMounts {
-    /// Both by a connection.
+    /// Both mounts use a connection.
     pub(crate) fn new() -> TwoMounts {
         let (served, address) = TwoMounts::serve();
         let (mount_a, a) = mount(&served, connected(&address), "a");
@@ -47,7 +47,7 @@ impl TwoMounts {
         [TwoMounts::new as fn() -> TwoMounts, TwoMounts::beside_the_server].into_iter().map(|make| make())
     }
 
-    /// As [`TwoMounts::beside_the_server`], with what is opened by `open` while `a` is alone.
+    /// As [`TwoMounts::beside_the_server`]; `open` runs while `a` is alone.
     fn after_alone<T>(open: impl FnOnce(&Mounted) -> T) -> (TwoMounts, T) {
         let (served, address) = TwoMounts::serve();
         let (mount_a, a) = mount(&served, served.embedded(), "a");
@@ -191,7 +191,7 @@ fn what_was_opened_alone_is_written_in_turns() {
                     let mut seen = [0; SLOT as usize];
                     file.read_exact_at(&mut seen, at).expect("read");
                     assert_eq!(seen, [round; SLOT as usize]);
-                    // A page that others write.
+                    // A page that the other mount writes.
                     file.read_exact_at(&mut seen, 90_000).expect("read");
                 }
             });
@@ -204,7 +204,7 @@ fn what_was_opened_alone_is_written_in_turns() {
     }
 }
 
-/// S2, S90: nor does a writer that was alone when it opened the file wait for those who follow what it writes.
+/// S2, S90: a writer that was alone when it opened the file does not wait for its readers either.
 #[test]
 fn what_was_opened_alone_is_followed() {
     let (two, log) = TwoMounts::after_alone(|a| {
@@ -245,7 +245,7 @@ fn mappings_that_are_not_synced_are_written_back_for_others() {
         let files = [open(&two.a), open(&two.b)];
         let mappings = [Mapping::of(&files[0], 20_000), Mapping::of(&files[1], 20_000)];
         for round in 1..20u8 {
-            // One mount, or both, each in a page of its own.
+            // One mount, or both, each in its own page.
             mappings[0].store(100, &[round; 50]);
             if round % 2 == 0 {
                 mappings[1].store(10_000, &[round; 50]);
@@ -398,7 +398,7 @@ fn locks_hold_over_both_mounts() {
     }
 }
 
-/// S42: what was stored into a mapping and synced is seen by the other mount, and the other way round.
+/// S42: the other mount sees a store into a mapping after msync, in both directions.
 #[test]
 fn mappings_are_seen_after_msync() {
     for two in TwoMounts::all() {
@@ -486,7 +486,7 @@ fn the_parent_of_a_working_directory_follows_a_move_elsewhere() {
             two.a.mkdir(ROOT, dir, 0o755).expect("mkdir");
         }
         let to = two.b.stat(ROOT, "/to").expect("stat").ino;
-        // A shell in the directory says where it is, when it is asked to.
+        // A shell in the directory, which prints its path on request.
         let mut shell = std::process::Command::new("sh")
             .current_dir(two.b.dir.join("from/work"))
             .args(["-c", "while read -r _; do stat -c %i ..; readlink /proc/self/cwd; done"])
@@ -506,7 +506,7 @@ fn the_parent_of_a_working_directory_follows_a_move_elsewhere() {
         let moves = [("/from/work", "/to/moved", to), ("/to/moved", "/from/back", from)];
         for (old, new, parent) in moves {
             two.a.rename(ROOT, old, new, 0).expect("rename");
-            // Soon: nobody waits for it.
+            // Polled, since no operation waits for it.
             let place = two.b.dir.join(&new[1..]);
             let expect = (parent.to_string(), place.to_str().expect("text").to_owned());
             let mut tries = 0;

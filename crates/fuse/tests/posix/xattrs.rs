@@ -26,7 +26,7 @@ fn attributes_are_kept() {
     });
 }
 
-/// S51: who may.
+/// S51: the rights to read and set attributes.
 #[test]
 fn attributes_follow_permissions() {
     over_both(|fs| {

@@ -1,4 +1,4 @@
-//! What tools read from files: exports of journals, and dumps of trees.
+//! Files that tools read: exports of journals, and dumps of trees.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,7 +52,7 @@ fn exports() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A file system in memory, which serves for many loads, each into a directory of its own.
+/// A file system in memory for many loads, each into a new directory.
 struct Site {
     _server: Arc<Server>,
     client: Client,
@@ -99,14 +99,14 @@ fn run_load(bytes: &[u8]) -> bool {
     let loaded = load(client, root.as_bytes(), &mut &bytes[..], LoadOptions::default(), &mut |_| {}).is_ok();
     let options = LoadOptions { resume: true, ..LoadOptions::default() };
     if loaded {
-        // What was loaded is there: going on with it has nothing to do.
+        // The load is complete: resuming it changes nothing.
         let again = load(client, root.as_bytes(), &mut &bytes[..], options, &mut |_| {});
         assert!(again.is_ok(), "loaded, and yet: {again:?}");
     }
     loaded
 }
 
-/// The last line's checksum.
+/// Sets the checksum in the last line.
 fn sum_up(bytes: &mut [u8], random: &mut Random) {
     let Some(end) = bytes.windows(5).rposition(|at| at == b"\nend ").filter(|_| random.below(4) > 0) else {
         return;

@@ -1,4 +1,4 @@
-//! Journals that anybody may have written: their segments, the events in them, and what a recovery makes of those.
+//! Hostile journals: their segments, the events in them, and recovery from those.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) const EVENT: Target =
 pub(super) const REPLAY: Target =
     Target { name: "replay", run: run_replay, seeds: events, repair: as_it_is, short_run: 400 };
 
-/// Two segments side by side: the first four bytes say where the second begins.
+/// Two adjacent segments: the first four bytes say where the second begins.
 fn run(bytes: &[u8]) -> bool {
     let _ = decode_frame(bytes);
     let Some((cut, rest)) = bytes.split_first_chunk::<4>() else { return false };
@@ -115,7 +115,7 @@ fn run_events(bytes: &[u8]) -> bool {
     true
 }
 
-/// A recovery over what is right in every frame but the events themselves.
+/// A recovery from valid frames with hostile events.
 fn run_replay(bytes: &[u8]) -> bool {
     let world: SharedWorld = Arc::new(RealWorld);
     let (meta, place) = (Arc::new(MemoryMetastore::new()), Arc::new(MemoryPlace::new(Shape::Grows)));
@@ -135,7 +135,7 @@ fn run_replay(bytes: &[u8]) -> bool {
     let info: FilesystemInfo = Server::format_with(&stores(&meta), &options, &world).expect("formats");
     let identity = Identity { journal: info.filesystem, epoch: Epoch(1), nonce: 5 };
     let (journal, _) = Journal::open(place.clone(), identity, Default::default()).expect("opens");
-    // Each event in a frame of its own, as far as they can be told apart; the rest in one.
+    // Each event gets a frame, as far as events can be separated; the rest gets one frame.
     let mut from = Take::new(bytes);
     let mut at = 0;
     while at < bytes.len() {

@@ -1,4 +1,4 @@
-//! What is tried: each target is a reader of bytes that others wrote.
+//! The targets: each is a reader of bytes from outside.
 
 mod dump;
 mod journal;
@@ -10,19 +10,18 @@ use crate::mutate::Random;
 
 /// A reader, and valid input for it.
 pub struct Target {
-    /// For the command line.
+    /// The name on the command line.
     pub name: &'static str,
     /// Reads; true if the input was right. Must not panic.
     pub run: fn(&[u8]) -> bool,
-    /// Valid input.
+    /// Valid inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Makes checksums right, or they would be all that is tried.
     pub repair: fn(&mut [u8], &mut Random),
-    /// Inputs of a short run.
+    /// Number of inputs of a short run.
     pub short_run: u64,
 }
 
-/// All of them.
 pub const TARGETS: &[Target] = &[
     wire::WIRE,
     journal::JOURNAL,

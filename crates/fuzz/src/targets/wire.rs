@@ -1,4 +1,4 @@
-//! What a peer sends: frames, and all that they can hold.
+//! Messages of a peer: frames, and all their contents.
 
 use chiton_types::Take;
 use chiton_wire::{FrameKind, FrameReader, Hello, RecallDone, Reply, Request, Welcome};
@@ -7,7 +7,7 @@ use super::{Target, as_it_is};
 
 pub(super) const WIRE: Target = Target { name: "wire", run, seeds, repair: as_it_is, short_run: 40_000 };
 
-/// The first byte says in what pieces the stream comes.
+/// The first byte determines the pieces in which the stream arrives.
 fn run(bytes: &[u8]) -> bool {
     let Some((&piece, stream)) = bytes.split_first() else { return false };
     let mut frames = FrameReader::new();
@@ -26,7 +26,7 @@ fn run(bytes: &[u8]) -> bool {
     whole
 }
 
-/// Decodes a body; what is whole encodes to what decodes to the same.
+/// Decodes a body. A valid one must encode to bytes that decode to the same value.
 fn decode(kind: FrameKind, body: &[u8]) -> bool {
     let mut from = Take::new(body);
     match kind {
@@ -44,7 +44,7 @@ fn decode(kind: FrameKind, body: &[u8]) -> bool {
     }
 }
 
-/// Frames of every kind with every tag, about right: what is missing the changes bring.
+/// Frames of every kind with every tag, almost valid; mutations supply the rest.
 fn seeds() -> Vec<Vec<u8>> {
     let framed = |kind: u8, body: &[u8]| {
         let mut bytes = vec![200];
@@ -58,7 +58,7 @@ fn seeds() -> Vec<Vec<u8>> {
     hello.extend([0, 0, 0, 0, 0, 0, 4]);
     hello.extend(b"name");
     seeds.push(framed(1, &hello));
-    // Requests: each call, with what most of them begin with, and nothing or much behind it.
+    // Requests: each call with its usual first fields, and little or much behind them.
     for call in (0..=16).chain(32..=44) {
         for rest in [&[][..], &[0; 8], &[1; 12], &[3; 40], &[0; 80]] {
             let mut body = vec![0; 41];

@@ -26,7 +26,7 @@ pub(crate) fn options(segment_bytes: usize) -> Options {
     }
 }
 
-/// The `n`-th frame: 1 to 3 events, a payload that tells it from all others.
+/// The `n`-th frame: 1 to 3 events, with a unique payload.
 pub(crate) fn frame(n: u64) -> (Vec<u8>, u64) {
     let events = 1 + n % 3;
     let header =
@@ -65,7 +65,7 @@ pub(crate) fn create(shape: Shape, options: Options) -> (Arc<MemoryPlace>, Journ
     (place, journal)
 }
 
-/// Numbers of the frames after `after`, whose content is checked, and what replay says.
+/// Numbers of the frames after `after`, with a check of their content, and the result of the replay.
 pub(crate) fn read(place: &dyn Place, after: Position) -> (Vec<u64>, Result<Replayed, JournalError>) {
     let mut numbers = Vec::new();
     let mut next: Option<Position> = None;

@@ -1,4 +1,4 @@
-//! The number of the last acknowledged commit, in a file of its own.
+//! The number of the last acknowledged commit, in a separate file.
 //!
 //! ```text
 //!   two slots of 4096 bytes, written in turn: number u64 LE ‖ its complement u64 LE
@@ -16,7 +16,7 @@ use crate::StoreError;
 
 const SLOT_BYTES: u64 = 4096;
 
-/// Whether the store in directory `path` may have acknowledged a commit, for all that its file says. Nothing is made.
+/// Whether the store in directory `path` may have acknowledged a commit, by its file. Creates nothing.
 pub(super) fn has_commits(path: &Path) -> io::Result<bool> {
     let file = match File::open(path.join("acked")) {
         Ok(file) => file,
@@ -38,7 +38,6 @@ fn last(file: &File) -> Option<u64> {
     read(0).max(read(1))
 }
 
-/// The open file.
 pub(super) struct Acked {
     path: PathBuf,
     file: File,
@@ -76,12 +75,11 @@ impl Acked {
         self.file.sync_data()
     }
 
-    /// The number.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Sets the number, durably.
+    /// Sets the number durably.
     pub(super) fn set(&mut self, number: u64) -> Result<(), StoreError> {
         self.write(number).map_err(|e| sort_error(&self.path, e.into()))?;
         self.last = number;

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use crate::StoreError;
 
-/// Runs `op`; a panic inside, which the library has in places where a file is not what it wrote, becomes `Corrupt`.
+/// Runs `op`. A panic inside, which the library has in places where a file was damaged, becomes `Corrupt`.
 pub(super) fn guarded<T>(path: &Path, op: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    // What `op` leaves behind is the library's, and it poisons itself when a lock's holder panics.
+    // The library poisons its state when a lock's holder panics.
     catch_unwind(AssertUnwindSafe(op)).unwrap_or_else(|panic| {
         let cause = format!("the library gave up: {}", text(&*panic));
         Err(StoreError::Corrupt { path: path.to_owned(), cause })
@@ -30,7 +30,7 @@ fn sort_io(path: &Path, e: &io::Error) -> StoreError {
     let (path, cause) = (path.to_owned(), e.to_string());
     match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::NoSpace { path },
-        // Files that are cut, missing, or hold what cannot be parsed.
+        // Files that are truncated, missing, or cannot be parsed.
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::NotFound => {
             StoreError::Corrupt { path, cause }
         }
@@ -38,7 +38,7 @@ fn sort_io(path: &Path, e: &io::Error) -> StoreError {
     }
 }
 
-/// Sorts the library's error by what the caller should do.
+/// Sorts the library's error by the caller's next step.
 pub(super) fn sort_error(path: &Path, e: fjall::Error) -> StoreError {
     let owned = path.to_owned();
     match e {

@@ -69,7 +69,7 @@ pub(super) fn damaged(path: &Path) -> io::Result<Option<String>> {
         match read(&rows.join("keyspaces").join(&name)) {
             Ok(Ok(_)) => {}
             Ok(Err(what)) => return Ok(Some(format!("rows/keyspaces/{name}/{what}"))),
-            // What is missing is said elsewhere, or is a keyspace that is still being made.
+            // A missing file is reported elsewhere, or belongs to a keyspace that is being created.
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
@@ -113,7 +113,7 @@ pub(super) fn keep(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts copies in the place of what is damaged or missing; returns what was done, in words.
+/// Replaces damaged or missing files by their copies; returns a description of each step.
 pub(super) fn restore(path: &Path) -> io::Result<Vec<String>> {
     let (rows, lists) = (path.join("rows"), path.join("lists"));
     let mut done = Vec::new();

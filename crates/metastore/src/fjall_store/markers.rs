@@ -1,12 +1,12 @@
-//! The files by which the library tells a store from one that is still to be made.
+//! The files by which the library distinguishes a store from an unfinished one.
 //!
 //! ```text
 //!   DIR/rows/version  DIR/rows/keyspaces/0/current  DIR/rows/keyspaces/N/current
 //! ```
 //!
-//! Where one of them is missing, the library takes what lies there for the beginning of a store that a crash cut short: it
-//! deletes the tables and begins anew. So it is asked to open only what has all of them. Until the first commit is
-//! acknowledged there is nothing to lose, and the library may.
+//! If one of them is missing, the library takes the directory for a store whose creation a crash interrupted: it
+//! deletes the tables and begins anew. So Chiton lets it open only a store that has all of them. Until the first
+//! commit is acknowledged there is nothing to lose, and the library may begin anew.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use super::acked;
 use super::fault::sort_error;
 use super::lists;
 
-/// What the library keeps its own rows in: the names of the others.
+/// The library's keyspace for its own rows: the names of the others.
 const OWN_KEYSPACE: &str = "0";
 
 /// Refuses a store with acknowledged commits that lacks one of them. Nothing is changed.

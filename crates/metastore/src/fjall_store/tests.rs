@@ -87,7 +87,7 @@ fn two_openers_are_told() {
     assert_eq!(second, StoreError::Busy { path: dir.path().to_owned() });
 }
 
-/// The promise behind `acked`: damage anywhere in the journal is told, or every acknowledged row is there.
+/// The promise behind `acked`: damage anywhere in the journal is reported, or every acknowledged row exists.
 #[test]
 fn a_lost_commit_is_told_never_silent() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,13 +119,14 @@ fn a_lost_commit_is_told_never_silent() {
     assert!(told >= 20, "only {told} of 24 damages were noticed");
 }
 
-/// What fjall would take for a store that is still to be made is told, and left as it is: with the file back, all is there.
+/// A store that fjall would take for an unfinished one is reported and left unchanged: with the file restored, all
+/// rows exist.
 #[test]
 fn a_store_without_one_of_its_markers_is_not_made_anew() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     let store = filled(&whole);
-    // The rows are in tables, and a later commit is not: its number alone would not tell that they are gone.
+    // The rows are in tables, and a later commit is not: its number alone would not show that they are lost.
     store.settle().unwrap();
     let mut batch = Batch::new();
     batch.put("n", 21u64.to_le_bytes());
@@ -166,14 +167,14 @@ fn a_store_without_one_of_its_markers_is_not_made_anew() {
         drop(store);
         fs::remove_dir_all(&copy).unwrap();
     }
-    // Before anything is acknowledged there is nothing to lose: what a crash cut short is made anew.
+    // Before the first acknowledgement there is nothing to lose: an interrupted creation begins anew.
     let young = dir.path().join("young");
     drop(open(&young).unwrap());
     fs::remove_file(young.join("rows/keyspaces/1/current")).unwrap();
     open(&young).unwrap();
 }
 
-/// What lies behind the last acknowledged commit is a torn commit: all of it or none.
+/// Bytes behind the last acknowledged commit are a torn commit: all of it or none.
 #[test]
 fn a_torn_commit_is_gone_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -247,8 +248,8 @@ fn damaged_files_are_typed_errors() {
     assert!(told > 0, "none of {cases} damages was noticed");
 }
 
-/// Commits through the journal and past it, in turns and over the same keys: the later one counts, also after a crash,
-/// when the journal still holds what tables have replaced.
+/// Commits through the journal and past it, alternately and over the same keys: the later one wins, also after a
+/// crash, when the journal still has rows that tables have replaced.
 #[test]
 fn ingested_and_inserted_commits_follow_each_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -281,8 +282,8 @@ fn ingested_and_inserted_commits_follow_each_other() {
     }
 }
 
-/// Tables that an ingestion made and compaction has replaced do not stay on the disk beside what replaced them, neither
-/// when the store is at rest nor until many more rows have come.
+/// Tables of an ingestion that compaction has replaced are deleted, both when the store is idle and while many more
+/// rows are written.
 #[test]
 fn replaced_tables_of_an_ingestion_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -308,14 +309,15 @@ fn replaced_tables_of_an_ingestion_go() {
         }
         let bytes = tables(&path);
         store.close().unwrap();
-        // What no version names is deleted at the next start.
+        // Files that no version names are deleted at the next start.
         drop(FjallMetastore::open(&path, options).unwrap());
         let alone = tables(&path);
         assert!(bytes < alone * 5 / 4, "settles: {settles}: {bytes} bytes, and {alone} after a new start");
     }
 }
 
-/// Every byte of a list: the damage is named before the library deletes what the list does not name, and the copy heals it.
+/// Every byte of a list: the damage is reported before the library deletes tables that the list does not name, and
+/// the copy heals it.
 #[test]
 fn a_damaged_list_is_named_and_rebuilt_from_its_copy() {
     let dir = tempfile::tempdir().unwrap();
@@ -423,7 +425,7 @@ fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
     assert!(told > 30, "{told}");
 }
 
-/// Where nothing of the library's journal can be read, the rows are what the tables hold.
+/// If the library's journal cannot be read at all, the rows are those of the tables.
 #[test]
 fn a_rebuild_without_the_journal_of_the_library_keeps_what_is_in_tables() {
     let dir = tempfile::tempdir().unwrap();
@@ -444,7 +446,7 @@ fn a_rebuild_without_the_journal_of_the_library_keeps_what_is_in_tables() {
     assert_eq!(open(&path).unwrap().get(b"later").unwrap().unwrap(), b"2");
 }
 
-/// What was removed gives its space back, also that of the library's journal, and nothing else is lost by it.
+/// Removed rows free their space, also in the library's journal, and nothing else is lost.
 #[test]
 fn reclaiming_gives_back_tables_and_journal() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Blocks, indexes and filters of tables in memory, the least recently used ones leave.
 //!
-//! SlateDB has caches of its own behind features; both bring many libraries for what is a lock and a list here.
+//! SlateDB's own caches are optional features that bring many libraries; a lock and a list are enough here.
 
 use async_trait::async_trait;
 use lru::LruCache;

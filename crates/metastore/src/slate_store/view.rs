@@ -1,4 +1,4 @@
-//! The rows of one moment: what every reader reads, and what a reader that takes long keeps.
+//! The rows of one moment, for all readers and for long scans.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ const FETCHES: usize = 32;
 const SMALL_SCAN: usize = 64;
 const READ_AHEAD_BYTES: usize = 1 << 20;
 
-/// SlateDB keeps what a snapshot shows as long as one lives, through every compaction.
+/// SlateDB keeps the rows of a snapshot through every compaction while the snapshot lives.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) name: PathBuf,
     pub(super) rows: Arc<DbSnapshot>,
-    /// As it was then.
+    /// Statistics of that moment.
     pub(super) stats: StoreStats,
 }
 

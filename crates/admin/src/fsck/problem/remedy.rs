@@ -1,9 +1,9 @@
-//! What repair does about each problem, and what is left to a person.
+//! The repair of each problem, and advice where there is none.
 
 use crate::fsck::Problem;
 
 impl Problem {
-    /// What repair does; `None` if it leaves this alone.
+    /// The repair; `None` if there is none.
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
             Problem::BadRow { key, repairable: true, .. } => match key[0] {
@@ -58,7 +58,7 @@ impl Problem {
         })
     }
 
-    /// What a person can do where repair does nothing.
+    /// Advice for a problem without a repair.
     pub fn advice(&self) -> Option<&'static str> {
         Some(match self {
             Problem::BadRow { key, .. } if key.starts_with(b"\0p") => {

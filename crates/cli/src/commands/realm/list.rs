@@ -81,7 +81,7 @@ fn all(client: &Client) -> Outcome<Vec<RealmInfo>> {
     match call(client, RealmCall::List) {
         Ok(RealmAnswer::Realms(all)) => Ok(all),
         Ok(_) => Err(Failure::failed(
-            "the server answered something else than was asked: use the same version of chiton for both",
+            "the server's answer does not fit the request: use the same version of chiton for client and server",
         )),
         Err(refusal) => {
             Err(Failure::failed(format!("the server does not list what is decoupled: {refusal}")))
@@ -227,7 +227,7 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
         Ok(RealmAnswer::Ended) => {}
         Ok(_) => {
             return Err(Failure::failed(
-                "the server answered something else than was asked: use the same version of chiton for both",
+                "the server's answer does not fit the request: use the same version of chiton for client and server",
             ));
         }
         Err(refusal) => {
