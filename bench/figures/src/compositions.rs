@@ -110,7 +110,7 @@ pub(crate) fn offline(setting: &Setting, policy: &str, names: &[String]) -> Resu
         let server = Server::start(data.as_path(), ServerOptions::default(), Arc::new(RealWorld))
             .map_err(|e| e.to_string())?;
         let client =
-            Arc::new(Client::embedded(server.clone(), ClientOptions::default()).map_err(|e| e.to_string())?);
+            Arc::new(chiton_embedded::client(&server, ClientOptions::default()).map_err(|e| e.to_string())?);
         let options = RealmsOptions {
             state_dir: site.path("tool"),
             client: ClientOptions::default(),

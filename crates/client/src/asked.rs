@@ -118,7 +118,7 @@ impl Asked {
                 }
                 drop(state);
                 self.shared.heard(self.sent);
-                Step::Answer(result(reply.result))
+                Step::Answer(reply.result.map_err(CallError::from))
             }
             _ if self.request.seq.0 != 0 => Step::SentAgain,
             _ => Step::AskAnew,
@@ -137,7 +137,7 @@ impl Asked {
 
     fn look(&self, state: &mut State) -> Option<Result<Answer, CallError>> {
         if let Some(answer) = state.resolved.remove(&(self.session, self.request.seq)) {
-            return Some(result(answer));
+            return Some(answer.map_err(CallError::from));
         }
         if state.session.id != self.session {
             return Some(Err(Refusal::Io.into()));
@@ -149,19 +149,6 @@ impl Asked {
         }
         None
     }
-}
-
-/// A reply's result, as callers get it.
-pub(crate) fn result(result: Result<Answer, Failure>) -> Result<Answer, CallError> {
-    result.map_err(|failure| match failure {
-        Failure::Refused(refusal) => CallError::Refused(refusal),
-        Failure::NeedGroups => CallError::NeedGroups,
-        Failure::SessionGone => CallError::Refused(Refusal::Io),
-        Failure::Malformed(reason) => {
-            tracing::warn!("the server does not understand this client: {reason}; use the same version of chiton for both");
-            CallError::Refused(Refusal::Io)
-        }
-    })
 }
 
 impl Future for Stage {

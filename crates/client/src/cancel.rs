@@ -30,15 +30,15 @@ impl CancelToken {
         CancelToken::default()
     }
 
-    /// The call waits under this number. False: it is cancelled already.
-    pub(crate) fn waits_as(&self, request: u64) -> bool {
+    /// For services: the call waits as request `request`. False if it is cancelled already; then it must not wait.
+    pub fn waits_as(&self, request: u64) -> bool {
         let mut state = self.0.0.lock();
         state.request = Some(request);
         !state.cancelled
     }
 
-    /// The call has returned.
-    pub(crate) fn over(&self) {
+    /// For services: the call has returned.
+    pub fn over(&self) {
         self.0.0.lock().over = true;
         self.0.1.notify_all();
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use chiton_model::{Op, XattrHow};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_objects::{LocalObjects, Objects};
-use chiton_server::Server;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
 use chiton_wire::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
 
@@ -18,13 +17,12 @@ use crate::cache_invalidation::Invalidating;
 use crate::complete_dirs::Part;
 use crate::connected::{Connected, ConnectedOptions};
 use crate::core::{Core, Invalidator};
-use crate::data::{BlockIo, DirectBlocks, Files, NearBlocks, ServerBlocks};
+use crate::data::{BlockIo, Files, NearBlocks, ServerBlocks};
 use crate::dial::SocketDialer;
-use crate::embedded::Embedded;
 use crate::exclusion_cache::ExclusionCache;
 use crate::handler::Handler;
 use crate::service::{Caller, Service, ask};
-use crate::{ClientOptions, ConnectError, Dialer};
+use crate::{ClientOptions, ConnectError, Dialer, RecallInbox};
 
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
 pub struct Client {
@@ -123,42 +121,18 @@ impl Client {
         let connected = Arc::new(connected);
         let blocks = store(&objects)
             .map(|store| Arc::new(NearBlocks::new(store, connected.clone())) as Arc<dyn BlockIo>);
-        let client = Client::over(connected.clone(), blocks, filesystem, options);
-        let handler: Arc<dyn Handler> = client.core.clone();
-        connected.set_handler(Arc::downgrade(&handler));
-        Ok(client)
+        Ok(Client::over(connected.clone(), connected.inbox(), blocks, filesystem, options))
     }
 
-    /// A client of a server in this process. Calls are carried out on the calling thread.
+    /// A client over any service, such as a server in this process (`chiton-embedded`). From now on recalls that the
+    /// service delivers to `inbox` are carried out. `blocks`: where file data are; `None`: with the server. `filesystem`
+    /// is the identity of the file system.
     ///
-    /// # Errors
-    /// In words: too many sessions, the server stops.
-    pub fn embedded(server: Arc<Server>, options: ClientOptions) -> Result<Client, ConnectError> {
-        let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
-        Client::embedded_with(server, blocks, options)
-    }
-
-    /// The same, with blocks in a store of the caller's choice.
-    ///
-    /// # Errors
-    /// As [`Client::embedded`].
-    pub fn embedded_with(
-        server: Arc<Server>,
-        blocks: Arc<dyn BlockIo>,
-        options: ClientOptions,
-    ) -> Result<Client, ConnectError> {
-        let embedded = Arc::new(Embedded::begin(&server, &options.identity)?);
-        if options.decouples {
-            embedded.decouple_first();
-        }
-        let client = Client::over(embedded.clone(), Some(blocks), server.filesystem().filesystem, options);
-        let handler: Arc<dyn Handler> = client.core.clone();
-        embedded.heard().handler.set(Arc::downgrade(&handler));
-        Ok(client)
-    }
-
-    pub(crate) fn over(
+    /// # Panics
+    /// If another client takes the recalls of the inbox.
+    pub fn over(
         service: Arc<dyn Service>,
+        inbox: &RecallInbox,
         blocks: Option<Arc<dyn BlockIo>>,
         filesystem: u64,
         options: ClientOptions,
@@ -182,6 +156,8 @@ impl Client {
         assert!(core.files.set(Arc::downgrade(&files)).is_ok(), "files are set once");
         let user = options.user.map(|(uid, gid, groups)| (uid, gid, groups.into()));
         let user = user.unwrap_or_else(process_user);
+        let handler: Arc<dyn Handler> = core.clone();
+        inbox.set_handler(Arc::downgrade(&handler));
         Client { service, files, core, user, root: options.root, filesystem }
     }
 

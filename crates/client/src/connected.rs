@@ -29,14 +29,13 @@ use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERSION, Request, Welcome};
 
 use crate::asked::Asked;
-use crate::handler::HandlerSlot;
 use crate::link;
 use crate::recall_pool::RecallPool;
-use crate::service::{CallError, Interrupted, Service, Underway};
+use crate::service::{CallError, Interrupted, Service, Underway, ready};
 use crate::session::Session;
 use crate::wire::{Dialer, Wire};
 use crate::write_behind::{Behind, sender};
-use crate::{CancelToken, ConnectError, Recalls};
+use crate::{CancelToken, ConnectError, RecallInbox, Recalls};
 
 /// Closes told at once when so many are waiting.
 const CLOSES_MAX: usize = 32;
@@ -74,8 +73,7 @@ pub(crate) struct Shared {
     pub(crate) wanted: Condvar,
     /// For the thread that sends promises: there is one, the link is up, the end.
     pub(crate) sending: Condvar,
-    pub(crate) recalls: Recalls,
-    pub(crate) handler: HandlerSlot,
+    pub(crate) inbox: RecallInbox,
     pub(crate) pool: RecallPool,
     /// When the last request that was answered had been sent, in nanoseconds of the monotonic clock.
     heard_ns: AtomicU64,
@@ -172,8 +170,7 @@ impl Connected {
             changed: Condvar::new(),
             wanted: Condvar::new(),
             sending: Condvar::new(),
-            recalls: Recalls::default(),
-            handler: HandlerSlot::default(),
+            inbox: RecallInbox::default(),
             pool: RecallPool::default(),
             heard_ns: AtomicU64::new(0),
             session_ms: AtomicU64::new(u64::from(session_ms)),
@@ -189,9 +186,9 @@ impl Connected {
         Ok((Connected { shared, threads }, welcome))
     }
 
-    /// `handler` is told of recalls, and of the end of all leases.
-    pub(crate) fn set_handler(&self, handler: std::sync::Weak<dyn crate::handler::Handler>) {
-        self.shared.handler.set(handler);
+    /// Where recalls go, and the end of all leases.
+    pub(crate) fn inbox(&self) -> &RecallInbox {
+        &self.shared.inbox
     }
 
     fn asked(&self, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
@@ -398,7 +395,7 @@ impl Service for Connected {
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         match self.asked(cred, call) {
             Ok(asked) => Box::new(asked.started()),
-            Err(refusal) => Box::new(Ready(Some(Err(refusal.into())))),
+            Err(refusal) => ready(Err(refusal.into())),
         }
     }
 
@@ -448,7 +445,7 @@ impl Service for Connected {
     }
 
     fn recalls(&self) -> &Recalls {
-        &self.shared.recalls
+        self.shared.inbox.recalls()
     }
 
     fn leave(&self, limit: Duration) {
@@ -487,24 +484,5 @@ impl Service for Connected {
 
     fn abandon(&self) {
         self.shared.stop();
-    }
-}
-
-/// An answer that is there already.
-pub(crate) struct Ready(pub(crate) Option<Result<Answer, CallError>>);
-
-impl Future for Ready {
-    type Output = Result<Answer, CallError>;
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        std::task::Poll::Ready(self.0.take().expect("a future is not polled after its end"))
-    }
-}
-
-impl Underway for Ready {
-    fn wait(mut self: Box<Self>) -> Result<Answer, CallError> {
-        self.0.take().expect("a future is not waited for after its end")
     }
 }

@@ -29,9 +29,8 @@ use chiton_wire::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::connected::Ready;
 use crate::recalls::{Mark, Recalls};
-use crate::service::{CallError, Interrupted, Service, Underway};
+use crate::service::{CallError, Interrupted, Service, Underway, ready};
 
 /// Inodes and names noted; when there are more all are found out anew.
 const NOTED_MAX: usize = 65_536;
@@ -210,7 +209,7 @@ impl Service for ExclusionCache {
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         let touched = Touched::of(&call);
         if self.0.refuses(&touched) {
-            return Box::new(Ready(Some(Err(Refusal::Busy.into()))));
+            return ready(Err(Refusal::Busy.into()));
         }
         let underway = self.inner().start(cred, call);
         Box::new(Learning { underway, touched, knowing: self.0.clone() })

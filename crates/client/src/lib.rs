@@ -4,52 +4,36 @@
 //!   path calls, batches ─┐
 //!   handle calls ────────┴▶ Client ─┬─ cache of names and attributes (under leases)
 //!                                   ├─ Files: file data
-//!                                   └─ Service ─▶ embedded server, or a connection
+//!                                   └─ Service ─▶ a connection, or a server in this process (chiton-embedded)
 //! ```
 //!
-//! A file system in a directory of this machine, used within this process:
+//! # Getting started
 //!
-//! ```
-//! use std::sync::Arc;
-//!
+//! ```no_run
 //! use chiton_client::{Client, ClientOptions, OpenFlags};
-//! use chiton_server::{FormatOptions, Server, ServerOptions};
 //! use chiton_types::Refusal;
-//! use chiton_runtime::{RealWorld, SharedWorld};
 //!
-//! let dir = tempfile::tempdir()?;
-//! let world: SharedWorld = Arc::new(RealWorld);
-//! // The root directory is ours.
-//! let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
-//! Server::format(&dir.path().join("data"), &owner, &world)?;
-//! let server = Server::start(&dir.path().join("data"), ServerOptions::default(), world)?;
-//! let client = Client::embedded(server.clone(), ClientOptions::default())?;
 //! # let refused = |refusal: Refusal| refusal.to_string();
+//! let client = Client::connect(&"tcp:server:7117".parse()?, ClientOptions::default())?;
 //!
 //! // By path, as std::fs has it. A small file is one operation with its content.
 //! client.mkdir_all("/results/run-1").map_err(refused)?;
 //! client.create_file("/results/run-1/score", b"42").map_err(refused)?;
 //! assert_eq!(client.read_file("/results/run-1/score"), Ok(b"42".to_vec()));
-//! assert_eq!(client.stat("/results/run-2").map(drop), Err(Refusal::NotFound));
-//!
-//! // Many names of one directory at once: a result each, in order.
-//! let made = client.create_many("/results", &["a", "b", "run-1"]).map_err(refused)?;
-//! assert_eq!(made[2].as_ref().map(drop), Err(&Refusal::Exists));
 //!
 //! // Parts of a file, through a handle.
-//! let fh = client.open_path("/results/a", OpenFlags::READ_WRITE).map_err(refused)?;
+//! let fh = client.open_path("/results/run-1/score", OpenFlags::READ_WRITE).map_err(refused)?;
 //! client.write(&client.caller(), fh, 1 << 20, b"far away").map_err(refused)?;
-//! assert_eq!(client.read(fh, (1 << 20) + 4, 100), Ok(b"away".to_vec()));
 //! client.release(fh).map_err(refused)?;
 //!
 //! // What is answered is kept by the server; after `sync` it also survives a crash.
 //! client.sync().map_err(refused)?;
-//! drop(client);
-//! server.shutdown()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A server elsewhere: [`Client::connect`]. A client outlives restarts of its server: every operation takes effect
+//! `chiton-embedded` makes a client of a server in the same process.
+//!
+//! A client outlives restarts of its server: every operation takes effect
 //! exactly once, and callers see nothing but time that passes. Handles that are not released, and data that were
 //! not flushed, end with the client: [`Client::sync`] before dropping it.
 //!
@@ -84,14 +68,13 @@ mod kernel_dentries;
 
 pub mod data;
 
-mod embedded;
-
 mod asked;
 mod connected;
 mod dial;
 mod held_locks;
 mod kept_blocks;
 mod link;
+mod recall_inbox;
 mod recall_pool;
 mod session;
 mod wire;
@@ -114,6 +97,7 @@ pub use error::ConnectError;
 pub use flags::OpenFlags;
 pub use options::ClientOptions;
 pub use pending::Pending;
+pub use recall_inbox::RecallInbox;
 pub use recalls::{Mark, Recalls};
-pub use service::{CallError, Caller, Groups, Interrupted, LookUp, Service, Standing, Underway, ask};
+pub use service::{CallError, Caller, Groups, Interrupted, LookUp, Service, Standing, Underway, ask, ready};
 pub use wire::{Dialer, RecallWire, Wire};

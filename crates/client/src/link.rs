@@ -168,7 +168,7 @@ fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
             };
             // From here on nothing is answered under a lease of before, so nothing becomes dirty that is not declared.
             leases_are_void(shared, None);
-            let dirty = shared.handler.get().map(|handler| handler.dirty()).unwrap_or_default();
+            let dirty = shared.inbox.handler().map(|handler| handler.dirty()).unwrap_or_default();
             let reopen = shared.state.lock().session.reopen(dirty);
             shared.pool.listen(shared, recall);
             let unanswered = resume_session(shared, &wire, &reopen, resends)?;
@@ -247,8 +247,8 @@ fn pushed() -> Answer {
 
 /// `landed`: the session is over, and of what was not answered the pushes of these files were carried out.
 fn leases_are_void(shared: &Shared, landed: Option<&BTreeSet<Ino>>) {
-    shared.recalls.note_all();
-    if let Some(handler) = shared.handler.get() {
+    shared.inbox.recalls().note_all();
+    if let Some(handler) = shared.inbox.handler() {
         handler.void(landed);
     }
 }

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_wire::{Recall, RecallDone};
 
-use crate::Recalls;
 use crate::connected::Shared;
-use crate::handler::HandlerSlot;
 use crate::wire::RecallWire;
 
 /// Most handler threads. Beyond, recalls wait.
@@ -103,20 +101,8 @@ fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Shared>) {
         };
         drop(state);
         let Some(shared) = shared.upgrade() else { continue };
-        take_in(&recall, &shared.recalls, &shared.handler);
+        shared.inbox.deliver(&recall);
         wire.done(RecallDone { id: recall.id });
-    }
-}
-
-/// Carries out what the server asks for on the recall channel.
-pub(crate) fn take_in(recall: &Recall, recalls: &Recalls, handler: &HandlerSlot) {
-    if recall.grown.is_none() {
-        recalls.note(recall.ino);
-    }
-    match (handler.get(), recall.grown) {
-        (Some(handler), Some(grown)) => handler.grown(recall.ino, grown),
-        (Some(handler), None) => handler.recall(recall.ino, recall.keep),
-        (None, _) => {}
     }
 }
 

@@ -32,12 +32,14 @@
 //!                                    them; with `lost: true` dirty data are lost too: EIO at the next flush/fsync
 //! ```
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_model::Op;
 use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
-use chiton_wire::{Answer, Call, Foretold};
+use chiton_wire::{Answer, Call, Failure, Foretold};
 
 use crate::{CancelToken, Recalls};
 
@@ -53,6 +55,22 @@ pub enum CallError {
 impl From<Refusal> for CallError {
     fn from(refusal: Refusal) -> CallError {
         CallError::Refused(refusal)
+    }
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> CallError {
+        match failure {
+            Failure::Refused(refusal) => CallError::Refused(refusal),
+            Failure::NeedGroups => CallError::NeedGroups,
+            Failure::SessionGone => CallError::Refused(Refusal::Io),
+            Failure::Malformed(reason) => {
+                tracing::warn!(
+                    "the server does not understand this client: {reason}; use the same version of chiton for both"
+                );
+                CallError::Refused(Refusal::Io)
+            }
+        }
     }
 }
 
@@ -190,6 +208,27 @@ pub trait Underway: Future<Output = Result<Answer, CallError>> + Send + Unpin {
     /// # Errors
     /// As [`Service::call`].
     fn wait(self: Box<Self>) -> Result<Answer, CallError>;
+}
+
+/// A call whose answer is there already.
+pub fn ready(answer: Result<Answer, CallError>) -> Box<dyn Underway> {
+    Box::new(Ready(Some(answer)))
+}
+
+struct Ready(Option<Result<Answer, CallError>>);
+
+impl Future for Ready {
+    type Output = Result<Answer, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(self.0.take().expect("a future is not polled after its end"))
+    }
+}
+
+impl Underway for Ready {
+    fn wait(mut self: Box<Self>) -> Result<Answer, CallError> {
+        self.0.take().expect("a future is not waited for after its end")
+    }
 }
 
 /// Supplementary groups and capabilities of a caller.

@@ -2,6 +2,7 @@
 
 mod caching;
 mod fake_server;
+pub(crate) mod near;
 mod pending;
 mod resume;
 mod unchanged;

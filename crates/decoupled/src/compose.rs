@@ -57,7 +57,8 @@ impl Composition {
             ..ClientOptions::default()
         };
         let world = options.world.clone();
-        let client = Client::embedded_with(preview.clone(), blocks, options).map_err(RealmError::local)?;
+        let client =
+            chiton_embedded::client_with_blocks(&preview, blocks, options).map_err(RealmError::local)?;
         let client = Arc::new(client);
         Ok(Composition {
             calls: Calls { service: client.service().clone() },

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn chiton_open(data: *const c_char, state_dir: *const c_ch
             data.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{data}: {e}")))?;
         log_to_stderr();
         let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld))?;
-        let client = Client::embedded(server.clone(), ClientOptions::default())?;
+        let client = chiton_embedded::client(&server, ClientOptions::default())?;
         begin(client, Some(server), state_dir)
     })
 }

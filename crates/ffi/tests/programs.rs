@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use chiton_client::{Client, ClientOptions};
+use chiton_client::ClientOptions;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_wire::Address;
@@ -89,7 +89,7 @@ impl Site {
     fn run(&self, command: &mut Command) {
         let state = self.dir.path().join("state");
         assert_eq!(said(command.arg(self.address.to_string()).arg(&state)), SAID);
-        let client = Client::embedded(self.server.clone(), ClientOptions::default()).expect("a session");
+        let client = chiton_embedded::client(&self.server, ClientOptions::default()).expect("a session");
         for n in 0..100 {
             let found = client.read_file(format!("/results/part-{n}"));
             assert_eq!(found, Ok(format!("result {n}\n").into_bytes()));

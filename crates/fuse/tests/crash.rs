@@ -34,7 +34,7 @@ fn main() {
 /// Mounts, prints a line, and stays.
 fn serve(data: &Path, dir: &Path) {
     let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld)).expect("a server");
-    let client = Client::embedded(server.clone(), ClientOptions::default()).expect("a client");
+    let client = chiton_embedded::client(&server, ClientOptions::default()).expect("a client");
     let mount = Mount::start(Arc::new(client), dir, MountOptions::default()).expect("a mount");
     println!("mounted");
     mount.wait().expect("a clean end");
@@ -92,7 +92,7 @@ fn client_of_nothing(scratch: &Path) -> Arc<Client> {
         Server::format(&data, &FormatOptions::default(), &world).expect("formatted");
     }
     let server = Server::start(&data, ServerOptions::default(), world).expect("a server");
-    Arc::new(Client::embedded(server, ClientOptions::default()).expect("a client"))
+    Arc::new(chiton_embedded::client(&server, ClientOptions::default()).expect("a client"))
 }
 
 fn scratch() -> tempfile::TempDir {

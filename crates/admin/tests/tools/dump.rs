@@ -14,7 +14,7 @@ use crate::rig::{Rig, populate};
 
 fn client(server: &Arc<Server>) -> Client {
     let user = Some((0, 0, Vec::new()));
-    Client::embedded(server.clone(), ClientOptions { user, ..ClientOptions::default() }).expect("a client")
+    chiton_embedded::client(server, ClientOptions { user, ..ClientOptions::default() }).expect("a client")
 }
 
 fn text(client: &Client, root: &str) -> String {

@@ -124,7 +124,7 @@ fn damage_to_the_journal_of_a_running_server_is_named_and_its_orderly_end_outliv
     format(dir.path());
     let server = start(dir.path());
     let user = Some((0, 0, Vec::new()));
-    let client = Client::embedded(server.clone(), ClientOptions { user, ..ClientOptions::default() });
+    let client = chiton_embedded::client(&server, ClientOptions { user, ..ClientOptions::default() });
     let client = Arc::new(client.expect("a client"));
     populate(&server);
     let hand = Hand::new(&server);
@@ -177,7 +177,7 @@ fn a_file_system_is_checked_while_it_is_served_and_changed() {
     populate(&server);
     let user = Some((0, 0, Vec::new()));
     let options = ClientOptions { user, ..ClientOptions::default() };
-    let client = Arc::new(Client::embedded(server.clone(), options.clone()).expect("a client"));
+    let client = Arc::new(chiton_embedded::client(&server, options.clone()).expect("a client"));
     let hand = Hand::new(&server);
     let check = |client: &Arc<Client>| {
         let (mut found, mut n) = (Vec::new(), 0);
@@ -208,7 +208,7 @@ fn a_file_system_is_checked_while_it_is_served_and_changed() {
     assert_eq!(found.iter().map(|f| f.problem.name()).collect::<Vec<_>>(), ["corrupt-block"]);
     // Rows contain the content of all users, so other users are refused.
     let user = Some((12345, 1, Vec::new()));
-    let other = Client::embedded(server.clone(), ClientOptions { user, ..options });
+    let other = chiton_embedded::client(&server, ClientOptions { user, ..options });
     let other = Arc::new(other.expect("a client"));
     let error = check_online(&other, &content, &mut |_| {}, &mut |_| {}).expect_err("refused");
     assert!(error.to_string().contains("only root"), "{error}");

@@ -79,7 +79,7 @@ impl Site {
 
 fn client(server: &Arc<Server>) -> Client {
     let user = Some((0, 0, Vec::new()));
-    Client::embedded(server.clone(), ClientOptions { user, ..ClientOptions::default() }).expect("a session")
+    chiton_embedded::client(server, ClientOptions { user, ..ClientOptions::default() }).expect("a session")
 }
 
 fn fill(server: &Arc<Server>, files: std::ops::Range<usize>) {

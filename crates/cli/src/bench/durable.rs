@@ -26,7 +26,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         theirs.push(bare.records_per_second());
         let subject = Subject::start(plan, &format!("durable-data-{round}"))?;
         let client = Arc::new(
-            Client::embedded(subject.server.clone(), ClientOptions::default()).map_err(Failure::failed)?,
+            chiton_embedded::client(&subject.server, ClientOptions::default()).map_err(Failure::failed)?,
         );
         let ((), seconds) = timed(|| creates(&client, each))?;
         ours.push((each * WAITERS) as f64 / seconds);

@@ -37,7 +37,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
 }
 
 fn embedded(subject: &Subject) -> Outcome<Client> {
-    Client::embedded(subject.server.clone(), ClientOptions::default()).map_err(Failure::failed)
+    chiton_embedded::client(&subject.server, ClientOptions::default()).map_err(Failure::failed)
 }
 
 fn fill(subject: &Subject, files: u64) -> Outcome {

@@ -36,7 +36,7 @@ impl Subject {
     pub(super) fn mount(&self, dir: &Path) -> Outcome<Mount> {
         make_dir(dir)?;
         let client =
-            Client::embedded(self.server.clone(), ClientOptions::default()).map_err(Failure::failed)?;
+            chiton_embedded::client(&self.server, ClientOptions::default()).map_err(Failure::failed)?;
         Mount::start(Arc::new(client), dir, MountOptions::default()).map_err(Failure::from)
     }
 

@@ -47,7 +47,7 @@ impl Access {
         }
         let options = ServerOptions::default();
         let server = Server::start(&data, options, Arc::new(RealWorld)).map_err(Failure::from)?;
-        let client = Client::embedded(server.clone(), ClientOptions::default()).map_err(Failure::failed)?;
+        let client = chiton_embedded::client(&server, ClientOptions::default()).map_err(Failure::failed)?;
         Ok(Access { client: Some(client), server: Some(server) })
     }
 

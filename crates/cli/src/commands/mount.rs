@@ -153,7 +153,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         Data::Lazy => DataMode::Lazy,
     };
     let result = match (server, &args.server) {
-        (Some(server), _) => Client::embedded(server.clone(), options),
+        (Some(server), _) => chiton_embedded::client(server, options),
         (None, Some(address)) => {
             reach::knock(address, &mountpoint.display().to_string())?;
             Client::connect(address, options)

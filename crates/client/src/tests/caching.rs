@@ -11,11 +11,10 @@ use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Session
 use chiton_wire::{Answer, Call, LeaseMode};
 
 use super::fake_server::attr;
+use super::near::Near;
 use crate::cache::Cache;
 use crate::complete_dirs::Part;
 use crate::data::{BlockIo, DirectBlocks};
-use crate::embedded::Embedded;
-use crate::handler::Handler;
 use crate::{CallError, Client, ClientOptions, Lookup, Recalls, Service, Underway};
 
 const DIR: Ino = Ino(1);
@@ -277,7 +276,7 @@ fn names_of_whole_directories_are_noted_within_a_limit() {
 
 /// A server in this process that is treated as one far away, and counts what it is asked.
 struct Counting {
-    inner: Embedded,
+    inner: Near,
     asked: AtomicUsize,
 }
 
@@ -314,12 +313,11 @@ impl Service for Counting {
 }
 
 fn counting(server: &Arc<Server>) -> (Client, Arc<Counting>) {
-    let inner = Embedded::begin(server, "counted").expect("a session");
+    let inner = Near::begin(server, "counted");
     let service = Arc::new(Counting { inner, asked: AtomicUsize::new(0) });
     let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
-    let client = Client::over(service.clone(), Some(blocks), 1, ClientOptions::default());
-    let handler: Arc<dyn Handler> = client.core.clone();
-    service.inner.heard().handler.set(Arc::downgrade(&handler));
+    let client =
+        Client::over(service.clone(), &service.inner.inbox, Some(blocks), 1, ClientOptions::default());
     (client, service)
 }
 

@@ -223,7 +223,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
     let client = connect(&server);
     let log = Arc::new(Log(Mutex::default()));
     let handler: Arc<dyn Handler> = log.clone();
-    client.set_handler(Arc::downgrade(&handler));
+    client.inbox().set_handler(Arc::downgrade(&handler));
     let mark = client.recalls().now();
     let recalls = server.0.lock().recall.clone().expect("connected");
     recalls.send(Recall { id: 9, ino: Ino(4), keep: LeaseMode::Shared, grown: None });

@@ -14,8 +14,8 @@ use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Session
 use chiton_wire::{Answer, Call, Foretold, LeaseMode, Query};
 use tempfile::TempDir;
 
+use super::near::Near;
 use crate::data::{BlockIo, DirectBlocks};
-use crate::embedded::Embedded;
 use crate::handler::Handler;
 use crate::service::Groups;
 use crate::{CallError, Caller, Client, ClientOptions, Lookup, OpenFlags, Recalls, Service, Underway};
@@ -27,7 +27,7 @@ const FLAGS: OpenFlags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
 /// A server in this process that is treated as one far away. It gives leases on names, and takes promises, of which it
 /// does nothing.
 struct Silent {
-    inner: Embedded,
+    inner: Near,
     asked: Mutex<Vec<Call>>,
     promised: Mutex<Vec<(Op, Foretold, Ino)>>,
     /// What is started is not answered.
@@ -122,7 +122,7 @@ impl Site {
         let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
         Server::format(&data, &owner, &world).expect("formatted");
         let server = Server::start(&data, ServerOptions::default(), world).expect("started");
-        let inner = Embedded::begin(&server, "told").expect("a session");
+        let inner = Near::begin(&server, "told");
         let service = Arc::new_cyclic(|me| Silent {
             inner,
             asked: Mutex::default(),
@@ -133,9 +133,7 @@ impl Site {
         });
         let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
         let options = ClientOptions { ahead_after: Some(0), ..ClientOptions::default() };
-        let client = Client::over(service.clone(), Some(blocks), 1, options);
-        let handler: Arc<dyn Handler> = client.core.clone();
-        service.inner.heard().handler.set(Arc::downgrade(&handler));
+        let client = Client::over(service.clone(), &service.inner.inbox, Some(blocks), 1, options);
         let dir_ino = client.mkdir_all("dir").expect("made").ino;
         service.asked.lock().clear();
         Site { _dir: dir, _server: server, client, service, dir: dir_ino }

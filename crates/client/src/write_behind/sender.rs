@@ -138,8 +138,8 @@ fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, L
 
 fn give_up(shared: &Arc<Shared>, weaker: Vec<(Ino, LeaseMode)>) {
     for (ino, keep) in weaker {
-        shared.recalls.note(ino);
-        if let Some(handler) = shared.handler.get() {
+        shared.inbox.recalls().note(ino);
+        if let Some(handler) = shared.inbox.handler() {
             handler.stop_ahead(ino);
             // Of a directory, and what was made in it meanwhile.
             shared.tell(Behind::Inode(ino), false);

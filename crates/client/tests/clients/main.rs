@@ -1,6 +1,5 @@
-//! Clients of a real server: in its process, over its socket, and over its death.
+//! Clients of a real server: over its socket, and over its death.
 
-mod agree;
 mod blocked;
 mod restarts;
 mod rights;

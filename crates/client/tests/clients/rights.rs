@@ -194,7 +194,7 @@ fn the_server_and_a_client_ahead_of_it_decide_alike() {
         return;
     }
     let site = Site::new();
-    let server = site.embedded();
+    let server = site.connected_with(ClientOptions { ahead_after: None, ..ClientOptions::default() });
     let ahead = site.connected_with(ClientOptions { ahead_after: Some(0), ..ClientOptions::default() });
     let (count, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let before = ahead_messages(&server);

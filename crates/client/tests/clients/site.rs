@@ -59,11 +59,6 @@ impl Site {
         self.server.lock().clone().expect("running")
     }
 
-    /// A client in the server's process.
-    pub(crate) fn embedded(&self) -> Client {
-        Client::embedded(self.server(), ClientOptions::default()).expect("a session")
-    }
-
     /// A client at the other end of a socket.
     pub(crate) fn connected(&self) -> Client {
         self.connected_with(ClientOptions::default())

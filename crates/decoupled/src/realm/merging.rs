@@ -219,7 +219,7 @@ impl Realm {
             ahead_after: None,
             ..self.options.clone()
         };
-        let client = Client::embedded_with(server.clone(), self.global.blocks().clone(), options)
+        let client = chiton_embedded::client_with_blocks(&server, self.global.blocks().clone(), options)
             .map_err(|e| RealmError::local(format!("the subtree cannot be opened at its base: {e}")))?;
         Ok((server, Arc::new(client)))
     }

@@ -197,7 +197,7 @@ impl Realm {
             ..options.clone()
         };
         client_options.files.first_block = (u64::from(granted.claim.generation) << GENERATION_SHIFT) + 1;
-        let client = Client::embedded_with(server.clone(), blocks, client_options).map_err(|e| {
+        let client = chiton_embedded::client_with_blocks(&server, blocks, client_options).map_err(|e| {
             RealmError::local(format!("cannot start the engine of the decoupled subtree: {e}"))
         })?;
         let replayed = server.last().0.saturating_sub(state.merged.0);

@@ -18,7 +18,7 @@ use crate::work::Work;
 
 /// A composition over the server's present rows.
 fn begin(site: &Site) -> (Composition, Arc<Client>) {
-    let client = Client::embedded(site.server(), ClientOptions::default()).expect("a session");
+    let client = chiton_embedded::client(&site.server(), ClientOptions::default()).expect("a session");
     let client = Arc::new(client);
     let rows = Arc::new(View::open(&client).expect("a view"));
     let info = site.server().filesystem().clone();

@@ -53,7 +53,7 @@ fn accepting(site: &Site, state_dir: &Path) -> Party {
 }
 
 fn become_branch(site: &Site, realm: RealmId) {
-    let client = Client::embedded(site.server(), ClientOptions::default()).expect("a session");
+    let client = chiton_embedded::client(&site.server(), ClientOptions::default()).expect("a session");
     let call = Call::Realm(Box::new(RealmCall::BecomeBranch { realm, name: None }));
     let ended = ask(&**client.service(), &client.caller(), call).expect("ended");
     assert_eq!(ended, Answer::Realm(RealmAnswer::Ended));

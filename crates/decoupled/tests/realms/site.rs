@@ -58,7 +58,7 @@ impl Site {
 
     /// Ends a decoupling as an administrator does.
     pub(crate) fn end_by_force(&self, realm: RealmId) {
-        let client = Client::embedded(self.server(), ClientOptions::default()).expect("a session");
+        let client = chiton_embedded::client(&self.server(), ClientOptions::default()).expect("a session");
         let claim = Claim { realm, generation: 0 };
         let call = Call::Realm(Box::new(RealmCall::End { claim, force: true }));
         let ended = chiton_client::ask(&**client.service(), &client.caller(), call).expect("ended");
@@ -98,7 +98,7 @@ impl Site {
 
     /// A client in the server's process.
     pub(crate) fn embedded(&self) -> Party {
-        self.party(Client::embedded(self.server(), ClientOptions::default()).expect("a session"))
+        self.party(chiton_embedded::client(&self.server(), ClientOptions::default()).expect("a session"))
     }
 
     /// A client on another machine.

@@ -36,7 +36,7 @@ impl Served {
     }
 
     pub(crate) fn embedded(&self) -> Arc<Client> {
-        Arc::new(Client::embedded(self.server.clone(), ClientOptions::default()).expect("an embedded client"))
+        Arc::new(chiton_embedded::client(&self.server, ClientOptions::default()).expect("an embedded client"))
     }
 
     /// A fresh directory to mount on.

@@ -81,7 +81,7 @@ impl Site {
         let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
         let server = Server::start_with(&info, stores(), options, world).expect("starts");
         let user = Some((0, 0, Vec::new()));
-        let client = Client::embedded(server.clone(), ClientOptions { user, ..ClientOptions::default() });
+        let client = chiton_embedded::client(&server, ClientOptions { user, ..ClientOptions::default() });
         Site { _server: server, client: client.expect("a client"), loads: 0 }
     }
 }

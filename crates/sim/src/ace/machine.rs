@@ -153,7 +153,7 @@ impl Machine {
             world: world.clone(),
             ..ClientOptions::default()
         };
-        let client = Client::embedded(server.clone(), options).map_err(|e| e.to_string())?;
+        let client = chiton_embedded::client(&server, options).map_err(|e| e.to_string())?;
         let (model, history) = (base.model.clone(), History::new(base.model.clone()));
         Ok(Machine { live, server, client, world, model, history, made: 0, steps: 0, held: Vec::new() })
     }

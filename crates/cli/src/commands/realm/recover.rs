@@ -77,7 +77,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
     };
     match start(&data) {
         Ok(server) => {
-            let client = Client::embedded(server.clone(), options).map_err(Failure::failed)?;
+            let client = chiton_embedded::client(&server, options).map_err(Failure::failed)?;
             Ok((client, Some(server)))
         }
         Err(error @ StartError::Held { .. }) if args.offline => Err(Failure::new(

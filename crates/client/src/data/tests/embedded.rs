@@ -12,6 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::histories::{History, steps};
 use super::{Door, Member, caller, contention, tiny};
 use crate::data::Files;
+use crate::tests::near::Near;
 use crate::{Client, ClientOptions, OpenFlags};
 
 static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
@@ -59,7 +60,7 @@ fn options() -> ClientOptions {
 fn check(cases: u32, connect: impl Fn(&Arc<Server>) -> Client) {
     let dir = tempfile::tempdir().expect("a directory");
     let server = server(dir.path());
-    let root = Client::embedded(server.clone(), options()).expect("embedded");
+    let root = Near::client(&server, options());
     let change = chiton_model::AttrChange { mode: Some(Mode(0o777)), ..Default::default() };
     let superuser = Arc::from([]);
     let superuser = crate::Caller { uid: 0, gid: 0, groups: crate::Groups::Known(&superuser) };
@@ -90,7 +91,7 @@ fn check(cases: u32, connect: impl Fn(&Arc<Server>) -> Client) {
 
 #[test]
 fn histories_in_one_process() {
-    check(60, |server| Client::embedded(server.clone(), options()).expect("embedded"));
+    check(60, |server| Near::client(server, options()));
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn histories_over_a_socket() {
 fn what_a_server_in_this_process_has_in_memory_is_not_kept_a_second_time() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = server(dir.path());
-    let client = Client::embedded(server.clone(), options()).expect("embedded");
+    let client = Near::client(&server, options());
     let groups = Arc::from([]);
     let superuser = crate::Caller { uid: 0, gid: 0, groups: crate::Groups::Known(&groups) };
     let made = [("empty", 0), ("small", 10), ("large", 100)].map(|(name, bytes)| {

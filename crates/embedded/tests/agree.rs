@@ -1,14 +1,50 @@
 //! Several clients of one server, in its process and over a Unix socket: nobody sees what is no more.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::site::Site;
-use chiton_client::{Client, Lookup, OpenFlags};
+use chiton_client::{Client, ClientOptions, Lookup, OpenFlags};
 use chiton_model::{AttrChange, RenameHow};
+use chiton_runtime::{RealWorld, SharedWorld};
+use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Refusal};
+use chiton_wire::Address;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use tempfile::TempDir;
+
+/// A server with a socket. Everybody may do everything at the root.
+struct Site {
+    dir: TempDir,
+    server: Arc<Server>,
+}
+
+impl Site {
+    fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        let world: SharedWorld = Arc::new(RealWorld);
+        let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+        let data = dir.path().join("data");
+        Server::format(&data, &owner, &world).expect("formatted");
+        let server = Server::start(&data, ServerOptions::default(), world).expect("started");
+        let site = Site { dir, server };
+        site.server.serve(&[site.address()]).expect("listening");
+        site
+    }
+
+    fn address(&self) -> Address {
+        format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
+    }
+
+    fn embedded(&self) -> Client {
+        chiton_embedded::client(&self.server, ClientOptions::default()).expect("a session")
+    }
+
+    fn connected(&self) -> Client {
+        Client::connect(&self.address(), ClientOptions::default()).expect("connected")
+    }
+}
 
 const NAMES: usize = 4;
 const DIRS: usize = 20;

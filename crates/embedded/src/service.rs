@@ -7,49 +7,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use chiton_client::{CallError, CancelToken, ConnectError, RecallInbox, Recalls, Service, Underway, ready};
 use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Recall, Request};
-
-use crate::asked::result;
-use crate::connected::Ready;
-use crate::handler::HandlerSlot;
-use crate::recall_pool::take_in;
-use crate::service::{CallError, Service, Underway};
-use crate::{CancelToken, ConnectError, Recalls};
 
 /// The service.
 pub(crate) struct Embedded {
     session: EmbeddedSession,
     next_id: AtomicU64,
-    heard: Arc<Heard>,
-}
-
-/// What the recall thread shares with the callers.
-#[derive(Default)]
-pub(crate) struct Heard {
-    recalls: Recalls,
-    pub(crate) handler: HandlerSlot,
+    inbox: Arc<RecallInbox>,
 }
 
 impl Embedded {
     /// Begins a session.
     pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Result<Embedded, ConnectError> {
-        let heard = Arc::new(Heard::default());
-        let told = heard.clone();
-        let on_recall = move |recall: Recall| take_in(&recall, &told.recalls, &told.handler);
+        let inbox = Arc::new(RecallInbox::default());
+        let delivered = inbox.clone();
+        let on_recall = move |recall: Recall| delivered.deliver(&recall);
         let session = server.session_embedded(identity, Box::new(on_recall)).map_err(ConnectError)?;
-        Ok(Embedded { session, next_id: AtomicU64::new(1), heard })
+        Ok(Embedded { session, next_id: AtomicU64::new(1), inbox })
     }
 
-    /// See [`crate::ClientOptions::decouples`].
+    /// See [`chiton_client::ClientOptions::decouples`].
     pub(crate) fn decouple_first(&self) {
         self.session.decouple_first();
     }
 
-    /// Where the handler goes.
-    pub(crate) fn heard(&self) -> &Heard {
-        &self.heard
+    /// Where the session's recalls go.
+    pub(crate) fn inbox(&self) -> &RecallInbox {
+        &self.inbox
     }
 
     fn ask(&self, id: u64, cred: &Cred, call: Call) -> Result<Answer, CallError> {
@@ -62,7 +49,7 @@ impl Embedded {
             cred: cred.clone(),
             call,
         };
-        result(self.session.call(request).result)
+        self.session.call(request).result.map_err(CallError::from)
     }
 
     fn new_id(&self) -> u64 {
@@ -84,7 +71,7 @@ impl Service for Embedded {
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
-        Box::new(Ready(Some(self.call(cred, call))))
+        ready(self.call(cred, call))
     }
 
     fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
@@ -121,7 +108,7 @@ impl Service for Embedded {
     }
 
     fn recalls(&self) -> &Recalls {
-        &self.heard.recalls
+        self.inbox.recalls()
     }
 
     fn is_embedded(&self) -> bool {

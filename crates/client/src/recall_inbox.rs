@@ -1,0 +1,51 @@
+//! Where a service puts the recalls that it hears, and where the client takes them up.
+//!
+//! ```text
+//!   server ── Recall ──▶ service ── deliver ──▶ RecallInbox ─┬─▶ Recalls: answers under way grant nothing
+//!                                                            └─▶ the client's handler: push, drop, invalidate
+//! ```
+//!
+//! The service is made before the client, which registers its handler ([`crate::Client::over`]). Until then there is
+//! nothing that a recall could end.
+
+use std::sync::{Arc, Weak};
+
+use chiton_wire::Recall;
+
+use crate::Recalls;
+use crate::handler::{Handler, HandlerSlot};
+
+/// See the module.
+#[derive(Default)]
+pub struct RecallInbox {
+    recalls: Recalls,
+    handler: HandlerSlot,
+}
+
+impl RecallInbox {
+    /// The recalls so far, for [`crate::Service::recalls`].
+    pub fn recalls(&self) -> &Recalls {
+        &self.recalls
+    }
+
+    /// Carries out a recall on this thread. When it returns, nothing is cached under the lease that was recalled, what was
+    /// buffered under it is with the server, and the recall may be acknowledged.
+    pub fn deliver(&self, recall: &Recall) {
+        if recall.grown.is_none() {
+            self.recalls.note(recall.ino);
+        }
+        match (self.handler.get(), recall.grown) {
+            (Some(handler), Some(grown)) => handler.grown(recall.ino, grown),
+            (Some(handler), None) => handler.recall(recall.ino, recall.keep),
+            (None, _) => {}
+        }
+    }
+
+    pub(crate) fn set_handler(&self, handler: Weak<dyn Handler>) {
+        self.handler.set(handler);
+    }
+
+    pub(crate) fn handler(&self) -> Option<Arc<dyn Handler>> {
+        self.handler.get()
+    }
+}

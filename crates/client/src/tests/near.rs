@@ -1,0 +1,67 @@
+//! A service of a server in the test's process: for clients of one, and for doubles that pass calls on to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_server::{EmbeddedSession, Server};
+use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
+use chiton_wire::{Answer, Call};
+
+use crate::data::DirectBlocks;
+use crate::{CallError, Client, ClientOptions, RecallInbox, Recalls, Service, Underway, ready};
+
+/// See the module.
+pub(crate) struct Near {
+    session: EmbeddedSession,
+    pub(crate) inbox: Arc<RecallInbox>,
+}
+
+impl Near {
+    pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Near {
+        let inbox = Arc::new(RecallInbox::default());
+        let delivered = inbox.clone();
+        let session = server.session_embedded(identity, Box::new(move |recall| delivered.deliver(&recall)));
+        Near { session: session.expect("a session"), inbox }
+    }
+
+    /// A client of it.
+    pub(crate) fn client(server: &Arc<Server>, options: ClientOptions) -> Client {
+        let near = Arc::new(Near::begin(server, "near"));
+        let blocks = Arc::new(DirectBlocks::new(server.objects()));
+        Client::over(near.clone(), &near.inbox, Some(blocks), 1, options)
+    }
+}
+
+impl Service for Near {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.session.ask(cred, call).map_err(CallError::from)
+    }
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        ready(self.call(cred, call))
+    }
+    fn session(&self) -> SessionId {
+        self.session.session()
+    }
+    fn durable(&self) -> Position {
+        self.session.durable()
+    }
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        let committed = self.session.ask(&Cred::ROOT, Call::Commit { upto });
+        committed.map(drop).map_err(|failure| panic!("not committed: {failure:?}"))
+    }
+    fn closed(&self, ino: Ino) {
+        self.session.ask(&Cred::ROOT, Call::Closed { inos: vec![ino] }).expect("the server goes on");
+    }
+    fn valid_until(&self) -> Duration {
+        Duration::MAX
+    }
+    fn recalls(&self) -> &Recalls {
+        self.inbox.recalls()
+    }
+    fn is_embedded(&self) -> bool {
+        true
+    }
+    fn is_shared(&self) -> bool {
+        self.session.is_shared()
+    }
+}
