@@ -8,7 +8,7 @@ use chiton_journal::{ObjectPlace, Place};
 use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
 use chiton_objects::{LocalObjects, MemoryObjects, Objects};
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{FormatOptions, OpenMeta, Server, ServerOptions, Stores};
+use chiton_server::{FormatOptions, OpenMeta, Role, Server, ServerOptions, Stores};
 use chiton_wire::Address;
 use clap::Args;
 
@@ -53,7 +53,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let server = if args.objects {
         let stores = stores(args)?;
         let info = Server::format_with(&stores, &format, &world).map_err(|e| e.to_string())?;
-        Server::start_with(&info, stores, options, world).map_err(|e| e.to_string())?
+        Server::start_as(Role::serving(&info, stores), options, world).map_err(|e| e.to_string())?
     } else {
         Server::format(&args.data, &format, &world).map_err(|e| e.to_string())?;
         Server::start(&args.data, options, world).map_err(|e| e.to_string())?

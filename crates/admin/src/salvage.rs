@@ -21,7 +21,7 @@ use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_server::{
-    Apply, DataAddress, FilesystemInfo, Ownership, Server, ServerOptions, StartError, Stores,
+    Apply, DataAddress, FilesystemInfo, Ownership, Role, Server, ServerOptions, StartError, Stores,
 };
 use chiton_types::{Epoch, Position, ShardId};
 
@@ -62,7 +62,8 @@ pub fn serve(
     salvage.replay(&place, &world)?;
     let stores = salvage.stores(world.random())?;
     let options = ServerOptions { read_only: true, grace_ms: 0, ..options };
-    let server = Server::start_held(&salvage.info, stores, options, world, ownership)?;
+    let role = Role::Serving { info: salvage.info.clone(), stores, ownership: Some(ownership) };
+    let server = Server::start_as(role, options, world)?;
     (salvage.log)(
         "this file system is served read-only, with what can be read of it; nothing of it is changed",
     );

@@ -45,7 +45,7 @@ pub struct Composition {
 }
 
 impl Composition {
-    /// Begins with the rows of a preview ([`Server::start_preview`]). `blocks` is the store of file content.
+    /// Begins with the rows of a preview ([`chiton_server::Role::Preview`]). `blocks` is the store of file content.
     ///
     /// # Errors
     /// The preview does not let a client in.

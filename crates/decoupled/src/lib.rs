@@ -13,7 +13,7 @@
 //! [`Composition`] shows several unmerged journals together.
 //!
 //! A [`Realm`] is a server engine in this process. It fetches the rows of the subtree on demand
-//! ([`chiton_server::RealmStart`]). Its journal is the client's journal: in memory, on the local disk or in the
+//! ([`chiton_server::TakenSubtree`]). Its journal is the client's journal: in memory, on the local disk or in the
 //! object store, depending on the policy's durability. A merge reads the journal back in merge batches.
 //!
 //! Invariants:

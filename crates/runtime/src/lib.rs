@@ -18,6 +18,7 @@ mod real;
 mod seeded;
 
 pub mod log;
+pub mod pool;
 pub mod schedule;
 pub mod sync;
 pub mod thread;

@@ -1,15 +1,60 @@
-//! Blocks through the server, for clients that cannot reach the object store.
+//! The blocks of a plate, and how clients that cannot reach the object store put and get them.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use chiton_objects::{ObjectError, Objects, read_block};
-use chiton_types::{BlockId, Refusal, SessionId};
+use chiton_objects::{Metered, ObjectError, Objects, read_block};
+use chiton_runtime::sync::Mutex;
+use chiton_types::{BlockId, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Failure};
 
 use crate::often::Often;
-use crate::shared::Shared;
+use crate::plate::Plate;
+use crate::sweeper::Listing;
 
-impl Shared {
+/// The object store, and what is known of the blocks in it.
+pub(crate) struct Blocks {
+    pub(crate) objects: Arc<dyn Objects>,
+    /// The same, with its counters.
+    pub(crate) metered: Arc<Metered>,
+    /// Where clients on this machine find it; empty if they cannot.
+    pub(crate) address: String,
+    /// The plate's own session of this boot: writer of its own blocks.
+    pub(crate) writer: SessionId,
+    /// How many it wrote.
+    pub(crate) written: AtomicU64,
+    /// Events since the last commit named new blocks, or deleted some: sync before the next.
+    pub(crate) unsynced: Arc<AtomicBool>,
+    /// Blocks that clients have put, and of them those that were synced.
+    put: AtomicU64,
+    synced: Mutex<u64>,
+    /// The latter, to be looked at without the lock.
+    safe: AtomicU64,
+    /// Sessions that are over, whose blocks may have no name, and where what they did ends.
+    pub(crate) dead_writers: Mutex<Vec<(SessionId, Position)>>,
+    pub(crate) dead_writers_listing: Mutex<Listing>,
+}
+
+impl Blocks {
+    pub(crate) fn new(objects: Arc<dyn Objects>, address: String, writer: SessionId) -> Blocks {
+        let metered = Arc::new(Metered::new(objects));
+        Blocks {
+            objects: metered.clone(),
+            metered,
+            address,
+            writer,
+            written: AtomicU64::new(0),
+            unsynced: Arc::default(),
+            put: AtomicU64::new(0),
+            synced: Mutex::new(0),
+            safe: AtomicU64::new(0),
+            dead_writers: Mutex::default(),
+            dead_writers_listing: Mutex::new(Listing::Due),
+        }
+    }
+}
+
+impl Plate {
     /// Stores a block of the session, or of what it has decoupled. Durable at the latest when an event that names it is, or
     /// a commit that was asked for after
     /// the answer is answered.
@@ -25,7 +70,7 @@ impl Shared {
         }
         match self.user_objects().put(&block.key(), bytes) {
             Ok(()) => {
-                self.blocks_put.fetch_add(1, SeqCst);
+                self.blocks.put.fetch_add(1, SeqCst);
                 Ok(Answer::Done)
             }
             Err(error) => Err(self.object_failure(&error)),
@@ -34,21 +79,21 @@ impl Shared {
 
     /// True if no block that was put has still to be made durable.
     pub(crate) fn blocks_are_safe(&self) -> bool {
-        self.blocks_safe.load(SeqCst) >= self.blocks_put.load(SeqCst)
+        self.blocks.safe.load(SeqCst) >= self.blocks.put.load(SeqCst)
     }
 
     /// Makes all blocks durable that clients have put: after a commit they need not keep them any more.
     pub(crate) fn sync_blocks(&self) -> Result<(), Failure> {
-        let asked = self.blocks_put.load(SeqCst);
-        if self.blocks_safe.load(SeqCst) >= asked {
+        let asked = self.blocks.put.load(SeqCst);
+        if self.blocks.safe.load(SeqCst) >= asked {
             return Ok(());
         }
-        let mut synced = self.blocks_synced.lock();
+        let mut synced = self.blocks.synced.lock();
         if *synced < asked {
-            let put = self.blocks_put.load(SeqCst);
+            let put = self.blocks.put.load(SeqCst);
             self.user_objects().sync().map_err(|error| self.object_failure(&error))?;
             *synced = put;
-            self.blocks_safe.store(put, SeqCst);
+            self.blocks.safe.store(put, SeqCst);
         }
         Ok(())
     }

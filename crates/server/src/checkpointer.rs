@@ -17,9 +17,9 @@ use std::time::Duration;
 use chiton_metastore::{Batch, StoreError};
 use chiton_types::Position;
 
+use crate::plate::Plate;
 use crate::realm_objects::Seen;
 use crate::replay_budget::{ReplayLoad, Situation};
-use crate::shared::Shared;
 
 /// Rows that are encoded in one hold of the engine's lock.
 const SLICE_ROWS: usize = 2_000;
@@ -39,16 +39,16 @@ pub(crate) enum Reason {
     Asked,
 }
 
-impl Shared {
+impl Plate {
     /// Runs until the server stops.
     pub(crate) fn checkpointer(&self) {
         let mut realms = Seen::default();
         while !self.is_stopping() {
-            self.checkpoint_wake_up.wait(LOOK);
+            self.checkpoints.wake_up.wait(LOOK);
             if self.is_stopping() {
                 return;
             }
-            if self.meta.is_closed() {
+            if self.rows.meta.is_closed() {
                 // Whoever asks next says why, if it fails again.
                 let _ = self.reopen_meta();
             }
@@ -57,8 +57,8 @@ impl Shared {
             }
             self.take_reserve();
             self.reserve_session_ids_ahead();
-            if self.is_due() || self.store_full.load(Relaxed) {
-                let before = self.checkpoint.failure.lock().clone();
+            if self.is_due() || self.checkpoints.store_full.load(Relaxed) {
+                let before = self.checkpoints.failure.lock().clone();
                 match self.checkpoint_now(Reason::Due) {
                     // Said once, however often it is tried.
                     Err(line) if before.as_deref() != Some(&line) => self.log(&line),
@@ -76,7 +76,7 @@ impl Shared {
     fn is_due(&self) -> bool {
         let last = self.journal.last();
         let load = self.charged_load(last);
-        let is_burst = last.0 - self.checkpoint.looked.swap(last.0, Relaxed) >= BURST_EVENTS;
+        let is_burst = last.0 - self.checkpoints.looked.swap(last.0, Relaxed) >= BURST_EVENTS;
         let age = self.checkpoint_age();
         let (dirty_rows, has_volatile, wanted) = {
             let mut engine = self.engine.lock();
@@ -84,32 +84,36 @@ impl Shared {
         };
         if self.replay_load(last).events == 0 && !has_volatile {
             // One whose commit failed is tried again, even if nothing changes any more.
-            return self.checkpointing.lock().is_some();
+            return self.checkpoints.begun.lock().is_some();
         }
         // What is in no journal is checkpointed by age, too.
         // In a burst the load decides: by age alone there would be one more checkpoint, in the busiest moment.
-        let age = if is_burst && !has_volatile && age < self.policy.age * 4 { Duration::ZERO } else { age };
+        let age = if is_burst && !has_volatile && age < self.checkpoints.policy.age * 4 {
+            Duration::ZERO
+        } else {
+            age
+        };
         wanted
-            || age >= self.policy.age
+            || age >= self.checkpoints.policy.age
             || self.is_due_for_room()
             || self.is_due_before_full(load)
-            || self.policy.is_due(&Situation { load, dirty_rows, age })
+            || self.checkpoints.policy.is_due(&Situation { load, dirty_rows, age })
     }
 
     /// Time since the last checkpoint ended.
     pub(crate) fn checkpoint_age(&self) -> Duration {
-        let ended = Duration::from_millis(self.checkpoint.ended_ms.load(Relaxed));
+        let ended = Duration::from_millis(self.checkpoints.ended_ms.load(Relaxed));
         self.world.monotonic().saturating_sub(ended)
     }
 
     /// One checkpoint, or the one that failed the last time. On an error its rows are kept for the next try.
     pub(crate) fn checkpoint_now(&self, reason: Reason) -> Result<(), String> {
-        let mut pending = self.checkpointing.lock();
-        self.checkpoint.running.store(true, Relaxed);
+        let mut pending = self.checkpoints.begun.lock();
+        self.checkpoints.running.store(true, Relaxed);
         let outcome = self.checkpoint(&mut pending, reason);
-        self.checkpoint.running.store(false, Relaxed);
-        self.checkpoint.failing.store(outcome.is_err(), Relaxed);
-        *self.checkpoint.failure.lock() = outcome.as_ref().err().cloned();
+        self.checkpoints.running.store(false, Relaxed);
+        self.checkpoints.failing.store(outcome.is_err(), Relaxed);
+        *self.checkpoints.failure.lock() = outcome.as_ref().err().cloned();
         if outcome.is_err() {
             // Nobody waits for what does not come.
             self.with_engine(|engine, _| engine.room_changed());
@@ -123,14 +127,14 @@ impl Shared {
             *pending = Some(begun);
             return Err(line);
         }
-        self.checkpoint.position.store(begun.position.0, Relaxed);
-        self.checkpoint.done_bytes.store(begun.appended_bytes, Relaxed);
-        *self.checkpoint.done_spared.lock() = begun.spared;
-        self.checkpoint.failing.store(false, Relaxed);
+        self.checkpoints.position.store(begun.position.0, Relaxed);
+        self.checkpoints.done_bytes.store(begun.appended_bytes, Relaxed);
+        *self.checkpoints.done_spared.lock() = begun.spared;
+        self.checkpoints.failing.store(false, Relaxed);
         self.note_replay_load(self.journal.last());
-        self.checkpoint.ended_ms.store(self.world.monotonic().as_millis() as u64, Relaxed);
-        self.checkpoint.count.fetch_add(1, Relaxed);
-        if self.store_full.swap(false, Relaxed) {
+        self.checkpoints.ended_ms.store(self.world.monotonic().as_millis() as u64, Relaxed);
+        self.checkpoints.count.fetch_add(1, Relaxed);
+        if self.checkpoints.store_full.swap(false, Relaxed) {
             self.log("the metadata store has space again");
         }
         self.with_engine(|engine, _| {
@@ -138,7 +142,7 @@ impl Shared {
             engine.checkpointed(begun.position);
             engine.room_changed();
         });
-        self.unsettled.lock().push_back((self.meta.get().settled().0, begun.position));
+        self.rows.unsettled.lock().push_back((self.rows.meta.get().settled().0, begun.position));
         self.trim();
         self.evict();
         self.sweep_garbage();
@@ -150,9 +154,9 @@ impl Shared {
 
     /// Trims the journal to what the metadata store holds without its own journal.
     fn trim(&self) {
-        let (_, settled) = self.meta.get().settled();
+        let (_, settled) = self.rows.meta.get().settled();
         let position = {
-            let mut unsettled = self.unsettled.lock();
+            let mut unsettled = self.rows.unsettled.lock();
             let mut last = None;
             while let Some((_, position)) =
                 unsettled.front().copied().filter(|(commit, _)| *commit <= settled)
@@ -170,10 +174,10 @@ impl Shared {
     }
 
     fn take_rows(&self) -> Begun {
-        let appended_bytes = self.appended_bytes.load(Relaxed);
-        let spared = *self.spared.lock();
+        let appended_bytes = self.checkpoints.appended_bytes.load(Relaxed);
+        let spared = *self.checkpoints.spared.lock();
         let (position, own, mut list) = self.with_engine(|engine, _| {
-            self.checkpoint.rung.store(false, Relaxed);
+            self.checkpoints.rung.store(false, Relaxed);
             engine.write_skipped();
             engine.namespace().checkpoint_begin();
             (engine.position(), engine.own_rows(), engine.namespace().checkpoint_list())
@@ -205,7 +209,7 @@ impl Shared {
             if !self.make_room_for(&begun.rows, reason) {
                 return Err(why(&"the disk is full; there is one as soon as files are removed"));
             }
-            let Err(error) = self.meta.get().commit(&begun.rows) else {
+            let Err(error) = self.rows.meta.get().commit(&begun.rows) else {
                 self.note_removed(&begun.rows);
                 return Ok(());
             };
@@ -214,9 +218,9 @@ impl Shared {
             let was_full = matches!(error, StoreError::NoSpace { .. });
             // Whether it landed is not known; committing the same rows again does no harm.
             let error = self.mend_meta(error);
-            if !std::mem::take(&mut is_first) || !was_io || self.meta.is_closed() {
+            if !std::mem::take(&mut is_first) || !was_io || self.rows.meta.is_closed() {
                 // A full disk is no error that stays: it is told as long as it is full.
-                self.error_count.fetch_add(u64::from(!was_full), Relaxed);
+                self.condition.errors.fetch_add(u64::from(!was_full), Relaxed);
                 return Err(why(&error));
             }
         }
@@ -225,11 +229,11 @@ impl Shared {
     /// To be called by whoever the metadata store failed, without the engine's lock: after a commit that failed it
     /// refuses all that follow, until it is opened anew. Returns what to say.
     pub(crate) fn mend_meta(&self, error: StoreError) -> StoreError {
-        if matches!(error, StoreError::NoSpace { .. }) && !self.store_full.swap(true, Relaxed) {
+        if matches!(error, StoreError::NoSpace { .. }) && !self.checkpoints.store_full.swap(true, Relaxed) {
             // Those that wait for room are told.
             self.with_engine(|engine, _| engine.room_changed());
         }
-        if matches!(error, StoreError::Fenced { .. }) && !self.is_held {
+        if matches!(error, StoreError::Fenced { .. }) && !self.rows.is_held {
             // Another server has opened the store: opening it again would take it away from that one.
             self.fenced("another server");
             return error;
@@ -241,8 +245,8 @@ impl Shared {
 
     fn reopen_meta(&self) -> Result<(), StoreError> {
         // Commits are counted anew: those before rest on the store's journal until the next one does not.
-        self.unsettled.lock().iter_mut().for_each(|(commit, _)| *commit = 1);
-        self.meta.reopen().inspect_err(|error| {
+        self.rows.unsettled.lock().iter_mut().for_each(|(commit, _)| *commit = 1);
+        self.rows.meta.reopen().inspect_err(|error| {
             if matches!(error, StoreError::Fenced { .. }) {
                 self.fenced("another server");
             }
@@ -269,7 +273,7 @@ impl Shared {
 
     /// Counts and logs what failed in the background.
     pub(crate) fn note_error(&self, line: &str) {
-        self.error_count.fetch_add(1, Relaxed);
+        self.condition.errors.fetch_add(1, Relaxed);
         self.log(line);
     }
 }

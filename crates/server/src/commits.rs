@@ -1,6 +1,6 @@
 //! Who waits for durability: clients, without a thread each, and the engine.
 //!
-//! Apart from [`crate::shared::Shared`], because the journal's thread holds it: that must never be the last
+//! Apart from [`crate::plate::Plate`], because the journal's thread holds it: that must never be the last
 //! to hold the journal.
 
 use std::collections::BTreeMap;
@@ -13,18 +13,18 @@ use chiton_wire::{ConnectionLost, Reply, Sender, Welcome};
 use crate::wake_up::WakeUp;
 
 /// What a client is told when a position is durable.
-pub(crate) enum Tidings {
+pub(crate) enum OnDurable {
     /// The answer to a commit.
     Reply(Reply),
     /// A session has begun.
     Welcome(Box<Welcome>),
 }
 
-impl Tidings {
+impl OnDurable {
     fn tell(self, sender: &Sender, now: Position) -> Result<(), ConnectionLost> {
         match self {
-            Tidings::Reply(reply) => sender.send(&Reply { durable: now, ..reply }),
-            Tidings::Welcome(mut welcome) => {
+            OnDurable::Reply(reply) => sender.send(&Reply { durable: now, ..reply }),
+            OnDurable::Welcome(mut welcome) => {
                 if let Welcome::Accepted { durable, .. } = &mut *welcome {
                     *durable = now;
                 }
@@ -37,7 +37,7 @@ impl Tidings {
 /// Those who wait.
 pub(crate) struct Commits {
     /// Answers by the position that they wait for.
-    waiting: Mutex<BTreeMap<(Position, u64), (Sender, Tidings)>>,
+    waiting: Mutex<BTreeMap<(Position, u64), (Sender, OnDurable)>>,
     count: AtomicU64,
     /// The position that a request in the engine waits for; `u64::MAX` if none.
     engine_wants: AtomicU64,
@@ -60,13 +60,13 @@ impl Default for Commits {
 }
 
 impl Commits {
-    pub(crate) fn wait(&self, position: Position, sender: Sender, tidings: Tidings) {
+    pub(crate) fn wait(&self, position: Position, sender: Sender, notice: OnDurable) {
         let n = self.count.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().insert((position, n), (sender, tidings));
+        self.waiting.lock().insert((position, n), (sender, notice));
     }
 
     /// Those that wait for a position up to `durable`.
-    pub(crate) fn due(&self, durable: Position) -> Vec<(Sender, Tidings)> {
+    pub(crate) fn due(&self, durable: Position) -> Vec<(Sender, OnDurable)> {
         let mut waiting = self.waiting.lock();
         let rest = waiting.split_off(&(durable.next(), 0));
         std::mem::replace(&mut *waiting, rest).into_values().collect()
@@ -94,9 +94,9 @@ impl Commits {
 
     /// Answers clients whose commits are durable.
     pub(crate) fn answer(&self, durable: Position) {
-        for (sender, tidings) in self.due(durable) {
+        for (sender, notice) in self.due(durable) {
             // A client that is gone asks again, or its session ends by its silence.
-            let _ = tidings.tell(&sender, durable);
+            let _ = notice.tell(&sender, durable);
         }
     }
 

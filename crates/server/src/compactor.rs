@@ -12,7 +12,7 @@ use chiton_namespace::{Fault, Mapped, Need};
 use chiton_objects::{BLOCK_BYTES_MAX, encode_block, read_block};
 use chiton_types::{Attr, BlockId, Ino};
 
-use crate::shared::Shared;
+use crate::plate::Plate;
 
 /// A chunk with more extents than this …
 const EXTENTS_MIN: usize = 256;
@@ -25,7 +25,7 @@ const FILES: usize = 16;
 /// Tries to get the rows of a file into memory.
 const TRIES: usize = 8;
 
-impl Shared {
+impl Plate {
     /// Compacts some of the files that crumbled.
     pub(crate) fn compact(&self) {
         const {
@@ -90,7 +90,7 @@ impl Shared {
                 start = e.offset;
             }
             let range = u64::from(e.block_offset)..u64::from(e.block_offset) + u64::from(e.len);
-            let part = read_block(&*self.objects, &e.block.key(), Some(range));
+            let part = read_block(&*self.blocks.objects, &e.block.key(), Some(range));
             bytes.extend(part.map_err(|error| error.to_string())?);
             end = e.end();
         }
@@ -99,7 +99,7 @@ impl Shared {
         let op = Op::Remap { ino: attr.ino, expected: attr.position, extents: new };
         if !self.remap(&op)? {
             for block in blocks {
-                self.objects.delete(&block.key()).map_err(|e| e.to_string())?;
+                self.blocks.objects.delete(&block.key()).map_err(|e| e.to_string())?;
             }
         }
         Ok(())
@@ -110,8 +110,9 @@ impl Shared {
         if bytes.is_empty() {
             return Ok(None);
         }
-        let block = BlockId { writer: self.own_session.0, number: self.own_blocks.fetch_add(1, Relaxed) + 1 };
-        self.objects.put(&block.key(), &encode_block(&[bytes])).map_err(|e| e.to_string())?;
+        let block =
+            BlockId { writer: self.blocks.writer.0, number: self.blocks.written.fetch_add(1, Relaxed) + 1 };
+        self.blocks.objects.put(&block.key(), &encode_block(&[bytes])).map_err(|e| e.to_string())?;
         let len = u32::try_from(bytes.len()).expect("a run is at most a block");
         bytes.clear();
         Ok(Some(Extent { offset, len, block, block_offset: 0, shared: false }))

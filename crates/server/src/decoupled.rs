@@ -2,7 +2,7 @@
 //! sessions, over rows that are fetched from the server it was taken from.
 //!
 //! ```text
-//!   start_realm ── replay its journal, if there is one ──▶ ready
+//!   start ── replay its journal, if there is one ──▶ ready
 //!   a row is missing ──▶ Base::fetch        numbers run short ──▶ Base::grant
 //! ```
 //!
@@ -15,24 +15,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_journal::{Frame, Identity, Journal, JournalError, Place, PlaceError, ReplayError, replay};
-use chiton_metastore::{MemoryMetastore, Metastore};
+use chiton_journal::{JournalError, Place, PlaceError};
 use chiton_namespace::{Fault, Fetched, Namespace, Need};
-use chiton_objects::MemoryObjects;
 use chiton_policy::Policy;
-use chiton_runtime::SharedWorld;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Ino, Kind, Position, SessionId, ShardId};
 
-use crate::error::StartError;
-use crate::format::FilesystemInfo;
-use crate::options::ServerOptions;
-use crate::replay_budget::{ReplayLoad, ReplayRate};
+use crate::plate::Plate;
 use crate::server::Server;
-use crate::severable::Severable;
-use crate::shared::{Parts, Shared};
-use crate::startup::{EPOCH, install_hooks, replay_frame};
-use crate::stores::Meta;
-use chiton_engine::{Engine, Health, Moment, Settings};
+use crate::wake_up::WakeUp;
+use chiton_engine::Health;
 
 /// The server that a subtree was taken from.
 pub trait Base: Send + Sync {
@@ -56,8 +48,8 @@ pub trait Base: Send + Sync {
     fn sync_blocks(&self) -> Result<(), String>;
 }
 
-/// What a decoupled client starts from.
-pub struct RealmStart {
+/// A subtree that a client took from another server, as the client knows it when it starts.
+pub struct TakenSubtree {
     /// Identity of the file system.
     pub filesystem: u64,
     /// Identity of the journal.
@@ -84,10 +76,6 @@ pub struct RealmStart {
     pub base: Arc<dyn Base>,
     /// The journal; a new one is begun if there is none.
     pub place: Arc<dyn Place>,
-    /// Settings; those of checkpoints do not matter.
-    pub options: ServerOptions,
-    /// Clock, random numbers.
-    pub world: SharedWorld,
 }
 
 /// Inode numbers of a decoupled client.
@@ -103,127 +91,38 @@ pub struct Numbers {
     pub refused: Option<String>,
 }
 
-/// A time that does not come.
-const NEVER: Duration = Duration::from_secs(1 << 40);
 /// How long a server that gave no numbers is left alone.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(super) fn start(start: RealmStart) -> Result<Arc<Shared>, StartError> {
-    let failed = |e: &dyn std::fmt::Display| StartError::Failed(e.to_string());
-    let RealmStart { base, world, root, .. } = start;
-    let options = ServerOptions {
-        checkpoint_rows: usize::MAX,
-        checkpoint_journal_bytes: u64::MAX,
-        checkpoint_age: NEVER,
-        recovery_target: NEVER,
-        dirty_bytes_max: usize::MAX,
-        ..start.options
-    };
-    let m = Moment { now: world.now(), mono: world.monotonic(), ..Moment::default() };
-    let settings = Settings {
-        session_ms: options.session_ms,
-        grace_ms: 0,
-        lease_entries_max: options.lease_entries_max,
-        lease_rest_ms: options.lease_rest_ms,
-        sessions_max: options.sessions_max,
-        dirty_rows_max: usize::MAX,
-        epoch: EPOCH,
-        shard_weights: vec![100; usize::from(start.shards)],
-        root,
-    };
-    let ns = Namespace::of_subtree(root, start.inode_count);
-    let numbers = (&start.ranges[..], &start.used[..]);
-    let mut engine = Engine::of_realm(settings, ns, start.merged, numbers, &start.borders, start.policy, &m);
-
-    let place = Arc::new(Severable::new(start.place));
-    let identity = Identity { journal: start.journal, epoch: EPOCH, nonce: world.random() };
-    let journal = match Journal::open(place.clone(), identity, options.journal) {
-        Ok((journal, recovered)) => {
-            if recovered.last_position < start.merged {
-                return Err(StartError::Corrupt(format!(
-                    "the journal ends at {}, and the server has it up to {}",
-                    recovered.last_position, start.merged
-                )));
-            }
-            replay_all(&mut engine, &*place, start.merged, &*base, &m)?;
-            journal
-        }
-        Err(JournalError::Absent) if start.merged == Position(0) => {
-            Journal::create(place.clone(), identity, options.journal).map_err(|e| failed(&e))?
-        }
-        Err(error) => return Err(StartError::Corrupt(error.to_string())),
-    };
-    engine.begin_realm();
-    let open_meta = || Ok(Arc::new(MemoryMetastore::new()) as Arc<dyn Metastore>);
-    let info = FilesystemInfo {
-        version: 1,
-        filesystem: start.filesystem,
-        shards: start.shards,
-        created: m.now.secs(),
-    };
-    let parts = Parts {
-        engine,
-        journal,
-        place,
-        meta: Meta::open(Box::new(open_meta)).map_err(|e| failed(&e))?,
-        base: Some(base),
-        reserve: None,
-        is_held: false,
-        // Its client puts and reads blocks where the server's are.
-        objects: Arc::new(MemoryObjects::new()),
-        objects_address: String::new(),
-        world,
-        options,
-        info,
-        own_session: start.writer,
-        rate: ReplayRate::ASSUMED,
-        replayed: ReplayLoad::default(),
-        stored: start.merged,
-        session_ids: (start.writer.0, u64::MAX),
-    };
-    let shared = Arc::new(Shared::new(parts));
-    install_hooks(&shared);
-    Ok(shared)
+/// How the inode numbers of a decoupled client are supplied.
+#[derive(Default)]
+pub(crate) struct GrantedNumbers {
+    /// They run short.
+    pub(crate) wake_up: WakeUp,
+    /// Why there are no more, if the base was asked last and had none.
+    pub(crate) refused: Mutex<Option<String>>,
 }
 
-fn replay_all(
-    engine: &mut Engine,
-    place: &dyn Place,
-    merged: Position,
-    base: &dyn Base,
-    m: &Moment,
-) -> Result<(), StartError> {
-    let fetch = |needs: &[Need]| base.fetch(needs).map_err(StartError::Failed);
-    // What was merged may have been changed by others, and of a file that was removed while it was open nothing is there.
-    let base_changes = merged > Position(0);
-    let mut visit = |frame: &Frame<'_>| replay_frame(engine, &fetch, frame, base_changes, m);
-    match replay(place, merged, &mut visit, &mut |_| {}) {
-        Ok(_) => Ok(()),
-        Err(ReplayError::Visitor(error)) => Err(error),
-        Err(ReplayError::Journal(error)) => Err(StartError::Corrupt(error.to_string())),
-    }
-}
-
-impl Shared {
+impl Plate {
     /// Fetches numbers when they run short, until the server stops.
     pub(crate) fn number_keeper(&self) {
-        let Some(base) = self.base.clone() else { return };
+        let Some(base) = self.kind.base().cloned() else { return };
         let mut told = false;
         while !self.is_stopping() {
             let wanted = self.engine.lock_as_it_is().numbers_wanted();
             let Some((shard, count)) = wanted else {
                 self.evict_clean();
-                self.numbers_wake_up.wait(PAUSE);
+                self.numbers.wake_up.wait(PAUSE);
                 continue;
             };
             match base.grant(shard, count) {
                 Ok(ranges) => {
                     told = false;
-                    *self.numbers_refused.lock() = None;
+                    *self.numbers.refused.lock() = None;
                     self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges)));
                 }
                 Err(why) => {
-                    *self.numbers_refused.lock() = Some(why.clone());
+                    *self.numbers.refused.lock() = Some(why.clone());
                     if !std::mem::replace(&mut told, true) {
                         self.note_error(&format!(
                             "no more inode numbers for this decoupled subtree, so nothing can be created when those \
@@ -253,27 +152,15 @@ impl Shared {
     fn leave_base_alone(&self) {
         let until = self.world.monotonic() + PAUSE;
         while !self.is_stopping() && self.world.monotonic() < until {
-            self.numbers_wake_up.wait(PAUSE);
+            self.numbers.wake_up.wait(PAUSE);
         }
     }
 }
 
 impl Server {
-    /// Starts on a subtree that was taken from another server.
-    ///
-    /// # Errors
-    /// [`StartError::Corrupt`] if the journal is damaged, or does not fit the rows; [`StartError::Failed`].
-    pub fn start_realm(realm: RealmStart) -> Result<Arc<Server>, StartError> {
-        Server::running(
-            start(realm)?,
-            None,
-            &[("chiton-sched", Shared::schedule), ("chiton-numbers", Shared::number_keeper)],
-        )
-    }
-
     /// Position of the last event in the journal.
     pub fn last(&self) -> Position {
-        self.shared.journal.last()
+        self.plate.journal.last()
     }
 
     /// Waits until the journal is durable up to `position`.
@@ -281,28 +168,28 @@ impl Server {
     /// # Errors
     /// Why it is not.
     pub fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
-        self.shared.journal.wait_durable(position)
+        self.plate.journal.wait_durable(position)
     }
 
     /// Has `witness` record how far the journal is durable before a commit is acknowledged; see
     /// [`Journal::witness_durable`].
     pub fn witness_durable(&self, witness: Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>) {
-        self.shared.journal.witness_durable(witness);
+        self.plate.journal.witness_durable(witness);
     }
 
     /// The journal's segments.
     pub fn journal_place(&self) -> Arc<dyn Place> {
-        self.shared.place.clone()
+        self.plate.place.clone()
     }
 
     /// Whether the journal failed for good: nothing is changed any more, and what is not durable is lost.
     pub fn has_failed(&self) -> bool {
-        self.shared.health() == Health::Failed
+        self.plate.health() == Health::Failed
     }
 
     /// Of a decoupled client: whether files are in its journal that nobody has looked at since, and so not in memory.
     pub fn has_unapplied(&self) -> bool {
-        self.shared.engine.lock_as_it_is().has_unapplied()
+        self.plate.engine.lock_as_it_is().has_unapplied()
     }
 
     /// Of a decoupled client: what the journal says up to here is merged for good.
@@ -310,32 +197,32 @@ impl Server {
     /// # Errors
     /// The place's.
     pub fn forget_merged(&self, upto: Position) -> Result<(), JournalError> {
-        assert!(self.shared.base.is_some(), "a server's journal is trimmed by its checkpoints");
-        self.shared.journal.trim(upto).map(drop)
+        assert!(self.plate.kind.base().is_some(), "a server's journal is trimmed by its checkpoints");
+        self.plate.journal.trim(upto).map(drop)
     }
 
     /// Files that have no name any more and are open.
     pub fn open_orphans(&self) -> Vec<Ino> {
-        self.shared.engine.lock().open_orphans()
+        self.plate.engine.lock().open_orphans()
     }
 
     /// Of a decoupled client: its inode numbers.
     pub fn numbers(&self) -> Numbers {
-        let engine = self.shared.engine.lock_as_it_is();
+        let engine = self.plate.engine.lock_as_it_is();
         let (left, total) = engine.numbers();
         let used = engine.numbers_used();
         drop(engine);
-        Numbers { left, total, used, refused: self.shared.numbers_refused.lock().clone() }
+        Numbers { left, total, used, refused: self.plate.numbers.refused.lock().clone() }
     }
 
     /// Changes wait from now on, until this is called with `false` or the server ends.
     pub fn freeze(&self, frozen: bool) {
-        self.shared.with_engine_as_it_is(|engine, _| engine.freeze(frozen));
+        self.plate.with_engine_as_it_is(|engine, _| engine.freeze(frozen));
     }
 
     /// Whether an inode is in memory.
     pub fn knows(&self, ino: Ino) -> bool {
-        self.shared.engine.lock().namespace().attr(ino).is_ok()
+        self.plate.engine.lock().namespace().attr(ino).is_ok()
     }
 
     /// Where an inode is, from the root: a name that it has. `None` if it is gone, or cannot be read.
@@ -352,13 +239,13 @@ impl Server {
     fn looked_up<T>(&self, question: impl Fn(&Namespace) -> Result<T, Fault>) -> Option<T> {
         loop {
             let (found, generation) = {
-                let mut engine = self.shared.engine.lock();
+                let mut engine = self.plate.engine.lock();
                 let ns = engine.namespace();
                 (question(ns), ns.generation())
             };
             match found {
                 Ok(found) => return Some(found),
-                Err(Fault::Missing(needs)) => self.shared.supply(&needs, generation).ok()?,
+                Err(Fault::Missing(needs)) => self.plate.supply(&needs, generation).ok()?,
                 Err(_) => return None,
             }
         }
@@ -366,7 +253,7 @@ impl Server {
 
     /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
-        self.shared.is_stopping()
+        self.plate.is_stopping()
     }
 }
 
@@ -389,6 +276,8 @@ mod tests {
 
     use chiton_journal::{MemoryPlace, Shape};
     use chiton_runtime::SeededWorld;
+
+    use crate::{Role, ServerOptions};
 
     use super::*;
 
@@ -414,7 +303,7 @@ mod tests {
     #[test]
     fn a_server_that_gives_no_numbers_is_left_alone_however_many_are_wanted() {
         let (base, world) = (Arc::new(Away::default()), Arc::new(SeededWorld::new(1)));
-        let start = RealmStart {
+        let subtree = TakenSubtree {
             filesystem: 1,
             journal: 2,
             shards: 4,
@@ -428,10 +317,9 @@ mod tests {
             merged: Position(0),
             base: base.clone(),
             place: Arc::new(MemoryPlace::new(Shape::Grows)),
-            options: ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() },
-            world: world.clone(),
         };
-        let server = Server::start_realm(start).expect("started");
+        let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
+        let server = Server::start_as(Role::Decoupled(subtree), options, world.clone()).expect("started");
         let asked = || base.0.load(Ordering::SeqCst);
         for round in 1..=3 {
             while asked() < round {
@@ -439,12 +327,12 @@ mod tests {
             }
             // The clock stands still.
             for _ in 0..200 {
-                server.shared.numbers_wake_up.wake();
+                server.plate.numbers.wake_up.wake();
                 std::thread::yield_now();
             }
             assert_eq!(asked(), round);
             world.advance(PAUSE * 2);
-            server.shared.numbers_wake_up.wake();
+            server.plate.numbers.wake_up.wake();
         }
         server.abandon();
     }

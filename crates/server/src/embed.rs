@@ -16,7 +16,7 @@ use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Seq, SessionId};
 use chiton_wire::{Answer, Call, Failure, Recall, Reply, Request};
 
 use crate::deliver::RecallQueue;
-use crate::shared::Shared;
+use crate::plate::Plate;
 use chiton_engine::Creates;
 
 /// Most threads that handle recalls of one session. Beyond, recalls wait.
@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 64;
 
 /// See the module. Dropping it ends the session.
 pub struct EmbeddedSession {
-    shared: Arc<Shared>,
+    plate: Arc<Plate>,
     session: SessionId,
     recalls: Arc<Recalls>,
     is_shared: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ pub struct EmbeddedSession {
 
 /// The threads that handle recalls: one more than there ever were recalls at a time.
 struct Recalls {
-    shared: Arc<Shared>,
+    plate: Arc<Plate>,
     session: SessionId,
     queue: Arc<RecallQueue>,
     handle: Box<dyn Fn(Recall) + Send + Sync>,
@@ -56,39 +56,39 @@ impl Recalls {
                 let _ = self.start_thread();
             }
             (self.handle)(recall);
-            self.shared.with_engine(|engine, m| engine.recall_done(self.session, recall.id, m));
+            self.plate.with_engine(|engine, m| engine.recall_done(self.session, recall.id, m));
         }
     }
 }
 
 impl EmbeddedSession {
     pub(crate) fn begin(
-        shared: Arc<Shared>,
+        plate: Arc<Plate>,
         identity: &str,
         on_recall: Box<dyn Fn(Recall) + Send + Sync>,
     ) -> Result<EmbeddedSession, String> {
-        if shared.is_stopping() {
+        if plate.is_stopping() {
             return Err("the server stops".to_owned());
         }
-        let session = shared.new_session_id()?;
+        let session = plate.new_session_id()?;
         let queue = Arc::new(RecallQueue::default());
-        shared.channels.add_embedded(session, queue.clone());
-        let (opened, is_shared) = shared.with_engine(|engine, m| {
+        plate.waiters.channels.add_embedded(session, queue.clone());
+        let (opened, is_shared) = plate.with_engine(|engine, m| {
             (engine.open_session(session, 0, identity, true, m), engine.is_shared())
         });
         if opened.is_err() {
-            shared.channels.drop_session(session);
+            plate.waiters.channels.drop_session(session);
             return Err("the server has too many sessions".to_owned());
         }
         let recalls = Arc::new(Recalls {
-            shared: shared.clone(),
+            plate: plate.clone(),
             session,
             queue,
             handle: on_recall,
             threads: Mutex::default(),
         });
         recalls.start_thread().map_err(|e| e.to_string())?;
-        Ok(EmbeddedSession { shared, session, recalls, is_shared })
+        Ok(EmbeddedSession { plate, session, recalls, is_shared })
     }
 
     /// Whether there are other sessions, now.
@@ -105,7 +105,7 @@ impl EmbeddedSession {
     /// From now on changes in subtrees whose policy says that a client decouples them are refused with
     /// [`chiton_types::Refusal::Undecoupled`] until one has.
     pub fn decouple_first(&self) {
-        self.shared.with_engine(|engine, _| engine.note_decouples(self.session, true));
+        self.plate.with_engine(|engine, _| engine.note_decouples(self.session, true));
     }
 
     /// Carries a request out; waits for others if it must. `seq` is 0.
@@ -114,19 +114,19 @@ impl EmbeddedSession {
     /// If the request is numbered: a session that dies with the server never sends anything again.
     pub fn call(&self, request: Request) -> Reply {
         assert!(request.seq == Seq(0), "requests of a session in the server's process are not numbered");
-        self.shared.call(self.session, request)
+        self.plate.call(self.session, request)
     }
 
     /// Of a decoupled client: makes empty files, in the order of their names, until one needs more than the journal; that
     /// one and those behind it are to be asked for by a call. Their attributes.
     pub fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
         let mut made = Vec::new();
-        if self.shared.base.is_none() {
+        if self.plate.kind.base().is_none() {
             return made;
         }
         let creates = Creates { session: self.session, cred, parent, names, mode };
-        self.shared.with_engine_as_it_is(|engine, m| {
-            if !self.shared.is_stopping() {
+        self.plate.with_engine_as_it_is(|engine, m| {
+            if !self.plate.is_stopping() {
                 made.reserve(names.len());
                 engine.create_lazily(&creates, m, &mut made);
             }
@@ -153,24 +153,24 @@ impl EmbeddedSession {
 
     /// Where file data are.
     pub fn objects(&self) -> Arc<dyn Objects> {
-        Arc::new(self.shared.user_objects())
+        Arc::new(self.plate.user_objects())
     }
 
     /// The client ends: a store that is away is waited for no longer than this.
     pub fn leave(&self, limit: Duration) {
-        self.shared.away.end(limit);
+        self.plate.condition.away.end(limit);
     }
 
     /// Everything up to here is durable.
     pub fn durable(&self) -> Position {
-        self.shared.journal.durable()
+        self.plate.journal.durable()
     }
 }
 
 impl Drop for EmbeddedSession {
     fn drop(&mut self) {
-        if !self.shared.is_stopping() {
-            self.shared.with_engine(|engine, m| engine.end_session(self.session, m));
+        if !self.plate.is_stopping() {
+            self.plate.with_engine(|engine, m| engine.end_session(self.session, m));
         }
         self.recalls.queue.close();
         // One that a recall made meanwhile finds the queue closed.

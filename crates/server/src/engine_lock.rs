@@ -3,9 +3,14 @@
 //! Invariant: whoever takes it finds everything in memory that was answered, but for those who say that they do not
 //! look ([`EngineLock::lock_as_it_is`]).
 
+use std::sync::atomic::Ordering;
+
+use chiton_engine::{Engine, Moment, Progress};
 use chiton_runtime::sync::{Mutex, MutexGuard};
 
-use chiton_engine::Engine;
+use crate::fatal::Fatal;
+use crate::plate::Plate;
+use crate::replay_budget::ReplayLoad;
 
 /// See the module.
 pub(crate) struct EngineLock(Mutex<Engine>);
@@ -27,5 +32,114 @@ impl EngineLock {
     #[inline]
     pub(crate) fn lock_as_it_is(&self) -> MutexGuard<'_, Engine> {
         self.0.lock()
+    }
+}
+
+impl Plate {
+    /// Calls the engine; then appends its frames, lets what can go on go on, and delivers its commands.
+    #[inline]
+    pub(crate) fn with_engine<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
+        let _fatal = Fatal::guard();
+        self.use_engine(self.engine.lock(), f)
+    }
+
+    /// The same for what does not look at files and directories.
+    #[inline]
+    pub(crate) fn with_engine_as_it_is<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
+        let _fatal = Fatal::guard();
+        self.use_engine(self.engine.lock_as_it_is(), f)
+    }
+
+    /// The same as [`Plate::with_engine`] if the engine is as `wanted` says, which looks at it as it is.
+    pub(crate) fn with_engine_if<R>(
+        &self,
+        wanted: impl FnOnce(&Engine) -> bool,
+        f: impl FnOnce(&mut Engine, &Moment) -> R,
+    ) -> Option<R> {
+        let _fatal = Fatal::guard();
+        let mut engine = self.engine.lock_as_it_is();
+        wanted(&engine).then(|| {
+            engine.apply_pending();
+            self.use_engine(engine, f)
+        })
+    }
+
+    #[inline]
+    fn use_engine<R>(
+        &self,
+        mut engine: MutexGuard<'_, Engine>,
+        f: impl FnOnce(&mut Engine, &Moment) -> R,
+    ) -> R {
+        let m = self.moment();
+        let result = f(&mut engine, &m);
+        self.leave(engine, &m);
+        result
+    }
+
+    /// The end of every use of the engine.
+    #[inline]
+    pub(crate) fn leave(&self, mut engine: MutexGuard<'_, Engine>, m: &Moment) {
+        if engine.is_ready() {
+            engine.apply_pending();
+            if engine.run(m) != Progress::Idle {
+                self.waiters.commits.scheduler_wake_up.wake();
+            }
+            if let Some(position) = engine.durable_wanted() {
+                self.waiters.commits.engine_waits(position);
+            }
+        }
+        self.append(&mut engine, m);
+        if engine.wants_numbers() {
+            self.numbers.wake_up.wake();
+        }
+        let is_due = self.kind.has_checkpoints()
+            && (engine.namespace().dirty_rows() >= self.checkpoints.policy.rows
+                || self.charged_load(engine.position()).reaches(self.checkpoints.policy.begin_at())
+                || engine.wants_checkpoint());
+        if is_due && !self.checkpoints.rung.swap(true, Ordering::Relaxed) {
+            self.checkpoints.wake_up.wake();
+        }
+        if engine.has_commands() {
+            let commands = engine.take_commands();
+            drop(engine);
+            self.deliver(commands);
+        }
+    }
+
+    #[inline]
+    fn append(&self, engine: &mut Engine, m: &Moment) {
+        let (frames, events) = engine.frames();
+        if events == 0 {
+            return;
+        }
+        let bytes = frames.len() as u64;
+        let expected = engine.journalled();
+        if engine.take_blocks_named() {
+            self.blocks.unsynced.store(true, Ordering::SeqCst);
+        }
+        if self.kind.has_checkpoints() {
+            self.observe(engine, ReplayLoad { events, bytes }, m);
+        }
+        let (frames, _) = engine.frames();
+        match self.journal.append(frames, events) {
+            Ok(position) => {
+                assert_eq!(position, expected, "the journal and the engine disagree about positions");
+                engine.frames_taken();
+                self.checkpoints.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
+                if self.kind.has_checkpoints() {
+                    self.note_replay_load(position);
+                }
+                if self.waiters.commits.engine_waits_for(position) {
+                    // Who parked asked for a commit before these frames were there.
+                    self.journal.request_commit();
+                }
+                if self.condition.oldest.0.load(Ordering::Relaxed) <= m.durable.0 {
+                    self.condition.oldest.0.store(position.0, Ordering::Relaxed);
+                    self.condition.oldest.1.store(m.mono.as_millis() as u64, Ordering::Relaxed);
+                }
+            }
+            // The frames stay and are tried again with the next ones; until then nothing is changed any more.
+            Err(error) => self.set_health(Err(&error)),
+        }
     }
 }

@@ -1,11 +1,16 @@
 //! The server: the one kind of daemon. A pure engine that decides, and a thin runtime around it.
 //!
 //! ```text
-//!   embedded session ─┐                       ┌─▶ journal ──▶ place (a directory, objects)
-//!                     ├─▶ Mutex<Engine> ──────┤
-//!   listener ─────────┘      ▲   ▲            └─▶ replies, recalls
-//!                scheduler ──┘   └── checkpointer ──▶ metadata store, object store (sweeping)
+//!   embedded session ─┐   ┌────────────── plate ──────────────┐
+//!   listener ─────────┴──▶│ Mutex<Engine> ──▶ journal         │──▶ place (a directory, objects)
+//!                         │    ▲    ▲    └──▶ replies, recalls │
+//!             scheduler ──┼────┘    └── checkpointer           │──▶ metadata store, object store (sweeping)
+//!                         └────────────────────────────────────┘
+//!   pool of I/O threads: fetches of rows, blocks, whatever else waits for a store
 //! ```
+//!
+//! A plate is started in one of three roles ([`Role`]): it serves a file system, serves a subtree to the client that decoupled
+//! it, or previews a merge.
 //!
 //! Invariants:
 //! - The engine (`chiton_engine`) knows no clock, disk, thread or socket.
@@ -25,14 +30,19 @@ mod reserve;
 mod severable;
 mod stores;
 
+mod builder;
 mod decoupled;
 mod error;
 mod offline;
-mod preview;
+mod role;
 mod startup;
 
+mod plate;
+
 mod blocks;
+mod checkpoints;
 mod commits;
+mod condition;
 mod deliver;
 mod engine_lock;
 mod fatal;
@@ -42,9 +52,10 @@ mod realm_objects;
 mod replay_budget;
 mod requests;
 mod room;
+mod rows;
 mod scheduler;
 mod session_ids;
-mod shared;
+mod waiters;
 mod wake_up;
 
 mod checkpointer;
@@ -59,7 +70,7 @@ mod server;
 mod status;
 
 pub use address::DataAddress;
-pub use decoupled::{Base, Numbers, RealmStart};
+pub use decoupled::{Base, Numbers, TakenSubtree};
 pub use embed::EmbeddedSession;
 pub use error::{FormatError, ShutdownError, StartError};
 pub use format::{FilesystemInfo, FormatOptions};
@@ -68,5 +79,6 @@ pub use options::ServerOptions;
 pub use ownership::Ownership;
 pub use realm_objects::realm_prefix;
 pub use reserve::make_room_for_tools;
+pub use role::Role;
 pub use server::Server;
 pub use stores::{OpenMeta, Stores};

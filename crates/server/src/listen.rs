@@ -7,36 +7,36 @@ use chiton_wire::{
     Channel, Closed, ConnId, Hello, RecallDone, RefuseReason, Request, Sender, Service, Welcome,
 };
 
-use crate::commits::Tidings;
+use crate::commits::OnDurable;
 use crate::often::Often;
-use crate::shared::Shared;
+use crate::plate::Plate;
 use crate::startup::EPOCH;
 use chiton_engine::Opened;
 
-/// Where clients come in.
-pub(crate) struct Door(pub(crate) Arc<Shared>);
+/// Answers the messages of clients.
+pub(crate) struct PlateService(pub(crate) Arc<Plate>);
 
-impl Service for Door {
+impl Service for PlateService {
     fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
-        let shared = &*self.0;
-        if shared.is_stopping() {
+        let plate = &*self.0;
+        if plate.is_stopping() {
             return Some(refused(RefuseReason::NotReady, "the server stops; try again"));
         }
         let opened = match (hello.channel, hello.resume) {
-            (Channel::Main, None) => return shared.begin_session(&hello, sender).err(),
+            (Channel::Main, None) => return plate.begin_session(&hello, sender).err(),
             (Channel::Main, Some((session, secret))) => {
                 let count = hello.resend_count;
-                shared.with_engine(|engine, m| {
+                plate.with_engine(|engine, m| {
                     let opened = engine.resume_session(session, secret, count, m);
                     engine.note_decouples(session, hello.decouples && opened.is_ok());
                     opened
                 })
             }
             (Channel::Recall, Some((session, secret))) => {
-                let recalls = shared.with_engine(|engine, m| {
+                let recalls = plate.with_engine(|engine, m| {
                     let recalls = engine.recalls_connected(session, secret, m)?;
                     // What is asked back from now on finds this way.
-                    Some((recalls, shared.channels.replace(session, Channel::Recall, sender)))
+                    Some((recalls, plate.waiters.channels.replace(session, Channel::Recall, sender)))
                 });
                 let recalls = recalls.map(|(recalls, before)| {
                     before.iter().for_each(Sender::close);
@@ -47,7 +47,7 @@ impl Service for Door {
                     let _ = sender.recall(recall);
                 }
                 return Some(match recalls {
-                    Some(_) => shared.accepted(Opened { session, secret }),
+                    Some(_) => plate.accepted(Opened { session, secret }),
                     None => unknown(RefuseReason::SessionGone),
                 });
             }
@@ -57,8 +57,8 @@ impl Service for Door {
         };
         match opened {
             Ok(opened) => {
-                shared.channels.add(opened.session, Channel::Main, sender);
-                Some(shared.accepted(opened))
+                plate.waiters.channels.add(opened.session, Channel::Main, sender);
+                Some(plate.accepted(opened))
             }
             Err(RefuseReason::NotReady) => {
                 Some(refused(RefuseReason::NotReady, "the session ends; try again in a moment"))
@@ -77,7 +77,7 @@ impl Service for Door {
 
     fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
         if let Some((session, _)) = opened {
-            self.0.channels.remove(session, conn);
+            self.0.waiters.channels.remove(session, conn);
         }
         if matches!(why, Closed::Malformed(_) | Closed::Behind) {
             self.0.log_often(Often::Connections, &format!("connection {} ends: {why}", conn.0));
@@ -85,7 +85,7 @@ impl Service for Door {
     }
 }
 
-impl Shared {
+impl Plate {
     /// A new session. Its client is greeted when its beginning is durable, because what it does later must find it known
     /// after a crash; meanwhile this thread has others to serve.
     fn begin_session(&self, hello: &Hello, sender: &Sender) -> Result<(), Welcome> {
@@ -99,8 +99,8 @@ impl Shared {
         let (opened, position) = opened.map_err(|reason| {
             refused(reason, "the server has too many sessions; end some or raise its limit")
         })?;
-        self.channels.add(session, Channel::Main, sender);
-        self.tell_when_durable(position, sender, Tidings::Welcome(Box::new(self.accepted(opened))));
+        self.waiters.channels.add(session, Channel::Main, sender);
+        self.tell_when_durable(position, sender, OnDurable::Welcome(Box::new(self.accepted(opened))));
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Shared {
             boot: self.boot,
             session_ms: self.options.belief_ms(),
             durable: self.journal.durable(),
-            objects: self.objects_address.clone(),
+            objects: self.blocks.address.clone(),
         }
     }
 }

@@ -26,8 +26,8 @@ use crate::error::StartError;
 use crate::format::FilesystemInfo;
 use crate::options::ServerOptions;
 use crate::ownership::Ownership;
+use crate::rows::install;
 use crate::server::Server;
-use crate::shared::install;
 use crate::startup::{EPOCH, own_rows, store_error};
 use crate::stores::{Source, Stores};
 use chiton_engine::{Engine, Moment, POSITION_KEY, ReplayFault, Settings, position_value};
@@ -206,15 +206,8 @@ impl Offline {
         let start = rows.position;
         let options = ServerOptions::default();
         let settings = Settings {
-            session_ms: options.session_ms,
-            grace_ms: options.grace_ms,
-            lease_entries_max: options.lease_entries_max,
-            lease_rest_ms: options.lease_rest_ms,
-            sessions_max: options.sessions_max,
             dirty_rows_max: usize::MAX,
-            epoch: EPOCH,
-            shard_weights: vec![100; usize::from(self.info.shards)],
-            root: chiton_types::Ino::ROOT,
+            ..options.engine_settings(self.info.shards, chiton_types::Ino::ROOT)
         };
         let mut applying = Applying {
             engine: Engine::from_rows(settings, ns, rows, &m),

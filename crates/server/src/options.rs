@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_engine::Settings;
 use chiton_metastore::FjallOptions;
+use chiton_types::Ino;
 use chiton_wire::ServeOptions;
+
+use crate::startup::EPOCH;
 
 /// Told how far a replay is.
 pub(crate) type Tell = Arc<dyn Fn(chiton_journal::Progress) + Send + Sync>;
@@ -98,6 +102,21 @@ impl Default for ServerOptions {
 const DIRTY_ROW_BYTES: usize = 200;
 
 impl ServerOptions {
+    /// The engine's settings, of a file system with so many shards that is seen from `root`.
+    pub(crate) fn engine_settings(&self, shards: u16, root: Ino) -> Settings {
+        Settings {
+            session_ms: self.session_ms,
+            grace_ms: self.grace_ms.min(self.session_ms),
+            lease_entries_max: self.lease_entries_max,
+            lease_rest_ms: self.lease_rest_ms,
+            sessions_max: self.sessions_max,
+            dirty_rows_max: self.dirty_rows_max(),
+            epoch: EPOCH,
+            shard_weights: vec![100; usize::from(shards)],
+            root,
+        }
+    }
+
     /// How long after the last word from a server its clients may believe what they have cached, in milliseconds: until
     /// others may have it, here or, after a restart, from the server that comes next. A 32nd less, since clocks do not run
     /// alike.

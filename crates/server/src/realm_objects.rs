@@ -13,14 +13,14 @@ use chiton_objects::{ObjectError, Objects};
 use chiton_types::{Position, RealmId, Refusal, SessionId};
 use chiton_wire::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
 
-use crate::shared::Shared;
+use crate::plate::Plate;
 
 /// What the names of a decoupling's objects begin with in the store.
 pub fn realm_prefix(realm: RealmId) -> String {
     format!("decoupled/{realm}/")
 }
 
-impl Shared {
+impl Plate {
     pub(crate) fn realm_object(
         &self,
         session: SessionId,
@@ -35,7 +35,7 @@ impl Shared {
         let answer = self.carry_out(&prefix, &key, what).map_err(|error| self.object_failure(&error))?;
         if is_put && !self.engine.lock().decoupled_realms().0.contains(&claim.realm) {
             // It ended meanwhile, and its objects may have been deleted before this one was there.
-            self.objects.delete(&key).map_err(|error| self.object_failure(&error))?;
+            self.blocks.objects.delete(&key).map_err(|error| self.object_failure(&error))?;
             return Err(Failure::Refused(Refusal::Stale));
         }
         Ok(Answer::Realm(RealmAnswer::Object(answer)))
@@ -99,14 +99,14 @@ impl Shared {
     fn delete_realm_objects(&self, is_over: impl Fn(RealmId) -> bool) -> Result<(), ObjectError> {
         let mut after: Option<String> = None;
         while !self.is_stopping() {
-            let page = self.objects.list("decoupled/", after.as_deref(), NAMES_MAX)?;
+            let page = self.blocks.objects.list("decoupled/", after.as_deref(), NAMES_MAX)?;
             let Some(last) = page.last() else { break };
             after = Some(last.key.clone());
             for object in &page {
                 let mut parts = object.key.split('/').skip(1);
                 let realm = parts.next().and_then(|part| part.parse().ok()).map(RealmId);
                 if realm.is_some_and(&is_over) {
-                    self.objects.delete(&object.key)?;
+                    self.blocks.objects.delete(&object.key)?;
                 }
             }
         }

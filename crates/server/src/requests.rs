@@ -11,13 +11,13 @@ use chiton_namespace::Need;
 use chiton_types::{Cred, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
 
-use crate::commits::Tidings;
+use crate::commits::OnDurable;
 use crate::deliver::Parking;
 use crate::fatal::Fatal;
-use crate::io_pool::IoTask;
 use crate::often::Often;
-use crate::shared::{Shared, Waiter};
+use crate::plate::Plate;
 use crate::startup::EPOCH;
+use crate::waiters::Waiter;
 use chiton_engine::{Engine, Health, Moment, Step, Task, name_of};
 
 /// Its numbers: the client logs the same.
@@ -33,14 +33,14 @@ fn log_request(session: SessionId, request: &Request) {
 }
 
 /// A request that waits for rows.
-pub(crate) struct Hungry {
+pub(crate) struct NeedsRows {
     id: u64,
     task: Task,
     needs: Vec<Need>,
     generation: u64,
 }
 
-impl Shared {
+impl Plate {
     /// Answers a request of a session in this process; the thread waits.
     #[inline]
     pub(crate) fn call(&self, session: SessionId, request: Request) -> Reply {
@@ -97,9 +97,14 @@ impl Shared {
     }
 
     /// Answers requests of a client, now or later.
-    pub(crate) fn serve_requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
+    pub(crate) fn serve_requests(
+        self: &Arc<Self>,
+        session: SessionId,
+        sender: &Sender,
+        batch: &mut Vec<Request>,
+    ) {
         let mut replies = Vec::with_capacity(batch.len());
-        let (mut hungry, mut outside) = (Vec::new(), Vec::new());
+        let (mut without_rows, mut outside) = (Vec::new(), Vec::new());
         let mut writers = Vec::new();
         batch.retain(|request| match self.writer_for(&request.call) {
             Ok(writer) => {
@@ -127,7 +132,7 @@ impl Shared {
             } else {
                 let id = request.id;
                 let step = engine.request(session, request, &m);
-                self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
+                self.take_step(&mut engine, id, step, sender, &mut replies, &mut without_rows);
             }
         }
         self.leave(engine, &m);
@@ -135,7 +140,10 @@ impl Shared {
         for request in outside {
             self.serve_outside(session, sender, request);
         }
-        self.feed(sender, hungry);
+        if !without_rows.is_empty() {
+            let sender = sender.clone();
+            self.submit_io(0, move |plate| plate.fetch_and_retry(&sender, without_rows));
+        }
     }
 
     /// An id for the writer of a decoupling, if the call asks for one.
@@ -162,23 +170,23 @@ impl Shared {
         step: Step,
         sender: &Sender,
         replies: &mut Vec<Reply>,
-        hungry: &mut Vec<Hungry>,
+        without_rows: &mut Vec<NeedsRows>,
     ) {
         match step {
             Step::Done(reply) => replies.push(reply),
             Step::Parked(ticket) => self.park(engine, ticket, Waiter::Client(sender.clone())),
             Step::NeedRows(task, needs) => {
                 let generation = engine.namespace().generation();
-                hungry.push(Hungry { id, task, needs, generation });
+                without_rows.push(NeedsRows { id, task, needs, generation });
             }
         }
     }
 
     /// Fetches what requests of a client need until none needs more, in the order in which they came.
-    fn feed(&self, sender: &Sender, mut hungry: Vec<Hungry>) {
+    fn fetch_and_retry(&self, sender: &Sender, mut without_rows: Vec<NeedsRows>) {
         // The last of the list is the next: one that needs more after its fetch goes on before those behind it.
-        hungry.reverse();
-        while let Some(Hungry { id, task, needs, generation }) = hungry.pop() {
+        without_rows.reverse();
+        while let Some(NeedsRows { id, task, needs, generation }) = without_rows.pop() {
             let fetched = self.fetch(&needs);
             let mut engine = self.engine.lock();
             let m = self.moment();
@@ -187,7 +195,7 @@ impl Shared {
             match installed {
                 Ok(()) => {
                     let step = engine.retry(task, &m);
-                    self.take_step(&mut engine, id, step, sender, &mut replies, &mut hungry);
+                    self.take_step(&mut engine, id, step, sender, &mut replies, &mut without_rows);
                 }
                 Err(_) => replies.push(failed(id, &m)),
             }
@@ -220,41 +228,39 @@ impl Shared {
     /// A commit of a thread of this process, without the engine, which the others that wait are about to use: whatever was
     /// answered while the journal was good is in it.
     fn commit_here(&self, id: u64, upto: Position) -> Reply {
-        self.commits.here.fetch_add(1, Ordering::Relaxed);
+        self.waiters.commits.here.fetch_add(1, Ordering::Relaxed);
         let last = self.journal.last();
         let position = if upto == Position(0) { last } else { upto.min(last) };
         let result = self.sync_blocks().and_then(|()| self.wait_durable(position));
         Reply { id, epoch: EPOCH, durable: self.journal.durable(), result }
     }
 
-    fn serve_outside(&self, session: SessionId, sender: &Sender, request: Request) {
+    fn serve_outside(self: &Arc<Self>, session: SessionId, sender: &Sender, request: Request) {
         let (alive, position, m) = self.touch(session, &request);
         let reply = empty_reply(request.id, &m);
         if let Err(failure) = alive {
             return self.send_all(sender, vec![Reply { result: Err(failure), ..reply }]);
         }
         if !matches!(request.call, Call::Commit { .. }) {
-            return self.submit_io(sender, IoTask::Call(session, Box::new(request)));
+            let bytes = match &request.call {
+                Call::PutBlock { bytes, .. } => bytes.len(),
+                _ => 0,
+            };
+            let sender = sender.clone();
+            return self.submit_io(bytes, move |plate| {
+                let Request { id, cred, call, .. } = request;
+                let result = plate.outside(session, &cred, call);
+                plate.send_all(&sender, vec![Reply { result, ..empty_reply(id, &plate.moment()) }]);
+            });
         }
         if self.blocks_are_safe() {
-            return self.tell_when_durable(position, sender, Tidings::Reply(reply));
+            return self.tell_when_durable(position, sender, OnDurable::Reply(reply));
         }
-        self.submit_io(sender, IoTask::Commit(position, reply));
-    }
-
-    /// Does it, and answers.
-    pub(crate) fn run_io(&self, sender: &Sender, errand: IoTask) {
-        match errand {
-            IoTask::Commit(position, reply) => match self.sync_blocks() {
-                Ok(()) => self.tell_when_durable(position, sender, Tidings::Reply(reply)),
-                Err(failure) => self.send_all(sender, vec![Reply { result: Err(failure), ..reply }]),
-            },
-            IoTask::Call(session, request) => {
-                let Request { id, cred, call, .. } = *request;
-                let result = self.outside(session, &cred, call);
-                self.send_all(sender, vec![Reply { result, ..empty_reply(id, &self.moment()) }]);
-            }
-        }
+        let sender = sender.clone();
+        self.submit_io(0, move |plate| match plate.sync_blocks() {
+            Ok(()) => plate.tell_when_durable(position, &sender, OnDurable::Reply(reply)),
+            Err(failure) => plate.send_all(&sender, vec![Reply { result: Err(failure), ..reply }]),
+        });
     }
 
     /// A sign of life; where a commit ends.
@@ -281,11 +287,11 @@ impl Shared {
     }
 
     /// Tells a client something as soon as a position is durable. No thread waits for that.
-    pub(crate) fn tell_when_durable(&self, position: Position, sender: &Sender, tidings: Tidings) {
-        self.commits.wait(position, sender.clone(), tidings);
+    pub(crate) fn tell_when_durable(&self, position: Position, sender: &Sender, notice: OnDurable) {
+        self.waiters.commits.wait(position, sender.clone(), notice);
         self.journal.request_commit();
         // It may have become durable before it was noted.
-        self.commits.answer(self.journal.durable());
+        self.waiters.commits.answer(self.journal.durable());
         if self.health() != Health::Good {
             self.refuse_commits();
         }
@@ -295,7 +301,7 @@ impl Shared {
     pub(crate) fn refuse_commits(&self) {
         let (refusal, why) = match self.health() {
             Health::Failed => (Refusal::Io, "the server's journal failed"),
-            Health::Good if self.away.is_any() => {
+            Health::Good if self.condition.away.is_any() => {
                 (Refusal::Io, "the server's journal cannot be reached: it goes on when its store is back")
             }
             Health::Good | Health::Full => (
@@ -303,12 +309,12 @@ impl Shared {
                 "the server's journal has no space: make some where its data lie, then it goes on by itself",
             ),
         };
-        for (sender, tidings) in self.commits.due(Position(u64::MAX - 1)) {
-            match tidings {
-                Tidings::Reply(reply) => {
+        for (sender, notice) in self.waiters.commits.due(Position(u64::MAX - 1)) {
+            match notice {
+                OnDurable::Reply(reply) => {
                     self.send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
                 }
-                Tidings::Welcome(welcome) => {
+                OnDurable::Welcome(welcome) => {
                     if let Welcome::Accepted { session, .. } = *welcome {
                         self.with_engine(|engine, m| engine.end_session(session, m));
                     }

@@ -11,16 +11,18 @@
 //!   filling the disk would take what is released for it.
 //! - The space of rows that were removed while the disk was tight is reclaimed, also if the disk has space again before that is done.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use chiton_metastore::Batch;
+use chiton_runtime::sync::Mutex;
 use chiton_types::Position;
 
 use crate::checkpointer::Reason;
+use crate::plate::Plate;
 use crate::replay_budget::ReplayLoad;
 use crate::reserve::{Reserve, Room, unsettled_bytes};
-use crate::shared::Shared;
 
 /// While the disk is tight a checkpoint begins when the last one is so long ago.
 const TIGHT_AGE: Duration = Duration::from_millis(300);
@@ -39,9 +41,25 @@ const RECLAIM_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// After so many failures in a row the pauses do not become longer.
 const RECLAIM_FAILURES_MAX: u32 = 6;
 
+/// The disk of a plate's data directory.
+pub(crate) struct Space {
+    /// What is kept free on it; `None` where there is no such disk.
+    pub(crate) reserve: Option<Arc<Reserve>>,
+    /// It is full: nothing is created or written, and what is removed lives on the reserve.
+    pub(crate) tight: Arc<AtomicBool>,
+    tight_since: Mutex<TightSince>,
+    reclaiming: Mutex<Reclaiming>,
+}
+
+impl Space {
+    pub(crate) fn new(reserve: Option<Arc<Reserve>>) -> Space {
+        Space { reserve, tight: Arc::default(), tight_since: Mutex::default(), reclaiming: Mutex::default() }
+    }
+}
+
 /// When the disk became tight.
 #[derive(Debug, Default)]
-pub(crate) struct TightSince {
+struct TightSince {
     at: Duration,
     /// The journal's last position then.
     position: Position,
@@ -49,7 +67,7 @@ pub(crate) struct TightSince {
 
 /// How the metadata store is asked to give back the space of rows that were removed.
 #[derive(Debug, Default)]
-pub(crate) struct Reclaiming {
+struct Reclaiming {
     /// Not again before.
     not_before: Duration,
     /// Rows removed since it last gained something.
@@ -65,30 +83,30 @@ fn wanted_for(bytes: u64, room: &Room) -> u64 {
     2 * bytes + 2 * unsettled_bytes(room.total) as u64 + CHECKPOINT_EXTRA_BYTES
 }
 
-impl Shared {
+impl Plate {
     /// Looks at the disk's free space; returns what of it is for users.
     pub(crate) fn look_at_room(&self, free: u64) -> u64 {
-        let Some(reserve) = &self.reserve else { return free };
-        if (reserve.was_pressed() || free < reserve.margin()) && !self.tight.swap(true, Relaxed) {
+        let Some(reserve) = &self.space.reserve else { return free };
+        if (reserve.was_pressed() || free < reserve.margin()) && !self.space.tight.swap(true, Relaxed) {
             self.log(
                 "the disk of the data directory is full: operations that need space are refused until there is some; removing files \
                  gives it back",
             );
-            *self.tight_since.lock() =
+            *self.space.tight_since.lock() =
                 TightSince { at: self.world.monotonic(), position: self.journal.last() };
             self.with_engine_as_it_is(|engine, m| engine.space_is_short(m));
-            self.checkpoint_wake_up.wake();
+            self.checkpoints.wake_up.wake();
         }
         if self.is_tight() { 0 } else { free.saturating_sub(reserve.margin()) }
     }
 
     pub(crate) fn is_tight(&self) -> bool {
-        self.tight.load(Relaxed)
+        self.space.tight.load(Relaxed)
     }
 
     /// Takes the reserve as far as there is space, at a start and when some came back.
     pub(crate) fn take_reserve(&self) {
-        let Some(reserve) = &self.reserve else { return };
+        let Some(reserve) = &self.space.reserve else { return };
         let was_whole = reserve.is_whole();
         let is_whole = reserve.take();
         if !was_whole && let Some(why) = reserve.refused() {
@@ -98,7 +116,7 @@ impl Shared {
             |reserve: &Reserve| reserve.room().is_none_or(|room| room.free >= 2 * reserve.margin());
         if self.is_tight() && is_whole && has_room(reserve) {
             reserve.was_pressed();
-            self.tight.store(false, Relaxed);
+            self.space.tight.store(false, Relaxed);
             self.log("the disk of the data directory has space again");
             self.with_engine_as_it_is(|engine, _| engine.room_changed());
         }
@@ -111,7 +129,7 @@ impl Shared {
 
     /// Whether a checkpoint of a load is to begin while there is space for it: later it would need the reserve.
     pub(crate) fn is_due_before_full(&self, load: ReplayLoad) -> bool {
-        let Some(reserve) = self.reserve.as_ref().filter(|_| !self.is_tight()) else { return false };
+        let Some(reserve) = self.space.reserve.as_ref().filter(|_| !self.is_tight()) else { return false };
         let room = reserve.room();
         load.bytes >= REPLAY_BYTES_MIN
             && room.is_some_and(|room| room.free < wanted_for(load.bytes, &room) + reserve.margin())
@@ -120,7 +138,7 @@ impl Shared {
     /// Makes room for the rows of a checkpoint: the metadata store is to be opened anew after one that had none. `false`: there is
     /// none but the reserve, which is kept for removals.
     pub(crate) fn make_room_for(&self, rows: &Batch, reason: Reason) -> bool {
-        let Some(reserve) = self.reserve.as_ref().filter(|_| !rows.is_empty()) else { return true };
+        let Some(reserve) = self.space.reserve.as_ref().filter(|_| !rows.is_empty()) else { return true };
         let bytes = rows.rows().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
         let Some(room) = reserve.room() else { return true };
         let wanted = wanted_for(bytes as u64, &room);
@@ -133,7 +151,7 @@ impl Shared {
 
     /// Whether the disk became tight just now, nothing was changed since, and nobody waits.
     fn is_being_filled(&self) -> bool {
-        let since = self.tight_since.lock();
+        let since = self.space.tight_since.lock();
         self.is_tight()
             && !self.is_budget_spent()
             && self.journal.last() == since.position
@@ -142,7 +160,8 @@ impl Shared {
 
     /// A checkpoint has written these rows.
     pub(crate) fn note_removed(&self, rows: &Batch) {
-        self.reclaiming.lock().removed += rows.rows().filter(|(_, value)| value.is_none()).count() as u64;
+        self.space.reclaiming.lock().removed +=
+            rows.rows().filter(|(_, value)| value.is_none()).count() as u64;
     }
 
     /// Whether the metadata store is small, holds mostly what was removed, and that is much beside what the disk has free.
@@ -150,7 +169,7 @@ impl Shared {
         if removed < REMOVED_MIN {
             return false;
         }
-        let (Ok(stats), Some(room)) = (self.meta.get().stats(), reserve.room()) else { return false };
+        let (Ok(stats), Some(room)) = (self.rows.meta.get().stats(), reserve.room()) else { return false };
         removed.saturating_mul(4) >= stats.rows_approx
             && stats.disk_bytes <= SMALL_STORE_BYTES
             && stats.disk_bytes.saturating_mul(2) > room.free
@@ -158,16 +177,16 @@ impl Shared {
 
     /// Whether the metadata store was to give back space and has not.
     pub(crate) fn owes_space(&self) -> bool {
-        self.reclaiming.lock().owed
+        self.space.reclaiming.lock().owed
     }
 
     /// Has the metadata store give back the space of rows that were removed, if the disk is tight or nearly so, or this was put off
     /// while it was. True if it was asked and did not fail.
     pub(crate) fn reclaim_meta(&self) -> bool {
-        let Some(reserve) = &self.reserve else { return false };
+        let Some(reserve) = &self.space.reserve else { return false };
         let now = self.world.monotonic();
         let removed = {
-            let mut reclaiming = self.reclaiming.lock();
+            let mut reclaiming = self.space.reclaiming.lock();
             reclaiming.owed |= reclaiming.removed > 0
                 && (self.is_tight() || self.would_gain_much(reclaiming.removed, reserve));
             if !reclaiming.owed || now < reclaiming.not_before {
@@ -179,9 +198,9 @@ impl Shared {
             reserve.make_room(wanted_for(0, &room));
         }
         let free = reserve.room().map_or(0, |Room { free, .. }| free);
-        let reclaimed = self.meta.get().reclaim(free, removed);
+        let reclaimed = self.rows.meta.get().reclaim(free, removed);
         let ended = self.world.monotonic();
-        let mut reclaiming = self.reclaiming.lock();
+        let mut reclaiming = self.space.reclaiming.lock();
         let pause = RECLAIM_PAUSE_MIN.max((ended - now) * RECLAIM_PART);
         reclaiming.failures =
             if reclaimed.is_ok() { 0 } else { (reclaiming.failures + 1).min(RECLAIM_FAILURES_MAX) };

@@ -7,8 +7,8 @@ use chiton_journal::JournalError;
 use chiton_types::Position;
 
 use crate::away::JOURNAL;
+use crate::plate::Plate;
 use crate::reserve::{self, Room};
-use crate::shared::Shared;
 use chiton_engine::{Engine, Health, Moment, Progress};
 
 /// How often sessions and the recovery window are looked at.
@@ -35,7 +35,7 @@ fn free_orphans(engine: &mut Engine, m: &Moment) -> Progress {
     Progress::More
 }
 
-impl Shared {
+impl Plate {
     /// Runs until the server stops.
     pub(crate) fn schedule(&self) {
         let mut next_tick = Duration::ZERO;
@@ -46,7 +46,7 @@ impl Shared {
             if is_tick {
                 next_tick = mono + TICK;
                 self.probe(&mut durable_before);
-                self.log_limit.summaries(mono).iter().for_each(|line| self.log(line));
+                self.condition.log_limit.summaries(mono).iter().for_each(|line| self.log(line));
             }
             if is_tick {
                 self.refresh_disk();
@@ -55,18 +55,18 @@ impl Shared {
                     engine.durable_wanted()
                 });
                 if let Some(position) = wanted.flatten() {
-                    self.commits.engine_waits(position);
+                    self.waiters.commits.engine_waits(position);
                     self.journal.request_commit();
                 }
             }
-            if self.commits.engine_is_due(self.journal.durable()) {
+            if self.waiters.commits.engine_is_due(self.journal.durable()) {
                 self.unless_only_lazy(|engine, m| {
                     engine.durable_advanced(m);
-                    self.commits.engine_waits_only(engine.durable_wanted());
+                    self.waiters.commits.engine_waits_only(engine.durable_wanted());
                 });
             }
             if !self.schedule_once() {
-                self.commits.scheduler_wake_up.wait(TICK);
+                self.waiters.commits.scheduler_wake_up.wait(TICK);
             }
         }
     }
@@ -113,13 +113,13 @@ impl Shared {
         let (last, durable) = (self.journal.last(), self.journal.durable());
         let stuck = last > durable && durable == *durable_before;
         *durable_before = durable;
-        if stuck || self.health() != Health::Good || self.away.is_any() {
+        if stuck || self.health() != Health::Good || self.condition.away.is_any() {
             self.journal.request_commit();
             let trouble = self.journal.trouble();
             self.set_health(trouble.as_ref().map_or(Ok(()), Err));
             if trouble.as_ref().is_some_and(JournalError::is_away) {
-                let away = self.away.how_long(JOURNAL).unwrap_or_default();
-                if self.away.limit().is_some_and(|limit| away >= limit) {
+                let away = self.condition.away.how_long(JOURNAL).unwrap_or_default();
+                if self.condition.away.limit().is_some_and(|limit| away >= limit) {
                     self.refuse_commits();
                 }
             } else if trouble.is_some() {
@@ -132,7 +132,7 @@ impl Shared {
     }
 
     fn refresh_disk(&self) {
-        let Some(path) = self.objects_address.strip_prefix("local:") else {
+        let Some(path) = self.blocks.address.strip_prefix("local:") else {
             return self.engine.lock_as_it_is().set_disk(BUCKET_BYTES, BUCKET_BYTES);
         };
         if let Some(Room { total, free }) = reserve::room(Path::new(path)) {

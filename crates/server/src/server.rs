@@ -1,10 +1,10 @@
 //! A running server.
 
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use chiton_objects::Objects;
+use chiton_runtime::pool::Pool;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_runtime::{SharedWorld, World};
@@ -14,27 +14,27 @@ use chiton_wire::{Address, Listener, Recall, Serving};
 use crate::address::DataAddress;
 use crate::away::END_PATIENCE;
 use crate::bucket::{Bucket, bucket_info, format_bucket};
+use crate::builder::Builder;
 use crate::checkpointer::Reason;
 use crate::embed::EmbeddedSession;
 use crate::error::{FormatError, ShutdownError, StartError};
 use crate::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
 use crate::io_pool;
-use crate::listen::Door;
+use crate::listen::PlateService;
 use crate::options::ServerOptions;
 use crate::ownership::{Lost, Ownership};
+use crate::plate::Plate;
 use crate::realm_objects::Seen;
 use crate::reserve::{self, Reserve};
-use crate::shared::Shared;
-use crate::startup::recover;
+use crate::role::Role;
 use crate::stores::Stores;
-
-/// What a thread of a server does until it stops.
-pub(super) type Body = fn(&Shared);
 
 /// The one kind of daemon. Dropped without [`Server::shutdown`], it ends as a crash would, but for the journal, which
 /// is written out.
 pub struct Server {
-    pub(super) shared: Arc<Shared>,
+    pub(super) plate: Arc<Plate>,
+    /// For what waits on a store.
+    pool: Arc<Pool>,
     threads: Mutex<Vec<JoinHandle>>,
     serving: Mutex<Vec<Serving>>,
     ownership: Mutex<Option<Ownership>>,
@@ -111,76 +111,55 @@ impl Server {
             stores.live_on(reserve);
         }
         ownership.guard(&mut stores);
-        Server::run(info, (stores, reserve), options, world, Some(ownership))
+        Server::run(Role::Serving { info, stores, ownership: Some(ownership) }, reserve, options, world)
     }
 
-    /// Starts on stores that are handed in (tests, simulation).
+    /// Starts in a role, on stores or rows that are handed in.
     ///
     /// # Errors
-    /// See [`StartError`].
-    pub fn start_with(
-        info: &FilesystemInfo,
-        stores: Stores,
+    /// See [`StartError`]. [`StartError::Corrupt`] also if a journal does not fit the rows.
+    pub fn start_as(
+        role: Role,
         options: ServerOptions,
         world: SharedWorld,
     ) -> Result<Arc<Server>, StartError> {
-        Server::run(info.clone(), (stores, None), options, world, None)
-    }
-
-    /// The same, of a file system that the caller holds; the server keeps the hold until it ends.
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    pub fn start_held(
-        info: &FilesystemInfo,
-        stores: Stores,
-        options: ServerOptions,
-        world: SharedWorld,
-        ownership: Ownership,
-    ) -> Result<Arc<Server>, StartError> {
-        Server::run(info.clone(), (stores, None), options, world, Some(ownership))
+        Server::run(role, None, options, world)
     }
 
     fn run(
-        info: FilesystemInfo,
-        (stores, reserve): (Stores, Option<Arc<Reserve>>),
+        mut role: Role,
+        reserve: Option<Arc<Reserve>>,
         options: ServerOptions,
         world: SharedWorld,
-        ownership: Option<Ownership>,
     ) -> Result<Arc<Server>, StartError> {
-        let shared = recover(info, (stores, reserve, ownership.is_some()), options, world)?;
+        let no_thread = |e: std::io::Error| StartError::Failed(format!("a thread: {e}"));
+        let (ownership, pool) = match &mut role {
+            Role::Serving { ownership, .. } => (ownership.take(), io_pool::start().map_err(no_thread)?),
+            Role::Decoupled(_) | Role::Preview { .. } => (None, io_pool::none()),
+        };
+        let built =
+            Builder::new(options, world, pool.clone()).reserve(reserve).held(ownership.is_some()).build(role);
+        let plate = built.inspect_err(|_| pool.stop())?;
         if let Some(ownership) = &ownership {
-            let shared = Arc::downgrade(&shared);
+            let plate = Arc::downgrade(&plate);
             ownership.on_lost(Box::new(move |how| {
-                let Some(shared) = shared.upgrade() else { return };
+                let Some(plate) = plate.upgrade() else { return };
                 match how {
-                    Lost::To(holder) => shared.fenced(holder),
-                    Lost::Gone(why) => shared.store_gone(why),
+                    Lost::To(holder) => plate.fenced(holder),
+                    Lost::Gone(why) => plate.store_gone(why),
                 }
             }));
         }
-        let mut bodies: Vec<(&str, Body)> =
-            vec![("chiton-sched", Shared::schedule), ("chiton-checkpoint", Shared::checkpointer)];
-        bodies.extend(iter::repeat_n(("chiton-io", Shared::io_thread as Body), io_pool::THREADS));
-        Server::running(shared, ownership, &bodies)
-    }
-
-    /// The server with its threads.
-    pub(super) fn running(
-        shared: Arc<Shared>,
-        ownership: Option<Ownership>,
-        bodies: &[(&str, Body)],
-    ) -> Result<Arc<Server>, StartError> {
         let server = Server {
-            shared: shared.clone(),
+            plate: plate.clone(),
+            pool,
             threads: Mutex::new(Vec::new()),
             serving: Mutex::new(Vec::new()),
             ownership: Mutex::new(ownership),
         };
-        for &(name, body) in bodies {
-            let shared = shared.clone();
-            let thread = thread::spawn(name, move || body(&shared));
-            let thread = thread.map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
+        for &(name, body) in plate.kind.threads() {
+            let plate = plate.clone();
+            let thread = thread::spawn(name, move || body(&plate)).map_err(no_thread)?;
             server.threads.lock().push(thread);
         }
         Ok(Arc::new(server))
@@ -196,7 +175,7 @@ impl Server {
         identity: &str,
         on_recall: Box<dyn Fn(Recall) + Send + Sync>,
     ) -> Result<EmbeddedSession, String> {
-        EmbeddedSession::begin(self.shared.clone(), identity, on_recall)
+        EmbeddedSession::begin(self.plate.clone(), identity, on_recall)
     }
 
     /// Lets clients connect. Returns the addresses, with the ports that were given for port 0.
@@ -206,35 +185,35 @@ impl Server {
     pub fn serve(&self, addresses: &[Address]) -> std::io::Result<Vec<Address>> {
         let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
         let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let door = Arc::new(Door(self.shared.clone()));
-        let serving = chiton_wire::serve(listeners, door, self.shared.options.serve)?;
+        let service = Arc::new(PlateService(self.plate.clone()));
+        let serving = chiton_wire::serve(listeners, service, self.plate.options.serve)?;
         self.serving.lock().push(serving);
         Ok(bound)
     }
 
     /// What answers the messages of clients, for a network of another kind (simulation).
     pub fn door(&self) -> Arc<dyn chiton_wire::Service> {
-        Arc::new(Door(self.shared.clone()))
+        Arc::new(PlateService(self.plate.clone()))
     }
 
     /// What is served.
     pub fn filesystem(&self) -> &FilesystemInfo {
-        &self.shared.info
+        &self.plate.info
     }
 
     /// Where file data are.
     pub fn objects(&self) -> Arc<dyn Objects> {
-        Arc::new(self.shared.user_objects())
+        Arc::new(self.plate.user_objects())
     }
 
     /// Everything up to here is durable.
     pub fn durable(&self) -> Position {
-        self.shared.journal.durable()
+        self.plate.journal.durable()
     }
 
     /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words.
     pub fn report(&self, what: &str) -> Option<String> {
-        self.shared.report(what)
+        self.plate.report(what)
     }
 
     /// Writes a checkpoint now and waits for it.
@@ -242,7 +221,7 @@ impl Server {
     /// # Errors
     /// In words.
     pub fn checkpoint(&self) -> Result<(), String> {
-        self.shared.checkpoint_now(Reason::Asked)
+        self.plate.checkpoint_now(Reason::Asked)
     }
 
     /// Does at once what is else done by and by: frees what has no name and is not open any more, writes a checkpoint,
@@ -251,12 +230,12 @@ impl Server {
     /// # Errors
     /// In words.
     pub fn tidy(&self) -> Result<(), String> {
-        // Whoever takes the lock finds nothing deferred after it.
-        drop(self.shared.engine.lock());
-        while self.shared.schedule_once() {}
-        self.shared.checkpoint_now(Reason::Asked)?;
-        self.shared.sweep_writers();
-        self.shared.sweep_realm_objects(&mut Seen::default());
+        // Whoever takes the lock finds everything applied.
+        drop(self.plate.engine.lock());
+        while self.plate.schedule_once() {}
+        self.plate.checkpoint_now(Reason::Asked)?;
+        self.plate.sweep_writers();
+        self.plate.sweep_realm_objects(&mut Seen::default());
         Ok(())
     }
 
@@ -267,16 +246,16 @@ impl Server {
     /// See [`ShutdownError`].
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
         // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
-        self.shared.away.end(END_PATIENCE);
+        self.plate.condition.away.end(END_PATIENCE);
         self.stop_threads();
-        let _ = self.shared.wait_journal(self.shared.journal.last());
-        // What a decoupled client has is in its journal only.
-        let checkpoint =
-            if self.shared.base.is_some() { Ok(()) } else { self.shared.checkpoint_now(Reason::Asked) };
-        let journal = self.shared.journal.close();
-        let meta = self.shared.meta.close();
+        let _ = self.plate.wait_journal(self.plate.journal.last());
+        // What a decoupled client has is in its journal only, and what a preview has is gone.
+        let has_checkpoints = self.plate.kind.has_checkpoints();
+        let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Asked) } else { Ok(()) };
+        let journal = self.plate.journal.close();
+        let meta = self.plate.rows.meta.close();
         // The part of the reserve that the last checkpoint did not use is kept for the next start.
-        self.shared.take_reserve();
+        self.plate.take_reserve();
         self.ownership.lock().take();
         journal.map_err(|e| ShutdownError::NotDurable(e.to_string()))?;
         checkpoint.map_err(ShutdownError::NoCheckpoint)?;
@@ -285,18 +264,18 @@ impl Server {
 
     /// Ends as a crash would: nothing more reaches the disk. For tests.
     pub fn abandon(&self) {
-        self.shared.away.end(std::time::Duration::ZERO);
+        self.plate.condition.away.end(std::time::Duration::ZERO);
         // Who is dead does not say that the journal failed.
         self.answer_no_more();
-        self.shared.place.sever();
+        self.plate.place.sever();
         self.stop_threads();
         // It cannot write any more, which is the point.
-        let _ = self.shared.journal.close();
-        let is_bucket = self.shared.is_held && self.shared.objects_address.is_empty();
-        let listed = is_bucket.then(|| self.shared.objects.list("", None, 1));
+        let _ = self.plate.journal.close();
+        let is_bucket = self.plate.rows.is_held && self.plate.blocks.address.is_empty();
+        let listed = is_bucket.then(|| self.plate.blocks.objects.list("", None, 1));
         match listed {
-            Some(Err(error)) if error.is_gone() => self.shared.meta.leave(),
-            _ => drop(self.shared.meta.close()),
+            Some(Err(error)) if error.is_gone() => self.plate.rows.meta.leave(),
+            _ => drop(self.plate.rows.meta.close()),
         }
         self.ownership.lock().take();
     }
@@ -304,22 +283,20 @@ impl Server {
     fn answer_no_more(&self) {
         self.serving.lock().clear();
         // Under the engine's lock: a request is answered whole or finds the server stopping.
-        let _engine = self.shared.engine.lock_as_it_is();
-        self.shared.stopping.store(true, Ordering::Release);
+        let _engine = self.plate.engine.lock_as_it_is();
+        self.plate.condition.stopping.store(true, Ordering::Release);
     }
 
     fn stop_threads(&self) {
         self.answer_no_more();
-        self.shared.commits.scheduler_wake_up.wake();
-        self.shared.checkpoint_wake_up.wake();
-        self.shared.numbers_wake_up.wake();
-        self.shared.io_pool.stop();
+        self.plate.wake_all();
+        self.pool.stop();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                self.shared.log("a thread of the server panicked");
+                self.plate.log("a thread of the server panicked");
             }
         }
-        self.shared.dismiss_waiters();
+        self.plate.dismiss_waiters();
     }
 }
 
@@ -327,7 +304,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
         // Before the lock on the directory goes. Whoever wants to know how it ended calls shutdown.
-        let _ = self.shared.journal.close();
-        let _ = self.shared.meta.close();
+        let _ = self.plate.journal.close();
+        let _ = self.plate.rows.meta.close();
     }
 }

@@ -9,7 +9,7 @@ use chiton_metastore::{Batch, Metastore, StoreError};
 use chiton_runtime::sync::Mutex;
 use chiton_types::SessionId;
 
-use crate::shared::Shared;
+use crate::plate::Plate;
 use chiton_engine::SESSION_MARK_KEY;
 
 /// Ids reserved at once; the next are when half of them are used.
@@ -40,13 +40,13 @@ impl SessionIds {
     }
 }
 
-impl Shared {
+impl Plate {
     /// A fresh session id, durably reserved.
     pub(crate) fn new_session_id(&self) -> Result<SessionId, String> {
         loop {
             if let Some((id, few)) = self.session_ids.take() {
                 if few {
-                    self.checkpoint_wake_up.wake();
+                    self.checkpoints.wake_up.wake();
                 }
                 return Ok(id);
             }
@@ -64,7 +64,7 @@ impl Shared {
         let _one = self.session_ids.reserving.lock();
         let (next, mark) = *self.session_ids.ids.lock();
         if mark - next < least {
-            let mark = reserve(&*self.meta.get(), mark).map_err(|e| self.mend_meta(e).to_string())?;
+            let mark = reserve(&*self.rows.meta.get(), mark).map_err(|e| self.mend_meta(e).to_string())?;
             self.session_ids.ids.lock().1 = mark;
         }
         Ok(())

@@ -7,9 +7,9 @@ use chiton_types::Refusal;
 use chiton_wire::{Answer, Failure};
 use serde_json::{Value, json};
 
-use crate::shared::Shared;
+use crate::plate::Plate;
 
-impl Shared {
+impl Plate {
     pub(crate) fn admin(&self, what: &str) -> Result<Answer, Failure> {
         match self.report(what) {
             Some(text) => Ok(Answer::Bytes(text.into_bytes())),
@@ -35,7 +35,7 @@ impl Shared {
         value["filesystem"] = json!(format!("{:016x}", self.info.filesystem));
         value["shards"] = json!(self.info.shards);
         value["boot"] = json!(format!("{:016x}", self.boot));
-        value["objects"] = json!(self.objects_address);
+        value["objects"] = json!(self.blocks.address);
         value["decoupled"] = self.engine.lock().realms_json();
         let now = self.world.now();
         for one in value["decoupled"].as_array_mut().into_iter().flatten() {
@@ -48,31 +48,31 @@ impl Shared {
     }
 
     fn metrics(&self) -> Value {
-        let meta = self.meta.get().stats().ok();
+        let meta = self.rows.meta.get().stats().ok();
         let journal = self.place_bytes();
         let (durable, last) = (self.journal.durable(), self.journal.last());
-        let health = match (self.health(), self.store_full.load(Relaxed)) {
+        let health = match (self.health(), self.checkpoints.store_full.load(Relaxed)) {
             (Health::Failed, _) => "failed",
             (Health::Full, _) | (_, true) => "full",
             (Health::Good, false) if self.is_tight() => "full",
-            (Health::Good, false) if self.away.is_any() => "waiting",
+            (Health::Good, false) if self.condition.away.is_any() => "waiting",
             (Health::Good, false) => "good",
         };
-        let commits = self.commits.len();
+        let commits = self.waiters.commits.len();
         let mut engine = self.engine.lock();
-        engine.committed_elsewhere(self.commits.here.swap(0, Relaxed));
+        engine.committed_elsewhere(self.waiters.commits.here.swap(0, Relaxed));
         let mut value = engine.figures();
         drop(engine);
         value["health"] = json!(health);
         value["durable"] = json!(durable.0);
         value["lag_events"] = json!(last.0.saturating_sub(durable.0));
-        value["uptime_errors"] = json!(self.error_count.load(Relaxed));
+        value["uptime_errors"] = json!(self.condition.errors.load(Relaxed));
         value["waiting_commits"] = json!(commits);
         value["journal"] = json!({
             "segments": journal.0,
             "bytes": journal.1,
             "first": self.journal.first().0,
-            "appended_bytes": self.appended_bytes.load(Relaxed),
+            "appended_bytes": self.checkpoints.appended_bytes.load(Relaxed),
             "segments_created": self.place.metered().created.load(Relaxed),
             "segments_removed": self.place.metered().removed.load(Relaxed),
             "appends": self.place.metered().appends.load(Relaxed),
@@ -80,8 +80,8 @@ impl Shared {
             "written_bytes": self.place.metered().written_bytes.load(Relaxed),
         });
         value["object_store"] = self.object_store();
-        value["away"] = self.away.json();
-        value["reserve"] = match &self.reserve {
+        value["away"] = self.condition.away.json();
+        value["reserve"] = match &self.space.reserve {
             Some(reserve) => json!({
                 "wanted_bytes": reserve.wanted(),
                 "held_bytes": reserve.held(),
@@ -90,16 +90,16 @@ impl Shared {
             None => Value::Null,
         };
         value["checkpoint"] = json!({
-            "position": self.checkpoint.position.load(Relaxed),
+            "position": self.checkpoints.position.load(Relaxed),
             "age_ms": self.checkpoint_age().as_millis() as u64,
-            "count": self.checkpoint.count.load(Relaxed),
+            "count": self.checkpoints.count.load(Relaxed),
         });
         value["metadata_store"] = json!({
             "disk_bytes": meta.map(|stats| stats.disk_bytes),
             "rows": meta.map(|stats| stats.rows_approx),
         });
         value["journals"] = json!([self.journal_status(journal)]);
-        value["ended_sessions_to_sweep"] = json!(self.dead_writers.lock().len());
+        value["ended_sessions_to_sweep"] = json!(self.blocks.dead_writers.lock().len());
         value["monotonic_ms"] = json!(self.world.monotonic().as_millis() as u64);
         value
     }
@@ -107,7 +107,7 @@ impl Shared {
     /// What went through this process to the object store since the server started: blocks of files, and what decoupled
     /// clients keep there. (The journal has figures of its own; a client that reaches the store by itself is not counted.)
     fn object_store(&self) -> Value {
-        let counters = self.metered.counters();
+        let counters = self.blocks.metered.counters();
         let gets = counters.gets.load(Relaxed);
         let events = self.journal.last().0.saturating_sub(self.begun_at.0);
         json!({
@@ -129,16 +129,20 @@ impl Shared {
     fn journal_status(&self, (segments, bytes): (usize, u64)) -> Value {
         let (durable, last) = (self.journal.durable(), self.journal.last());
         let load = self.replay_load(last);
-        let (rate, target) = (self.policy.rate, self.policy.target);
+        let (rate, target) = (self.checkpoints.policy.rate, self.checkpoints.policy.target);
         let replay = rate.time(self.charged_load(last));
-        let failure = self.checkpoint.failure.lock().clone();
-        let state = match (self.store_full.load(Relaxed), &failure, self.checkpoint.running.load(Relaxed)) {
+        let failure = self.checkpoints.failure.lock().clone();
+        let state = match (
+            self.checkpoints.store_full.load(Relaxed),
+            &failure,
+            self.checkpoints.running.load(Relaxed),
+        ) {
             (true, ..) => "failing: no space",
             (false, Some(_), _) => "failing",
             (false, None, true) => "running",
             (false, None, false) => "idle",
         };
-        let stored = self.checkpoint.position.load(Relaxed);
+        let stored = self.checkpoints.position.load(Relaxed);
         json!({
             "name": "server",
             "written": last.0,
@@ -153,7 +157,7 @@ impl Shared {
             "checkpoints": {
                 "state": state,
                 "failure": failure,
-                "done": self.checkpoint.count.load(Relaxed),
+                "done": self.checkpoints.count.load(Relaxed),
                 "last_ms_ago": self.checkpoint_age().as_millis() as u64,
             },
             "replay": {
@@ -197,7 +201,7 @@ impl Shared {
         let mono = self.world.monotonic();
         let sessions = self.engine.lock().session_figures(mono);
         let rows = sessions.into_iter().map(|(session, mut figures)| {
-            figures["connected"] = json!(self.channels.is_connected(session));
+            figures["connected"] = json!(self.waiters.channels.is_connected(session));
             figures
         });
         json!({ "sessions": rows.collect::<Vec<_>>(), "monotonic_ms": mono.as_millis() as u64 })

@@ -14,7 +14,7 @@ use chiton_namespace::chunk::Chunk;
 use chiton_types::{BlockId, Position, SessionId, Take};
 use hashbrown::{HashMap, HashSet};
 
-use crate::shared::Shared;
+use crate::plate::Plate;
 use chiton_engine::swept_key;
 
 /// Garbage blocks deleted for one event.
@@ -29,7 +29,7 @@ pub(crate) enum Listing {
     Done,
 }
 
-impl Shared {
+impl Plate {
     /// Deletes the blocks that the namespace has dropped.
     pub(crate) fn sweep_garbage(&self) {
         // What somebody looks at stays; the next checkpoint comes.
@@ -42,13 +42,13 @@ impl Shared {
                 return;
             }
             for block in &blocks {
-                if let Err(error) = self.objects.delete(&block.key()) {
+                if let Err(error) = self.blocks.objects.delete(&block.key()) {
                     self.note_error(&format!("garbage stays: {error}"));
                     return;
                 }
             }
             // The deletions become durable with the event that forgets them.
-            self.blocks_unsynced.store(true, SeqCst);
+            self.blocks.unsynced.store(true, SeqCst);
             let whole = blocks.len() == GARBAGE_BLOCKS;
             self.with_engine(|engine, _| engine.swept(blocks));
             if !whole {
@@ -59,13 +59,13 @@ impl Shared {
 
     /// Lists writers of earlier lives whose sessions are over: once, and again while blocks cannot be listed.
     fn list_dead_writers(&self) {
-        let mut listing = self.dead_writers_listing.lock();
+        let mut listing = self.blocks.dead_writers_listing.lock();
         if *listing == Listing::Done {
             return;
         }
         match self.find_dead_writers() {
             Ok(found) => {
-                self.dead_writers.lock().extend(found);
+                self.blocks.dead_writers.lock().extend(found);
                 *listing = Listing::Done;
             }
             Err(error) => {
@@ -88,7 +88,7 @@ impl Shared {
         let mut found = Vec::new();
         let mut after: Option<String> = None;
         while !self.is_stopping() {
-            let page = self.objects.list("blocks/", after.as_deref(), 1)?;
+            let page = self.blocks.objects.list("blocks/", after.as_deref(), 1)?;
             let Some(object) = page.into_iter().next() else { break };
             let Some(block) = BlockId::parse_key(&object.key) else {
                 after = Some(object.key);
@@ -97,9 +97,9 @@ impl Shared {
             // The first key after all of this writer: '0' follows '/'.
             after = Some(format!("blocks/{:016x}0", block.writer));
             let session = SessionId(block.writer);
-            let swept = matches!(self.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
+            let swept = matches!(self.rows.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
             // Sessions of this life are told about when they end.
-            if !live.contains(&session) && session < self.own_session && !swept {
+            if !live.contains(&session) && session < self.blocks.writer && !swept {
                 found.push((session, replayed));
             }
         }
@@ -112,9 +112,9 @@ impl Shared {
         if self.is_viewed() {
             return;
         }
-        let covered = Position(self.checkpoint.position.load(Relaxed));
+        let covered = Position(self.checkpoints.position.load(Relaxed));
         let mut writers: HashMap<u64, HashSet<u64>> = HashMap::new();
-        self.dead_writers.lock().retain(|(session, ended)| {
+        self.blocks.dead_writers.lock().retain(|(session, ended)| {
             let due = *ended <= covered;
             if due {
                 writers.insert(session.0, HashSet::new());
@@ -123,7 +123,7 @@ impl Shared {
         });
         // A session that wrote no block needs no look at the maps.
         writers.retain(|writer, _| {
-            let any = self.objects.list(&format!("blocks/{writer:016x}/"), None, 1);
+            let any = self.blocks.objects.list(&format!("blocks/{writer:016x}/"), None, 1);
             !matches!(any, Ok(page) if page.is_empty())
         });
         if writers.is_empty() {
@@ -132,17 +132,17 @@ impl Shared {
         if let Err(line) = self.mark_named(&mut writers).and_then(|()| self.delete_unnamed(&writers)) {
             self.note_error(&format!("blocks of ended sessions stay for now: {line}"));
             let again = writers.keys().map(|writer| (SessionId(*writer), Position(0)));
-            self.dead_writers.lock().extend(again);
+            self.blocks.dead_writers.lock().extend(again);
         }
     }
 
     /// Collects the blocks of these writers that the maps name.
     fn mark_named(&self, writers: &mut HashMap<u64, HashSet<u64>>) -> Result<(), String> {
-        let checkpointing = self.checkpointing.lock();
+        let checkpointing = self.checkpoints.begun.lock();
         if checkpointing.is_some() {
             return Err("a checkpoint is not committed".to_owned());
         }
-        let meta = self.meta.get();
+        let meta = self.rows.meta.get();
         let (mut start, mut end) = (vec![b'M'], b"N");
         loop {
             if self.is_stopping() {
@@ -183,11 +183,12 @@ impl Shared {
                 if self.is_stopping() {
                     return Err("the server stops".to_owned());
                 }
-                let page = self.objects.list(&prefix, after.as_deref(), PAGE).map_err(|e| e.to_string())?;
+                let page =
+                    self.blocks.objects.list(&prefix, after.as_deref(), PAGE).map_err(|e| e.to_string())?;
                 for object in &page {
                     let number = BlockId::parse_key(&object.key).map(|block| block.number);
                     if number.is_some_and(|number| !named.contains(&number)) {
-                        self.objects.delete(&object.key).map_err(|e| e.to_string())?;
+                        self.blocks.objects.delete(&object.key).map_err(|e| e.to_string())?;
                     }
                 }
                 match page.into_iter().last() {
@@ -203,7 +204,7 @@ impl Shared {
             return Ok(());
         }
         // Only once the deletions are durable may the next start pass these writers over.
-        self.objects.sync().map_err(|e| e.to_string())?;
-        self.meta.get().commit(&batch).map_err(|e| self.mend_meta(e).to_string())
+        self.blocks.objects.sync().map_err(|e| e.to_string())?;
+        self.rows.meta.get().commit(&batch).map_err(|e| self.mend_meta(e).to_string())
     }
 }

@@ -31,7 +31,7 @@ use serde_json::json;
 
 use crate::checkpointer::Reason;
 use crate::often::Often;
-use crate::shared::Shared;
+use crate::plate::Plate;
 
 /// A view that nobody asks for so long ends.
 const IDLE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ pub(crate) struct View {
     used: Duration,
 }
 
-impl Shared {
+impl Plate {
     /// True if somebody looks at rows of the past.
     pub(crate) fn is_viewed(&self) -> bool {
         self.count_views() > 0
@@ -57,7 +57,7 @@ impl Shared {
     /// How many there are; those that nobody asks any more end here.
     fn count_views(&self) -> usize {
         let now = self.world.monotonic();
-        let mut views = self.meta.views.lock();
+        let mut views = self.rows.meta.views.lock();
         views.retain(|view| view.used + IDLE >= now);
         views.len()
     }
@@ -81,12 +81,12 @@ impl Shared {
             return Err(Refusal::Busy);
         }
         self.checkpoint_now(Reason::Asked).map_err(failed)?;
-        let rows = self.meta.get().snapshot().map_err(|e| {
+        let rows = self.rows.meta.get().snapshot().map_err(|e| {
             self.log_often(Often::Rows, &format!("no view: {e}"));
             Refusal::Unsupported
         })?;
         let id = self.world.random() >> 12;
-        self.meta.views.lock().push(View { id, rows, used: self.world.monotonic() });
+        self.rows.meta.views.lock().push(View { id, rows, used: self.world.monotonic() });
         Ok(json!({ "view": id, "shards": self.info.shards }).to_string().into_bytes())
     }
 
@@ -95,7 +95,7 @@ impl Shared {
         let (id, words) = words.split_first().ok_or(Refusal::Invalid)?;
         let id: u64 = id.parse().map_err(|_| Refusal::Invalid)?;
         let rows = {
-            let mut views = self.meta.views.lock();
+            let mut views = self.rows.meta.views.lock();
             let view = views.iter_mut().find(|view| view.id == id).ok_or(Refusal::Stale)?;
             view.used = self.world.monotonic();
             view.rows.clone()
@@ -129,7 +129,7 @@ impl Shared {
                 }
             }
             ["journal"] => answer = self.journal_damage()?.into_bytes(),
-            ["close"] => self.meta.views.lock().retain(|view| view.id != id),
+            ["close"] => self.rows.meta.views.lock().retain(|view| view.id != id),
             words => return self.ask_objects(words),
         }
         Ok(answer)
@@ -158,7 +158,7 @@ impl Shared {
             ["list", prefix, after, max] => {
                 let after = Some(*after).filter(|after| *after != "-");
                 let max = number(max)?.min(PAGE as u64) as usize;
-                for object in self.objects.list(prefix, after, max).map_err(failed)? {
+                for object in self.blocks.objects.list(prefix, after, max).map_err(failed)? {
                     answer.put_bytes(object.key.as_bytes());
                     answer.put_u64(object.bytes);
                 }
@@ -168,9 +168,9 @@ impl Shared {
                 if end.checked_sub(start).is_none_or(|len| len > ANSWER_BYTES as u64) {
                     return Err(Refusal::Invalid);
                 }
-                answer = self.objects.get(key, Some(start..end)).map_err(failed)?;
+                answer = self.blocks.objects.get(key, Some(start..end)).map_err(failed)?;
             }
-            ["size", key] => match self.objects.size(key) {
+            ["size", key] => match self.blocks.objects.size(key) {
                 Ok(bytes) => answer.put_u64(bytes),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(failed(error)),

@@ -12,7 +12,7 @@ use chiton_journal::{Place, SegmentHeader};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
-use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
+use chiton_server::{FilesystemInfo, FormatOptions, Role, Server, ServerOptions, Stores};
 
 use crate::clock::PartyWorld;
 use crate::disk::{Disk, DiskHandle};
@@ -94,7 +94,8 @@ pub fn start_server(
     let (shared_world, their_stores, options, info) =
         (world.clone() as SharedWorld, stores(&disk_handle), rig.options.clone(), info.clone());
     let server = run_in(party, "start", move || {
-        Server::start_with(&info, their_stores, options, shared_world).map_err(|error| error.to_string())
+        Server::start_as(Role::serving(&info, their_stores), options, shared_world)
+            .map_err(|error| error.to_string())
     });
     let server = match server {
         Ok(server) => server,

@@ -9,7 +9,7 @@ use chiton_model::{Body, Extent, Make, Op, XattrHow};
 use chiton_namespace::{StoredInode, StoredRow, inode_row_key};
 use chiton_objects::{MemoryObjects, Objects, encode_block};
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
+use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Role, Server, ServerOptions, Stores};
 use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, Position, Time};
 use chiton_wire::{Answer, Call, Query};
 
@@ -61,7 +61,8 @@ impl Rig {
             log: Arc::new(|_| {}),
             ..ServerOptions::default()
         };
-        let server = Server::start_with(&self.info, self.stores(), options, world()).expect("starts");
+        let server =
+            Server::start_as(Role::serving(&self.info, self.stores()), options, world()).expect("starts");
         let result = f(&server);
         server.shutdown().expect("ends in order");
         drop(server);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use chiton_decoupled::{Composed, Composition, RealmError};
 use chiton_runtime::RealWorld;
-use chiton_server::{DataAddress, Server};
+use chiton_server::{DataAddress, Role, Server, ServerOptions};
 use chiton_wire::Address;
 use clap::Args;
 
@@ -77,7 +77,8 @@ pub(crate) fn run(args: &View) -> Outcome {
 
 /// The tree, and where its top is.
 fn compose(args: &View, source: &Source) -> Outcome<(Composed, Vec<u8>)> {
-    let preview = Server::start_preview(&source.info, source.rows.clone(), Arc::new(RealWorld))?;
+    let role = Role::Preview { info: source.info.clone(), rows: source.rows.clone() };
+    let preview = Server::start_as(role, ServerOptions::default(), Arc::new(RealWorld))?;
     let mut composition = Composition::begin(preview, source.blocks.clone()).map_err(|e| failure(&e))?;
     let named = source.path.as_os_str().as_bytes();
     let top = composition.real_path(named).unwrap_or_else(|| named.to_vec());

@@ -9,7 +9,7 @@ use chiton_model::Event;
 use chiton_model::merge;
 use chiton_policy::{Interfere, OnConflict};
 use chiton_runtime::sync::Mutex;
-use chiton_server::{RealmStart, Server, ServerOptions};
+use chiton_server::{Role, Server, ServerOptions, TakenSubtree};
 use chiton_types::{Ino, Position, SessionId};
 use chiton_wire::{MergeState, Settled};
 
@@ -195,7 +195,7 @@ impl Realm {
     /// A client of the subtree as it was when it was taken, or merged last: the base of ours.
     fn base_as_it_was(&self) -> Result<(Arc<Server>, Arc<Client>), RealmError> {
         let granted = &self.granted;
-        let server = Server::start_realm(RealmStart {
+        let subtree = TakenSubtree {
             filesystem: granted.filesystem,
             journal: journal_identity(granted),
             shards: granted.shards,
@@ -209,9 +209,9 @@ impl Realm {
             merged: Position(0),
             base: Arc::new(ReadBase { rows: self.base.clone() }),
             place: Arc::new(MemoryPlace::new(Shape::Grows)),
-            options: ServerOptions::default(),
-            world: self.options.world.clone(),
-        });
+        };
+        let server =
+            Server::start_as(Role::Decoupled(subtree), ServerOptions::default(), self.options.world.clone());
         let server = server.map_err(RealmError::journal)?;
         let options = ClientOptions {
             root: granted.root.ino,

@@ -9,7 +9,7 @@ use chiton_model::Event;
 use chiton_policy::{Durability, Interfere, Policy};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Mutex, RwLock};
-use chiton_server::{RealmStart, Server, ServerOptions, StartError};
+use chiton_server::{Role, Server, ServerOptions, StartError, TakenSubtree};
 use chiton_types::{Ino, Name, Position, Refusal, SessionId};
 use chiton_wire::{Granted, MergeState};
 
@@ -129,7 +129,7 @@ impl Realm {
         let base = Arc::new(ServerBase::new(calls.clone(), blocks.clone(), durable, &granted.ranges));
         let cache_bytes = if branch.is_some() { BRANCH_ROWS_BYTES } else { usize::MAX };
         let start = |merged: Position, used: &[Ino]| {
-            Server::start_realm(RealmStart {
+            let subtree = TakenSubtree {
                 filesystem: granted.filesystem,
                 journal: journal_identity(&granted),
                 shards: granted.shards,
@@ -143,9 +143,12 @@ impl Realm {
                 merged,
                 base: base.clone(),
                 place: place.clone(),
-                options: ServerOptions { journal, cache_bytes, ..ServerOptions::default() },
-                world: world.clone(),
-            })
+            };
+            Server::start_as(
+                Role::Decoupled(subtree),
+                ServerOptions { journal, cache_bytes, ..ServerOptions::default() },
+                world.clone(),
+            )
         };
         let mut trouble = None;
         let server = match start(state.merged, &used) {

@@ -9,7 +9,7 @@ use chiton_decoupled::{Composed, Composition, Contradiction, Realm, RealmError, 
 use chiton_journal::{MemoryPlace, Shape};
 use chiton_model::RenameHow;
 use chiton_runtime::RealWorld;
-use chiton_server::Server;
+use chiton_server::{Role, Server, ServerOptions};
 use chiton_types::{Ino, Name};
 
 use crate::site::{IN_MEMORY, IN_STORE, ON_DISK, Party, Site};
@@ -22,7 +22,9 @@ fn begin(site: &Site) -> (Composition, Arc<Client>) {
     let client = Arc::new(client);
     let rows = Arc::new(View::open(&client).expect("a view"));
     let info = site.server().filesystem().clone();
-    let preview = Server::start_preview(&info, rows, Arc::new(RealWorld)).expect("a preview");
+    let preview =
+        Server::start_as(Role::Preview { info, rows }, ServerOptions::default(), Arc::new(RealWorld))
+            .expect("a preview");
     (Composition::begin(preview, client.blocks().clone()).expect("begun"), client)
 }
 

@@ -10,7 +10,7 @@ use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_model::Event;
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{FormatOptions, Server, ServerOptions, Stores};
+use chiton_server::{FormatOptions, Role, Server, ServerOptions, Stores};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Epoch, Position, Seq, SessionId, ShardId};
 
@@ -79,7 +79,7 @@ impl Site {
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
         let info = Server::format_with(&stores(), &options, &world).expect("formats");
         let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
-        let server = Server::start_with(&info, stores(), options, world).expect("starts");
+        let server = Server::start_as(Role::serving(&info, stores()), options, world).expect("starts");
         let user = Some((0, 0, Vec::new()));
         let client = chiton_embedded::client(&server, ClientOptions { user, ..ClientOptions::default() });
         Site { _server: server, client: client.expect("a client"), loads: 0 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_runtime::sync::{Condvar, Mutex};
-use chiton_server::{Server, ServerOptions, Stores};
+use chiton_server::{Role, Server, ServerOptions, Stores};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Seq, SessionId};
 use chiton_wire::{
     Address, Answer, Call, Channel, Connection, Hello, PROTOCOL_VERSION, Query, ServeOptions, Welcome,
@@ -131,7 +131,8 @@ fn start(rig: &Rig, dir: &std::path::Path) -> (Arc<Server>, Arc<Disk>, Address) 
 
 fn start_with(rig: &Rig, dir: &std::path::Path, stores: Stores) -> (Arc<Server>, Address) {
     let serve = ServeOptions { threads: 1, ..ServeOptions::default() };
-    let server = Server::start_with(&rig.info, stores, ServerOptions { serve, ..quiet() }, world());
+    let server =
+        Server::start_as(Role::serving(&rig.info, stores), ServerOptions { serve, ..quiet() }, world());
     let server = server.expect("starts");
     let address = Address::Unix(dir.join("socket"));
     let address = server.serve(std::slice::from_ref(&address)).expect("listens").remove(0);

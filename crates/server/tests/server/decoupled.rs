@@ -11,7 +11,7 @@ use chiton_model::{Make, Op, RenameHow};
 use chiton_namespace::{Fetched, Namespace, Need, RowSource, Rows};
 use chiton_policy::Policy;
 use chiton_runtime::sync::Mutex;
-use chiton_server::{Base, RealmStart, Server, StartError};
+use chiton_server::{Base, Role, Server, StartError, TakenSubtree};
 use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal, SessionId, ShardId};
 use chiton_wire::{Answer, Call, Query};
 
@@ -86,7 +86,7 @@ impl Taken {
     }
 
     fn start_at(&self, merged: Position, used: Vec<Ino>) -> Result<Arc<Server>, StartError> {
-        Server::start_realm(RealmStart {
+        let subtree = TakenSubtree {
             filesystem: 5,
             journal: 6,
             shards: 4,
@@ -100,9 +100,8 @@ impl Taken {
             merged,
             base: self.base.clone(),
             place: self.place.clone(),
-            options: quiet(),
-            world: world(),
-        })
+        };
+        Server::start_as(Role::Decoupled(subtree), quiet(), world())
     }
 
     fn start(&self) -> Arc<Server> {

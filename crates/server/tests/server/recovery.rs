@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::rig::{Asks, Rig, eventually, figure, file, quiet, session, world};
 use chiton_metastore::Fault;
 use chiton_model::Event;
-use chiton_server::{Apply, Offline, Server, ServerOptions};
+use chiton_server::{Apply, Offline, Role, Server, ServerOptions};
 use chiton_types::{Ino, Position};
 use chiton_wire::Call;
 
@@ -168,7 +168,7 @@ fn events_that_are_passed_over_are_passed_over_for_good_and_a_start_names_what_d
             Ok(is_dir.then_some(noop))
         };
     chiton_journal::rewrite(&*rig.place, identity, &mut change, &mut |_| {}).expect("rewritten");
-    let error = Server::start_with(&rig.info, rig.stores(), quiet(), world()).map(drop);
+    let error = Server::start_as(Role::serving(&rig.info, rig.stores()), quiet(), world()).map(drop);
     let error = error.expect_err("it does not fit").to_string();
     assert!(error.contains("does not fit") && error.contains("does not exist"), "{error}");
 

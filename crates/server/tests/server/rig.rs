@@ -9,7 +9,7 @@ use chiton_metastore::{Fault, MemoryMetastore, Metastore};
 use chiton_model::{Make, Op, Outcome};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Server, ServerOptions, Stores};
+use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Role, Server, ServerOptions, Stores};
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query};
 
@@ -58,7 +58,7 @@ impl Rig {
     }
 
     pub(crate) fn start(&self, options: ServerOptions) -> Arc<Server> {
-        Server::start_with(&self.info, self.stores(), options, world()).expect("starts")
+        Server::start_as(Role::serving(&self.info, self.stores()), options, world()).expect("starts")
     }
 
     /// The server dies, and with it all that was not synced.

@@ -8,7 +8,7 @@ use crate::rig::{Asks, Rig, eventually, figure, file, quiet, refused, session, w
 use chiton_journal::PlaceError;
 use chiton_metastore::{Fault, Metastore, StoreError};
 use chiton_objects::{Objects, encode_block};
-use chiton_server::{Server, ServerOptions};
+use chiton_server::{Role, Server, ServerOptions};
 use chiton_types::{BlockId, Ino, Position, Refusal};
 use chiton_wire::{Answer, Call, Failure};
 
@@ -130,7 +130,7 @@ fn a_metadata_store_that_could_not_be_opened_is_tried_again() {
         true => Err(StoreError::Closed { path: PathBuf::new() }),
         false => open(),
     });
-    let server = Server::start_with(&rig.info, stores, quiet(), world()).expect("starts");
+    let server = Server::start_as(Role::serving(&rig.info, stores), quiet(), world()).expect("starts");
     is_gone.store(true, Relaxed);
     rig.meta.close().expect("closed");
     // Until their numbers run out.

@@ -14,7 +14,7 @@ use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::Shape;
 use chiton_model::{AttrChange, RenameHow, SetTime};
 use chiton_runtime::{SeededWorld, World};
-use chiton_server::{FilesystemInfo, FormatOptions, Server, ServerOptions};
+use chiton_server::{FilesystemInfo, FormatOptions, Role, Server, ServerOptions};
 use chiton_types::{Ino, Mode, Name, Refusal, Time};
 
 use super::disk::Disk;
@@ -91,7 +91,7 @@ pub(crate) fn start_server(
     second: u64,
 ) -> Result<Arc<Server>, String> {
     let world = world(second, second);
-    Server::start_with(info, live.stores(), server_options(), world).map_err(|e| e.to_string())
+    Server::start_as(Role::serving(info, live.stores()), server_options(), world).map_err(|e| e.to_string())
 }
 
 /// What a step did not do as the model has it, in words.
@@ -142,8 +142,9 @@ impl Machine {
     pub(crate) fn start(base: &Base, second: u64) -> Result<Machine, String> {
         let live = LiveDisk::new(base.disk.clone());
         let world = world(second, second);
-        let server = Server::start_with(&base.info, live.stores(), server_options(), world.clone())
-            .map_err(|e| e.to_string())?;
+        let server =
+            Server::start_as(Role::serving(&base.info, live.stores()), server_options(), world.clone())
+                .map_err(|e| e.to_string())?;
         let files =
             FilesOptions { block_bytes: BLOCK_BYTES, flush_interval: LONG, ..FilesOptions::default() };
         let options = ClientOptions {

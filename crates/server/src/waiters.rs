@@ -1,0 +1,76 @@
+//! Who waits for a plate: threads of this process, clients, and whoever is asked to give a lease back.
+
+use std::sync::Arc;
+
+use chiton_engine::{Command, Engine, Ticket};
+use chiton_runtime::sync::Mutex;
+use chiton_wire::{Reply, Sender};
+use hashbrown::HashMap;
+
+use crate::commits::Commits;
+use crate::deliver::{Channels, Parking};
+use crate::plate::Plate;
+use crate::requests::stopped;
+
+/// Who gets an answer that comes later.
+pub(crate) enum Waiter {
+    /// A thread of this process.
+    Thread(Arc<Parking>),
+    /// A client.
+    Client(Sender),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// For the answers of requests that the engine has parked.
+    tickets: Mutex<HashMap<Ticket, Waiter>>,
+    /// For durability.
+    pub(crate) commits: Arc<Commits>,
+    /// Ways to the sessions' clients.
+    pub(crate) channels: Channels,
+}
+
+impl Plate {
+    /// Notes who waits for a ticket. To be called with the engine's lock held.
+    pub(crate) fn park(&self, engine: &Engine, ticket: Ticket, waiter: Waiter) {
+        self.waiters.tickets.lock().insert(ticket, waiter);
+        if let Some(position) = engine.durable_wanted() {
+            self.waiters.commits.engine_waits(position);
+            self.journal.request_commit();
+        }
+    }
+
+    pub(crate) fn deliver(&self, commands: Vec<Command>) {
+        for command in commands {
+            match command {
+                Command::Reply(ticket, reply) => self.answer_waiter(ticket, reply),
+                Command::Recall(session, recall) => self.waiters.channels.recall(session, recall),
+                Command::DropSession(session, ended) => {
+                    self.waiters.channels.drop_session(session);
+                    self.blocks.dead_writers.lock().push((session, ended));
+                }
+            }
+        }
+    }
+
+    fn answer_waiter(&self, ticket: Ticket, reply: Reply) {
+        match self.waiters.tickets.lock().remove(&ticket) {
+            Some(Waiter::Thread(parking)) => parking.answer(reply),
+            // A client that is gone asks again when it comes back.
+            Some(Waiter::Client(sender)) if !self.is_fenced() => drop(sender.send(&reply)),
+            Some(Waiter::Client(_)) => {}
+            None => {}
+        }
+    }
+
+    /// Tells threads that wait for answers that there will be none.
+    pub(crate) fn dismiss_waiters(&self) {
+        let m = self.moment();
+        for (_, waiter) in self.waiters.tickets.lock().drain() {
+            if let Waiter::Thread(parking) = waiter {
+                parking.answer(stopped(0, &m));
+            }
+        }
+    }
+}
