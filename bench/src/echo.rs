@@ -1,4 +1,5 @@
-//! What a wire allows: a server that sends back what it gets, plain blocking calls, a thread per connection.
+//! The limit of a wire: a server that sends back each message, with plain blocking calls and a thread per
+//! connection.
 //!
 //! ```text
 //!   frame:  length (4 bytes, little endian, of what follows) | payload
@@ -21,19 +22,15 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES: usize = 4;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What carries the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// A Unix socket pair.
     Unix,
     /// TCP over loopback, without Nagle's delay.
     Tcp,
 }
 
-/// The load.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoOptions {
-    /// What carries it.
     pub transport: Transport,
     /// Connections, each with a client and a server thread.
     pub connections: usize,
@@ -45,8 +42,8 @@ pub struct EchoOptions {
     pub records_per_message: usize,
     /// Messages sent on each connection.
     pub messages: u64,
-    /// Several messages may go out in one call. Without it each message is a call of its own, as a peer that must
-    /// act on each before it knows of the next would send it.
+    /// Several messages may go out in one call. Without it each message has its own call, as if the peer had to act
+    /// on each before it knows the next.
     pub coalesce: bool,
 }
 
@@ -69,7 +66,7 @@ impl EchoOptions {
         EchoOptions { in_flight: 64, ..EchoOptions::one_at_a_time(transport, messages) }
     }
 
-    /// 64 requests under way on one connection, each written in a call of its own.
+    /// 64 requests in flight on one connection, each written in its own call.
     pub fn pipelined_singly(transport: Transport, messages: u64) -> EchoOptions {
         EchoOptions { coalesce: false, ..EchoOptions::pipelined(transport, messages) }
     }
@@ -91,12 +88,9 @@ impl EchoOptions {
     }
 }
 
-/// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EchoRate {
-    /// Messages answered.
     pub round_trips: u64,
-    /// Records in them.
     pub records: u64,
     /// Until the last reply was read.
     pub seconds: f64,
@@ -114,7 +108,7 @@ impl EchoRate {
     }
 }
 
-/// Runs the load against a server of its own.
+/// Runs the load against a new server.
 ///
 /// # Errors
 /// The sockets could not be made, or broke.

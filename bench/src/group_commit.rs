@@ -1,12 +1,12 @@
-//! What a journal allows: many waiters, one committer, fdatasync as soon as the last one is done.
+//! The limit of a journal: many waiters, one committer, and fdatasync as soon as the last one is done.
 //!
 //! ```text
 //!   waiter ─ append record ─▶ buffer ─ swap ─▶ write + fdatasync ─▶ durable position ─▶ waiters go on
 //! ```
 //!
 //! Invariants:
-//! - A waiter has one record under way, and goes on only when it is durable.
-//! - No timer: what arrived during a commit goes out with the next.
+//! - A waiter has one record in flight, and continues when it is durable.
+//! - No timer: records that arrive during a commit go out with the next.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,7 +17,6 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::stopwatch::Stopwatch;
 
-/// The load.
 #[derive(Clone, Debug)]
 pub struct GroupCommitOptions {
     /// Where the file is made (and removed afterwards).
@@ -37,14 +36,12 @@ impl GroupCommitOptions {
     }
 }
 
-/// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupCommitRate {
-    /// Records made durable.
     pub records: u64,
     /// Calls of fdatasync that it took.
     pub commits: u64,
-    /// Until the last waiter went on.
+    /// Seconds until the last waiter continued.
     pub seconds: f64,
 }
 
@@ -108,7 +105,6 @@ fn measure_into(file: &File, options: &GroupCommitOptions) -> io::Result<GroupCo
 }
 
 impl Journal {
-    /// One waiter's life.
     fn write_all(&self, record: &[u8], records: u64) {
         for _ in 0..records {
             let mut state = self.state.lock();

@@ -15,7 +15,7 @@
 //! Invariants:
 //! - A baseline holds no line of Chiton's own code paths (only its clock).
 //! - Baseline and subject are measured in alternation, never one after the other ([`report::compare`]).
-//! - Every generator counts what it really did; a failed operation is an error, not a fast operation.
+//! - Every generator counts its actual operations; a failed operation is an error, not a fast operation.
 
 #![allow(
     clippy::disallowed_methods,

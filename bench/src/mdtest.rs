@@ -31,10 +31,10 @@ use crate::stopwatch;
 const CHILD_ARGUMENT: &str = "__mdtest-child";
 const PHASES: [(&str, Operation); 3] = [("create", create), ("stat", stat), ("remove", remove)];
 
-/// Of a path; who creates also writes the bytes.
+/// An operation on a path; create also writes the bytes.
 type Operation = fn(&str, &[u8]) -> rustix::io::Result<()>;
 
-/// What to run, and where.
+/// Settings of a run.
 #[derive(Clone, Debug)]
 pub struct MdtestOptions {
     /// An existing directory; everything happens in a new one below it.
@@ -234,7 +234,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Already reaped after `finish`; otherwise the run failed and nobody waits for it any more.
+        // Already reaped after `finish`; otherwise the run failed, and the process is abandoned.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

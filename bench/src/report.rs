@@ -16,9 +16,7 @@ use serde::Serialize;
 pub struct Spread {
     /// The middle run (of an even number, the mean of the middle two).
     pub median: f64,
-    /// The least.
     pub min: f64,
-    /// The most.
     pub max: f64,
 }
 
@@ -33,22 +31,18 @@ impl Spread {
     }
 }
 
-/// One comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was done.
     pub name: String,
     /// The unit of the figures, a rate.
     pub unit: &'static str,
-    /// The floor.
     pub baseline: Spread,
-    /// Chiton, where it was measured.
     pub ours: Option<Spread>,
-    /// Ours / baseline.
+    /// Ours divided by the baseline.
     pub ratio: Option<f64>,
     /// The ratio that we want, at least.
     pub target: Option<f64>,
-    /// What bounds the figure.
+    /// The limiting resource.
     pub bound_by: String,
     /// Rounds that it is the median of.
     pub runs: usize,
@@ -77,7 +71,7 @@ impl Row {
         Row { target: Some(target), ..self }
     }
 
-    /// With what bounds the figure.
+    /// Sets the limiting resource.
     pub fn with_bound(self, bound_by: &str) -> Row {
         Row { bound_by: bound_by.into(), ..self }
     }
@@ -111,7 +105,6 @@ pub fn compare(
     Ok(Row::new(name, unit, &theirs, &ours))
 }
 
-/// All rows of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// In the order of measuring.
@@ -119,7 +112,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// As a table for people.
+    /// A table for terminals.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
@@ -155,7 +148,6 @@ impl Report {
         table.to_string()
     }
 
-    /// As JSON for programs.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("rows of numbers and text become JSON")
     }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - The write counts until fsync has returned.
-//! - The kernel's cached pages of the file are dropped before it is read back (a file system that keeps a
-//!   cache of its own still answers from that).
+//! - The kernel's cached pages of the file are dropped before it is read back (a file system with its own cache
+//!   still answers from that).
 //! - The bytes read are as many as were written, and the first of each call is checked.
 
 use std::fs::File;
@@ -16,7 +16,6 @@ use crate::stopwatch::Stopwatch;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// The load.
 #[derive(Clone, Debug)]
 pub struct SeqioOptions {
     /// Where the file is made (and removed afterwards).
@@ -34,7 +33,7 @@ impl SeqioOptions {
     }
 }
 
-/// What was measured, in MiB per second.
+/// The rates in MiB per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeqioRate {
     /// Writing, fsync included.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use chiton_runtime::{RealWorld, World};
 
-/// A running measurement.
 pub(crate) struct Stopwatch(Duration);
 
 impl Stopwatch {

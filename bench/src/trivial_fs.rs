@@ -1,8 +1,8 @@
 //! The floor of FUSE: an in-memory file system that does as little as a correct one can.
 //!
-//! One lock over one table of inodes; file content has a lock of its own so that a large read does not hold
-//! the table. On two dispatch threads the critical sections (well under a microsecond) are lost in the ten
-//! microseconds and more of a FUSE round trip, so sharding would buy nothing here.
+//! One lock for the table of inodes; file content has another, so that a large read does not hold the table. On two
+//! dispatch threads the critical sections (well under a microsecond) are short beside the ten microseconds and more
+//! of a FUSE round trip, so sharding would gain nothing.
 //!
 //! Invariants:
 //! - No permission checks, neither here nor in the kernel.
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::trivial_tree::{Body, Inode, Listing, Tree, fresh, now};
 
-/// How long the kernel may keep entries and attributes: nobody else changes them.
+/// How long the kernel may cache entries and attributes: nothing else changes them.
 const KERNEL_CACHE: Duration = Duration::from_secs(24 * 3600);
 const GENERATION: Generation = Generation(0);
 /// Largest content that a write or truncation may make: the memory of a small machine, not an address space.
@@ -104,7 +104,6 @@ impl TrivialFs {
     }
 }
 
-/// What [`TrivialFs::make`] makes.
 struct New {
     kind: FileType,
     perm: u32,
@@ -162,7 +161,7 @@ fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
     }
 }
 
-// What is absent (xattr, locks, access, fallocate, lseek …) answers ENOSYS by the trait's default; the kernel
+// Missing operations (xattr, locks, access, fallocate, lseek …) answer ENOSYS by the trait's default; the kernel
 // asks once and then never again.
 impl Filesystem for TrivialFs {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {

@@ -13,13 +13,13 @@ use crate::trivial_fs::{Answers, TrivialFs};
 pub struct MountSettings {
     /// Dispatch threads, at least one.
     pub threads: usize,
-    /// A `/dev/fuse` descriptor of its own for each thread.
+    /// A separate `/dev/fuse` descriptor for each thread.
     pub clone_fd: bool,
     /// The kernel checks permissions (and asks for more attributes to do so).
     pub default_permissions: bool,
     /// Users other than the mounting one may come in.
     pub allow_other: bool,
-    /// What the file system itself answers.
+    /// The operations that the file system itself answers.
     pub answers: Answers,
 }
 
@@ -72,7 +72,6 @@ impl TrivialMount {
         Ok(TrivialMount { session: Some(session), dir })
     }
 
-    /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -80,12 +79,12 @@ impl TrivialMount {
     /// Unmounts and waits until the dispatch threads are gone.
     ///
     /// # Errors
-    /// Someone still has files open there; the mount is then detached, and ends when they close them.
+    /// A process still has files open there; the mount is then detached, and ends when they are closed.
     pub fn unmount(mut self) -> io::Result<()> {
         self.end()
     }
 
-    /// Waits until someone else unmounts.
+    /// Waits until it is unmounted.
     ///
     /// # Errors
     /// A dispatch thread failed.
@@ -97,7 +96,7 @@ impl TrivialMount {
         let Some(session) = self.session.take() else { return Ok(()) };
         let ended = session.umount_and_join();
         if ended.is_err() {
-            // A busy mount would outlive us and hang whoever touches it.
+            // A busy mount would outlive this process, and hang every process that touches it.
             rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;
         }
         ended

@@ -18,7 +18,7 @@ const BLOCK_BYTES: u64 = 512;
 pub(crate) type Content = Arc<RwLock<Vec<u8>>>;
 pub(crate) type Listing = Arc<Vec<(OsString, FileAttr)>>;
 
-/// What an inode holds.
+/// The content of an inode.
 pub(crate) enum Body {
     File(Option<Content>),
     Directory(HashMap<Box<OsStr>, u64>),
@@ -56,14 +56,13 @@ impl Inode {
     }
 }
 
-/// All inodes.
 pub(crate) struct Tree {
     inodes: HashMap<u64, Inode>,
     next: u64,
 }
 
 impl Tree {
-    /// Nothing but a root.
+    /// Only a root.
     pub(crate) fn with_root(attr: FileAttr) -> Tree {
         let root = Inode { attr, opens: 0, body: Body::Directory(HashMap::new()) };
         Tree { inodes: HashMap::from_iter([(attr.ino.0, root)]), next: attr.ino.0 + 1 }
@@ -117,7 +116,7 @@ impl Tree {
         Ok(self.inodes.entry(ino).insert(Inode { attr, opens: 0, body }).into_mut())
     }
 
-    /// Drops one name of an inode; the inode goes with its last name, once nobody has it open.
+    /// Drops one name of an inode. The inode is freed when it has no name and is not open.
     fn unlinked(&mut self, ino: INodeNo) -> Result<(), Errno> {
         let inode = self.inode(ino)?;
         let is_directory = inode.attr.kind == FileType::Directory;

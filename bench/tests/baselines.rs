@@ -1,4 +1,4 @@
-//! Small runs of every baseline: the counts are what was asked for, and nothing stays behind.
+//! Small runs of every baseline: the counts are right, and nothing stays behind.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};

@@ -1,5 +1,5 @@
-//! What one client takes that creates files in one directory, under whole compositions of mechanisms. A mechanism's own cost is the
-//! difference of two of them, made where it is drawn, as the paper made it.
+//! The cost of creating files in one directory for one client, under whole compositions of mechanisms. The cost of
+//! a mechanism is the difference of two compositions, computed where it is drawn, as in the paper.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use crate::{Result, Setting};
 
 /// How large the directory was when.
 pub(crate) struct Grown {
-    /// Entries.
+    /// Number of entries.
     pub(crate) entries: usize,
-    /// Seconds since it had none.
+    /// Seconds since the directory was empty.
     pub(crate) seconds: f64,
-    /// The same of processor time of the thread that creates, which others on the machine cannot take away.
+    /// The same in processor time of the creating thread, which other load does not affect.
     pub(crate) processor: f64,
 }
 
-/// Of more and more entries.
+/// A series with a growing number of entries.
 pub(crate) type Growth = Vec<Grown>;
 
-/// What a client took.
+/// The times of a client.
 pub(crate) struct Created {
-    /// Seconds until all files were made, and as durable as the policy says.
+    /// Seconds until all files were created, and as durable as the policy says.
     pub(crate) seconds: f64,
-    /// How the directory grew meanwhile.
+    /// The growth of the directory meanwhile.
     pub(crate) growth: Growth,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn strong(setting: &Setting, policy: &str, shape: Shape, names: &[Str
     created(&party.client, dir, names)
 }
 
-/// Creates in a subtree that the client has for itself; nobody merges them.
+/// Creates in a decoupled subtree without a merge.
 pub(crate) fn appended(setting: &Setting, policy: &str, names: &[String]) -> Result<Created> {
     let site = Site::start(setting, Shape::default())?;
     let party = site.party("state")?;
@@ -63,9 +63,9 @@ fn created(client: &Client, dir: Ino, names: &[String]) -> Result<Created> {
     Ok(Created { seconds, growth })
 }
 
-/// What a decoupled client took.
+/// The times of a decoupled client.
 pub(crate) struct Alone {
-    /// Seconds until all files were made, and as durable as the policy says.
+    /// Seconds until all files were created, and as durable as the policy says.
     pub(crate) created: f64,
     /// Seconds of the merge.
     pub(crate) merged: f64,
@@ -84,11 +84,11 @@ pub(crate) fn alone(setting: &Setting, policy: &str, names: &[String]) -> Result
     Ok(Alone { created, merged, journal_bytes })
 }
 
-/// What a decoupled client took whose journal was merged while no server ran.
+/// The times of a decoupled client whose journal was merged while no server ran.
 pub(crate) struct Offline {
     /// Seconds until all files were made, and their journal lay in the object store.
     pub(crate) created: f64,
-    /// Seconds in which a process that serves nobody opened the file system, merged the journal, and closed it.
+    /// Seconds in which a process without clients opened the file system, merged the journal, and closed it.
     pub(crate) applied: f64,
 }
 

@@ -2,18 +2,15 @@
 
 use std::fmt::Write as _;
 
-/// One measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Which curve or group of bars.
     pub series: String,
     /// Where on the x axis: a number, or a name.
     pub x: String,
-    /// Which repetition, from 0.
+    /// The repetition, from 0.
     pub run: usize,
-    /// What was measured.
     pub value: f64,
-    /// Its unit.
     pub unit: &'static str,
 }
 
@@ -23,7 +20,6 @@ pub struct Table {
     rows: Vec<Row>,
 }
 
-/// The first line.
 const HEADER: &str = "series,x,run,value,unit";
 
 impl Table {
@@ -33,12 +29,11 @@ impl Table {
         self.rows.push(Row { series: series.to_owned(), x: x.to_string(), run, value, unit });
     }
 
-    /// The values.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The values of a series, whatever their x.
+    /// The values of a series, for all x.
     pub fn of<'a>(&'a self, series: &'a str) -> impl Iterator<Item = &'a Row> {
         self.rows.iter().filter(move |row| row.series == series)
     }

@@ -21,7 +21,7 @@ use crate::{Result, Setting};
 pub struct Figure {
     /// As the paper counts it, or its draft.
     pub name: &'static str,
-    /// What it shows, in a line.
+    /// A description in one line.
     pub about: &'static str,
     /// Measures, and writes `data/<name>.csv`.
     pub run: fn(&Setting) -> Result<()>,
@@ -48,7 +48,6 @@ pub const FIGURES: &[Figure] = &[
     Figure { name: "coexist", about: "four jobs under four policies at once", run: coexist::run },
 ];
 
-/// One by its name.
 pub fn figure(name: &str) -> Option<&'static Figure> {
     FIGURES.iter().find(|figure| figure.name == name)
 }

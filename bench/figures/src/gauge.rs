@@ -1,22 +1,21 @@
-//! What a process uses, as the kernel counts it: samples of /proc.
+//! Resources that a process uses, from /proc.
 
 use std::fs;
 
 use crate::Result;
 
-/// Totals since the process began.
+/// Totals since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     /// Processor time of all threads, in clock ticks.
     pub(crate) ticks: u64,
     /// Bytes that it sent to the disk.
     pub(crate) disk_bytes: u64,
-    /// Bytes over the loopback device, of everybody on this machine.
+    /// Bytes over the loopback device, of all processes on this machine.
     pub(crate) network_bytes: u64,
 }
 
 impl Used {
-    /// By now.
     pub(crate) fn by(pid: u32) -> Result<Used> {
         let read = |path: String| fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"));
         let found =
@@ -42,7 +41,7 @@ fn written(io: &str) -> Option<u64> {
     io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
 }
 
-/// Bytes received on `lo` in /proc/net/dev: what is sent there is received there.
+/// Bytes received on `lo` in /proc/net/dev, which equal the bytes sent there.
 fn loopback(dev: &str) -> Option<u64> {
     let line = dev.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
     line.split_whitespace().next()?.parse().ok()

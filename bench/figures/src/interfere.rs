@@ -16,25 +16,25 @@ use crate::site::{Party, Shape, Site, refused, set_policy};
 use crate::walk::Walk;
 use crate::{Result, Setting};
 
-/// Files that a client makes between two looks at what is shared.
+/// Files that a client creates between two checks of shared state.
 const CHUNK: usize = 16;
 
-/// What the clients do.
+/// The work of the clients.
 pub(crate) struct Workload<'a> {
     pub(crate) clients: usize,
-    /// What holds in the directories: a strong policy, or one that decouples.
+    /// The policy of the directories: strong, or one that decouples.
     pub(crate) policy: &'a str,
     pub(crate) decoupled: bool,
     pub(crate) names: &'a [String],
     pub(crate) interference: Interference,
-    /// Whether each create is timed by itself, from when the other client begins.
+    /// Whether each create is timed separately, from the start of the other client.
     pub(crate) timed: bool,
 }
 
-/// What the other client does. It begins when a tenth of the files are there.
+/// The work of the other client. It begins when a tenth of the files exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interference {
-    /// So many files it makes in each directory, one in each in turn; 0: there is none.
+    /// The number of files that it creates in each directory, one in each in turn; 0: there is no other client.
     Files(usize),
     /// The same, as many as it can until all clients are done.
     Creates,
@@ -42,7 +42,6 @@ pub(crate) enum Interference {
     Walks(Walk),
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Until each client was done, in seconds.
@@ -63,14 +62,13 @@ impl Outcome {
     }
 }
 
-/// A client at work.
 struct Victim {
     party: Party,
     dir: Ino,
     realm: Option<Arc<Realm>>,
 }
 
-/// Runs it on a server of its own.
+/// Runs it on a new server.
 pub(crate) fn run(setting: &Setting, work: &Workload<'_>) -> Result<Outcome> {
     let site = Site::start(setting, Shape::default())?;
     let victim = |n: usize| -> Result<Victim> {
@@ -120,7 +118,7 @@ pub(crate) fn run(setting: &Setting, work: &Workload<'_>) -> Result<Outcome> {
     })
 }
 
-/// What the other client does. Being refused is no failure.
+/// Runs the other client. A refusal is no failure.
 fn interfere(
     client: &Client,
     dirs: &[Ino],
@@ -152,7 +150,7 @@ fn interfere(
     Ok(outcome)
 }
 
-/// As a mount creates.
+/// Creates a file as a mount does.
 pub(crate) fn touch(client: &Client, dir: Ino, name: &str) -> std::result::Result<(), Refusal> {
     let caller = client.caller();
     if let Lookup::Found { .. } = client.lookup(&caller, dir, name.as_bytes())? {

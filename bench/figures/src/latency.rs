@@ -1,4 +1,4 @@
-//! How long single operations take, each by itself.
+//! Latencies of single operations.
 
 use crate::Result;
 use crate::setting::now;
@@ -8,17 +8,16 @@ use crate::setting::now;
 pub(crate) struct Latencies(Vec<f64>);
 
 impl Latencies {
-    /// With room for so many, so that none waits for memory.
+    /// Reserves memory for this many, so that no operation waits for memory.
     pub(crate) fn with_room(operations: usize) -> Latencies {
         Latencies(Vec::with_capacity(operations))
     }
 
-    /// Carries out one.
     pub(crate) fn time<T>(&mut self, operation: impl FnOnce() -> Result<T>) -> Result<T> {
         self.time_of_each(1, operation)
     }
 
-    /// Carries out so many at once; what is kept is one's share of the time.
+    /// Carries out several at once, and records the time of each one's share.
     pub(crate) fn time_of_each<T>(
         &mut self,
         operations: usize,
@@ -35,7 +34,6 @@ impl Latencies {
         self.0.push(seconds);
     }
 
-    /// These too.
     pub(crate) fn join(&mut self, others: Latencies) {
         self.0.extend(others.0);
     }

@@ -1,4 +1,4 @@
-//! What the figures of the Cudele paper show, measured here and written as CSV.
+//! The figures of the Cudele paper, measured here and written as CSV.
 //!
 //! ```text
 //!   chiton-figures fig6a ─▶ Setting ─▶ Site (a server, a process of its own) ◀── clients, realms (threads here)
@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Invariants:
-//! - Every run has a server and a file system of its own, so that none is slower for what another one left.
-//! - What is written is what was measured, with its unit; ratios are made where they are drawn, from the baseline beside them.
+//! - Every run has a new server and file system, so that no run is slower because of an earlier one.
+//! - The files contain measured values with their units. Ratios are computed where they are drawn, from the
+//!   baseline beside them.
 //! - Every operation that fails ends the run.
 
 #![allow(
@@ -41,5 +42,4 @@ pub use setting::{Scale, Setting};
 /// Why a measurement did not come to its end, in words.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Of what measures.
 pub type Result<T> = std::result::Result<T, Failure>;

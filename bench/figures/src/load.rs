@@ -1,4 +1,4 @@
-//! What clients do in every figure: they create files, each in a directory of its own, one at a time.
+//! The work of clients in every figure: each creates files in its own directory, one at a time.
 
 use std::sync::Barrier;
 use std::thread;
@@ -29,7 +29,7 @@ pub(crate) fn look_and_create(client: &Client, dir: Ino, names: &[String]) -> Re
     names.iter().try_for_each(|name| look_and_create_one(client, dir, name))
 }
 
-/// The same, of one name.
+/// The same for one name.
 pub(crate) fn look_and_create_one(client: &Client, dir: Ino, name: &str) -> Result<()> {
     let caller = client.caller();
     match client.lookup(&caller, dir, name.as_bytes()).map_err(refused)? {
@@ -69,7 +69,6 @@ pub(crate) fn at_once<T: Sync>(
     })
 }
 
-/// The last of them.
 pub(crate) fn slowest(seconds: &[f64]) -> f64 {
     seconds.iter().copied().fold(0.0, f64::max)
 }

@@ -7,7 +7,7 @@ use chiton_figures::figures::{FIGURES, Figure, figure};
 use chiton_figures::{Result, Scale, ServeArgs, Setting, serve};
 use clap::{Parser, Subcommand};
 
-/// Measures what the figures of the Cudele paper show.
+/// Measures the figures of the Cudele paper.
 #[derive(Parser)]
 #[command(after_help = "Example:\n  chiton-figures measure --small --out /tmp/figures fig6a")]
 struct Arguments {
@@ -17,7 +17,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Names of the figures, and what each shows.
+    /// List the figures, and what each shows.
     List,
     /// Measure and write data/NAME.csv and policies/.
     Measure {

@@ -22,7 +22,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// `name` tells it from others of the site.
+    /// `name` distinguishes it from other mounts of the site.
     pub(crate) fn start(chiton: &Path, site: &Site, name: &str) -> Result<Mount> {
         let dir = site.path(name);
         fs::create_dir(&dir)?;
@@ -32,12 +32,11 @@ impl Mount {
         Ok(Mount { chiton: chiton.to_owned(), dir, is_there: true })
     }
 
-    /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Taken away in order: what was written there is durable.
+    /// Unmounts in order: data that were written there are durable.
     pub(crate) fn end(mut self) -> Result<()> {
         self.is_there = false;
         done(Command::new(&self.chiton).arg("umount").arg(&self.dir))

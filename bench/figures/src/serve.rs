@@ -1,4 +1,5 @@
-//! A server as a process of its own, with the settings that a figure varies. `chiton serve` has those that users vary.
+//! A server as a separate process, with the settings that a figure varies. `chiton serve` has those that users
+//! vary.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use clap::Args;
 
 use crate::Result;
 
-/// What a server is started with.
+/// Settings of the server.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// An empty folder.
@@ -26,7 +27,7 @@ pub struct ServeArgs {
     /// The journal is made of objects, as in a bucket, rather than of files.
     #[arg(long)]
     pub objects: bool,
-    /// These objects are in memory: what is in no metadata store at the end is lost.
+    /// The objects are in memory: blocks are lost at the end.
     #[arg(long, requires = "objects")]
     pub in_memory: bool,
     /// Length of a segment of the journal, in bytes.
@@ -40,7 +41,7 @@ pub struct ServeArgs {
 /// Formats and serves until standard input ends. Prints the address, with its port, when clients may come.
 ///
 /// # Errors
-/// In words.
+/// A message.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     let world: SharedWorld = Arc::new(RealWorld);
     let format = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
@@ -62,7 +63,7 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{}", bound[0])?;
     out.flush()?;
-    // Whoever started it wants its end, or is gone.
+    // The parent wants the server to end, or has died.
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(server.shutdown()?)
 }

@@ -8,7 +8,7 @@ use chiton_runtime::{RealWorld, World};
 
 use crate::{Result, Table, policies};
 
-/// How much is measured.
+/// The amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// The least that goes through every step: for tests. Its figures mean nothing.
@@ -20,7 +20,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// The one for this scale.
+    /// The value for this scale.
     pub fn pick<T>(self, smallest: T, small: T, full: T) -> T {
         match self {
             Scale::Smallest => smallest,
@@ -29,20 +29,17 @@ impl Scale {
         }
     }
 
-    /// How often everything is repeated.
     pub fn runs(self) -> usize {
         self.pick(1, 2, 3)
     }
 
-    /// Numbers of clients.
     pub fn clients(self) -> &'static [usize] {
         self.pick(&[1, 2], &[1, 5, 10, 20], &[1, 5, 10, 15, 20])
     }
 }
 
-/// What every figure is given.
+/// The setting of all figures.
 pub struct Setting {
-    /// How much.
     pub scale: Scale,
     /// `data/` and `policies/` are made here.
     pub out: PathBuf,
@@ -50,15 +47,15 @@ pub struct Setting {
     pub work: PathBuf,
     /// The program that servers are processes of: this one.
     pub program: PathBuf,
-    /// Where progress is told.
+    /// Reports progress.
     pub tell: fn(&str),
 }
 
 impl Setting {
-    /// Writes what was measured to `data/<figure>.csv`.
+    /// Writes the measured values to `data/<figure>.csv`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, figure: &str, table: &Table) -> Result<()> {
         let dir = self.out.join("data");
         fs::create_dir_all(&dir)?;
@@ -75,10 +72,10 @@ impl Setting {
         self.show_policy(name, text)
     }
 
-    /// The same of one that is made of such a file.
+    /// The same for a policy that is derived from such a file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(crate) fn show_policy(&self, name: &str, text: &str) -> Result<String> {
         let dir = self.out.join("policies");
         fs::create_dir_all(&dir)?;
@@ -86,10 +83,10 @@ impl Setting {
         Ok(text.to_owned())
     }
 
-    /// Writes `data/setup.txt`: what this was measured on, a line each.
+    /// Writes `data/setup.txt`: the machine and versions, one line each.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn describe(&self) -> Result<()> {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let memory = read("/proc/meminfo");
@@ -114,7 +111,7 @@ impl Setting {
         Ok(fs::write(self.out.join("data/setup.txt"), text)?)
     }
 
-    /// Says how it goes.
+    /// Reports progress.
     pub fn say(&self, text: impl AsRef<str>) {
         (self.tell)(text.as_ref());
     }
@@ -125,7 +122,7 @@ impl Setting {
         Ok(tempfile::tempdir_in(&self.work)?)
     }
 
-    /// A figure that is run by a test: the smallest there is, told to nobody.
+    /// A figure in a test: the smallest scale, without reports.
     pub fn for_test(out: &Path, program: &Path) -> Setting {
         Setting {
             scale: Scale::Smallest,
@@ -137,7 +134,7 @@ impl Setting {
     }
 }
 
-/// Time since some moment.
+/// The monotonic clock.
 pub(crate) fn now() -> Duration {
     RealWorld.monotonic()
 }
@@ -148,7 +145,7 @@ pub(crate) fn processor_time() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Seconds that something takes.
+/// Runs `body`; also returns the seconds.
 pub(crate) fn timed<T>(body: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let begun = now();
     let made = body()?;

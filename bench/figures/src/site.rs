@@ -1,4 +1,4 @@
-//! A server in a process of its own, and clients of it in this one.
+//! A server in a separate process, and its clients in this one.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -66,12 +66,10 @@ impl Site {
         Ok(Site { server, address, dir })
     }
 
-    /// The server's process.
     pub(crate) fn pid(&self) -> u32 {
         self.server.id()
     }
 
-    /// Where it listens.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
@@ -99,7 +97,7 @@ impl Site {
         Ok(Party { realms: Realms::new(client.clone(), options), client })
     }
 
-    /// A client. What it asks is asked one by one: ratios are to remote procedure calls without leases.
+    /// A client that sends its operations one by one: ratios refer to remote procedure calls without leases.
     pub(crate) fn client(&self) -> Result<Client> {
         let options = ClientOptions { ahead_after: None, ..ClientOptions::default() };
         Ok(Client::connect(&self.address, options).map_err(|e| e.to_string())?)
@@ -114,7 +112,6 @@ impl Drop for Site {
 }
 
 impl Party {
-    /// Makes a directory.
     pub(crate) fn mkdir(&self, path: &str) -> Result<Ino> {
         Ok(self.client.mkdir_all(path).map_err(refused)?.ino)
     }
@@ -133,7 +130,6 @@ pub(crate) fn set_policy(client: &Client, dir: Ino, policy: &str) -> Result<()> 
     set.map_err(refused)
 }
 
-/// A refusal as a failure.
 pub(crate) fn refused(refusal: Refusal) -> crate::Failure {
     refusal.to_string().into()
 }

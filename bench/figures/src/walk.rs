@@ -1,10 +1,9 @@
-//! What commands of end-users ask about the files of a directory: ls, stat and touch.
+//! Commands of end-users on the files of a directory: ls, stat and touch.
 
 use chiton_client::{Client, Lookup};
 use chiton_model::{AttrChange, SetTime};
 use chiton_types::{Ino, Refusal};
 
-/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
     /// `ls`: the names.
@@ -15,11 +14,12 @@ pub(crate) enum Walk {
     Touch,
 }
 
-/// Entries that are asked for at once.
+/// Entries in one request.
 const PAGE: u32 = 1_000;
 
 impl Walk {
-    /// Carries it out, with the files that are there when it begins, until `over` says to stop: so many it dealt with.
+    /// Runs the command on the files that exist when it begins, until `over` returns true; returns the number of
+    /// files.
     pub(crate) fn run(self, client: &Client, dir: Ino, over: &dyn Fn() -> bool) -> Result<u64, Refusal> {
         let caller = client.caller();
         let names = list(client, dir)?;

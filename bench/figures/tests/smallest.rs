@@ -5,7 +5,7 @@ use std::path::Path;
 use chiton_figures::Setting;
 use chiton_figures::figures::figure;
 
-/// Runs a figure: its data.
+/// Runs a figure; returns its data.
 fn measured(name: &str) -> String {
     let dir = tempfile::tempdir().expect("a folder");
     let setting = Setting::for_test(dir.path(), Path::new(env!("CARGO_BIN_EXE_chiton-figures")));
@@ -170,7 +170,7 @@ fn fig8() {
     ];
     let csv = measured("fig8");
     has(&csv, &[("job", &["alone"]), ("job", besides), ("command", besides), ("files", &["job"])]);
-    // Alone a command meets all files, beside a job those that are there by then: a thirteenth at least.
+    // Alone a command meets all files; beside a job those that exist by then: a thirteenth at least.
     for command in ["stat", "touch"] {
         let files = |what: &str| -> f64 {
             let line = csv.lines().find(|line| line.starts_with(&format!("files of the command,{what},0,")));

@@ -12,10 +12,10 @@ struct Arguments {
     /// An existing directory to work in.
     #[arg(long)]
     dir: PathBuf,
-    /// Processes side by side.
+    /// Number of concurrent processes.
     #[arg(long, default_value_t = 1)]
     processes: usize,
-    /// Files that each makes.
+    /// Number of files of each process.
     #[arg(long, default_value_t = 10_000)]
     files: u64,
     /// All processes work in one directory.

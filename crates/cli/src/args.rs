@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Umount(Umount),
     /// Show whether it is healthy, how far everything is durable, which clients are connected, what is decoupled.
     Status(Status),
-    /// Show how full it is.
+    /// Show the used and free space.
     Df(Target),
     /// Show live rates, once a second.
     Top(Top),
@@ -64,19 +64,19 @@ pub(crate) enum Command {
     ///
     /// With on_conflict: merge a sync does as keep_both; texts are merged line by line when the decoupling ends.
     Sync(realm::Within),
-    /// Show what a merge would do.
+    /// Show the effects that a merge would have.
     Diff(realm::Within),
-    /// List what both sides did in a decoupled directory, path by path.
+    /// List the conflicts of a decoupled directory, by path.
     Conflicts(realm::Within),
-    /// Say what is to hold where both sides did something; then merge again.
+    /// Choose the version to keep at a path with a conflict; then merge again.
     Resolve(realm::Resolve),
     /// Merge the changes in a decoupled directory, and end the decoupling.
     Merge(realm::Merge),
     /// Drop the changes in a decoupled directory, and end the decoupling.
     Discard(realm::Discard),
-    /// End a decoupling as its policy says, also that of a client that is gone.
+    /// End a decoupling as its policy says, also if its client is gone.
     Recouple(realm::Recouple),
-    /// List what is decoupled, and the client that holds each.
+    /// List the decoupled directories, and the client that holds each.
     Decoupled(realm::Decoupled),
     /// Merge or drop the changes in decoupled directories whose mounts died.
     Recover(realm::Recover),
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Run(realm::Run),
     /// Make copies of a directory in an instant; each is mounted, merged or dropped separately.
     Branch(BranchArgs),
-    /// Show a directory as it would be with journals that nobody has merged; nothing is merged.
+    /// Show a directory with unmerged journals merged into it, without merging them.
     View(View),
     /// Inspect, export, import or change a journal.
     Journal(JournalArgs),
@@ -100,7 +100,6 @@ pub(crate) enum Command {
     Completions(Completions),
 }
 
-/// Options of `chiton format`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json\n  chiton format s3://bucket/chiton     credentials as for other S3 tools: AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL …"
@@ -117,27 +116,28 @@ pub(crate) struct Format {
     pub(crate) json: bool,
 }
 
-/// What a server in this process is told.
+/// Options of a server in this process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Memory for the metadata cache.
     #[arg(long, default_value = "1G", value_parser = size::parse)]
     pub(crate) cache: u64,
-    /// End the session of a client that has been silent for so many seconds: its locks and leases are then free.
+    /// End the session of a client after this many seconds of silence: its locks and leases are then free.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) session_time: u32,
     /// How long a start after a crash may replay the journal, about: 5s, 500ms. The server takes checkpoints, and lets changes wait,
     /// accordingly.
     #[arg(long, default_value = "5s", value_parser = duration::parse)]
     pub(crate) recovery_target: std::time::Duration,
-    /// Answer EIO after so many seconds to programs that wait for an object store which is away (default: they wait for ever).
+    /// Answer EIO after this many seconds to programs that wait for an object store which is away (default: they
+    /// wait for ever).
     #[arg(long)]
     pub(crate) store_timeout: Option<u64>,
     /// Space to keep on the disk of the data directory, so that removing files works when it is full (default: a 64th of the
     /// disk, at least 4M, at most 180M; 0: none).
     #[arg(long, value_parser = size::parse)]
     pub(crate) reserve: Option<u64>,
-    /// Serve what can still be read of a damaged file system, read-only; what cannot be read is answered EIO, and the log says
+    /// Serve the readable part of a damaged file system, read-only; reads of the rest get EIO, and the log says
     /// why. Nothing is changed. Try chiton fsck --rebuild and --repair first.
     #[arg(long)]
     pub(crate) salvage: bool,
@@ -147,7 +147,6 @@ pub(crate) struct ServerArgs {
     pub(crate) take_over: bool,
 }
 
-/// Options of `chiton serve`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n  chiton serve --data s3://bucket/chiton --listen tcp:0.0.0.0:7117\n\nA Unix socket is always served, in the data directory (chiton mount --server /srv/chiton/socket /mnt), for a bucket in\na directory of this user: its address is printed at the start."
@@ -168,13 +167,12 @@ pub(crate) struct Serve {
 pub(crate) enum Data {
     /// As on one machine.
     Linearizable,
-    /// A program that opens a file sees what was closed before.
+    /// A program that opens a file sees all writes of programs that closed it before.
     CloseToOpen,
-    /// Readers see a prefix of what a writer writes.
+    /// Readers see a prefix of a writer's changes.
     Lazy,
 }
 
-/// Options of `chiton mount`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
@@ -207,18 +205,20 @@ pub(crate) struct Mount {
     /// Threads that take requests from the kernel; more come while all of these wait.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
-    /// Fail operations when the server has not answered for so many seconds (default: wait for ever).
+    /// Fail operations when the server has not answered for this many seconds (default: wait for ever).
     #[arg(long)]
     pub(crate) timeout: Option<u64>,
-    /// When unmounting, end without the server if it has been silent for so many seconds; what it has not received is lost.
+    /// When unmounting, end without the server if it has been silent for this many seconds; data that it has not
+    /// received are lost.
     #[arg(long, default_value_t = 30)]
     pub(crate) unmount_timeout: u64,
     /// Never decouple: a subtree whose policy asks for that is worked in through the server, as if the policy were strong, and
     /// chiton decouple is refused.
     #[arg(long)]
     pub(crate) no_decouple: bool,
-    /// Keep what is mounted inside this mount (bind mounts, volumes of containers), whatever other clients change: the kernel then
-    /// asks for each name anew. Slower. (Branches that are mounted inside switch it on automatically.)
+    /// Keep file systems that are mounted inside this mount (bind mounts, volumes of containers), whatever other
+    /// clients change: the kernel then looks up each name again. Slower. (Branches that are mounted inside switch
+    /// it on automatically.)
     #[arg(long)]
     pub(crate) keep_mounts: bool,
     /// Show inode numbers below 2^32, for programs that fail with EOVERFLOW on larger ones. Takes 16 bytes of memory for each inode
@@ -231,13 +231,13 @@ pub(crate) struct Mount {
     /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Mount although the directory is not empty: what is in it is hidden while the mount is there.
+    /// Mount although the directory is not empty: its entries are hidden while the mount exists.
     #[arg(long)]
     pub(crate) nonempty: bool,
     /// Run no programs from this mount.
     #[arg(long)]
     pub(crate) no_exec: bool,
-    /// Resume decoupled subtrees of whose journals an end that was durable is missing, without what was in it.
+    /// Resume decoupled subtrees whose journals have lost durable events at their end, without these events.
     #[arg(long)]
     pub(crate) accept_truncated: bool,
     /// Honour set-user-id bits and device nodes (root only).
@@ -248,13 +248,12 @@ pub(crate) struct Mount {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Tell on standard output that the mount is there, in one line of JSON (the command gives it to itself when it
-    /// goes to the background).
+    /// Announce on standard output that the mount is ready, in one line of JSON (the command passes this to itself
+    /// when it goes to the background).
     #[arg(long, hide = true)]
     pub(crate) announce: bool,
 }
 
-/// Options of `chiton umount`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  chiton umount /mnt/chiton\n  chiton umount --lazy /mnt/chiton")]
 pub(crate) struct Umount {
@@ -278,7 +277,6 @@ pub(crate) struct Target {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton status`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "TARGET is a mount point or anything in a mount, a data directory (also one that no server has), or a server's address.\n\nExamples:\n  chiton status /mnt/chiton              a few lines: is it healthy, and what to do if not\n  chiton status /mnt/chiton --verbose    then everything that the server counts\n  chiton status tcp:server:7117 --json   all numbers, for machines"
@@ -294,15 +292,14 @@ pub(crate) struct Status {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton fsck`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
 )]
 pub(crate) struct Fsck {
-    /// A data directory, s3://BUCKET/PREFIX, or what is served: a mount point or an address.
+    /// A data directory, s3://BUCKET/PREFIX, or a running server: a mount point or an address.
     pub(crate) target: String,
-    /// Repair what can be repaired without guessing.
+    /// Repair all findings that can be repaired without guessing.
     #[arg(long)]
     pub(crate) repair: bool,
     /// Before the check, make a metadata store that does not open one that does: lists of tables from their copies, and rows as
@@ -315,10 +312,10 @@ pub(crate) struct Fsck {
     /// Read all content and verify its checksums.
     #[arg(long)]
     pub(crate) content: bool,
-    /// Read at most so many bytes a second, to leave the disk to others (default: as fast as it goes).
+    /// Read at most this many bytes a second, to leave the disk to others (default: no limit).
     #[arg(long, value_parser = size::parse)]
     pub(crate) rate: Option<u64>,
-    /// Memory for sorting; what does not fit goes to temporary files (TMPDIR).
+    /// Memory for sorting; the rest goes to temporary files (TMPDIR).
     #[arg(long, default_value = "256M", value_parser = size::parse)]
     pub(crate) memory: u64,
     /// Print JSON: a line for each finding, then a summary.
@@ -326,7 +323,6 @@ pub(crate) struct Fsck {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton dump`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "TARGET is a mount point, a data directory (served or not), s3://BUCKET/PREFIX, or a server's address. Beside a running server each inode is told as it is when it is read. docs/formats.md has the format.\n\nExamples:\n  chiton dump /srv/chiton -o backup.chiton\n  chiton dump tcp:server:7117 | zstd > backup.chiton.zst\n  chiton dump /mnt/chiton --root /docs --no-content"
@@ -345,7 +341,6 @@ pub(crate) struct Dump {
     pub(crate) no_content: bool,
 }
 
-/// Options of `chiton load`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Nothing that is there is changed: a name that is taken ends the load with the number of the line. With --resume, what is there and has the type, size and time of the dump is passed over.\n\nExamples:\n  chiton load /srv/new backup.chiton\n  zstd -d < backup.chiton.zst | chiton load tcp:server:7117 --into /restored\n  chiton load /srv/new backup.chiton --resume"
@@ -369,7 +364,6 @@ pub(crate) struct Load {
     pub(crate) no_owner: bool,
 }
 
-/// Options of `chiton top`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  chiton top /mnt/chiton\n  chiton top /mnt/chiton --count 1 --json")]
 pub(crate) struct Top {
@@ -378,12 +372,11 @@ pub(crate) struct Top {
     /// Seconds between two lines.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) interval: f64,
-    /// End after so many lines.
+    /// End after this many lines.
     #[arg(long)]
     pub(crate) count: Option<u64>,
 }
 
-/// Options of `chiton completions`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton completions bash > /etc/bash_completion.d/chiton\n  chiton completions zsh > ~/.zfunc/_chiton"
@@ -393,7 +386,6 @@ pub(crate) struct Completions {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Options of `chiton bench`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton bench mdtest --dir /mnt/chiton --processes 4 --files 10000\n  chiton bench all --quick\n  chiton bench all --only mount --only socket --json"
@@ -406,7 +398,7 @@ pub(crate) struct Bench {
 /// The measurement.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchKind {
-    /// Everything, beside its baselines; makes file systems of its own.
+    /// All measurements, beside their baselines, on new file systems.
     All(BenchAll),
     /// Create, stat and remove many files in a directory of any file system.
     Mdtest(Mdtest),
@@ -414,10 +406,9 @@ pub(crate) enum BenchKind {
     Seqio(Seqio),
 }
 
-/// Options of `chiton bench all`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchAll {
-    /// A tenth of the work.
+    /// Do a tenth of the work.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only these groups; may be repeated.
@@ -441,7 +432,8 @@ pub(crate) enum Group {
     Mount,
     /// The library over a Unix socket.
     Socket,
-    /// Creates by lease: by library and mount, alone and beside another who makes files in the same directory.
+    /// Creates by lease: by library and mount, alone and beside another client that creates files in the same
+    /// directory.
     Ahead,
     /// Durable creates.
     Durable,
@@ -451,25 +443,24 @@ pub(crate) enum Group {
     Seqio,
     /// Restart with many files.
     Restart,
-    /// Decoupled creates on a mount, others while a subtree is merged, branches.
+    /// Decoupled creates on a mount, creates elsewhere while a subtree is merged, branches.
     Subtrees,
-    /// Appends to a file that others follow on another mount, under two policies.
+    /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,
 }
 
-/// Options of `chiton bench mdtest`.
 #[derive(Debug, Args)]
 pub(crate) struct Mdtest {
     /// An existing directory.
     #[arg(long)]
     pub(crate) dir: PathBuf,
-    /// Processes side by side.
+    /// Number of concurrent processes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) processes: u16,
-    /// Files that each makes.
+    /// Number of files that each process creates.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) files: u64,
-    /// A directory of its own for each process.
+    /// Give each process its own directory.
     #[arg(long)]
     pub(crate) unique_dirs: bool,
     /// Bytes written to each file when it is made, at most 64M.
@@ -480,7 +471,6 @@ pub(crate) struct Mdtest {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton bench seqio`.
 #[derive(Debug, Args)]
 pub(crate) struct Seqio {
     /// An existing directory.

@@ -22,7 +22,7 @@ use crate::progress::Work;
 /// Runs this program again with `words`, detached; returns its announcement.
 ///
 /// # Errors
-/// What it said on stderr before it ended, with its exit code's class.
+/// The standard error of a process that failed, with the class of its exit code.
 pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Value> {
     let program = std::env::current_exe().map_err(|e| {
         Failure::failed(format!(
@@ -72,7 +72,7 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     ))
 }
 
-/// The line that says how far the process in the background has replayed its journal.
+/// The line of JSON about the progress of replaying the journal.
 pub(crate) fn replaying(progress: Progress) -> serde_json::Value {
     json!({ "replaying": { "bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total } })
 }

@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that says so to scripts.
+//! Why a command failed, and the exit code for scripts.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,20 +9,20 @@ use chiton_server::{FormatError, StartError};
 /// Exit codes (2 is clap's: wrong usage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// 1: it did not work.
+    /// 1: the command failed.
     Failed = 1,
-    /// 3: somebody else holds what is needed, or it is in use.
+    /// 3: the object is in use, or another client holds it.
     Busy = 3,
     /// 4: nothing there: no such directory, not formatted, no server.
     Absent = 4,
     /// 6: a store failed in a way that does not heal while the process runs: a supervisor starts it again.
     Restart = 6,
-    /// 5: others changed the same, and the policy does not say who is right.
+    /// 5: a conflict that the policy does not resolve.
     Conflict = 5,
 }
 
 impl Class {
-    /// The class of an exit code that another process of ours, or a mount, has told.
+    /// The class of an exit code from another process of Chiton, or from a mount.
     pub(crate) fn of(exit_code: u8) -> Class {
         match exit_code {
             3 => Class::Busy,
@@ -41,7 +41,6 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// What a command returns.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {

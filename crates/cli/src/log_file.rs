@@ -1,9 +1,8 @@
-//! The log of a process in the background: a file in the state directory of its user, in a directory that nobody else may
-//! enter.
+//! The log of a background process: a file in its user's state directory, in a folder that no other user may enter.
 //!
 //! Invariants:
-//! - Nothing is written where another user can plant a link: not in the system's temporary directory, and not through a
-//!   link, into a file of somebody else's or one with further names.
+//! - The log is never written where another user can plant a link: not in the system's temporary directory, not
+//!   through a link, and not to a file that another user owns or that has further names.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

@@ -30,7 +30,7 @@ use crate::args::{Chiton, Command};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// `chiton … | head` ends like other programs when nobody reads any more. (The signal for it stays ignored: sockets
+/// Ends `chiton … | head` quietly, like other programs, when the reader has gone. (SIGPIPE stays ignored: sockets
 /// would raise it as well.)
 fn end_quietly_with_the_reader() {
     const ENDED_BY_SIGPIPE: i32 = 128 + 13;

@@ -20,8 +20,7 @@ use chiton_server::DataAddress;
 /// The exit code for words that make no sense, as mount(8) has it.
 const WRONG_USAGE: u8 = 1;
 
-/// Options that this program does not have to do anything about: those for mount(8) and systemd, and those that say what is so
-/// anyway.
+/// Options without an effect here: those for mount(8) and systemd, and defaults.
 const NOTHING_TO_DO: [&str; 25] = [
     "defaults",
     "rw",
@@ -84,7 +83,7 @@ const VALUES: [(&str, &str); 12] = [
     ("reserve", "--reserve"),
 ];
 
-/// What is to be run instead, if this process was started under the name of a helper. `None`: it was not.
+/// The command to run instead, if this process was started under the name of a mount helper; otherwise `None`.
 pub(crate) fn instead() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     let name = PathBuf::from(words.next()?);
@@ -107,7 +106,7 @@ pub(crate) fn instead() -> Option<ExitCode> {
 
 fn become_chiton(name: &str, words: &[OsString]) -> ExitCode {
     let error = match std::env::current_exe() {
-        // A mount that worked says nothing.
+        // A successful mount prints nothing.
         Ok(program) => Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).exec(),
         Err(error) => error,
     };

@@ -18,7 +18,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(2);
 /// One piece of long work.
 pub(crate) struct Work {
     what: &'static str,
-    /// What is counted; nothing: bytes.
+    /// The unit; `None`: bytes.
     unit: Option<&'static str>,
     bar: ProgressBar,
     is_terminal: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Begins; `what` is what is being done: `reading the journal`.
+    /// Begins; `what` describes the work: `reading the journal`.
     pub(crate) fn begin(what: &'static str) -> Work {
         Work::of(what, None, "{msg} {bar:30} {bytes}/{total_bytes} {eta}")
     }
@@ -47,12 +47,12 @@ impl Work {
         Work { what, unit, bar, is_terminal, begun, line_at: AtomicU64::new(millis(begun + QUIET)) }
     }
 
-    /// So far.
+    /// Reports progress in bytes.
     pub(crate) fn tell(&self, progress: Progress) {
         self.count(progress.bytes_done, progress.bytes_total);
     }
 
-    /// So far.
+    /// Reports progress in units.
     pub(crate) fn count(&self, done: u64, total: u64) {
         let now = RealWorld.monotonic();
         if self.is_terminal {

@@ -1,4 +1,4 @@
-//! Whether what a command is going to ask can answer. It is looked at before anything is touched: who touches a mount whose
+//! Checks that a mount or server can answer, before a command touches it: a process that touches a mount whose
 //! server is gone waits until the server is back (S5).
 //!
 //! ```text
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::failure::{Failure, Outcome};
 use crate::target;
 
-/// Who says nothing for so long is not there: a little less than the two seconds that are promised.
+/// A server without an answer in this time counts as gone: a little less than the promised two seconds.
 const KNOCK: Duration = Duration::from_millis(1900);
 /// The type under which the system knows our mounts, and how their sources begin.
 const KIND: &str = "fuse.chiton";
@@ -31,16 +31,16 @@ const LINKS_MAX: usize = 40;
 /// The FUSE mount that a path is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) dir: PathBuf,
     pub(crate) source: String,
     kind: String,
-    /// The path, without links on the way to the mount; what is in the mount was not looked at.
+    /// The path, with links on the way to the mount resolved, and not touched inside the mount.
     path: PathBuf,
 }
 
 impl Mount {
-    /// Whether it is one of Chiton.
+    /// Whether it is a mount of Chiton.
     pub(crate) fn is_ours(&self) -> bool {
         self.kind == KIND && self.source.starts_with(SOURCE)
     }
@@ -55,7 +55,7 @@ impl Mount {
         self.path == self.dir
     }
 
-    /// Refuses unless its server answers.
+    /// Fails unless the server answers.
     fn knock(&self) -> Outcome {
         let at = self.dir.display();
         let address = target::from_source(&self.source, &at.to_string())?;
@@ -83,18 +83,18 @@ impl Mount {
         )))
     }
 
-    /// What the mount says of its server, within the time.
+    /// The mount's own answer about its server, within the time limit.
     fn ask(&self, server_is_gone: bool) -> Said {
         let ask = move |dir: &Path| ask(dir, server_is_gone);
         self.within_time(ask).unwrap_or(Said::Nothing)
     }
 
-    /// Where the mount is asked, as it says within the time.
+    /// The control socket of the mount, if it answers within the time limit.
     pub(crate) fn control(&self) -> Control {
         self.within_time(control).unwrap_or(Control::Silent)
     }
 
-    /// What `look` finds at the mount point, if it finds it within the time.
+    /// The result of `look` at the mount point, if it returns within the time limit.
     fn within_time<T: Send + 'static>(&self, look: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
         let (tell, told) = mpsc::channel();
         let dir = self.dir.clone();
@@ -104,22 +104,22 @@ impl Mount {
     }
 }
 
-/// What a mount says of its server.
+/// A mount's answer about its server.
 enum Said {
     Answers,
     /// There is no process any more.
     Gone,
-    /// The server does not, or nobody knows.
+    /// The server does not answer, or the mount does not.
     Nothing,
 }
 
-/// Where a mount is asked.
+/// The control socket of a mount.
 pub(crate) enum Control {
-    /// At this socket.
+    /// Its path.
     At(PathBuf),
     /// Nowhere: there is no process any more.
     Gone,
-    /// It does not say.
+    /// The mount does not answer.
     Silent,
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn answering(path: &Path) -> Outcome {
     }
 }
 
-/// Refuses if nobody answers at the address, which stands for what the user `said`.
+/// Fails if no server answers at the address, which stands for the target `said` of the user.
 pub(crate) fn knock(address: &Address, said: &str) -> Outcome {
     match chiton_wire::knock(address, KNOCK) {
         Ok(()) => Ok(()),
@@ -187,7 +187,7 @@ fn table() -> Outcome<Vec<Entry>> {
             "cannot read the table of mounts, /proc/self/mounts: {e}; mount proc on /proc"
         ))
     })?;
-    // Others' mounts may be called anything.
+    // The names of other mounts may be invalid UTF-8.
     Ok(entries(&String::from_utf8_lossy(&table)))
 }
 

@@ -1,4 +1,4 @@
-//! From what a user names (mount point, data directory, address) to a client.
+//! Turns a target of a user (mount point, data directory, address) into a client.
 
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use chiton_wire::Address;
 use crate::failure::{Failure, Outcome};
 use crate::reach::{self, Mount, answering, mount_around};
 
-/// File in a data directory that says what it is.
+/// The file that marks a data directory.
 pub(crate) const FORMAT_FILE: &str = "chiton.json";
 /// Socket in a data directory on which its server listens.
 pub(crate) const SOCKET: &str = "socket";
@@ -34,7 +34,7 @@ pub(crate) fn socket(data: &DataAddress) -> Outcome<PathBuf> {
         DataAddress::S3(location) => location,
     };
     let dir = own_dir()?;
-    // The name of a socket is short; what is cut off still counts.
+    // A socket's name must be short; the hash covers the whole location.
     let name = location.to_string();
     let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
     Ok(dir.join(format!("{hash:016x}.socket")))
@@ -50,7 +50,8 @@ pub(crate) fn own_dir() -> Outcome<PathBuf> {
     made(dir, 0o700, "remove it, or set XDG_RUNTIME_DIR")
 }
 
-/// The directory, made with this mode if it is not there; it is this user's, and gives others no more than that.
+/// The directory, created with this mode if it is absent. It must belong to this user, and grant other users no
+/// more than the mode.
 pub(crate) fn made(dir: PathBuf, mode: u32, hint: &str) -> Outcome<PathBuf> {
     let failed = |e: std::io::Error| {
         Failure::failed(format!("cannot make the directory {}: {e}; {hint}", dir.display()))
@@ -117,7 +118,8 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
     parse(target)
 }
 
-/// Whether a word names a place for data: a bucket, or a directory that is there or could be made. Other words are addresses.
+/// Whether a word names a place for data: a bucket, or a directory that exists or could be created. Other words are
+/// addresses.
 pub(crate) fn is_place(target: &str) -> bool {
     let is_address = ["unix:", "tcp:"].iter().any(|scheme| target.starts_with(scheme));
     let is_host = !target.contains('/') && target.parse::<Address>().is_ok();
@@ -155,7 +157,7 @@ fn parse(text: &str) -> Outcome<Address> {
     text.parse().map_err(|e| Failure::absent(format!("{text}: {e}")))
 }
 
-/// What stands between the source of a mount and the branch that it is a mount of.
+/// The separator between the source of a mount and its branch.
 const BRANCH: &str = "#branch=";
 
 /// The source of a mount of a branch.

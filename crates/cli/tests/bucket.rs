@@ -44,7 +44,7 @@ impl<'a> Site<'a> {
         told(&self.run(args), code, words);
     }
 
-    /// A server that says that it serves.
+    /// Starts a server, and waits until it is ready.
     fn serve(&self, args: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
         let mut child = self.command(args).stderr(Stdio::piped()).spawn().expect("the program runs");
         let mut said = BufReader::new(child.stderr.take().expect("piped"));
@@ -97,12 +97,12 @@ fn until(what: &str, mut cond: impl FnMut() -> bool) {
     panic!("not within two minutes: {what}");
 }
 
-/// A port that nobody uses now.
+/// A free port.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-/// One address for servers that come and go: new connections go to whoever serves now.
+/// One address for changing servers: new connections go to the present one.
 fn forward(to: Arc<AtomicU16>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -223,7 +223,7 @@ fn programs_on_a_mount_notice_no_take_over() {
     assert!(server.wait().expect("ended").success());
 }
 
-/// Lets programs go on for a moment, if they can.
+/// Lets programs continue for a moment, if they can.
 fn works_or_waits(count: &AtomicUsize) {
     let before = count.load(SeqCst);
     for _ in 0..100 {
@@ -243,7 +243,7 @@ impl Drop for StopAtDrop<'_> {
     }
 }
 
-/// Takes a mount away.
+/// Unmounts when dropped.
 struct Unmount(std::path::PathBuf);
 
 impl Drop for Unmount {
@@ -253,8 +253,8 @@ impl Drop for Unmount {
     }
 }
 
-/// The first server is stopped in the midst of a client's writes and the second takes over; the first goes on, and must
-/// not answer another one. Whatever the client was answered, by whom, is there.
+/// The first server is stopped during a client's writes and the second takes over; the first continues, and must
+/// not answer again. Every acknowledged write survives, whichever server acknowledged it.
 #[test]
 fn nothing_answered_is_lost_when_a_paused_server_is_taken_over() {
     let moto = Moto::shared();
@@ -277,7 +277,7 @@ fn nothing_answered_is_lost_when_a_paused_server_is_taken_over() {
         Client::connect(&address, ClientOptions { user, ..ClientOptions::default() }).expect("connects"),
     );
     let content = |n: usize| format!("what file {n} holds ").repeat(1 + n * 37 % 900).into_bytes();
-    // Writers all the time: some files are durable when they are told of, others only answered.
+    // Writers run all the time: some files are durable when acknowledged, others are not.
     let (answered, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let count = Arc::new(AtomicUsize::new(0));
     let writers: Vec<_> = (0..3)
@@ -310,14 +310,14 @@ fn nothing_answered_is_lost_when_a_paused_server_is_taken_over() {
         assert!(said.read_line(&mut why).expect("readable") > 0, "the first ended without saying why");
     }
     assert_eq!(first.wait().expect("ended").code(), Some(3));
-    // The clients go on with the second.
+    // The clients continue with the second.
     let before = told();
     until("writes to the second", || told() > before + 20);
     stop.store(true, SeqCst);
     writers.into_iter().for_each(|writer| writer.join().expect("no writer failed"));
     client.sync().expect("durable");
     drop(client);
-    // By what the second has, and by what it left behind.
+    // From the second server's view, and from its leftovers.
     let check = |port: u16| {
         let address = format!("tcp:127.0.0.1:{port}").parse().expect("an address");
         let user = Some((0, 0, Vec::new()));
@@ -441,7 +441,7 @@ fn a_paused_server_that_was_taken_over_ends() {
     assert!(two.run(&["status", &bucket]).status.success(), "the second goes on");
     signal(&second, rustix::process::Signal::TERM);
     assert!(second.wait().expect("ended").success());
-    // Nobody holds it now.
+    // No server holds it now.
     let (mut third, _said) = one.serve(&["serve", "--data", &bucket]);
     signal(&third, rustix::process::Signal::TERM);
     assert!(third.wait().expect("ended").success());

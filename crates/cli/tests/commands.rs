@@ -1,4 +1,4 @@
-//! The command as people and scripts use it: exit codes, messages that say what to do next, JSON.
+//! The command as users and scripts see it: exit codes, messages with advice, JSON.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// Runs and expects success; returns what it printed.
+/// Runs a command that must succeed; returns its output.
 fn done(args: &[&str]) -> String {
     let out = chiton(args);
     assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -233,7 +233,7 @@ fn the_helpers_of_mount_and_umount_are_this_program_under_other_names() {
     assert!(done(&["dump", &data]).contains("file"), "the process of the mount has ended");
 }
 
-/// What the units start is understood, and systemd understands the units, where there is one.
+/// The commands in the systemd units are valid, and systemd accepts the units, where it is installed.
 #[test]
 fn the_units_for_systemd_are_understood() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! `chiton journal` and `chiton status` as administrators use them: on a directory in use, and on one that nobody serves.
+//! `chiton journal` and `chiton status` as administrators use them: on a directory in use, and on one without a
+//! server.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +61,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     let list = done(&["journal", "event", "get", &data, "list", "--type", "make", "--name", "f7"]);
     assert_eq!(list.lines().count(), 1, "{list}");
     assert!(list.contains("make file \"f7\""), "{list}");
-    // Whatever type is shown can be asked for.
+    // The filter accepts every type that the output shows.
     for name in json(&["journal", "event", "get", &data, "summary", "--json"])["types"]
         .as_object()
         .expect("types")
@@ -102,7 +103,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     }
     kill(pid, &mnt);
 
-    // Nobody has it now.
+    // No server has it now.
     let status = json(&["status", &data, "--json"]);
     assert_eq!((&status["served"], &status["journals"][0]["integrity"]), (&Value::Bool(false), &"OK".into()));
     refused(&["journal", "reset", &data, "--journal", "server"], 1, "nothing was changed");
@@ -126,7 +127,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     }
     kill(pid, &mnt);
 
-    // A damaged one is told from a whole one, and taken out as far as it is whole.
+    // A damaged journal is distinguished from a whole one, and its whole part is exported.
     let segment = fs::read_dir(dir.path().join("data/journal"))
         .expect("a journal")
         .map(|entry| entry.expect("an entry").path())

@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! - No byte is returned that was not covered by a checksum that fits.
-//! - The object's length alone decides where the trailer begins; the tail must
-//!   agree, and a checksum that is itself damaged fits no chunk: the trailer needs none of its own.
+//! - The object's length alone determines where the trailer begins; the tail must match it. A damaged checksum
+//!   matches no chunk, so the trailer has no checksum.
 //! - Whole block: one request. Part, with a [`BlockIndex`] in hand: one request.
 
 use std::ops::Range;
@@ -19,7 +19,7 @@ use chiton_types::{Put, Take};
 
 use crate::{ObjectError, Objects};
 
-/// Longest payload: 16 MiB.
+/// Maximum payload: 16 MiB.
 pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of payload under one checksum.
 pub const CHUNK_BYTES: u64 = 64 << 10;
@@ -70,7 +70,7 @@ pub fn seal_block(payload: &mut Vec<u8>) {
     payload.put_u32(VERSION);
 }
 
-/// What is needed to read a part of a block: 4 bytes per 64 KiB. For the caller to keep.
+/// The index of a block, for reads of a part: 4 bytes for each 64 KiB. The caller keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockIndex {
     payload_bytes: u64,
@@ -172,8 +172,8 @@ impl BlockIndex {
     }
 }
 
-/// The verified payload of a block, or of a part of it (then three requests: who reads parts often keeps the
-/// [`BlockIndex`]). `NotFound`; `Corrupt`, also if the range ends past the payload.
+/// Reads and verifies the payload of a block, or a part of it (then with three requests: a caller that often reads
+/// parts keeps the [`BlockIndex`]). `NotFound`; `Corrupt`, also if the range ends past the payload.
 pub fn read_block(
     objects: &dyn Objects,
     key: &str,

@@ -1,4 +1,4 @@
-//! What every object store must do, as one call: `suite(&|| Arc::new(MyStore::new()))`.
+//! The requirements of every object store, as one call: `suite(&|| Arc::new(MyStore::new()))`.
 //!
 //! Invariants: each case gets a new, empty store from `make`; a failure panics and names what differs.
 

@@ -1,4 +1,4 @@
-//! What went wrong, sorted by what the caller should do.
+//! Errors, sorted by the caller's next step.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,54 +6,41 @@ use std::ops::Range;
 /// Why an object could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectError {
-    /// There is no such object.
     NotFound {
-        /// The object's key.
         key: String,
     },
     /// The store is full: free space, then try again.
     NoSpace {
-        /// The object's key.
         key: String,
     },
-    /// The bytes are not what was written: restore the object, do not retry.
+    /// The bytes changed: restore the object, do not retry.
     Corrupt {
-        /// The object's key.
         key: String,
-        /// What does not fit, in words.
+        /// A description of the damage.
         cause: String,
     },
     /// Trying again may help. A write may have landed.
     Transient {
-        /// The object's key.
         key: String,
-        /// The cause, in words.
         cause: String,
     },
     /// The store does not let us: an administrator has to change that.
     Denied {
-        /// The object's key.
         key: String,
-        /// The cause, in words.
         cause: String,
     },
     /// The store itself is gone, with all that was in it: its bucket was deleted. Waiting does not bring it back.
     Gone {
-        /// The object's key.
         key: String,
-        /// The cause, in words.
         cause: String,
     },
     /// The store failed; retrying is not known to help. A write may have landed.
     Io {
-        /// The object's key.
         key: String,
-        /// The cause, in words.
         cause: String,
     },
     /// The key is not one: a defect or a hostile input of the caller.
     BadKey {
-        /// The key as given.
         key: String,
         /// The rule that it breaks.
         cause: String,

@@ -1,4 +1,4 @@
-//! What an object may be called.
+//! The rules for keys.
 //!
 //! Invariants: a checked key is a relative path that stays below any directory it is joined to, on any store.
 

@@ -9,7 +9,7 @@
 //! - [`Objects::put_if_absent`] is the only conditional write: it is the one that directories and S3 share.
 //! - Every store passes [`conformance::suite`]; [`MemoryObjects`] is the reference.
 //! - A key is checked ([`check_key`]) before it reaches a file name or a network.
-//! - What a store cannot do is an [`ObjectError`] sorted by what the caller should do about it.
+//! - A store's failures are [`ObjectError`]s, sorted by the caller's next step.
 
 mod store;
 

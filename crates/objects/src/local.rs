@@ -33,17 +33,16 @@ use crate::{ObjectError, ObjectInfo, Objects};
 use durable::Durable;
 use staging::Staging;
 
-/// What Linux reads ahead at a time unless it is set otherwise.
+/// Linux's default read-ahead in bytes.
 const READ_AHEAD_BYTES: u64 = 128 << 10;
 
-/// A directory as object store.
 pub struct LocalObjects {
     root: PathBuf,
     staging: Staging,
     durable: Durable,
 }
 
-/// Sorts a system error by what the caller should do.
+/// Sorts a system error by the caller's next step.
 fn sort_error(key: &str, doing: &str, e: &io::Error) -> ObjectError {
     let (key, cause) = (key.to_owned(), format!("{doing}: {e}"));
     match Errno::from_io_error(e) {
@@ -121,7 +120,7 @@ fn read_part(key: &str, file: &File, range: Range<u64>) -> Result<Vec<u8>, Objec
     into.try_reserve_exact(bytes).map_err(|e| failed(io::Error::new(io::ErrorKind::OutOfMemory, e)))?;
     while into.len() < bytes {
         let at = range.start + into.len() as u64;
-        // The capacity may exceed what was asked for; the truncate below cuts what was read into it.
+        // The capacity may exceed the requested length; the truncate below removes the surplus.
         match pread(file, spare_capacity(&mut into), at) {
             Ok(0) => return Err(ObjectError::corrupt(key, format!("ends at byte {at}"))),
             Ok(_) | Err(Errno::INTR) => {}
@@ -156,8 +155,8 @@ impl Objects for LocalObjects {
 
     fn will_need(&self, key: &str) -> bool {
         if let Ok((file, bytes)) = self.open_object(key) {
-            // The kernel reads no more ahead at a time than it would by itself, hence the steps. Only a hint: what
-            // fails here is said by the read.
+            // The kernel never reads ahead more than its default at a time, hence the steps. This is only a hint:
+            // the read reports errors.
             let steps = (0..bytes).step_by(READ_AHEAD_BYTES as usize);
             let _ = steps
                 .map(|at| fadvise(&file, at, NonZeroU64::new(READ_AHEAD_BYTES), Advice::WillNeed))
@@ -188,13 +187,13 @@ impl Objects for LocalObjects {
         let won = match self.with_directory(&path, |path| fs::hard_link(&temporary.path, path)) {
             Ok(()) => true,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                // Whoever is told "already there" must be able to build on it: it may have been put lazily.
+                // A caller that gets "exists" must be able to rely on the object, which may have been put lazily.
                 match self.open_object(key) {
                     Ok((file, _)) => file.sync_all().map_err(|e| sort_error(key, "fsync", &e))?,
                     Err(ObjectError::NotFound { .. }) if path.is_dir() => {
                         return Err(sort_error(key, "link", &Errno::ISDIR.into()));
                     }
-                    // Deleted since: it was there, and that is the answer.
+                    // Deleted since; it existed, and that is the answer.
                     Err(ObjectError::NotFound { .. }) => {}
                     Err(e) => return Err(e),
                 }

@@ -1,8 +1,8 @@
 //! The reference store, in memory, with switches for faults.
 //!
 //! Invariants:
-//! - What [`MemoryObjects::crash`] leaves is what the trait promises after a crash: synced puts, and every won
-//!   put-if-absent.
+//! - [`MemoryObjects::crash`] keeps everything that the trait promises after a crash: synced puts, and every
+//!   successful put-if-absent.
 //! - A fault that is not [`Fault::LostReply`] changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,16 +14,16 @@ use parking_lot::Mutex;
 use crate::key::{check_key, check_prefix};
 use crate::{ObjectError, ObjectInfo, Objects};
 
-/// What an operation shall suffer.
+/// A fault for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `Transient`, nothing done.
+    /// `Transient`, and nothing is done.
     Transient,
-    /// `Io`, nothing done.
+    /// `Io`, and nothing is done.
     Io,
-    /// `NoSpace`, nothing done.
+    /// `NoSpace`, and nothing is done.
     NoSpace,
-    /// Done, but the caller is told `Transient`.
+    /// The operation is done, but the caller gets `Transient`.
     LostReply,
 }
 
@@ -36,7 +36,6 @@ struct State {
     full: bool,
 }
 
-/// Objects in memory.
 #[derive(Default)]
 pub struct MemoryObjects {
     state: Mutex<State>,
@@ -98,7 +97,6 @@ fn part<'a>(key: &str, bytes: &'a [u8], range: &Range<u64>) -> Result<&'a [u8], 
 }
 
 impl MemoryObjects {
-    /// An empty store.
     pub fn new() -> MemoryObjects {
         MemoryObjects::default()
     }
@@ -113,12 +111,12 @@ impl MemoryObjects {
         self.state.lock().full = full;
     }
 
-    /// Forgets what was not synced.
+    /// Drops unsynced changes.
     pub fn crash(&self) {
         self.crash_keeping(|_| false);
     }
 
-    /// Forgets the unsynced changes of those keys for which `keep` says false.
+    /// Drops unsynced changes of keys for which `keep` returns false.
     pub fn crash_keeping(&self, mut keep: impl FnMut(&str) -> bool) {
         let state = &mut *self.state.lock();
         for key in std::mem::take(&mut state.unsynced) {
@@ -130,7 +128,7 @@ impl MemoryObjects {
         }
     }
 
-    /// Replaces the bytes of an object behind everybody's back, as a rotten disk does.
+    /// Changes the bytes of an object like disk damage.
     pub fn corrupt(&self, key: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         let mut bytes = state.now.get(key).expect("corrupt() is for objects that are there").to_vec();

@@ -1,4 +1,4 @@
-//! Counts what goes through.
+//! Counts calls and bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,12 +38,11 @@ pub struct Counters {
 }
 
 impl Metered {
-    /// Counts what goes to `inner`.
+    /// Counts the calls to `inner`.
     pub fn new(inner: Arc<dyn Objects>) -> Metered {
         Metered { inner, counters: Counters::default() }
     }
 
-    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -1,9 +1,9 @@
-//! Tries again what may succeed the next time.
+//! Retries operations that may succeed later.
 //!
 //! Invariants:
 //! - Only [`ObjectError::Transient`] is tried again, at most `attempts_max` times in all.
-//! - A `put_if_absent` that is told "already there" after a failed attempt of its own may have beaten itself. Only
-//!   the caller knows its nonce, so it gets `Transient`, never a wrong `false`.
+//! - A `put_if_absent` that gets "exists" after its own failed attempt may have met its own object. Only the caller
+//!   knows its nonce, so it gets `Transient`, never a wrong `false`.
 //! - Waiting is the sleeper's; here is no clock.
 
 use std::ops::Range;
@@ -33,10 +33,9 @@ impl Default for RetryOptions {
     }
 }
 
-/// Waits for as long as it is told.
+/// Waits for a duration.
 pub type Sleeper = Arc<dyn Fn(Duration) + Send + Sync>;
 
-/// A decorator that retries.
 pub struct Retry {
     inner: Arc<dyn Objects>,
     world: SharedWorld,
@@ -45,7 +44,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// Retries what goes to `inner`, with jitter from `world`, waiting by `sleeper`.
+    /// Retries calls to `inner`, with jitter from `world`; waits by `sleeper`.
     pub fn new(
         inner: Arc<dyn Objects>,
         world: SharedWorld,

@@ -10,18 +10,17 @@ use std::ops::Range;
 
 use crate::ObjectError;
 
-/// One object of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// Its key.
     pub key: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 /// A store of named bytes.
 ///
-/// Every method may fail with [`ObjectError::BadKey`], `Transient`, `Denied`, `Gone` or `Io`; what else, stands at each.
+/// Every method may fail with [`ObjectError::BadKey`], `Transient`, `Denied`, `Gone` or `Io`; each method names
+/// further errors.
 pub trait Objects: Send + Sync {
     /// The bytes of an object, or of the part `range` (offsets in bytes).
     ///
@@ -31,8 +30,8 @@ pub trait Objects: Send + Sync {
     /// Fills `into` from byte `offset` on. Errors as [`Objects::get`]; then `into` holds anything.
     fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError>;
 
-    /// The object will be read soon. `true`: the store sees to it by itself, in the background, so that reads do not
-    /// wait for a disk; `false`: it does not, whoever wants that reads ahead.
+    /// Announces a read. `true`: the store reads ahead in the background, so that reads do not wait for a disk;
+    /// `false`: the caller must read ahead itself.
     fn will_need(&self, _key: &str) -> bool {
         false
     }
@@ -44,11 +43,11 @@ pub trait Objects: Send + Sync {
     /// it, the object may be the new one, the one before, or absent (never torn). `NoSpace`.
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError>;
 
-    /// Stores an object if there is none of this key. `true`: it is ours, and durable. `false`: another one is
-    /// there (and durable), nothing was changed. Exactly one of several racing callers gets `true`.
+    /// Stores an object if no object has this key. `true`: the object is stored, and durable. `false`: another one
+    /// exists (and is durable), and nothing was changed. Exactly one of several racing callers gets `true`.
     ///
-    /// `NoSpace`. After `Transient` or `Io` it may have landed nevertheless: a caller that tries again and is
-    /// told `false` compares the content with its own nonce.
+    /// `NoSpace`. After `Transient` or `Io` the object may be stored nevertheless: a caller that retries and gets
+    /// `false` must compare the content with its own nonce.
     fn put_if_absent(&self, key: &str, bytes: &[u8]) -> Result<bool, ObjectError>;
 
     /// Removes an object; no error if there is none. Durable after [`Objects::sync`], may reappear before.
@@ -60,7 +59,6 @@ pub trait Objects: Send + Sync {
 
     /// Makes every put and delete that returned before this call durable. No-op where they are at once.
     ///
-    /// After an error nothing is known about the durability of what was not yet synced: put it again in a store
-    /// opened anew.
+    /// After an error the durability of unsynced changes is unknown: reopen the store and put them again.
     fn sync(&self) -> Result<(), ObjectError>;
 }

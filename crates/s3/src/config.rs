@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - The environment goes before the profile. `AWS_ENDPOINT_URL_S3` goes before `AWS_ENDPOINT_URL`.
-//! - Without TLS only where the endpoint says `http://`.
+//! - Unencrypted only if the endpoint begins with `http://`.
 //! - Our own client tries nothing again: whether a conditional put may be repeated only we know.
 
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::location::S3Location;
 use crate::profile::{self, Profile};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest silence of the service.
+/// Maximum silence of the service.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Longest request: a block of 16 MiB over a slow line.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How a service is reached.
+/// The address and credentials of a service.
 #[derive(Clone)]
 pub struct S3Config {
     /// `http://…` or `https://…`; none for AWS itself.
@@ -38,7 +38,7 @@ impl S3Config {
     /// From this process's environment and its user's files.
     ///
     /// # Errors
-    /// In words, if settings contradict each other or name what is not there.
+    /// A message, if settings contradict each other or name missing files.
     pub fn load() -> Result<S3Config, String> {
         S3Config::from(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
     }

@@ -1,4 +1,4 @@
-//! From the client's errors to ours, by what the caller should do.
+//! Turns the client's errors into [`ObjectError`], by the caller's next step.
 
 use std::error::Error;
 
@@ -29,14 +29,13 @@ pub(super) fn status(error: &Client) -> Option<u16> {
     rest.get(..3)?.parse().ok()
 }
 
-/// True if a conditional put was refused because the object is there; false for every other error, also for a conflict
-/// with another request that is under way (409), which says nothing.
+/// Whether a conditional put was refused because the object exists. False for every other error, also for a
+/// conflict with a concurrent request (409), which decides nothing.
 pub(super) fn is_there(error: &Client) -> bool {
     matches!(error, Client::AlreadyExists { .. } | Client::Precondition { .. }) && status(error) != Some(409)
 }
 
-/// What a service says of a request that it would carry out later, or with a clock or a token that is put right: whatever the
-/// status.
+/// Error codes after which a retry, or a corrected clock or token, may succeed, whatever the status.
 const TRANSIENT_CODES: [&str; 9] = [
     "RequestTimeTooSkewed",
     "RequestExpired",

@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - One request for each call (parts of a large put, pages of a listing aside): retrying is up to [`chiton_objects::Retry`].
-//! - A conditional put whose outcome is not known is `Transient`, also the service's own "conflict, try again" (409):
-//!   only "the condition does not hold" (412, 304) means that another object is there.
+//! - A conditional put with an unknown outcome is `Transient`, also for the service's own "conflict, try again"
+//!   (409): only "the condition does not hold" (412, 304) means that another object exists.
 
 mod config;
 mod error;
@@ -36,7 +36,7 @@ pub use runtime::{block_on, runtime};
 
 /// A put of more bytes goes in parts …
 const PUT_BYTES_MAX: usize = 32 << 20;
-/// … of so many.
+/// Bytes of a part of a larger upload.
 const PART_BYTES: usize = 16 << 20;
 /// How often a library's request is tried again.
 const LIBRARY_RETRIES: usize = 6;
@@ -77,13 +77,12 @@ impl S3Objects {
         Ok(S3Objects { client, library_client, location: location.clone(), hint })
     }
 
-    /// A client of the bucket for libraries that bring their own keys, which begin without the location's prefix. It
-    /// tries again by itself what the service failed to do.
+    /// A client of the bucket for libraries with their own keys, which begin without the location's prefix. It
+    /// retries failures of the service itself.
     pub fn library_client(&self) -> Arc<dyn ObjectStore> {
         self.library_client.clone()
     }
 
-    /// Where they are.
     pub fn location(&self) -> &S3Location {
         &self.location
     }
@@ -92,12 +91,12 @@ impl S3Objects {
     /// `nonce` is random. Takes a few requests.
     ///
     /// # Errors
-    /// In words that say what to change.
+    /// A message with advice.
     pub fn probe(&self, nonce: u64) -> Result<(), String> {
         probe_conditional_put(self, nonce).map_err(|e| self.explain(&e))
     }
 
-    /// What an administrator should change after this error.
+    /// Advice for an administrator after this error.
     pub fn explain(&self, error: &ObjectError) -> String {
         probe::advice(error, &self.location.bucket, &self.hint)
     }
@@ -152,7 +151,7 @@ impl S3Objects {
             Err(e) => Err(e),
         };
         if done.is_err() {
-            // What cannot be removed now is left to the bucket's rule for unfinished uploads.
+            // The bucket's rule for unfinished uploads removes it otherwise.
             let _ = upload.abort().await;
         }
         done
@@ -185,7 +184,7 @@ impl Objects for S3Objects {
         check_key(key)?;
         let path = self.path(key);
         match self.run(key, self.client.head(&path)) {
-            // The answer to HEAD does not say whether the object or the bucket is missing; that to GET does.
+            // The answer to HEAD does not show whether the object or the bucket is missing; that to GET does.
             Err(error) if error.is_not_found() => {
                 let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
                 self.run(key, self.client.get_opts(&path, options)).map(|found| found.meta.size)
@@ -230,7 +229,7 @@ impl Objects for S3Objects {
         if max == 0 {
             return Ok(Vec::new());
         }
-        // The service's client lists whole directories only; what is before the prefix or `after` is passed over here.
+        // The service's client lists only whole directories; keys before the prefix or `after` are skipped here.
         let dir = prefix.rsplit_once('/').map(|(dir, _)| dir);
         let root = (!self.location.prefix.is_empty()).then(|| format!("{}/", self.location.prefix));
         let root = root.as_deref().unwrap_or("");

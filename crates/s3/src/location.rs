@@ -8,17 +8,16 @@ use chiton_objects::check_key;
 /// A bucket, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Location {
-    /// The bucket's name.
     pub bucket: String,
-    /// What all keys begin with, without slashes at its ends; may be empty.
+    /// The prefix of all keys, without slashes at its ends; may be empty.
     pub prefix: String,
 }
 
 impl S3Location {
-    /// What its text begins with.
+    /// The scheme of its text form.
     pub const SCHEME: &'static str = "s3://";
 
-    /// The same bucket, further down.
+    /// A location below this one in the same bucket.
     pub fn below(&self, part: &str) -> S3Location {
         let prefix = match self.prefix.is_empty() {
             true => part.to_owned(),

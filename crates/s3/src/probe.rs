@@ -1,4 +1,4 @@
-//! Whether a service keeps what we build on: a put "if absent" that is refused when the object is there.
+//! Checks that a service refuses a put "if absent" when the object exists.
 
 use chiton_objects::{ObjectError, Objects};
 
@@ -8,7 +8,7 @@ use chiton_objects::{ObjectError, Objects};
 /// The store's; [`ObjectError::Denied`] if it does not keep the condition.
 pub fn probe_conditional_put(objects: &dyn Objects, nonce: u64) -> Result<(), ObjectError> {
     let key = format!("probe/{nonce:016x}");
-    // So that a wrong bucket is told from a missing object before anything is written.
+    // Distinguishes a wrong bucket from a missing object before anything is written.
     objects.list("probe/", None, 1)?;
     let denied = |cause: &str| ObjectError::Denied { key: key.clone(), cause: cause.to_owned() };
     let won = objects.put_if_absent(&key, b"first")?;
@@ -24,7 +24,7 @@ pub fn probe_conditional_put(objects: &dyn Objects, nonce: u64) -> Result<(), Ob
     removed
 }
 
-/// What an administrator should change.
+/// Advice for an administrator.
 pub(super) fn advice(error: &ObjectError, bucket: &str, service: &str) -> String {
     let text = error.to_string();
     let is = |code: &str| text.contains(code);

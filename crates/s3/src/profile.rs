@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What one profile says: settings by name.
+/// The settings of a profile by name.
 pub(crate) type Profile = BTreeMap<String, String>;
 
 /// The profile named by `AWS_PROFILE` (`default` without it), of both files; empty if there is none.

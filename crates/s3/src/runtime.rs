@@ -1,4 +1,4 @@
-//! The one tokio runtime of the process: it drives sockets and what libraries do in the background.
+//! The one tokio runtime of the process: it drives sockets and the libraries' background work.
 
 use std::future::Future;
 use std::sync::OnceLock;

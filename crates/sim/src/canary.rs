@@ -1,34 +1,33 @@
 //! Rules that are broken on purpose: a checker that does not see them is worth nothing.
 
-/// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Canary {
     /// The journal's sync returns without having synced.
     FsyncSkipped,
     /// Operations that are sent again come as new ones: the server cannot know them as duplicates.
     WindowForgets,
-    /// Leases are given back by the network, before their holder has heard that they are asked for.
+    /// The network releases leases before their holder has received the recall.
     LeaseNotRecalled,
-    /// What is reserved of inode numbers is not kept: a restart begins with old ones.
+    /// Reservations of inode numbers are lost: a restart hands out old numbers.
     InodesReused,
     /// A segment's number that another writer has taken is believed to be one's own.
     FenceIgnored,
-    /// Blocks are not stored, although that is said.
+    /// Blocks are reported as stored, and are not.
     BlockDropped,
-    /// Blocks are not deleted, although that is said.
+    /// Blocks are reported as deleted, and are not.
     GarbageKept,
-    /// What a client wants to discard of its subtree is merged.
+    /// A discard merges instead.
     DiscardMerges,
-    /// Of each piece of a merge the first event does not arrive; the server is told that it did nothing.
+    /// The first event of each piece of a merge is replaced by one without effect.
     MergeLoses,
-    /// Others may do what they like in subtrees that are kept from them: whoever decouples says that he allows it.
+    /// A decoupling's policy allows others to interfere, although it says otherwise.
     BlockIgnored,
-    /// What clients have answered by themselves does not arrive, although that is said.
+    /// Operations of write-behind are reported as received, and are not.
     PromiseLost,
-    /// The names of a directory are given back by the network while their holder still tells what he did there.
+    /// The network releases the lease on a directory's names while its holder still sends operations there.
     PromiseLate,
-    /// What clients declare at their greeting does not arrive: files with content that is not pushed, and directories with
-    /// operations that are not answered.
+    /// The declarations in a client's greeting are dropped: files with buffered content, and directories with
+    /// pending operations.
     DeclarationLost,
     /// Every caller is taken for root.
     CallersAreRoot,
@@ -37,7 +36,6 @@ pub enum Canary {
 }
 
 impl Canary {
-    /// All of them.
     pub const ALL: [Canary; 15] = [
         Canary::FsyncSkipped,
         Canary::WindowForgets,

@@ -19,7 +19,6 @@ const MILLION: i128 = 1_000_000;
 pub struct TrueTime(AtomicU64);
 
 impl TrueTime {
-    /// Now.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.load(Relaxed))
     }
@@ -33,7 +32,7 @@ impl TrueTime {
 #[derive(Debug)]
 pub struct PartyWorld {
     time: Arc<TrueTime>,
-    /// The clock runs so many millionths too fast.
+    /// How fast the clock runs, in millionths.
     drift_ppm: i64,
     /// The wall clock is set wrong by so much.
     wrong_ns: AtomicI64,
@@ -51,7 +50,7 @@ impl PartyWorld {
         self.wrong_ns.store(ns, Relaxed);
     }
 
-    /// How long what this party takes for `local` takes in truth.
+    /// The true time that takes `local` on this party's clock.
     pub fn true_span(&self, local: Duration) -> Duration {
         let ns = local.as_nanos() as i128 * MILLION / (MILLION + i128::from(self.drift_ppm));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))

@@ -13,7 +13,7 @@ use crate::plan::{self, Plan};
 use crate::run::{Outcome, run};
 use crate::shrink::{TRIES_MAX, shrink};
 
-/// Runs a cluster of real servers and clients on a simulated world, and checks what was promised.
+/// Runs a cluster of real servers and clients on a simulated world, and checks the promises.
 ///
 /// Examples:
 ///   chiton-sim --seed 42               one run, again the same
@@ -23,19 +23,19 @@ use crate::shrink::{TRIES_MAX, shrink};
 #[derive(Parser, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// One seed.
+    /// Run this seed.
     #[arg(long)]
     seed: Option<u64>,
     /// Seeds from A up to, not including, B.
     #[arg(long, value_parser = parse_range, value_name = "A..B")]
     seeds: Option<Range<u64>>,
-    /// Fresh seeds for so many seconds; they are printed.
+    /// Run fresh seeds for this many seconds, and print them.
     #[arg(long)]
     seconds: Option<u64>,
     /// About how many steps all clients take together.
     #[arg(long, default_value_t = 150)]
     steps: usize,
-    /// Prints what happened.
+    /// Print the events of the run.
     #[arg(long)]
     trace: bool,
     /// Only these parts of the plan, as a failure prints them: faults, then of each client its steps.
@@ -55,7 +55,7 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
     Ok(number(from)?..number(to)?)
 }
 
-/// What all runs together took.
+/// Sums over all runs.
 #[derive(Default)]
 struct Totals {
     runs: u64,
@@ -63,7 +63,6 @@ struct Totals {
     calls: u64,
 }
 
-/// The program.
 pub fn main() -> ExitCode {
     let args = Args::parse();
     let begun = RealWorld.monotonic();

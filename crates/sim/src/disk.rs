@@ -1,12 +1,13 @@
-//! Storage of a run: segments, objects and rows in memory, with what can happen to them.
+//! Storage of a run: segments, objects and rows in memory, with their faults.
 //!
 //! ```text
 //!   server ─▶ DiskHandle (one life of a server) ─ slow? failing? full? cut off? ─▶ Disk (outlives all servers)
 //! ```
 //!
 //! Invariants:
-//! - What was not synced when a server dies is lost, kept in part, or torn, as the seed says; what was synced stays.
-//! - A disk_handle that is cut off changes nothing more, whatever its server still tries.
+//! - When a server dies, data that were not synced are lost, kept in part, or torn, as the seed says. Synced data
+//!   stay.
+//! - A handle that is cut off changes nothing more, whatever its server still tries.
 
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
@@ -24,30 +25,30 @@ use crate::canary::Canary;
 use crate::random::Random;
 use crate::scheduler::scheduler;
 
-/// What reaches a disk whole or not at all.
+/// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// How storage behaves at present.
+/// The present faults of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskFaults {
-    /// Everything takes so many times as long.
+    /// The factor by which every operation is slower.
     pub slowness: u32,
-    /// So many of 10,000 operations on the journal's place are not answered, half of them having happened.
+    /// Of 10,000 operations on the journal's place, how many get no answer; half of them are carried out.
     pub place_silent: u32,
-    /// So many of 10,000 operations on objects fail and may be tried again, half of them having happened.
+    /// Of 10,000 operations on objects, how many fail and may be retried; half of them are carried out.
     pub objects_silent: u32,
-    /// So many of 1,000 commits of rows fail, half of them having happened; then the store must be opened anew.
+    /// Of 1,000 commits of rows, how many fail; half of them are carried out. Then the store must be reopened.
     pub rows_fail: u32,
-    /// So many of 1,000 writes and syncs of the journal fail, half of them having happened.
+    /// Of 1,000 writes and syncs of the journal, how many fail; half of them are carried out.
     pub place_fail: u32,
-    /// Nobody is let in to objects, nor to a journal of objects.
+    /// Access to objects, and to a journal of objects, is denied.
     pub refuses: bool,
-    /// Nothing can grow.
+    /// Every write fails for lack of space.
     pub full: bool,
 }
 
 impl DiskFaults {
-    /// Nothing goes wrong.
+    /// No faults.
     pub const GOOD: DiskFaults = DiskFaults {
         slowness: 1,
         place_silent: 0,
@@ -67,7 +68,7 @@ pub struct Disk {
     faults: Mutex<DiskFaults>,
     random: Mutex<Random>,
     canary: Option<Canary>,
-    /// Counts what changes storage.
+    /// Counts changes of storage.
     points: AtomicU64,
     /// The power fails at this point.
     crash_at: AtomicU64,
@@ -79,7 +80,7 @@ pub struct Disk {
     holder: AtomicU64,
 }
 
-/// What an operation does to storage.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -87,19 +88,18 @@ enum Kind {
     Sync,
 }
 
-/// What became of an operation.
+/// The result of an operation.
 enum Fate<T> {
     Done(T),
     /// Not answered; it may have happened.
     Silent,
-    /// Not done: no space.
+    /// Not carried out: no space.
     Full,
     /// The server is cut off.
     Gone,
 }
 
 impl Disk {
-    /// Empty storage.
     pub fn new(shape: Shape, seed: u64, canary: Option<Canary>) -> Arc<Disk> {
         Arc::new(Disk {
             place: Mutex::new(Arc::new(MemoryPlace::new(shape))),
@@ -127,12 +127,11 @@ impl Disk {
         *self.faults.lock() = faults;
     }
 
-    /// How it behaves.
     pub fn faults(&self) -> DiskFaults {
         *self.faults.lock()
     }
 
-    /// Changes of storage so far.
+    /// Number of changes of storage.
     pub fn points(&self) -> u64 {
         self.points.load(SeqCst)
     }
@@ -147,7 +146,7 @@ impl Disk {
         self.points() >= self.crash_at.load(SeqCst)
     }
 
-    /// The power is back, or the only server of this storage died: what was not synced is gone, or part of it.
+    /// The power returns, or the only server of this storage died: unsynced data are lost, all or in part.
     pub fn crash(&self) {
         self.crash_at.store(u64::MAX, SeqCst);
         let mut random = self.random.lock();
@@ -165,7 +164,7 @@ impl Disk {
             keep
         });
         for (number, keep) in torn {
-            // A sector in the midst of what was not synced never arrived.
+            // A sector in the middle of the unsynced data is missing.
             if let Ok(mut bytes) = after.read(number, u64::MAX) {
                 let end = bytes.len();
                 let unsynced = end - keep;
@@ -184,14 +183,14 @@ impl Disk {
         self.place.lock().clone()
     }
 
-    /// The stores as they are, for whoever inspects them when no server runs.
+    /// The stores, for inspection while no server runs.
     pub fn remains(&self) -> (Arc<dyn Place>, Arc<MemoryObjects>, Arc<MemoryMetastore>) {
         self.rows.crash();
         (self.place.lock().clone(), self.objects.clone(), self.rows.clone())
     }
 }
 
-/// One server's way to storage.
+/// One server's access to storage.
 pub struct DiskHandle {
     disk: Arc<Disk>,
     number: u64,
@@ -208,7 +207,7 @@ impl DiskHandle {
         self.is_cut.load(SeqCst) || self.disk.is_down()
     }
 
-    /// An operation, with what it suffers.
+    /// Carries out an operation with the present faults.
     fn suffer<T>(&self, kind: Kind, silent: u32, of: u32, act: impl FnOnce() -> T) -> Fate<T> {
         if self.is_gone() {
             return Fate::Gone;
@@ -331,7 +330,7 @@ impl Place for DiskHandle {
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
         let ignores_fence = self.disk.canary == Some(Canary::FenceIgnored);
         self.in_place(Kind::Write, |place| match place.create(number, bytes) {
-            // Somebody else has this number: the broken rule says "never mind".
+            // Another writer has this number; the canary ignores that.
             Err(PlaceError::Exists) if ignores_fence => Ok(()),
             result => result,
         })
@@ -410,7 +409,7 @@ impl RowStore {
         let disk = &self.disk_handle.disk;
         let failing = if kind == Kind::Sync { disk.faults().rows_fail } else { 0 };
         let fate = self.disk_handle.suffer(kind, failing, 1_000, || {
-            // Who opened it later has fenced this opening off.
+            // A later opening has fenced this one.
             if disk.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
                 return Err(StoreError::Fenced { path: PathBuf::new() });
             }

@@ -1,4 +1,4 @@
-//! What happened in a run, in the order in which it happened: what the checkers judge.
+//! The events of a run in order, for the checkers.
 //!
 //! ```text
 //!   Invoked(call 7, Rename a → b) … ServerCrashed … ServerStarted … Returned(call 7, Done) … Recovered(tree)
@@ -35,139 +35,108 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u32);
 
-/// What a client asks for.
+/// A call of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A new directory.
     Mkdir {
-        /// Of the directory.
         path: String,
-        /// The permissions that are asked for.
+        /// The requested permissions.
         mode: u16,
     },
     /// A new regular file with this content, in one operation; refused if the name is taken.
     Create {
-        /// Of the file.
         path: String,
-        /// All of it.
+        /// The whole content.
         content: Vec<u8>,
     },
     /// A new symbolic link.
     Symlink {
-        /// Of the link.
         path: String,
-        /// What it says.
         target: String,
     },
     /// Another name of a file.
     Link {
-        /// A name that it has.
+        /// An existing name of the file.
         from: String,
-        /// The new one.
         to: String,
     },
     /// Removes a name that is not a directory's.
     Unlink {
-        /// The name.
         path: String,
     },
     /// Removes an empty directory.
     Rmdir {
-        /// The name.
         path: String,
     },
-    /// Moves a name; what is there is replaced, as POSIX has it.
+    /// Renames, and replaces an existing name as POSIX says.
     Rename {
-        /// The old name.
         from: String,
-        /// The new one.
         to: String,
     },
     /// Moves a name and leaves a whiteout.
     Whiteout {
-        /// The old name.
         from: String,
-        /// The new one.
         to: String,
     },
-    /// Exchanges two names.
     Exchange {
-        /// One.
         from: String,
-        /// The other.
         to: String,
     },
     /// Sets an extended attribute (made or replaced). An empty value removes it.
     SetXattr {
-        /// Of the inode.
         path: String,
         /// With its namespace: `user.x`.
         name: String,
-        /// The value.
         value: Vec<u8>,
     },
     /// Sets the permission bits.
     Chmod {
-        /// Of the inode.
         path: String,
         /// The low 12 bits.
         mode: u16,
     },
     /// Sets owner and group.
     Chown {
-        /// Of the inode.
         path: String,
-        /// The owner.
         uid: Option<u32>,
-        /// The group.
         gid: Option<u32>,
     },
     /// Sets an access control list, or removes it.
     SetList {
-        /// Of the inode.
         path: String,
         /// The default list of a directory, not the access list.
         default: bool,
-        /// The list.
         list: Option<List>,
     },
     /// Sets atime and mtime.
     SetTimes {
-        /// Of the inode.
         path: String,
-        /// Both.
         time: Time,
     },
     /// Sets the size of a file.
     Truncate {
-        /// Of the file.
         path: String,
         /// In bytes.
         size: u64,
     },
     /// Opens a file for reading and writing under a handle that is free in this client.
     Open {
-        /// Of the file.
         path: String,
-        /// Made if it is missing.
+        /// Create it if it is missing.
         create: bool,
-        /// Emptied.
         truncate: bool,
-        /// Its name from now on.
+        /// The handle's name from now on.
         handle: Handle,
     },
     /// Writes into an open file; may stay buffered in the client.
     Write {
-        /// The file.
         handle: Handle,
         /// In bytes.
         offset: u64,
-        /// What.
         bytes: Vec<u8>,
     },
     /// Makes a hole in an open file; its size stays.
     PunchHole {
-        /// The file.
         handle: Handle,
         /// In bytes.
         offset: u64,
@@ -176,89 +145,71 @@ pub enum Action {
     },
     /// Reads from an open file.
     Read {
-        /// The file.
         handle: Handle,
         /// In bytes.
         offset: u64,
-        /// At most.
         len: u64,
     },
     /// Makes an open file durable.
     Fsync {
-        /// The file.
         handle: Handle,
     },
-    /// Closes a handle.
     Close {
-        /// The file.
         handle: Handle,
     },
     /// Reads a whole file.
     ReadFile {
-        /// Of the file.
         path: String,
     },
     /// Opens a file, writes from its first byte on, closes it.
     WriteFile {
-        /// Of the file.
         path: String,
-        /// What.
         bytes: Vec<u8>,
     },
     /// Writes a record at the end of a file, through a descriptor (O_APPEND) that this client keeps open for it; may stay
     /// buffered in the client.
     Append {
-        /// Of the file.
         path: String,
         /// The record: one line.
         bytes: Vec<u8>,
     },
-    /// Makes durable what was appended through that descriptor.
+    /// Makes the appends through that descriptor durable.
     FsyncAppended {
-        /// Of the file.
         path: String,
     },
-    /// Closes that descriptor.
     CloseAppended {
-        /// Of the file.
         path: String,
     },
-    /// Attributes.
     Stat {
-        /// Of the inode.
         path: String,
     },
-    /// What a symbolic link says.
+    /// Reads a symbolic link.
     ReadLink {
-        /// Of the link.
         path: String,
     },
     /// The value of an extended attribute.
     GetXattr {
-        /// Of the inode.
         path: String,
-        /// With its namespace.
         name: String,
     },
-    /// The names in a directory.
+    /// Lists a directory.
     List {
-        /// Of the directory.
         path: String,
     },
-    /// Makes what was answered so far durable, as fsync of a directory does. What is buffered is not pushed.
+    /// Makes acknowledged changes durable, as fsync of a directory does. Buffers are not pushed.
     FsyncDir,
-    /// Pushes what is buffered and makes everything durable.
+    /// Pushes buffers and makes everything durable.
     Sync,
-    /// In a subtree of one's own: what there is so far becomes everybody's.
+    /// In a decoupled subtree: merges the changes so far.
     MergeSoFar,
-    /// The same for everything, and the subtree is everybody's again.
+    /// Merges everything, and ends the decoupling.
     MergeAll,
-    /// What is not merged is dropped, and the subtree is everybody's again.
+    /// Drops unmerged changes, and ends the decoupling.
     Discard,
-    /// Reads marks in the subtree of another client, the last made first. Those that are there are answered, with their
-    /// paths; one that does not hold what it should, with inode 0.
+    /// Reads marks in another client's subtree, the last one first. The answer has the paths of existing marks; a
+    /// mark with wrong content has inode 0.
     Follow {
-        /// Whose subtree.
+        /// The client with the subtree.
         client: usize,
         /// Paths of marks, as they were made; filled in when it begins.
         marks: Vec<String>,
@@ -299,37 +250,30 @@ impl Action {
     }
 }
 
-/// Attributes as they were answered.
+/// Attributes in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Number.
     pub ino: Ino,
-    /// File, directory, …
     pub kind: chiton_types::Kind,
-    /// Permission bits.
     pub mode: u16,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Names.
     pub nlink: u32,
-    /// Bytes (directories: as `stat` says).
+    /// Size in bytes (of directories as `stat` returns it).
     pub size: u64,
-    /// Last access.
     pub atime: Time,
-    /// Last change of content.
+    /// Time of the last change of content.
     pub mtime: Time,
-    /// Last change of anything.
+    /// Time of the last change of any kind.
     pub ctime: Time,
 }
 
-/// What a call was answered with.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done; nothing to say.
+    /// Success without content.
     Done,
-    /// Done; the attributes of what was made, opened, changed or asked about.
+    /// Success; the attributes of the created, opened, changed or named inode.
     Attr(Seen),
     /// Bytes read, a link's target, an attribute's value.
     Bytes(Vec<u8>),
@@ -342,184 +286,140 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// A client begins a call.
     Invoked {
-        /// Who.
         client: ClientId,
-        /// Which.
         call: CallId,
-        /// As which user.
         user: User,
-        /// What.
         action: Action,
     },
-    /// A call returns.
     Returned {
-        /// Who.
         client: ClientId,
-        /// Which.
         call: CallId,
-        /// With what.
         answer: Answer,
     },
     /// A client begins (again): it has no handles, nothing buffered and nothing cached.
     ClientStarted {
-        /// Who.
         client: ClientId,
     },
-    /// A client is gone, with what it buffered. Its session ends some time later.
+    /// A client died with its buffers. Its session expires later.
     ClientCrashed {
-        /// Who.
         client: ClientId,
     },
-    /// A client's session was lost (it was silent for too long): what it had buffered, and answers that were not
-    /// durable, may be lost.
+    /// A client's session expired: its buffers, and answers that were not durable, may be lost.
     SessionLost {
-        /// Who.
         client: ClientId,
     },
-    /// What a client does from here on, it does in directories that it takes for itself.
+    /// From here on the client works in directories that it decouples.
     WorksApart {
-        /// Who.
         client: ClientId,
     },
-    /// A client has taken a directory of its own for itself alone.
+    /// A client has decoupled a directory of its own.
     Decoupled {
-        /// Who.
         client: ClientId,
-        /// The directory.
         root: String,
         /// When the directory was changed last.
         changed: Time,
-        /// What fsync answers there survives the client's machine.
+        /// Data of a returned fsync survive the client's machine.
         kept: bool,
-        /// Merged by itself, too.
+        /// It is also merged automatically.
         merges: bool,
-        /// What others may not do there.
+        /// The policy for other clients.
         interfere: &'static str,
     },
     /// A client's claim to its subtree is void: it lost its session.
     ClaimLost {
-        /// Who.
         client: ClientId,
     },
-    /// A later life of a client goes on with the subtree of an earlier one, and finds this.
+    /// A later life of a client resumes the subtree of an earlier one, and finds this tree.
     WentOn {
-        /// Who.
         client: ClientId,
-        /// The directory.
         root: String,
-        /// Everything in it.
         tree: Tree,
     },
-    /// A client's subtree is everybody's although it did not see that: nothing is to be gone on with.
+    /// A client's decoupling has ended without its knowledge, so there is nothing to resume.
     IsOver {
-        /// Who.
         client: ClientId,
-        /// The directory.
         root: String,
     },
-    /// A merge says that something is lost, or contradicts what others did.
+    /// A merge reports a loss or a conflict.
     MergeTrouble {
-        /// Who.
         client: ClientId,
-        /// In words.
         what: String,
     },
-    /// A client gave up what waited in a file to be stored.
+    /// A client gave up buffered content that could not be stored.
     DataLost {
-        /// Who.
         client: ClientId,
-        /// The file.
         ino: Ino,
     },
     /// The server's clock was set, perhaps back.
     ClockSet,
-    /// A server serves.
     ServerStarted {
-        /// Which.
         server: ServerId,
         /// The epoch of its journal.
         epoch: u64,
         /// The last position that it found there.
         found: u64,
     },
-    /// A server is gone. Its storage has forgotten what was not synced.
+    /// A server died. Its storage has lost unsynced data.
     ServerCrashed {
-        /// Which.
         server: ServerId,
     },
-    /// A server stands still (it does not know) until it goes on.
+    /// A server is paused, without its knowledge.
     ServerPaused {
-        /// Which.
         server: ServerId,
     },
     /// See [`Happened::ServerPaused`].
     ServerResumed {
-        /// Which.
         server: ServerId,
     },
     /// A server answered that something is durable (a commit).
     Acknowledged {
-        /// Which.
         server: ServerId,
         /// The epoch of its journal.
         epoch: u64,
-        /// Everything up to this position is said to be durable.
+        /// The server reports everything up to this position as durable.
         durable: u64,
     },
-    /// An answer that says that its session has a lease reached the client, and no recall crossed it.
+    /// An answer that grants a lease reached the client, and no recall crossed it.
     LeaseGiven {
-        /// To whom.
         session: SessionId,
-        /// On what.
         ino: Ino,
-        /// How much.
         mode: LeaseMode,
-        /// Sessions whose clients still believe what they have cached: they have heard of the server lately.
+        /// Sessions whose clients still trust their caches, because they have heard of the server lately.
         believers: Vec<SessionId>,
     },
     /// A client gave a lease back.
     LeaseReturned {
-        /// Who.
         session: SessionId,
-        /// On what.
         ino: Ino,
-        /// What remains.
         keep: LeaseMode,
     },
     /// A client believes nothing any more that it has cached in this session: it connects again, ends, or is dead.
     LeasesVoid {
-        /// Of whom.
         session: SessionId,
     },
     /// A server answers an operation that changed names.
     NamesChanged {
-        /// Who asked.
         session: SessionId,
-        /// The directories.
         dirs: Vec<Ino>,
-        /// When it was asked for.
+        /// When the call was sent.
         asked: Duration,
-        /// As above.
         believers: Vec<SessionId>,
     },
     /// The tree as a fresh reader found it, when nothing else was under way.
     Observed {
-        /// Everything.
         tree: Tree,
     },
 }
 
-/// When, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Simulated time since the beginning of the run.
     pub at: Duration,
-    /// What.
     pub what: Happened,
 }
 
@@ -531,17 +431,16 @@ pub struct History {
 }
 
 impl History {
-    /// Appends what happened.
     pub fn push(&mut self, at: Duration, what: Happened) {
         self.events.push(Event { at, what });
     }
 }
 
-/// What a checker found wrong.
+/// A violation that a checker found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the checker.
     pub checker: &'static str,
-    /// In words: what was promised, what was found, which calls are involved.
+    /// The promise, the observation, and the calls involved.
     pub what: String,
 }

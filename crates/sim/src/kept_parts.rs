@@ -1,4 +1,4 @@
-//! Which parts of a drawn plan are left: how a shorter run is told to somebody who has the seed.
+//! The parts of a drawn plan that are kept: names a shorter run for a user who has the seed.
 //!
 //! ```text
 //!   0,2/1-4,9/     faults 0 and 2; of the first client the steps 1 to 4 and 9; of the second none
@@ -13,25 +13,23 @@ use crate::plan::{Plan, Step};
 /// Faults and steps by their numbers in the plan, from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Rising.
     pub faults: Vec<usize>,
     /// Of each client, rising.
     pub clients: Vec<Vec<usize>>,
 }
 
 impl Keep {
-    /// Everything.
     pub fn all(plan: &Plan) -> Keep {
         let clients = plan.clients.iter().map(|steps| (0..steps.len()).collect()).collect();
         Keep { faults: (0..plan.faults.len()).collect(), clients }
     }
 
-    /// How much is left.
+    /// Number of kept parts.
     pub fn size(&self) -> usize {
         self.faults.len() + self.clients.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// What is left of a plan. What comes after a step that is left out keeps its time.
+    /// The kept parts of a plan. A step behind a removed step keeps its time.
     ///
     /// # Errors
     /// If the plan has no such parts.

@@ -1,5 +1,5 @@
-//! Several change one subtree at once: a job that has decoupled it, branches of it, and others who act on what everybody
-//! sees. What is merged, whatever dies meanwhile, is judged by a rule for each entry.
+//! Several clients change one subtree at once: a job that has decoupled it, branches of it, and others who change
+//! the global namespace. A rule for each entry judges the merges, whichever machine dies meanwhile.
 //!
 //! ```text
 //!   seed ─▶ case: who does what, who merges, which write is the last of whom ─▶ stage: a server, clients, their disks
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Nobody does anything while a merge is under way, but for the machines that die: so both sides are known.
-//! - The judge knows no events, positions or rows: only trees, and who touched which entry.
+//! - No client acts during a merge, but machines may die. So both sides are known.
+//! - The judge knows no events, positions or rows: only trees, and which side touched which entry.
 
 mod acts;
 mod case;
@@ -38,24 +38,23 @@ use stage::{Purpose, Stage};
 /// Longest case, in simulated time.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// What happened in a case, counted: so that it is seen whether the cases are about anything.
+/// Counts of a case's events, which show whether the cases test anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
-    /// Merges that were judged.
+    /// Number of judged merges.
     pub merges: u64,
-    /// Of these, those with conflicts.
+    /// Number of merges with conflicts.
     pub contradicted: u64,
-    /// Conflicts.
     pub conflicts: u64,
     /// Merges that `abort` stopped.
     pub stopped: u64,
     /// Machines that died, while something was merged or recovered.
     pub deaths: u64,
-    /// Decouplings that a later life went on with.
+    /// Decouplings that a later life resumed.
     pub recoveries: u64,
     /// Merges that a later life ended.
     pub handed_over: u64,
-    /// Merges that went on after their conflicts were resolved one by one.
+    /// Merges that continued after their conflicts were resolved one by one.
     pub resolved: u64,
     /// Jobs that were ended by force and gone on with as branches.
     pub rescued: u64,
@@ -75,18 +74,15 @@ impl std::ops::AddAssign for Met {
     }
 }
 
-/// What a case gave.
+/// The result of a case.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What is wrong.
     pub wrong: Option<String>,
-    /// What it met.
     pub met: Met,
-    /// What happened, in lines.
+    /// The events, one line each.
     pub lines: Vec<(Duration, String)>,
 }
 
-/// Runs a case.
 pub fn run(case: &Case) -> Outcome {
     let played = case.clone();
     let (wrong, met, lines) = on_stage(case, Purpose::default(), move |stage| {
@@ -97,7 +93,7 @@ pub fn run(case: &Case) -> Outcome {
     Outcome { wrong, met, lines }
 }
 
-/// What is played on a stage: what is wrong, and what else is told of it; and what happened, in lines.
+/// Plays on a stage; returns the violation, further results, and the events as lines.
 fn on_stage<T: Default + Send + 'static>(
     case: &Case,
     purpose: Purpose,
@@ -127,13 +123,13 @@ fn on_stage<T: Default + Send + 'static>(
     };
     stage.is_over();
     if wrong.is_none() {
-        // Whatever is left of the dead may end.
+        // Threads of dead parties may end.
         let _ = scheduler.run(scheduler.now() + Duration::from_secs(30), || false);
     }
     net::enter(None);
     let (_, lines) = recorder.take();
     if wrong.is_some() {
-        // What is in the midst of something cannot be ended any more.
+        // A thread in the middle of a call cannot be ended.
         std::mem::forget(stage);
     }
     drop(scheduler);
@@ -163,7 +159,7 @@ pub fn shrink(case: &Case, wrong: &str, tries_max: usize) -> Case {
     }
 }
 
-/// What a failure says, without the steps, paths and values that it is about.
+/// A failure's message without steps, paths and values.
 fn plain_words(wrong: &str) -> Vec<&str> {
     let words = wrong.split_whitespace().map(|word| word.trim_end_matches([',', ':', ';']));
     words.filter(|word| word.bytes().all(|b| b.is_ascii_lowercase())).collect()

@@ -1,8 +1,8 @@
-//! A naive tree: what a file system is, without anything that makes one fast or durable. Changes that real engines
-//! answered are applied to it, and what real engines hold afterwards is compared with it.
+//! A naive tree: a file system without anything that makes one fast or durable. It applies the changes that real
+//! engines acknowledged, and is then compared with the engines.
 //!
 //! Invariants:
-//! - Nothing derived is kept: link counts and sizes are counted when somebody asks, so no bookkeeping can be wrong.
+//! - It keeps nothing derived: link counts and sizes are counted on demand, so no bookkeeping can be wrong.
 //! - Content is whole bytes in memory, holes are zeros. Files of simulated worlds are small.
 //! - A refused change changes nothing.
 
@@ -28,22 +28,16 @@ fn later(a: Time, b: Time) -> Time {
     a.max(b)
 }
 
-/// An inode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Type.
     pub kind: Kind,
-    /// Permissions.
     pub mode: u16,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Access list, unless the mode says it all.
+    /// The access list, unless the mode has all of it.
     pub access: Option<List>,
     /// Default list, of a directory.
     pub default: Option<List>,
-    /// Last access.
     pub atime: Time,
     /// Last change of content.
     pub mtime: Time,
@@ -53,7 +47,7 @@ pub struct Node {
     pub content: Arc<Vec<u8>>,
     /// Extended attributes, without lists.
     pub xattrs: BTreeMap<String, Vec<u8>>,
-    /// Of a directory, what is in it.
+    /// The entries of a directory.
     pub entries: BTreeMap<Name, Ino>,
 }
 
@@ -81,7 +75,6 @@ impl Model {
         self.nodes.get(&ino)
     }
 
-    /// Every inode.
     pub fn nodes(&self) -> impl Iterator<Item = (Ino, &Node)> {
         self.nodes.iter().map(|(ino, node)| (*ino, node))
     }
@@ -121,7 +114,7 @@ impl Model {
         self.nodes[&ino].size()
     }
 
-    /// What a reader would find.
+    /// The tree that a reader would find.
     pub fn to_tree(&self) -> Tree {
         let mut tree = Tree::default();
         let mut to_do = vec![(String::new(), Ino::ROOT)];
@@ -147,7 +140,7 @@ impl Model {
         tree
     }
 
-    /// Nobody has anything open any more (all clients died): what has no name is gone.
+    /// All clients died, so no file is open: inodes without a name are freed.
     pub fn close_all(&mut self) {
         let open = std::mem::take(&mut self.opens);
         open.into_keys().for_each(|ino| self.end_if_unnamed(ino));
@@ -161,7 +154,7 @@ impl Model {
         match action {
             Change::Make { parent, name, ino, what, birth } => {
                 self.vacant(*parent, name)?;
-                // A number that is given twice is a fault of what is judged.
+                // A number that is used twice is a fault of the judged engine.
                 if self.nodes.contains_key(ino) {
                     return Err(Refusal::Exists);
                 }
@@ -173,7 +166,7 @@ impl Model {
                     return Err(Refusal::NotFound);
                 }
                 self.dir(*parent)?;
-                // A number that is given twice is a fault of what is judged.
+                // A number that is used twice is a fault of the judged engine.
                 if self.nodes.contains_key(ino) {
                     return Err(Refusal::Exists);
                 }

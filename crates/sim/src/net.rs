@@ -1,12 +1,13 @@
-//! The network of a run: connections between clients and whoever serves at present.
+//! The network of a run: connections between clients and the present server.
 //!
 //! ```text
 //!   client: Wire ── request, encoded ──(delay)──▶ inbox of a server's loop thread ─▶ Service ─▶ Outlet ──(delay)──▶
 //! ```
 //!
-//! What a stream socket promises holds: within a connection and a direction, messages keep their order and come once.
-//! What it does not promise happens: a connection breaks at any moment, what was under way is lost or arrives late,
-//! also after the client has come back on another connection and said it all again; ends notice it at different times.
+//! It keeps the promises of a stream socket: within a connection and a direction, messages keep their order and
+//! arrive once. Everything else happens: a connection breaks at any moment; messages in flight are lost or arrive
+//! late, even after the client has sent them again on another connection; the two ends notice the break at
+//! different times.
 //!
 //! Invariants:
 //! - Every message is encoded and decoded, as on a wire.
@@ -37,7 +38,7 @@ use crate::scheduler::{Party, scheduler};
 
 pub use host::Host;
 
-/// A client waits so long for a greeting.
+/// How long a client waits for a greeting.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// How the network behaves at present.
@@ -45,7 +46,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 pub struct Weather {
     /// Least and most microseconds that a message takes.
     pub delay_us: (u64, u64),
-    /// Of 10,000 messages, so many are the last of their connection.
+    /// Of 10,000 messages, how many break their connection.
     pub cuts: u32,
 }
 
@@ -54,7 +55,6 @@ impl Weather {
     pub const GOOD: Weather = Weather { delay_us: (30, 120), cuts: 0 };
 }
 
-/// The network.
 #[derive(Clone)]
 pub struct Net(Arc<Inner>);
 
@@ -70,7 +70,7 @@ struct State {
     host: Option<Arc<Host>>,
     conns: BTreeMap<u64, Arc<Conn>>,
     next_conn: u64,
-    /// Clients that reach nobody.
+    /// Clients without a network.
     isolated: BTreeSet<ClientId>,
     /// Directories whose names were leased, if that matters.
     names: BTreeSet<Ino>,
@@ -91,7 +91,7 @@ struct Conn {
 struct Ends {
     client_down: bool,
     server_down: bool,
-    /// Broken: nothing more is taken in. What is under way arrives at the server if `late`.
+    /// Broken: accepts no more messages. Messages in flight arrive at the server if `late`.
     broken: bool,
     late: bool,
     /// The client's machine has died: it sends nothing more, also before the connection is known to be broken.
@@ -103,16 +103,16 @@ struct Ends {
     recalls: VecDeque<Recall>,
     /// Recalls that were handed to the client.
     asked: BTreeMap<u64, Recall>,
-    /// Requests that are not answered.
+    /// Requests without an answer.
     questions: BTreeMap<u64, Question>,
-    /// What the client believes, it believes for so long after it was told.
+    /// How long the client trusts its cache after a message of the server.
     belief: Duration,
     /// When the last message of each direction arrives.
     up_at: Duration,
     down_at: Duration,
 }
 
-/// What a request that is not answered asks for, for those who judge the answer.
+/// The content of an unanswered request, for judging the answer.
 #[derive(Default)]
 struct Question {
     begun: Duration,
@@ -123,7 +123,7 @@ struct Question {
     names_of: Option<Ino>,
     /// The directories whose names it changes.
     changes: Vec<Ino>,
-    /// What the client has made by itself.
+    /// Inodes that the client created by write-behind.
     told: Vec<Ino>,
 }
 
@@ -226,12 +226,12 @@ impl Net {
         }
     }
 
-    /// New connections reach nobody, those that are stay.
+    /// New connections fail; existing ones stay.
     pub fn hide(&self) {
         self.0.state.lock().host = None;
     }
 
-    /// Breaks the connections of a client. `late`: what is under way to the server arrives nevertheless.
+    /// Breaks the connections of a client. `late`: messages in flight to the server still arrive.
     pub fn cut_client(&self, client: ClientId, late: bool) {
         for conn in self.conns_of(client) {
             self.cut(&conn, late);
@@ -243,7 +243,7 @@ impl Net {
         state.conns.values().filter(|conn| conn.client == client).cloned().collect()
     }
 
-    /// Whether a client reaches anybody.
+    /// Sets whether a client has a network.
     pub fn set_isolated(&self, client: ClientId, isolated: bool) {
         let mut state = self.0.state.lock();
         if isolated {
@@ -272,7 +272,7 @@ impl Net {
         Box::new(SimDialer { net: self.clone(), client, life })
     }
 
-    /// Connections that are up.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.0.state.lock().conns.len()
     }
@@ -345,7 +345,7 @@ impl Net {
     /// Sends a message up or down a connection: `arrive` is called in order, unless it is lost.
     fn send(&self, conn: &Arc<Conn>, up: bool, arrive: impl FnOnce() + 'static) {
         let Some(delay) = self.delay() else {
-            // The message is lost, and what was sent before it may be.
+            // The message is lost, and earlier ones may be.
             let late = self.0.state.lock().random.chance(1, 2);
             return self.cut(conn, late);
         };
@@ -451,7 +451,6 @@ impl Conn {
         Sender::to(ConnId(self.number), Arc::new(Exit(self.clone())))
     }
 
-    /// Answers the hello.
     fn greet(&self, welcome: Welcome) {
         let greeting = {
             let mut ends = self.ends.lock();

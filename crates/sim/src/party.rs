@@ -1,7 +1,7 @@
 //! The parties of a run: servers and clients, their lives and deaths.
 //!
 //! Invariants:
-//! - Each life of a party is a machine of its own: what its threads still do after its death reaches nobody.
+//! - Each life of a party is a separate machine: actions of its threads after its death have no effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -24,36 +24,25 @@ use crate::scheduler::{Party, scheduler};
 const FIRST_SERVER: u32 = 1_000;
 const FIRST_CLIENT: u32 = 1_000_000;
 
-/// A server that lives.
 pub struct LiveServer {
-    /// Its number.
     pub id: ServerId,
-    /// Its machine.
     pub party: Party,
-    /// The server itself.
     pub server: Arc<Server>,
-    /// Its way to storage.
+    /// Its access to storage.
     pub disk_handle: Arc<DiskHandle>,
     /// Its place in the network.
     pub host: Arc<Host>,
-    /// Its clock.
     pub world: Arc<PartyWorld>,
 }
 
-/// What servers of a run have in common.
 #[derive(Clone)]
 pub struct ServerRig {
-    /// Storage.
     pub disk: Arc<Disk>,
-    /// Network.
     pub net: Net,
-    /// Who writes down.
     pub recorder: Recorder,
-    /// Settings.
     pub options: ServerOptions,
-    /// How wrong its clock runs.
+    /// The drift of its clock.
     pub drift_ppm: i64,
-    /// For random numbers.
     pub seed: u64,
 }
 
@@ -137,7 +126,6 @@ pub fn run_in<T: Send + 'static>(party: Party, name: &str, body: impl FnOnce() -
 }
 
 impl LiveServer {
-    /// The machine dies.
     pub fn crash(self, rig: &ServerRig) {
         self.disk_handle.cut();
         rig.net.withdraw(&self.host);
@@ -150,10 +138,10 @@ impl LiveServer {
         });
     }
 
-    /// Ends in order.
+    /// Ends the server in order.
     ///
     /// # Errors
-    /// As the server says.
+    /// The error of the server.
     pub fn shutdown(self, rig: &ServerRig) -> Result<(), String> {
         let server = self.server;
         let result = run_in(self.party, "shutdown", move || {
@@ -170,13 +158,10 @@ impl LiveServer {
 
 /// One life of a client.
 pub struct LiveClient {
-    /// Whose.
     pub id: ClientId,
-    /// Which.
+    /// Number of the life.
     pub life: u32,
-    /// Its machine.
     pub party: Party,
-    /// Its clock.
     pub world: Arc<PartyWorld>,
     over: AtomicBool,
     client: Mutex<Option<Arc<Client>>>,
@@ -199,7 +184,7 @@ impl LiveClient {
         })
     }
 
-    /// Settings of this life's clients.
+    /// Client settings for this life.
     pub fn options(&self, options: &ClientOptions) -> ClientOptions {
         ClientOptions {
             identity: format!("client {} life {}", self.id.0, self.life),
@@ -234,12 +219,12 @@ impl LiveClient {
         None
     }
 
-    /// True once it has died.
+    /// Whether it has died.
     pub fn is_over(&self) -> bool {
         self.over.load(SeqCst)
     }
 
-    /// The machine dies. `late`: what it sent last still arrives.
+    /// The machine dies. `late`: its last messages still arrive.
     pub fn crash(&self, net: &Net, recorder: &Recorder, late: bool) {
         if self.over.swap(true, SeqCst) {
             return;

@@ -1,4 +1,4 @@
-//! What a client does for an action, with the real library.
+//! Carries out a client's action with the real library.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const PUNCH: i32 = 0x02 | 0x01;
 /// Open files of one life of a client, by the names that the plan gave them.
 pub type Handles = BTreeMap<Handle, u64>;
 
-/// Attributes as they are recorded.
+/// Attributes in the form of the history.
 pub fn seen(attr: &Attr) -> Seen {
     Seen {
         ino: attr.ino,
@@ -39,7 +39,7 @@ fn parent_of<'a>(client: &Client, path: &'a str) -> Result<(Ino, &'a [u8]), Refu
     Ok((client.lstat(dir)?.ino, name.as_bytes()))
 }
 
-/// An inode that is no symbolic link: what follows links is not asked of them.
+/// The attributes of a path, which must not be a symbolic link.
 fn no_link(client: &Client, path: &str) -> Result<Attr, Refusal> {
     let attr = client.lstat(path)?;
     if attr.kind == Kind::Symlink { Err(Refusal::Loop) } else { Ok(attr) }
@@ -54,7 +54,7 @@ pub fn perform(client: &Client, handles: &mut Handles, action: &Action) -> Answe
     perform_as(User::Root, client, handles, action)
 }
 
-/// The same for a user.
+/// The same as another user.
 pub fn perform_as(user: User, client: &Client, handles: &mut Handles, action: &Action) -> Answer {
     let caller = user.caller();
     let answered = match user {
@@ -219,7 +219,7 @@ fn try_perform(
     }
 }
 
-/// The descriptor through which this client appends to a file, opened when it is first asked for.
+/// The descriptor through which this client appends to a file, opened on first use.
 fn appender(client: &Client, handles: &mut Handles, path: &str) -> Result<u64, Refusal> {
     let name = appends_by(path);
     if let Some(fh) = handles.get(&name) {
@@ -248,10 +248,10 @@ fn rename(client: &Client, me: &Caller<'_>, from: &str, to: &str, how: RenameHow
     client.rename(me, from, from_name, to, to_name, how).map(|()| Answer::Done)
 }
 
-/// Reads everything there is.
+/// Reads the whole tree.
 ///
 /// # Errors
-/// What cannot be read, and why.
+/// The unreadable path, and the reason.
 pub fn read_tree(client: &Client) -> Result<Tree, String> {
     let mut tree = Tree::default();
     let mut todo = vec!["/".to_owned()];

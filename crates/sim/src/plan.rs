@@ -1,4 +1,4 @@
-//! What a run will do, drawn from its seed before it begins: plain data, so that a failing run can be made shorter.
+//! The plan of a run, drawn from its seed before it begins: plain data, so that a failing run can be shortened.
 //!
 //! Swarm: each run draws which operations and which faults it knows at all, and how often, so that rare ones also
 //! meet in great numbers (Groce et al. 2012).
@@ -23,25 +23,26 @@ pub use jobs::{Job, MARK, Role, is_content_of_mark};
 
 /// In place of the directory that only one life of a client uses.
 pub const OWN: &str = "/own";
-/// Where each client leaves files that nobody else makes.
+/// Where each client creates files that no other client creates.
 pub const LOG: &str = "/log";
 /// Where clients make and remove the same few names.
 pub const SHARED: &str = "/shared";
 /// A file whose attributes are written and read by all.
 pub const BOARD: &str = "/board";
-/// In place of the directory in a job's subtree where others make files: `/theirs` and the number of the job's client.
+/// In paths, stands for the directory in a job's subtree where other clients create files: `/theirs` and the number
+/// of the job's client.
 pub const THEIRS: &str = "/theirs";
-/// What the paths of such files have in them.
+/// The part that all paths of such files have.
 pub const VISITS: &str = "/theirs/x";
-/// Things on the board.
+/// Number of things on the board.
 pub const THINGS: u64 = 3;
 /// Files that are written and read as a whole by all: `/note0` and on.
 pub const NOTE: &str = "/note";
-/// So many.
+/// Number of notes.
 pub const NOTES: u64 = 2;
 /// Files to which all append records: `/tail0` and on.
 pub const TAIL: &str = "/tail";
-/// So many.
+/// Number of tails.
 pub const TAILS: u64 = 2;
 /// Bytes of a note: all versions are of one length.
 const NOTE_BYTES: usize = 16;
@@ -57,42 +58,38 @@ pub struct Setup {
     pub grace_ms: u32,
     /// Changed rows at which a checkpoint begins.
     pub checkpoint_rows: usize,
-    /// Age at which it begins.
+    /// Age at which a checkpoint begins.
     pub checkpoint_age: Duration,
-    /// Memory for the namespace.
+    /// Memory for the namespace in bytes.
     pub cache_bytes: usize,
-    /// Size of journal segments.
+    /// Size of journal segments in bytes.
     pub segment_bytes: usize,
-    /// Leases kept.
     pub leases_max: usize,
     /// Files that clients make in a directory before they make more before they ask; `None`: always ask.
     pub ahead_after: Option<u32>,
-    /// Payload of a block.
+    /// Payload of a block in bytes.
     pub block_bytes: usize,
-    /// Files up to so many bytes live in their inode.
+    /// Files of at most this many bytes are stored inline.
     pub inline_bytes_max: usize,
     /// Files that a client remembers after their last close.
     pub idle_files_max: usize,
-    /// One of so many locks is taken a while after it could be.
+    /// One in this many locks is taken late.
     pub stall_one_in: Option<u64>,
     /// How wrong clocks run: the server's, then each client's.
     pub drift_ppm: Vec<i64>,
-    /// Messages take at most so many microseconds.
+    /// Maximum delay of a message in microseconds.
     pub delay_us_max: u64,
     /// Permissions of the directories in which clients work.
     pub own_mode: u16,
-    /// Who the last clients are, if they are not like the others.
+    /// The roles of the last clients, if they have special ones.
     pub roles: Vec<Role>,
 }
 
 /// One step of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Pause before it.
     pub pause: Duration,
-    /// As which user.
     pub user: User,
-    /// What.
     pub action: Action,
 }
 
@@ -103,118 +100,103 @@ impl Step {
     }
 }
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The server dies, and starts again after a while.
     CrashServer {
-        /// So long it is away.
+        /// How long it is away.
         down: Duration,
     },
     /// The server ends in order, and starts again.
     RestartServer {
-        /// So long it is away.
+        /// How long it is away.
         down: Duration,
     },
-    /// The server stands still.
+    /// The server is paused.
     PauseServer {
-        /// So long.
         time: Duration,
     },
-    /// The server stands still, another takes over, the first goes on and does not know.
+    /// The server is paused and another takes over; the first resumes without knowing it.
     TakeOver {
-        /// So long the first stands still afterwards.
+        /// How long the first is paused afterwards.
         time: Duration,
     },
     /// A client dies, and begins anew after a while.
     CrashClient {
-        /// Which.
         client: usize,
-        /// So long it is away.
+        /// How long it is away.
         down: Duration,
-        /// What it sent last still arrives.
+        /// Whether its last messages still arrive.
         late: bool,
     },
-    /// A client stands still.
+    /// A client is paused.
     PauseClient {
-        /// Which.
         client: usize,
-        /// So long.
         time: Duration,
     },
     /// The connections of a client break.
     Cut {
-        /// Which.
         client: usize,
-        /// What it sent last still arrives.
+        /// Whether its last messages still arrive.
         late: bool,
     },
-    /// A client reaches nobody.
+    /// A client has no network.
     Isolate {
-        /// Which.
         client: usize,
-        /// So long.
         time: Duration,
     },
     /// Messages take longer, and some are the last of their connection.
     BadWeather {
-        /// So long.
         time: Duration,
-        /// Of 10,000 messages, so many break their connection.
+        /// Of 10,000 messages, how many break their connection.
         cuts: u32,
-        /// They take at most so many microseconds.
+        /// Maximum delay of a message in microseconds.
         delay_us_max: u64,
     },
-    /// Storage is slow.
     SlowDisk {
-        /// So long.
         time: Duration,
-        /// So many times as slow.
+        /// The factor.
         slowness: u32,
     },
-    /// Storage does not always answer.
+    /// Operations of storage get no answer.
     SilentDisk {
-        /// So long.
         time: Duration,
-        /// Of 10,000.
+        /// Of 10,000 operations.
         often: u32,
-        /// Nor does it let anybody in, where it is an object store: a token has expired, or a clock is wrong.
+        /// An object store also denies access: a token has expired, or a clock is wrong.
         refuses: bool,
     },
     /// Commits to the row store fail.
     RowsFail {
-        /// So long.
         time: Duration,
-        /// Of 1,000.
+        /// Of 1,000 operations.
         often: u32,
     },
-    /// Storage is full.
     FullDisk {
-        /// So long.
         time: Duration,
     },
-    /// Writing and syncing the journal fails: a server that notices serves nobody any more, and is started anew.
+    /// Writes and syncs of the journal fail: a server that notices serves no client any more, and is restarted.
     JournalFails {
-        /// So long.
         time: Duration,
-        /// Of 1,000.
+        /// Of 1,000 operations.
         often: u32,
     },
     /// The wall clock of the server is set.
     SetClock {
-        /// So wrong, in milliseconds.
+        /// The error of the clock in milliseconds.
         wrong_ms: i64,
     },
 }
 
 impl Plan {
-    /// Whether anybody appends to the files to which all may.
+    /// Whether any client appends to the shared files.
     pub fn appends(&self) -> bool {
         let appends = |step: &Step| matches!(step.action, Action::Append { .. });
         self.clients.iter().flatten().any(appends)
     }
 
-    /// Who a client is, if he is not like most.
+    /// A client's role, if it has a special one.
     pub fn role(&self, client: usize) -> Option<&Role> {
         self.setup.roles.get(client.checked_sub(self.clients.len() - self.setup.roles.len())?)
     }
@@ -225,11 +207,11 @@ impl Plan {
 pub struct Plan {
     /// For all that is drawn while it runs.
     pub seed: u64,
-    /// What does not change.
+    /// The constant settings.
     pub setup: Setup,
-    /// What each client does.
+    /// The steps of each client.
     pub clients: Vec<Vec<Step>>,
-    /// When what goes wrong.
+    /// The faults and their times.
     pub faults: Vec<(Duration, Fault)>,
 }
 
@@ -241,7 +223,7 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     let mut random = Random::new(seed, 7);
     let clients_count = random.between(1, 4) as usize;
     let mut setup = draw_setup(&mut random, clients_count);
-    // Of its own, so that seeds are what they were.
+    // From a separate stream, so that other seeds keep their runs.
     setup.ahead_after = *Random::new(seed, 8).pick(&[Some(0), Some(0), Some(2), None]);
     setup.idle_files_max = *Random::new(seed, 12).pick(&[0, 1, 4096]);
     setup.stall_one_in = *Random::new(seed, 13).pick(&[None, Some(1_000), Some(100), Some(10)]);
@@ -322,7 +304,7 @@ fn draw_faults(
 fn draw_fault(random: &mut Random, weights: &[u32], clients: usize, session_ms: u64) -> Fault {
     let client = random.below(clients as u64) as usize;
     let short = Duration::from_millis(random.between(10, 2_000));
-    // Sometimes so long that sessions end.
+    // Sometimes long enough for sessions to expire.
     let long = Duration::from_millis(random.between(10, session_ms * 2));
     let late = random.chance(1, 2);
     match random.weighted(weights) {
@@ -401,7 +383,7 @@ impl Maker {
         match kind {
             0 => Action::Mkdir { path: self.own_dir(), mode: 0o755 },
             1 => {
-                // What fits an inode is made with its content by one operation.
+                // Small content is created with its inode by one operation.
                 let mut content = self.bytes();
                 content.truncate(4_000);
                 Action::Create { path: self.own(), content }

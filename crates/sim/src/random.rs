@@ -38,7 +38,6 @@ impl Random {
         self.below(of) < n
     }
 
-    /// One of them.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Who writes down what happens.
+//! Records the events of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::scheduler::scheduler;
 /// Lines of the log that are kept: the last ones of a failure matter.
 const LINES_MAX: usize = 100_000;
 
-/// The history of a run while it is being made, and lines for those who read it.
+/// The history of a running run, and lines for readers.
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Mutex<State>>);
 
@@ -26,18 +26,16 @@ struct State {
     sessions: BTreeMap<SessionId, (ClientId, u32)>,
     losses: BTreeMap<(ClientId, u32), u32>,
     acknowledged: BTreeMap<(ServerId, u64), u64>,
-    /// Until when what was cached in a session is believed.
+    /// The time until which a session's cache is trusted.
     believes: BTreeMap<SessionId, Duration>,
     /// Sessions that are over, for their clients.
     over: BTreeSet<SessionId>,
     /// When a lease was given back last.
     recalled: BTreeMap<(SessionId, Ino), Duration>,
-    /// When all were.
     recalled_all: BTreeMap<SessionId, Duration>,
 }
 
 impl Recorder {
-    /// Something happened now.
     pub fn push(&self, what: Happened) {
         let now = scheduler().now();
         let mut state = self.0.lock();
@@ -86,7 +84,6 @@ impl Recorder {
         self.0.lock().losses.get(&(client, life)).copied().unwrap_or(0)
     }
 
-    /// A server answers.
     pub fn replied(&self, server: ServerId, epoch: u64, commit: bool, reply: &Reply) {
         let durable = reply.durable.0;
         let fresh = {
@@ -101,7 +98,7 @@ impl Recorder {
         }
     }
 
-    /// A client believes what it has cached in this session until then.
+    /// A client trusts its cache in this session until then.
     pub fn heard(&self, session: SessionId, until: Duration) {
         let mut state = self.0.lock();
         if !state.over.contains(&session) {
@@ -110,13 +107,13 @@ impl Recorder {
         }
     }
 
-    /// A client believes nothing any more of what it has cached in this session.
+    /// A client no longer trusts its cache in this session.
     pub fn leases_void(&self, session: SessionId) {
         self.0.lock().believes.remove(&session);
         self.push(Happened::LeasesVoid { session });
     }
 
-    /// The same, and for good.
+    /// The same, for good.
     pub fn session_over(&self, session: SessionId) {
         if self.0.lock().over.insert(session) {
             self.leases_void(session);
@@ -137,7 +134,7 @@ impl Recorder {
         sessions.into_iter().for_each(|session| self.session_over(session));
     }
 
-    /// An answer to what was asked at `begun` says that there is a lease.
+    /// An answer to a call that began at `begun` grants a lease.
     pub fn lease_given(&self, session: SessionId, ino: Ino, mode: LeaseMode, begun: Duration) {
         let believers = {
             let state = self.0.lock();
@@ -166,7 +163,7 @@ impl Recorder {
         self.push(Happened::LeaseReturned { session, ino, keep });
     }
 
-    /// A server answers an operation that changed names, asked for at `asked`.
+    /// A server answers an operation that changed names and was sent at `asked`.
     pub fn names_changed(&self, session: SessionId, dirs: &[Ino], asked: Duration) {
         if !dirs.is_empty() {
             let believers = self.0.lock().believers();
@@ -174,7 +171,7 @@ impl Recorder {
         }
     }
 
-    /// What has happened so far.
+    /// The events so far.
     pub fn history(&self) -> History {
         self.0.lock().history.clone()
     }
@@ -190,7 +187,7 @@ impl Recorder {
 const LOOK: Duration = Duration::from_millis(5);
 
 impl State {
-    /// Sessions whose clients believe what they have cached.
+    /// Sessions whose clients trust their caches.
     fn believers(&self) -> Vec<SessionId> {
         let now = scheduler().now();
         self.believes.iter().filter(|(_, until)| **until > now + LOOK).map(|(session, _)| *session).collect()

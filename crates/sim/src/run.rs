@@ -37,33 +37,29 @@ use crate::record::Recorder;
 use crate::scheduler::{Party, Running, Scheduler, Stuck, scheduler};
 use crate::users::User;
 
-/// What may pass before everything is healed, in simulated time.
+/// Maximum simulated time until everything is healed.
 const HEAL: Duration = Duration::from_secs(600);
-/// Longest phase of faults.
+/// Maximum length of the phase of faults.
 const WORK: Duration = Duration::from_secs(3_600);
 /// So often a server is started when nothing goes wrong any more.
 const STARTS_MAX: u32 = 20;
-/// The number of the one who prepares and reads.
+/// The client that prepares and reads.
 const OBSERVER: ClientId = ClientId(999);
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What happened.
     pub history: History,
     /// The same in lines, with more.
     pub lines: Vec<(Duration, String)>,
-    /// What is wrong.
     pub violations: Vec<Violation>,
-    /// Says which way the run went.
+    /// A hash of the run's course.
     pub fingerprint: u64,
-    /// Simulated time.
     pub simulated: Duration,
-    /// Scheduler of threads.
+    /// Number of turns of threads.
     pub turns: u64,
 }
 
-/// Runs a plan.
 pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     let scheduler = Scheduler::begin(plan.seed);
     if let Some(locks) = plan.setup.stall_one_in {
@@ -86,7 +82,7 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
         Ok(()) => violations.extend(ended.lock().take().and_then(Result::err)),
         Err(stuck) => violations.push(stuck_violation(&stuck)),
     }
-    // Whatever is left of the dead may end.
+    // Threads of dead parties may end.
     if violations.is_empty() {
         wind_down(&scheduler);
     }
@@ -94,7 +90,7 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     let (fingerprint, simulated, count) = (scheduler.fingerprint(), scheduler.now(), scheduler.count());
     let (history, lines) = recorder.take();
     if !violations.is_empty() {
-        // What is in the midst of something cannot be ended any more.
+        // A thread in the middle of a call cannot be ended.
         std::mem::forget(cluster);
     }
     drop(scheduler);
@@ -102,7 +98,7 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     Outcome { history, lines, violations, fingerprint, simulated, turns: count }
 }
 
-/// In memory, where there is such a place.
+/// A directory in memory, if there is one.
 fn scratch() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -110,7 +106,7 @@ fn scratch() -> tempfile::TempDir {
 }
 
 fn wind_down(scheduler: &Running) {
-    // Deadlocks among the dead are nobody's business.
+    // Deadlocks among dead parties do not matter.
     let _ = scheduler.run(scheduler.now() + Duration::from_secs(30), || false);
 }
 
@@ -127,11 +123,11 @@ fn heal_violation(what: impl Into<String>) -> Violation {
     Violation { checker: "healing", what: what.into() }
 }
 
-/// The server at present, and what it should be.
+/// The present server, and the intended one.
 #[derive(Default)]
 struct Serving {
     live: Option<LiveServer>,
-    /// Being started or ended by somebody.
+    /// A thread starts or ends it.
     busy: bool,
     lives: u32,
     servers: u32,
@@ -146,7 +142,7 @@ struct Cluster {
     clients: Vec<Arc<Program>>,
     canary: Option<Canary>,
     scratch: PathBuf,
-    /// Directories whose decoupling was told to who asked for it.
+    /// Directories whose decoupling was acknowledged.
     begun: Mutex<BTreeSet<Ino>>,
     client_options: ClientOptions,
     healing: AtomicBool,
@@ -245,7 +241,7 @@ impl Cluster {
         self.heal()
     }
 
-    /// As whom a user's calls are carried out.
+    /// The user that carries out a user's calls.
     fn acting(&self, user: User) -> User {
         if self.canary == Some(Canary::CallersAreRoot) { User::Root } else { user }
     }
@@ -298,9 +294,9 @@ impl Cluster {
         }
     }
 
-    /// Directories that everybody uses.
+    /// Creates the shared directories.
     fn prepare(self: &Arc<Cluster>) -> Result<(), Violation> {
-        // Only where they are used, so that the other seeds are what they were.
+        // Only in runs that use them, so that other seeds keep their runs.
         let tails = if self.plan.appends() { TAILS } else { 0 };
         self.observe(move |client| {
             let mut handles = Handles::new();

@@ -1,4 +1,4 @@
-//! Many threads in one: each has a stack of its own, runs until it waits, and the seed says who is next.
+//! Many threads in one: each has a stack and runs until it waits, and the seed decides which thread is next.
 //!
 //! ```text
 //!   ready ──(drawn at random)──▶ runs ──▶ waits for a key or a time ──▶ ready      nobody is ready: the clock moves on
@@ -40,7 +40,7 @@ impl Party {
 const STACK_BYTES: usize = 1 << 20;
 /// Stacks kept for the next threads.
 const STACKS_MAX: usize = 256;
-/// What a turn takes, in nanoseconds: so that nobody waits for himself for ever.
+/// The time of a turn in nanoseconds, so that no thread waits for itself for ever.
 const TURN_NS: u64 = 500;
 
 /// The threads of a run.
@@ -80,9 +80,8 @@ impl Drop for Running {
 /// Why a run did not get where it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// A thread panicked.
     Panicked(String),
-    /// Nobody is ready and no alarm is set: they wait for each other.
+    /// No thread is ready and no alarm is set: they wait for each other.
     Deadlock(String),
     /// It takes longer than it may.
     TooLong(String),
@@ -121,7 +120,7 @@ impl Scheduler {
         Running { scheduler, installed }
     }
 
-    /// A new machine with a clock of its own.
+    /// A new machine with its own clock.
     pub fn add_party(&self, party: Party, drift_ppm: i64, seed: u64) -> Arc<PartyWorld> {
         let world = Arc::new(PartyWorld::new(self.time.clone(), drift_ppm, seed));
         let state = PartyState { world: world.clone(), paused: false, held: Vec::new() };
@@ -129,22 +128,21 @@ impl Scheduler {
         world
     }
 
-    /// From now on one of so many locks is taken a while after it could be.
+    /// From now on one in this many locks is taken late.
     pub fn stall_one_in(&self, locks: u64, seed: u64) {
         self.state.borrow_mut().stalls = Some((Random::new(seed, 14), locks));
     }
 
-    /// True time.
     pub fn now(&self) -> Duration {
         self.time.now()
     }
 
-    /// Scheduler taken so far.
+    /// Number of turns so far.
     pub fn count(&self) -> u64 {
         self.turns.get()
     }
 
-    /// Says which way the run went.
+    /// A hash of the run's course.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint.get()
     }
@@ -155,7 +153,7 @@ impl Scheduler {
         self.fingerprint.set(mixed ^ (mixed >> 29));
     }
 
-    /// How long what takes `local` by the clock of the thread that runs takes in truth.
+    /// The true time that takes `local` on the clock of the current thread.
     pub fn true_span(&self, local: Duration) -> Duration {
         let state = self.state.borrow();
         let party = state.threads.get(&state.current).map_or(Party::OUTSIDE, |thread| thread.party);
@@ -172,7 +170,7 @@ impl Scheduler {
         self.start(party, name, Box::new(body))
     }
 
-    /// Lets the threads of a party stand still, or go on.
+    /// Pauses or resumes the threads of a party.
     pub fn pause(&self, party: Party, paused: bool) {
         let mut state = self.state.borrow_mut();
         let p = state.parties.get_mut(&party).expect("a party of this run");
@@ -183,7 +181,7 @@ impl Scheduler {
         }
     }
 
-    /// Calls `what` after `delay` of true time. It must not wait, but for locks.
+    /// Calls `what` after `delay` of true time. It must not wait, except for locks.
     pub fn after(&self, delay: Duration, what: impl FnOnce() + 'static) {
         let at = self.now() + delay;
         self.state.borrow_mut().set_alarm(at, Alarm::Call(Box::new(what)));
@@ -288,7 +286,7 @@ impl Scheduler {
         true
     }
 
-    /// What happens at a time happens in a thread, one after the other.
+    /// Runs due events in a thread, one after the other.
     fn wake_events(&self) {
         if std::mem::replace(&mut self.state.borrow_mut().has_events_thread, true) {
             self.wake(EVENTS, false);
@@ -307,7 +305,7 @@ impl Scheduler {
         self.start(Party::OUTSIDE, "events", Box::new(events));
     }
 
-    /// Names the threads that are left, and what they wait for.
+    /// The remaining threads, and where they wait.
     pub fn who_waits(&self) -> String {
         let state = self.state.borrow();
         let mut names: Vec<String> = state
@@ -383,13 +381,13 @@ impl Scheduler {
         }
     }
 
-    /// Forgets all threads. Those that have not ended leave behind what they had.
+    /// Drops all threads. Those that have not ended leak their state.
     fn let_go(&self) {
         let state = &mut *self.state.borrow_mut();
         for thread in state.threads.values_mut() {
             if let Some(fiber) = &mut thread.fiber {
-                // SAFETY: nothing of this stack is used again. What it owned is leaked; borrows of what is on other
-                // stacks end with it.
+                // SAFETY: nothing uses this stack again. Its values are leaked, and borrows of other stacks end
+                // with it.
                 unsafe { fiber.force_reset() };
             }
         }
@@ -397,7 +395,7 @@ impl Scheduler {
         state.alarm.clear();
         state.alarms.clear();
         state.events.clear();
-        // Who has not ended may keep what is left of this for ever.
+        // A thread that has not ended may keep parts of this for ever.
         state.stacks.clear();
     }
 }
@@ -457,13 +455,13 @@ impl Schedule for Scheduler {
 
     fn pass(&self, at: &'static Location<'static>) {
         let pause = {
-            // Who draws turns takes no turn, and who ends by a panic must not wait.
+            // Drawing a turn takes no turn, and a panicking thread must not wait.
             let Ok(mut state) = self.state.try_borrow_mut() else { return };
             if state.current == 0 || std::thread::panicking() {
                 return;
             }
             let Some((random, locks)) = &mut state.stalls else { return };
-            // What the simulation itself notes is of the moment at which it happens.
+            // The simulation records each event at its own moment.
             if !random.chance(1, *locks) || at.file().starts_with(here()) {
                 return;
             }
@@ -478,7 +476,7 @@ fn here() -> &'static str {
     file!().strip_suffix("scheduler.rs").expect("the name of this file")
 }
 
-/// How long a thread stands still: mostly until all others wait, now and then for some round trips.
+/// How long a thread is paused: mostly until all others wait, sometimes for some round trips.
 fn draw_pause(random: &mut Random) -> Duration {
     let most_us = *random.pick(&[0, 0, 0, 0, 100, 100, 5_000, 50_000]);
     Duration::from_micros(random.below(most_us + 1))
@@ -487,12 +485,12 @@ fn draw_pause(random: &mut Random) -> Duration {
 /// The scheduler of this thread of the operating system.
 ///
 /// # Panics
-/// If there are none.
+/// If there is no run.
 pub fn scheduler() -> Rc<Scheduler> {
     SCHEDULER.with_borrow(|scheduler| scheduler.clone().expect("within a run"))
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub fn words(panic: &(dyn Any + Send)) -> String {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),

@@ -1,17 +1,18 @@
 //! Looks for a shorter run that fails in the same way.
 //!
-//! Faults first, then the steps of each client, in ever smaller pieces (Zeller and Hildebrandt's delta debugging); what
-//! is left keeps its time. Every try is a whole run of its own; the number of tries is bounded.
+//! Faults first, then the steps of each client, in ever smaller pieces (Zeller and Hildebrandt's delta debugging);
+//! the remaining parts keep their times. Every try is a complete run; the number of tries is bounded.
 
 use crate::canary::Canary;
 use crate::kept_parts::Keep;
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 
-/// Most runs that are tried.
+/// Maximum number of runs.
 pub const TRIES_MAX: usize = 400;
 
-/// The shortest part of a plan found that still fails by the same checker, in at most `tries_max` runs, and what it gave.
+/// The shortest part of a plan that still fails by the same checker, found in at most `tries_max` runs, and its
+/// result.
 pub fn shrink(plan: &Plan, outcome: Outcome, canary: Option<Canary>, tries_max: usize) -> (Keep, Outcome) {
     let mut search = Search { plan, best: Keep::all(plan), outcome, canary, tries_left: tries_max };
     loop {
@@ -26,7 +27,7 @@ pub fn shrink(plan: &Plan, outcome: Outcome, canary: Option<Canary>, tries_max: 
     }
 }
 
-/// What a shorter run must fail by, too: a checker that names the promise, if there is one.
+/// The checker by which a shorter run must fail too: one that names a promise, if there is one.
 fn wanted(outcome: &Outcome) -> &'static str {
     let says_little = |checker: &str| matches!(checker, "healing" | "liveness");
     let mut checkers = outcome.violations.iter().map(|violation| violation.checker);

@@ -1,4 +1,4 @@
-//! What is in the stores when no server runs: every block that a map names is there, and no other.
+//! Checks the stores while no server runs: every block in a map exists, and no others.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -19,8 +19,8 @@ fn violation(what: String) -> Violation {
     Violation { checker: "structure", what }
 }
 
-/// Compares the maps with the blocks. `strays`: a server that stood still while another took over may have stored a block
-/// after the other had looked for those of its session; such a one stays until fsck.
+/// Compares the maps with the blocks. `strays`: a server that was paused during a take-over may have stored a block
+/// after the other looked for those of its session; such a block stays until fsck.
 ///
 /// # Errors
 /// The first block that is missing or left over.
@@ -51,11 +51,11 @@ pub fn check(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What decoupled clients may not leave: objects of theirs, and anything that `fsck` finds. `strays`: a server that was
-/// taken over may have put objects afterwards; the next start deletes them.
+/// Checks that decoupled clients leave no objects, and that `fsck` finds nothing. `strays`: a server that was taken
+/// over may have put objects afterwards; the next start deletes them.
 ///
 /// # Errors
-/// The first.
+/// The first violation.
 pub fn check_realms(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
     let (_, objects, rows) = disk.remains();
     if strays {
@@ -68,7 +68,7 @@ pub fn check_realms(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
 /// That no object of a decoupling is left.
 ///
 /// # Errors
-/// The first.
+/// The first violation.
 pub fn check_nothing_apart(disk: &Arc<Disk>) -> Result<(), Violation> {
     let (_, objects, _) = disk.remains();
     nothing_apart(&*objects)

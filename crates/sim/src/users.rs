@@ -1,11 +1,10 @@
-//! The users of a run: root, and two ordinary users who share a group.
+//! The users of a run: root, and two ordinary users with a common group.
 
 use std::sync::Arc;
 
 use chiton_client::{Caller, Groups, LookUp, Standing};
 use chiton_types::Privileges;
 
-/// A user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum User {
     /// User 0.
@@ -13,7 +12,7 @@ pub enum User {
     Root,
     /// User 101, whose own group has the same number.
     First,
-    /// User 102, likewise.
+    /// User 102, in the same group.
     Second,
 }
 
@@ -21,7 +20,6 @@ pub enum User {
 pub const TEAM: u32 = 200;
 
 impl User {
-    /// All of them.
     pub const ALL: [User; 3] = [User::Root, User::First, User::Second];
 
     /// The user's number, and that of the user's own group.
@@ -33,7 +31,6 @@ impl User {
         }
     }
 
-    /// Supplementary groups.
     pub fn groups(self) -> &'static [u32] {
         if self == User::Root { &[] } else { &[TEAM] }
     }

@@ -6,8 +6,9 @@ use chiton_sim::mix::{Arm, Case, Met, OfDisk, Victim, run};
 #[test]
 fn what_is_merged_is_what_both_sides_did_whoever_dies() {
     let mut all = Met::default();
-    // Of 403 a branch that died while it was merged could not be read by who went on with it; of the others who went on did not see
-    // what was merged then (10881, 17422, 21161), nor could read a file with two names (21636); of 20948 a file was lost.
+    // Of 403 a branch that died during its merge could not be read when it was resumed; in others the resumed
+    // client did not see the merged state (10881, 17422, 21161), or could not read a file with two names (21636);
+    // 20948 lost a file.
     for seed in (0..60).chain([403, 10881, 17422, 20948, 21161, 21636, 35228, 48172]) {
         let outcome = run(&Case::draw(seed));
         assert_eq!(outcome.wrong, None, "cargo xtask mix --seed {seed}");
@@ -47,10 +48,11 @@ fn no_merge_mixes_the_bytes_of_two_sides() {
     let Met { merges, contradicted, stopped, resolved, rescued, .. } = all;
     assert!(merges > 100 && contradicted > 20 && stopped > 3, "{all:?}");
     assert!(resolved > 0 && rescued > 0, "{all:?}");
-    // Under abort a merge stopped in its midst: at what both had removed and ours had edited before, at a name that ours had given
-    // up again, and after conflicts were resolved to the version of the others. Of 10233, one name of a file was resolved to theirs, and its other
-    // name had theirs too. Of 600680106810, the side died in its merge, and what it had written was back under its name. Of 303 and
-    // 10233, a file with two names did not get the one that ours still had.
+    // Under abort a merge stopped in the middle: at a file that both had removed and ours had edited before, at a
+    // temporary name of ours, and after conflicts were resolved to the version of the others. In 10233, one name of
+    // a file was resolved to theirs, and its other name had theirs too. In 600680106810, the side died in its
+    // merge, and its former version was back under its name. In 303 and 10233, a file with two names did not get
+    // the one that ours still had.
     for (seed, only) in FOUND_WIDE {
         let mut case = Case::wide(*seed);
         case.steps = only.iter().map(|n| case.steps[*n].clone()).collect();

@@ -28,8 +28,8 @@ fn the_same_seed_gives_the_same_trace() {
     assert_ne!(run(&plan::draw(3, 120), None).fingerprint, run(&plan::draw(4, 120), None).fingerprint);
 }
 
-/// Looks for a run that notices the broken rule, and is right without: first the one that did when this was written.
-/// (What a seed draws together with changes of the code need not meet the rule any more.)
+/// Looks for a run that notices the canary, and is right without it: first the seed that did when this was written.
+/// (A seed's draws may no longer meet the rule after changes of the code.)
 fn is_noticed(canary: Canary, first: u64, checkers: &[&str]) {
     const SEEDS: u64 = 200;
     let noticed = |seed: &u64| {
@@ -112,7 +112,7 @@ fn answers_that_no_order_explains_are_noticed() {
     is_noticed(Canary::PromiseLost, 0, &["linearizability"]);
 }
 
-/// A writer that is not asked to hand over what it has appended.
+/// A writer that is not asked to push its appends.
 #[test]
 fn sizes_that_are_old_are_noticed() {
     is_noticed(Canary::LeaseNotRecalled, 43, &["sizes"]);
@@ -128,7 +128,7 @@ fn callers_who_are_allowed_too_little_are_noticed() {
     is_noticed(Canary::GroupsForgotten, 4, &["one client"]);
 }
 
-/// The same in what a client has decoupled, where nobody but it decides.
+/// The same in a client's decoupling, where only that client decides.
 #[test]
 fn callers_who_are_allowed_too_much_in_decoupled_subtrees_are_noticed() {
     let is_noticed = |seed: &u64| {
@@ -149,7 +149,7 @@ fn callers_who_are_allowed_too_much_in_decoupled_subtrees_are_noticed() {
     assert!((0..200).any(|seed| is_noticed(&seed)));
 }
 
-/// What a failure prints repeats the shortest run that was found, not only the one that was drawn.
+/// The output of a failure repeats the shortest run that was found, not only the drawn one.
 #[test]
 fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {
     let plan = plan::draw(0, 40);
@@ -164,8 +164,8 @@ fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {
     assert_eq!(again.fingerprint, short.fingerprint);
 }
 
-/// S4 and S5 over a restart: the server that comes back waits less long for its clients than it remembers them. Whoever
-/// does not come back meanwhile must have stopped believing by then.
+/// S4 and S5 over a restart: the server waits for its former clients less long than it remembers them. A client
+/// that has not come back by then must have stopped trusting its cache.
 #[test]
 fn nobody_believes_what_a_restarted_server_lets_others_change() {
     let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
@@ -184,8 +184,8 @@ fn nobody_believes_what_a_restarted_server_lets_others_change() {
     assert_eq!(run(&plan, None).violations, []);
 }
 
-/// S1 and S4 where a client makes a file before the server knows of it: whoever looks at the name, takes it or wants it, at
-/// whatever moment, finds what was answered.
+/// S1 and S4 for write-behind: a client that looks at the name, takes it or wants it, at whatever moment, sees the
+/// acknowledged operation.
 #[test]
 fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
     let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
@@ -226,7 +226,7 @@ fn what_was_answered_is_not_lost_because_the_disk_is_full_after_a_restart() {
     (plan.setup.drift_ppm, plan.setup.delay_us_max) = (vec![0; 3], 120);
     plan.clients = vec![vec![make(100, "d0"), make(1_000, "d0/e")], vec![make(10, "d0"), make(10_000, "d1")]];
     plan.faults = vec![
-        // Nothing of what was answered lately is durable.
+        // None of the latest acknowledged changes is durable.
         (Duration::from_millis(112), Fault::CrashServer { down: Duration::from_millis(100) }),
         // The server waits for the other client, and then there is no space.
         (Duration::from_millis(150), Fault::PauseClient { client: 1, time: Duration::from_secs(12) }),
@@ -241,10 +241,10 @@ fn what_was_answered_is_not_lost_because_the_disk_is_full_after_a_restart() {
     }
 }
 
-/// Threads that stalled found these: a recall that was sent before its way was known, a journal that forgot that it had
-/// failed for good, a client that was ended by a thread for which its end waits, a write that was told as lost and sent in the next
-/// session, an operation that took place at another time when it was sent again, a hole that did not reach what was being sent,
-/// attributes that were on their way while the server recalled the file.
+/// Stalled threads found these: a recall that was sent before its route was known, a journal that forgot its
+/// permanent failure, a client that was ended by a thread for which its end waits, a write that was reported as
+/// lost and sent in the next session, an operation that got another time when it was sent again, a hole that did
+/// not reach data in flight, attributes in flight while the server recalled the file.
 #[test]
 fn runs_that_found_something_are_right() {
     for seed in [

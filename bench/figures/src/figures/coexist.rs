@@ -35,7 +35,8 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("coexist", &table)
 }
 
-/// Jobs at once on one server: seconds until each was done, durable as its policy says, and merged if that says so.
+/// Concurrent jobs on one server: seconds until each was done, durable as its policy says, and merged if that says
+/// so.
 fn together(setting: &Setting, policies: &[&str], names: &[String]) -> Result<Vec<f64>> {
     let site = Site::start(setting, Shape::default())?;
     let job = |(n, policy): (usize, &&'static str)| -> Result<Job<'_>> {

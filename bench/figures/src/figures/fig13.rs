@@ -1,5 +1,5 @@
-//! Figure 13 of the paper's draft: create, save, persist and apply for more and more files of one directory; and how fast it is to create
-//! one more when there are many already.
+//! Figure 13 of the paper's draft: create, save, persist and apply for a growing number of files of one directory;
+//! and the rate of creates when there are many files already.
 
 use crate::compositions::{Grown, Growth, alone, appended, offline, strong};
 use crate::load::names;

@@ -13,7 +13,7 @@ use crate::setting::now;
 use crate::site::{Shape, Site};
 use crate::{Result, Setting, Table};
 
-/// How often is sampled.
+/// The interval of samples.
 const TICK: Duration = Duration::from_millis(200);
 const POLICIES: [&str; 2] = ["posix", "batchfs"];
 
@@ -132,7 +132,7 @@ fn phases(
     Ok(())
 }
 
-/// What a process has used, every [`TICK`], and once more at the end.
+/// The resources that a process has used, every [`TICK`], and once more at the end.
 fn sample(pid: u32, over: &AtomicBool) -> Result<Vec<(Duration, Used)>> {
     let mut samples = vec![(now(), Used::by(pid)?)];
     while !over.load(Ordering::SeqCst) {

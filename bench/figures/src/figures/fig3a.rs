@@ -1,5 +1,5 @@
-//! Figure 3a: what the server's journal costs, by how many segments are on their way to the object store at a time, and by their length.
-//! The latter is the draft's figure 4, with creates a second over time.
+//! Figure 3a: the cost of the server's journal, by the number of segments in flight to the object store, and by
+//! their length. The latter is the draft's figure 4, with creates a second over time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ const SEGMENT: usize = 4 << 20;
 /// Segments on their way where that is not varied.
 const DISPATCH: usize = 40;
 
-/// Samples of creates over time.
+/// Number of samples.
 const SAMPLES: u32 = 40;
 
 /// A curve: its name, the policy, how the journal is made of objects, the files of each client.
@@ -70,7 +70,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("fig3a", &table)
 }
 
-/// Several clients, each with a directory of its own.
+/// Several clients, each with its own directory.
 struct Clients {
     parties: Vec<Party>,
     dirs: Vec<Ino>,

@@ -12,7 +12,7 @@ use crate::setting::now;
 use crate::site::{Shape, Site, refused, set_policy};
 use crate::{Result, Setting, Table};
 
-/// Samples of a run.
+/// Number of samples.
 const SAMPLES: u32 = 45;
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
@@ -29,14 +29,13 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("fig3c", &table)
 }
 
-/// What has been counted by now.
 #[derive(Clone, Copy, Default)]
 struct Counts {
-    /// Files that the client made.
+    /// Files that the client created.
     made: u64,
     /// Lookups that the server answered, of all clients.
     lookups: u64,
-    /// The same of creates.
+    /// The same for creates.
     creates: u64,
 }
 

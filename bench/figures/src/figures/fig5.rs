@@ -1,5 +1,6 @@
-//! Figure 5: what each mechanism costs one client that creates files in one directory, and what whole systems cost. With it the draft's
-//! sections 5.1.1 and 5.2: how long a single event takes in each mechanism, and what the journal costs by where it is kept.
+//! Figure 5: the cost of each mechanism for one client that creates files in one directory, and the cost of whole
+//! systems. With it the draft's sections 5.1.1 and 5.2: the time of a single event in each mechanism, and the cost
+//! of the journal by its place.
 //!
 //! Written are times of whole compositions; a mechanism's own is the difference of two of them, made where it is drawn, as the paper
 //! made it.
@@ -53,8 +54,8 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("fig5", &table)
 }
 
-/// p50 and p99 of what one event takes, by mechanism. Measured apart from the rest, since to read the clock twice takes a good part of
-/// the time in which an event is appended.
+/// p50 and p99 of the time of one event, by mechanism. Measured separately, since reading the clock twice takes a
+/// good part of the time of an append.
 fn latencies(setting: &Setting, run: usize, table: &mut Table) -> Result<()> {
     // Mechanisms that work on a journal take a batch of events at a time: an event's is its share.
     let batch = setting.scale.pick(10, 1_000, 1_000);
@@ -113,10 +114,10 @@ fn appends(setting: &Setting, policy: &str, names: &[String]) -> Result<Latencie
     Ok(took)
 }
 
-/// What happens to a batch of events.
+/// The end of a batch of events.
 #[derive(Clone, Copy)]
 enum Then {
-    /// It is made as durable as the policy says.
+    /// Makes it as durable as the policy says.
     Persist,
     /// It is merged too; only that is timed.
     Apply,

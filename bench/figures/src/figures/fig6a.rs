@@ -27,7 +27,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
                 all / merged
             ));
         }
-        // The paper says of such a client that it would be near rpcs.
+        // The paper says that such a client would be near rpcs.
         let clients = *setting.scale.clients().last().unwrap_or(&1);
         let looking = (clients * files) as f64 / self::rpcs(setting, clients, &names, look_and_create)?;
         table.add("rpcs with a lookup before each", clients, run, looking, UNIT);

@@ -1,7 +1,8 @@
 //! Figure 6b: interference that is allowed, and that is blocked.
 //!
-//! The paper blocks in a strong subtree. Here a subtree can be kept from others only while it is decoupled; so both are measured: strong
-//! clients alone and interfered with, and decoupled clients alone, interfered with, and blocking.
+//! The paper blocks in a strong subtree. Here a policy can exclude other clients only while the subtree is
+//! decoupled; so both are measured: strong clients alone and interfered with, and decoupled clients alone,
+//! interfered with, and blocking.
 
 use crate::interfere::{self, Interference, Workload};
 use crate::load::names;
@@ -48,7 +49,8 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("fig6b", &table)
 }
 
-/// What single creates of one decoupled client take that blocks others: while there are none, and while another one tries all the time.
+/// The times of single creates of one decoupled client that blocks others: without others, and while another one
+/// keeps trying.
 fn isolated(setting: &Setting, block: &str, run: usize, table: &mut Table) -> Result<()> {
     let names = names(setting.scale.pick(60, 200_000, 1_000_000));
     for (series, interference) in

@@ -11,16 +11,13 @@ use crate::{Result, Setting, Table};
 /// Creates a second of the paper's client. One that computes nothing is so much faster here that its job is over before the first
 /// interval is; so the job computes between two creates for as long as the paper's client took for one.
 const PACE: f64 = 11_000.0;
-/// A first merge is told of after so long, at the latest.
+/// The latest time of the first merge, in seconds.
 const MERGE_SECONDS: f64 = 2.0;
 /// Files of one directory.
 const DIRECTORY_FILES: usize = 10_000;
 
-/// What a job does.
 struct Job {
-    /// Updates in all.
     updates: usize,
-    /// Rounds of computing before each.
     rounds: u64,
 }
 
@@ -108,7 +105,8 @@ fn compute(rounds: u64) {
     black_box(state);
 }
 
-/// How many rounds take so many seconds on this machine: of a few tries the fastest, which others disturbed least.
+/// The number of rounds that take this many seconds on this machine: the fastest of a few tries, which was
+/// disturbed least.
 fn rounds_in(seconds: f64) -> u64 {
     const ROUNDS: u64 = 2_000_000;
     let one = |_| {

@@ -10,16 +10,16 @@ use crate::site::{Shape, Site, refused, set_policy};
 use crate::walk::Walk;
 use crate::{Result, Setting, Table};
 
-/// The draft's second client begins at 15 s. Its first one takes 195 s for 100 thousand files (513/s); here so large a share of the
-/// files is there when the second begins.
+/// The draft's second client begins at 15 s. Its first one takes 195 s for 100 thousand files (513/s); here the
+/// same share of the files exists when the second begins.
 const BEGINS: f64 = 15.0 / 195.0;
 
-/// Who carries out the command.
+/// The client that runs the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     /// The client that creates, in a second thread: the draft's "client 0".
     Same,
-    /// Another client: its "client 1".
+    /// Another client: the paper's "client 1".
     Other,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("fig8", &table)
 }
 
-/// What was measured, of what took place.
+/// The measured times of the steps.
 struct Took {
     /// Seconds until the job had all its files.
     created: Option<f64>,

@@ -1,11 +1,12 @@
-//! Figure 9 of the paper's draft: how much the times of clients vary when another one interferes, by their number and by what it does.
+//! Figure 9 of the paper's draft: the variation of clients' times when another one interferes, by their number and
+//! by the kind of interference.
 
 use crate::interfere::{self, Interference, Workload};
 use crate::load::names;
 use crate::walk::Walk;
 use crate::{Result, Setting, Table};
 
-/// So many clients the draft looks at more closely.
+/// The number of clients that the draft examines closely.
 const CLIENTS: usize = 7;
 
 const KINDS: [(&str, Interference); 5] = [

@@ -19,7 +19,7 @@ use crate::{Result, Setting, Table};
 
 /// Files of a folder.
 const FOLDER_FILES: usize = 100;
-/// Names of files that are there before, and of those that are made meanwhile, begin so.
+/// Prefixes of the names of files that exist before, and of those created meanwhile.
 const OLD: &str = "old-file.";
 const NEW: &str = "new-file.";
 
@@ -57,13 +57,13 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     setting.write("updatedb", &table)
 }
 
-/// What is run.
+/// The programs that run.
 struct Programs {
     chiton: PathBuf,
     updatedb: PathBuf,
 }
 
-/// That of plocate, wherever it is installed. There are others of this name.
+/// The updatedb of plocate, wherever it is installed. Other packages have one, too.
 fn updatedb() -> Option<PathBuf> {
     let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/usr/local/sbin", "/usr/local/bin"];
     let found = ["updatedb.plocate", "updatedb"].into_iter().find_map(|name| {
@@ -89,18 +89,19 @@ fn on_the_local_disk(setting: &Setting, programs: &Programs, folders: usize) -> 
     listing(programs, &tree, &scratch.path().join("db"), folders).map(|(seconds, _)| seconds)
 }
 
-/// What was measured on a mount.
+/// Measurements on a mount.
 struct OnAMount {
-    /// Seconds.
+    /// Seconds of updatedb.
     updatedb: f64,
-    /// What the other client creates a second: before, and while updatedb runs.
+    /// Creates a second of the other client: before, and during updatedb.
     before: f64,
     meanwhile: f64,
     /// How many of its files updatedb met.
     listed: usize,
 }
 
-/// On a mount that has nothing cached. The other client creates, if there is one, in one more folder of the tree, of this policy.
+/// On a mount with empty caches. The other client, if there is one, creates in one more folder of the tree, with
+/// this policy.
 fn on_a_mount(
     setting: &Setting,
     programs: &Programs,
@@ -133,7 +134,7 @@ fn on_a_mount(
     Ok(measured)
 }
 
-/// Creates for a while alone, then until the listing is there.
+/// Creates for a while alone, then until the listing ends.
 fn beside(
     setting: &Setting,
     party: &Party,
@@ -155,7 +156,7 @@ fn beside(
             let (_, meanwhile) = create_until(client, dir, first, || is_listed.load(Ordering::Relaxed))?;
             Ok((before, meanwhile))
         });
-        // If it cannot create, that is told below.
+        // If it cannot create, the error is reported below.
         let listed = begins.recv().map_or_else(|_| Ok((0.0, 0)), |()| listing());
         is_listed.store(true, Ordering::Relaxed);
         let (before, meanwhile) = creator.join().map_err(|_| "the creator panicked")??;
@@ -188,7 +189,7 @@ fn listing(programs: &Programs, tree: &Path, database: &Path, folders: usize) ->
     let ((), seconds) = timed(|| done(&mut command))?;
     let count = |what: &str| -> Result<usize> {
         let out = Command::new("plocate").arg("--database").arg(database).args(["--count", what]).output()?;
-        // It fails where there is nothing to be found, and says 0.
+        // It fails if there is nothing to find, and prints 0.
         let said = String::from_utf8_lossy(&out.stdout);
         said.trim().parse().map_err(|e| format!("plocate --count said {said:?}: {e}").into())
     };

@@ -1,5 +1,5 @@
-//! Files made under an exclusive lease on the names of their directory, beside files that the server is asked for; and
-//! what another one who makes files there costs.
+//! Creates under an exclusive lease on a directory's names, beside creates that ask the server; and the cost of
+//! another client that creates files there.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -24,7 +24,7 @@ const FILES: u64 = 100_000;
 const MOUNTED: u64 = 20_000;
 /// Files of a directory that is unpacked.
 const UNPACKED_DIR: u64 = 50;
-/// Directories that the other one comes to.
+/// Number of directories that the other client visits.
 const VISITS: u64 = 100;
 const BOUND: &str = "CPU: the engine's work a create";
 
@@ -48,7 +48,7 @@ fn singly(plan: &Plan) -> Outcome<Vec<Row>> {
         let client = subject.beside(Some(2))?;
         let dir = directory(&client, "/ahead")?;
         let ((), seconds) = timed(|| fill(&client, dir, 0..files))?;
-        // What comes now has the server know of all.
+        // The list waits until the server has all pending operations.
         let ((), rest) = timed(|| client.list("/asked").map(drop).map_err(Failure::failed))?;
         answered.push(files as f64 / seconds);
         told.push(files as f64 / (seconds + rest));
@@ -151,7 +151,7 @@ fn mounted(plan: &Plan) -> Outcome<Vec<Row>> {
     Ok(rows)
 }
 
-/// What one process does in a directory of a mount.
+/// The rates of one process in a directory of a mount.
 #[derive(Default)]
 struct Rates {
     creates: Vec<f64>,
@@ -191,7 +191,7 @@ impl Rates {
     }
 }
 
-/// Makes directories and files in them as one who unpacks an archive: written, then given their time and mode; the files.
+/// Creates directories and files as tar unpacks an archive: written, then time and mode set. Returns the files.
 fn unpack(dir: &Path, files: u64) -> std::io::Result<Vec<PathBuf>> {
     let content = [7; 4096];
     let mut made = Vec::new();

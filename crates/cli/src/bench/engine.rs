@@ -16,7 +16,7 @@ use super::Plan;
 use crate::failure::{Failure, Outcome};
 
 const FILES: u64 = 1_000_000;
-/// Entries of one directory: what an unpacked tree or a job's folder has at most.
+/// Entries of one directory: the most that an unpacked tree or a job's folder has.
 const PER_DIR: u64 = 10_000;
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {

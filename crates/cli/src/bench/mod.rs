@@ -24,12 +24,12 @@ use chiton_bench::seqio::SeqioOptions;
 use crate::args::{Bench, BenchAll, BenchKind, Group, Mdtest, Seqio};
 use crate::failure::{Failure, Outcome};
 
-/// How much to do.
+/// The amount of work.
 pub(crate) struct Plan {
     /// An empty folder of our own.
     dir: PathBuf,
     rounds: usize,
-    /// Everything is divided by this.
+    /// Divides all counts.
     divisor: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
 
 fn run_all(args: &BenchAll) -> Outcome {
     let dir = args.dir.join(format!("chiton-bench-{}", std::process::id()));
-    // It is new: where others may write, somebody could have put a link there.
+    // The directory is new: in a directory that others may write, another user could have planted a link.
     std::fs::create_dir_all(&args.dir)
         .and_then(|()| std::fs::DirBuilder::new().mode(0o700).create(&dir))
         .map_err(|e| Failure::failed(format!("cannot make {}: {e}", dir.display())))?;

@@ -1,4 +1,4 @@
-//! A log that others follow while it is written, under two policies: what the followers cost who writes.
+//! A log that other processes follow while it is written, under two policies: the cost for the writer.
 //!
 //! ```text
 //!   mount: appends, 1 KiB each ─▶ log ◀─ four followers on another mount, each looks every 50 ms
@@ -18,14 +18,14 @@ use super::subject::{make_dir, timed};
 use super::subtrees::Mounted;
 use crate::failure::{Failure, Outcome};
 
-/// Appends of one log.
+/// Number of appends to one log.
 const APPENDS: u64 = 100_000;
 /// Bytes of one append.
 const APPEND_BYTES: usize = 1024;
 const FOLLOWERS: usize = 4;
 /// How long a follower waits between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The policies, and what the rate with followers is to be of that without.
+/// The policies, and the aimed ratio of the rates with and without followers.
 const POLICIES: [(&str, Option<f64>); 2] = [("hdfs", Some(0.98)), ("posix", None)];
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
@@ -63,7 +63,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     Ok(rows.collect())
 }
 
-/// Appends a second, while others read what is `followed` (the same file, elsewhere).
+/// Appends a second, while other processes read `followed` (the same file, on another mount).
 fn rate(log: &Path, appends: u64, followed: Option<&Path>) -> Outcome<f64> {
     let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", log.display()));
     let mut file = File::create(log).map_err(failed)?;

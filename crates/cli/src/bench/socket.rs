@@ -95,7 +95,7 @@ fn ahead(client: &Client, n: u64) -> Outcome<f64> {
     Ok(n as f64 / seconds)
 }
 
-/// So many batches are under way: the next is written while the server works on the ones before.
+/// Number of batches in flight: the client prepares the next one while the server works.
 const BATCHES_AHEAD: usize = 4;
 
 fn in_batches(client: &Client, n: u64) -> Outcome<f64> {

@@ -1,4 +1,4 @@
-//! A Chiton of its own for a measurement.
+//! A server with a new file system for a measurement.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(super) fn unmount(mount: Mount) -> Outcome {
     mount.unmount().map_err(|(e, _)| Failure::from(e))
 }
 
-/// Seconds that `f` took.
+/// Runs `f`; also returns the seconds.
 pub(super) fn timed<T>(f: impl FnOnce() -> Outcome<T>) -> Outcome<(T, f64)> {
     let start = RealWorld.monotonic();
     let value = f()?;

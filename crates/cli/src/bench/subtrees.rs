@@ -37,7 +37,7 @@ const MERGED: u64 = 200_000;
 const DIR_FILES: u64 = 1_000;
 /// How long the creates elsewhere are timed while nothing else happens.
 const IDLE: Duration = Duration::from_secs(2);
-/// What `chiton branch create` may take, at most.
+/// The aimed maximum time of `chiton branch create`.
 const BRANCH_SECONDS: f64 = 0.01;
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
@@ -102,7 +102,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     ])
 }
 
-/// What one process does in a second, one rate a turn.
+/// Rates of one process, one for each turn.
 #[derive(Default)]
 struct Rates {
     create: Vec<f64>,
@@ -176,7 +176,7 @@ fn timed_creates(dir: &Path, prefix: &str, goes_on: impl Fn(Duration) -> bool) -
     Ok(took)
 }
 
-/// What 99 of 100 are not above.
+/// The 99th percentile.
 fn p99(mut took: Vec<Duration>) -> Duration {
     took.sort_unstable();
     took[(took.len() - 1) * 99 / 100]
@@ -205,7 +205,7 @@ impl Mounted {
         Ok(mounted)
     }
 
-    /// A second mount of what this round's mount serves.
+    /// A second mount of the file system of this round's mount.
     pub(super) fn beside(&self, plan_dir: &Path, round: usize) -> Outcome<Mounted> {
         let (dir, state) = (plan_dir.join("subtrees-beside"), plan_dir.join("subtrees-beside-state"));
         make_dir(&dir)?;

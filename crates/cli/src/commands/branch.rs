@@ -23,7 +23,6 @@ pub(crate) use self::run::run_in_branch;
 use crate::commands::realm::{Side, on_conflict};
 use crate::failure::Outcome;
 
-/// `chiton branch`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A branch is a copy of a directory as it is now, made in an instant however large that is. Changes in it are seen in it alone, until it is merged; other clients continue to use the directory, and their changes are not seen in the branch. docs/branches.md says more.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try2\n  chiton branch mount /mnt/chiton/src try1 /work/try1     work in it, as in any directory\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch list /mnt/chiton"
@@ -39,15 +38,15 @@ enum Command {
     Create(Create),
     /// List the branches at and below a directory.
     List(List),
-    /// Mount a branch on a directory of its own.
+    /// Mount a branch on a directory.
     Mount(Mount),
-    /// Show what a merge would do.
+    /// Show the effects that a merge would have.
     Diff(Diff),
-    /// List what the branch and others both did, path by path.
+    /// List the conflicts between the branch and others, by path.
     Conflicts(Diff),
-    /// Say what is to hold where both did something; then merge again.
+    /// Choose the version to keep at a path with a conflict; then merge again.
     Resolve(Resolve),
-    /// Make a branch anew from what is there now, with what was done in it done again.
+    /// Make a branch anew from the directory's present state, and repeat the branch's changes there.
     Rebase(Diff),
     /// Merge the changes in a branch, and end it.
     Merge(Merge),
@@ -55,7 +54,7 @@ enum Command {
     Delete(Delete),
 }
 
-/// Where branches are.
+/// The location of branches.
 #[derive(Debug, Args)]
 struct Where {
     /// The directory: a path of a mount, or with --server a path in the file system.
@@ -67,7 +66,7 @@ struct Where {
     /// journal is).
     #[arg(long)]
     state_dir: Option<PathBuf>,
-    /// Go on with a journal of which an end that was durable is missing, without what was in it.
+    /// Resume a journal that has lost durable events at its end, without these events.
     #[arg(long)]
     accept_truncated: bool,
     /// Print JSON.
@@ -75,7 +74,6 @@ struct Where {
     json: bool,
 }
 
-/// Options of `chiton branch create`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --policy the branch has a journal on this machine's disk (durability: local): what is synced in it survives a crash. With durability: global the journal is in the object store, and any machine can mount the branch.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try1 --policy anywhere.yml\n  chiton branch create --server tcp:server:7117 /src try1"
@@ -90,7 +88,6 @@ struct Create {
     policy: Option<String>,
 }
 
-/// Options of `chiton branch list`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton branch list /mnt/chiton\n  chiton branch list /mnt/chiton/src --json"
@@ -100,7 +97,6 @@ struct List {
     at: Where,
 }
 
-/// Options of `chiton branch mount`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The mount is a file system of its own (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1 try2 /work/try2     one process, which ends with the last of them\n  chiton umount /work/try1"
@@ -123,19 +119,18 @@ struct Mount {
     /// Let other users in (default: if root mounts).
     #[arg(long)]
     allow_other: Option<bool>,
-    /// Fail operations when the server has not answered for so many seconds (default: wait for ever).
+    /// Fail operations when the server has not answered for this many seconds (default: wait for ever).
     #[arg(long)]
     timeout: Option<u64>,
-    /// When unmounting, end without the server if it has been silent for so many seconds.
+    /// When unmounting, end without the server if it has been silent for this many seconds.
     #[arg(long, default_value_t = 30)]
     unmount_timeout: u64,
-    /// Tell on standard output that the mount is there, in one line of JSON (the command gives it to itself when it
-    /// goes to the background).
+    /// Announce on standard output that the mount is ready, in one line of JSON (the command passes this to itself
+    /// when it goes to the background).
     #[arg(long, hide = true)]
     announce: bool,
 }
 
-/// Options of `chiton branch diff`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch diff /mnt/chiton/src try1 --json"
@@ -147,7 +142,6 @@ struct Diff {
     name: String,
 }
 
-/// Options of `chiton branch resolve`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Within the branch's mount chiton resolve does the same, and says more.\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort      exit code 5: there are conflicts\n  chiton branch conflicts /mnt/chiton/src try1\n  chiton branch resolve /mnt/chiton/src try1 a/file --theirs\n  chiton branch resolve /mnt/chiton/src try1 b/file --merged /tmp/b\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort"
@@ -163,7 +157,6 @@ struct Resolve {
     side: Side,
 }
 
-/// Options of `chiton branch merge`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A mount of the branch is taken away when it is merged.\n\nExit codes: 0 merged, 3 in use (files are open for writing), 4 no such branch, 5 a conflict stopped it (on_conflict: abort).\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1 --on-conflict keep_both --json\n  chiton branch merge /mnt/chiton/src try1 --dry-run"
@@ -177,7 +170,7 @@ struct Merge {
     /// the branch's policy says: overwrite).
     #[arg(long, value_parser = on_conflict)]
     on_conflict: Option<OnConflict>,
-    /// Only show what a merge would do, as chiton branch diff does.
+    /// Only show the effects that a merge would have, as chiton branch diff does.
     #[arg(long, short = 'n')]
     dry_run: bool,
     /// Do it although files are open for writing in its mount: their descriptors answer errors from then on.
@@ -185,7 +178,6 @@ struct Merge {
     force: bool,
 }
 
-/// Options of `chiton branch delete`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch delete /mnt/chiton/src try2 --force     although a mount uses it"

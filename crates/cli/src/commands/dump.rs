@@ -18,7 +18,7 @@ use crate::{reach, target};
 /// Inodes between two looks at the bar.
 const TELL_EVERY: u64 = 256;
 
-/// A client of what the user named: of the server that serves it, or of one in this process.
+/// A client for the user's target: of its running server, or of one in this process.
 struct Access {
     client: Option<Client>,
     server: Option<Arc<Server>>,
@@ -87,7 +87,7 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
     let done = done.map_err(Failure::failed)?;
     if let Some(path) = &args.output {
         drop(out);
-        // As durable as a backup should be before the command says that it is there.
+        // Make the backup durable before the command succeeds.
         sync(path).map_err(|e| {
             Failure::failed(format!(
                 "cannot make {} durable: {e}; dump again, to another disk",

@@ -10,8 +10,8 @@ use crate::{reach, target};
 pub(crate) fn run(args: &Target) -> Outcome {
     let path = Path::new(&args.target);
     let client = target::client(&args.target)?;
-    // Through a mount, what it has buffered goes first: an fsync of its root does that, and one of what is named also covers
-    // the decoupled subtree that this may be in.
+    // Through a mount, flush its buffers first: an fsync of its root does that. An fsync of the named path also
+    // covers the decoupled subtree that it may be in.
     if let Some(mount) = reach::mount_around(path)?.filter(reach::Mount::is_ours)
         && !path.join(target::FORMAT_FILE).exists()
     {

@@ -54,7 +54,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     reach::answering(Path::new(&args.target)).map_err(|failure| failure.message)?;
     match target::client(&args.target) {
         Ok(client) => return online(args, &Arc::new(client), &options, &bar),
-        // In a mount there is no data directory: what keeps its server from answering is all that there is to say.
+        // A path in a mount is no data directory: the failure to reach the server is the whole message.
         Err(failure)
             if reach::mount_around(Path::new(&args.target))
                 .is_ok_and(|at| at.is_some_and(|m| m.is_ours())) =>

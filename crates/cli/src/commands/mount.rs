@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
     };
     let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
-    // Of what is only looked at nobody takes a part.
+    // A read-only mount decouples nothing.
     let realms = if args.no_decouple || args.inside.salvage { None } else { Some(realms(args, &client)?) };
     let is_for_others = args.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let options = MountOptions {
@@ -94,7 +94,7 @@ pub(super) fn found(mountpoint: &Path, over_entries: bool) -> Outcome<PathBuf> {
     Ok(full)
 }
 
-/// Says that the mount is there: to the command that left it in the background, or to people.
+/// Announces that the mount is ready: to the parent process, or to the user.
 pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
     if announce {
         let pid = std::process::id();
@@ -123,7 +123,7 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Ending) -> Outcome<Arc<S
         chiton_runtime::log_line!("formatted {data}");
     }
     let server = match args.announce {
-        // Whoever waits for the announcement shows it.
+        // The parent process shows the progress.
         true => serve::start(data, &args.inside, told, |progress| {
             chiton_runtime::log::announce(format_args!("{}", background::replaying(progress)));
         })?,
@@ -191,7 +191,7 @@ fn realms(args: &Mount, client: &Arc<Client>) -> Outcome<Arc<Realms>> {
     Ok(realms)
 }
 
-/// Why a server inside may not go on, and what takes its mount away.
+/// The reason why the server in this process must end, and a handle to detach its mount.
 type Over = (Option<(Class, String)>, Option<Unmounter>);
 
 /// A server inside that another one takes over, or whose journal failed: the mount goes, too, also from under its users.
@@ -215,7 +215,7 @@ impl TakenOver {
         if state.0.is_some()
             && let Some(unmounter) = state.1.take()
         {
-            // Not here: whoever tells may be what the kernel waits for.
+            // On another thread, since the kernel may wait for this one.
             std::thread::spawn(move || {
                 if let Err(e) = unmounter.unmount(true) {
                     chiton_runtime::log_line!("chiton: cannot unmount: {e}; unmount by hand: umount -l");
@@ -252,7 +252,7 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
     Ok(())
 }
 
-/// Whoever still uses a mount whose server is away keeps it no longer than this.
+/// Ends the process after `limit`, even if users still wait in a mount whose server is away.
 fn end_anyway(limit: Duration) {
     std::thread::sleep(limit + Duration::from_secs(10));
     chiton_runtime::log_line!(
@@ -267,8 +267,8 @@ fn in_background(args: &Mount, mountpoint: &Path) -> Outcome {
     detach(&["mount"], (&args.mountpoint, mountpoint), &log, args.json)
 }
 
-/// Runs itself again as a mount in the background, and says so. `command`: the words before the options;
-/// `mountpoint`: as it was given, and its full name.
+/// Starts this program again as a mount in the background, and reports the result. `command`: the words before the
+/// options; `mountpoint`: as given, and its full path.
 pub(super) fn detach(
     command: &[&str],
     (short, mountpoint): (&Path, &Path),
@@ -298,7 +298,7 @@ fn with_full_name(mut words: Vec<OsString>, short: &Path, full: &Path) -> Vec<Os
     words
 }
 
-/// Whoever waits for the end of our output waits no longer.
+/// Closes standard output, so that readers of it see its end.
 fn close_stdout() -> Outcome {
     let null = std::fs::OpenOptions::new()
         .write(true)

@@ -1,4 +1,4 @@
-//! `chiton policy`: what subtrees ask for.
+//! `chiton policy`: policies of subtrees.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,6 @@ Examples:
 A policy is seen and set through any mount, also as an attribute: getfattr -n chiton.policy DIR,
 setfattr -n chiton.policy -v ramdisk DIR.";
 
-/// Options of `chiton policy`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PolicyArgs {
@@ -41,7 +40,7 @@ pub(crate) struct PolicyArgs {
     pub(crate) what: PolicyCommand,
 }
 
-/// What to do with policies.
+/// Commands for policies.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// Give a directory of a mount, and all below it, a policy.
@@ -62,7 +61,7 @@ pub(crate) enum PolicyCommand {
     /// Remove the policy of a directory: that of the directory around holds again.
     #[command(after_help = "Examples:\n  chiton policy rm /mnt/chiton/job")]
     Rm(At),
-    /// Draw a policy: its mechanisms, what waits for what, what survives which failure.
+    /// Draw a policy: its mechanisms, their order, and which failures the data survive.
     #[command(after_help = "Examples:\n  chiton policy explain posix\n  chiton policy explain my.yml --json")]
     Explain(Explain),
     /// List the policies that ship, or print one.
@@ -70,7 +69,6 @@ pub(crate) enum PolicyCommand {
     Presets(Presets),
 }
 
-/// Options of `chiton policy set`.
 #[derive(Debug, Args)]
 pub(crate) struct Set {
     /// A directory of a mount.
@@ -78,7 +76,7 @@ pub(crate) struct Set {
     /// A policy file or a preset's name.
     #[arg(required_unless_present_any = ["interfere", "inodes"])]
     pub(crate) policy: Option<String>,
-    /// What other clients may do while one has decoupled the subtree: allow, block or block_writes.
+    /// The rights of other clients while one has decoupled the subtree: allow, block or block_writes.
     #[arg(long)]
     pub(crate) interfere: Option<String>,
     /// How many inodes the job will make.
@@ -89,7 +87,6 @@ pub(crate) struct Set {
     pub(crate) json: bool,
 }
 
-/// A directory.
 #[derive(Debug, Args)]
 pub(crate) struct At {
     /// A directory of a mount.
@@ -99,7 +96,6 @@ pub(crate) struct At {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton policy list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
@@ -109,7 +105,6 @@ pub(crate) struct List {
     pub(crate) history: bool,
 }
 
-/// Options of `chiton policy explain`.
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     /// A path of a mount, a policy file or a preset's name.
@@ -119,7 +114,6 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton policy presets`.
 #[derive(Debug, Args)]
 pub(crate) struct Presets {
     /// Print this one, as a file.
@@ -156,7 +150,8 @@ fn set(args: &Set) -> Outcome {
         }
     }
     reach::answering(&args.path)?;
-    // What is wrong is said here, with its place; the server judges again, with what is around.
+    // Syntax errors are reported here, with their position; the server checks again in the context of other
+    // policies.
     let given = Given::new(name, text)?;
     rustix::fs::setxattr(&args.path, OWN, given.text.as_bytes(), XattrFlags::empty()).map_err(|errno| {
         let fault = if errno == Errno::INVAL { given.fault() } else { None };
@@ -269,7 +264,7 @@ fn attribute(path: &Path, name: &str) -> Result<String, Errno> {
     String::from_utf8(value).map_err(|_| Errno::ILSEQ)
 }
 
-/// What a refusal means here, and what to do.
+/// The meaning of a refusal here, with advice.
 fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
     let at = path.display();
     let why = match errno {
@@ -408,7 +403,7 @@ impl Given {
         self.fault.as_ref().map(|fault| Failure::failed(format!("{}: {fault}", self.name)))
     }
 
-    /// The better reason for a failure of what was asked with this policy.
+    /// A more precise reason for a failure with this policy.
     pub(crate) fn explain(given: Option<&Given>, failure: Failure) -> Failure {
         match given.and_then(Given::fault) {
             Some(fault) if failure.class == Class::Failed => fault,

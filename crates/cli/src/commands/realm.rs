@@ -22,7 +22,6 @@ pub(crate) use self::recover::{recover, state_dir};
 pub(crate) use self::resolve::{Resolve, Side, conflicts, resolve};
 pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, when_answering};
 
-/// Options of `chiton decouple`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "This mount then works below the directory alone, in its memory and its own journal, until the changes are merged or discarded. Other clients meet the policy's interfere_policy. A subtree whose policy asks for it (chiton policy set DIR batchfs) is decoupled by its first change, without this command.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json\n  chiton decouple /mnt/chiton/job --verbose           each stage, and how long it took"
@@ -54,7 +53,6 @@ pub(crate) struct Within {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton merge`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    what it would do\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
@@ -62,13 +60,13 @@ pub(crate) struct Within {
 pub(crate) struct Merge {
     /// Anything in a decoupled subtree of a mount.
     pub(crate) path: PathBuf,
-    /// Only show what a merge would do, as chiton diff does.
+    /// Only show the effects that a merge would have, as chiton diff does.
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
     /// How conflicts are resolved this time: overwrite, abort, keep_both or merge (default: as the policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
-    /// Merge a journal of which an end that was durable is missing, without what was in it.
+    /// Merge a journal that has lost durable events at its end, without these events.
     #[arg(long)]
     pub(crate) accept_truncated: bool,
     /// Do it although files are open for writing there: their descriptors answer EIO from then on.
@@ -79,7 +77,6 @@ pub(crate) struct Merge {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton discard`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton discard /mnt/chiton/job            the subtree is again what it was (with what was synced)\n  chiton discard /mnt/chiton/job --force"
@@ -95,7 +92,6 @@ pub(crate) struct Discard {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton recouple`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: everybody may use the directory at once, that client's mount answers EIO below it, and the changes that it has not merged wait as a branch (chiton branch list; chiton recover --as-branch NAME on its machine). With --discard they are dropped for good. The command shows how old the decoupling is and how many events are not merged, and asks; where standard input is no terminal it ends nothing unless --yes is given.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows\n  chiton recouple /mnt/chiton/job --force --yes   from a script"
@@ -112,7 +108,7 @@ pub(crate) struct Recouple {
     /// Drop the changes, whatever the policy says.
     #[arg(long)]
     pub(crate) discard: bool,
-    /// Merge a journal of which an end that was durable is missing, without what was in it.
+    /// Merge a journal that has lost durable events at its end, without these events.
     #[arg(long)]
     pub(crate) accept_truncated: bool,
     /// Do it although files are open for writing, or another client has it.
@@ -126,7 +122,6 @@ pub(crate) struct Recouple {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton decoupled`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton decoupled /mnt/chiton\n  chiton decoupled tcp:server:7117 --json"
@@ -139,7 +134,6 @@ pub(crate) struct Decoupled {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton recover`.
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
@@ -158,24 +152,25 @@ pub(crate) struct Recover {
     /// A decoupling whose journal is in the object store, by its number: from any machine. May be repeated.
     #[arg(long)]
     pub(crate) id: Vec<u32>,
-    /// Without a server: merge into the metadata store what policies with nonvolatile_apply have left in the object store
-    /// (with --id only those; with --discard drop it). Nobody may serve the file system meanwhile.
+    /// Without a server: merge into the metadata store the journals that policies with nonvolatile_apply have left
+    /// in the object store (with --id only that one; with --discard drop them). No server may serve the file system
+    /// meanwhile.
     #[arg(long, requires = "data")]
     pub(crate) offline: bool,
     /// Make a branch of this name of a decoupling that was ended from elsewhere (chiton recouple --force), or that --id
     /// names: chiton branch diff, mount and merge do the rest.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["merge", "discard", "offline"])]
     pub(crate) as_branch: Option<String>,
-    /// Go on with journals of which an end that was durable is missing, without what was in it.
+    /// Resume journals that have lost durable events at their end, without these events.
     #[arg(long)]
     pub(crate) accept_truncated: bool,
-    /// List what is left (the default).
+    /// List the journals (the default).
     #[arg(long, conflicts_with_all = ["merge", "discard", "id", "offline", "as_branch"])]
     pub(crate) list: bool,
-    /// Merge all of it.
+    /// Merge all journals.
     #[arg(long, conflicts_with = "discard")]
     pub(crate) merge: bool,
-    /// Drop all of it.
+    /// Drop all journals.
     #[arg(long)]
     pub(crate) discard: bool,
     /// Print JSON.
@@ -183,7 +178,6 @@ pub(crate) struct Recover {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton run`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Decouples the directory, runs the command, and merges the changes if the command ends with 0; else drops them. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. For root's commands that is the directory's own path, where they, and nobody else, see the branch; for others the directory's path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
@@ -201,22 +195,22 @@ pub(crate) struct Run {
     /// Where the branch's journal is kept (default: /var/lib/chiton of root, else the user's state folder).
     #[arg(long, requires = "branch")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// If the command fails, leave what it did: chiton diff, then chiton merge or discard; of a branch chiton branch diff,
-    /// merge or delete.
+    /// If the command fails, keep its changes: see chiton diff, then chiton merge or discard; for a branch chiton
+    /// branch diff, merge or delete.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// If the command fails, drop what it did, whatever the policy (on_failure) says.
+    /// If the command fails, drop its changes, whatever the policy (on_failure) says.
     #[arg(long, conflicts_with = "keep")]
     pub(crate) discard: bool,
-    /// What is done about conflicts when what the command did is merged: overwrite, abort or keep_both (default: as the
-    /// policy says).
+    /// How conflicts are resolved when the command's changes are merged: overwrite, abort or keep_both (default: as
+    /// the policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
-    /// Merge a journal of which an end that was durable is missing, without what was in it (else the directory stays decoupled,
-    /// and the command fails).
+    /// Merge a journal that has lost durable events at its end, without these events (otherwise the directory stays
+    /// decoupled, and the command fails).
     #[arg(long)]
     pub(crate) accept_truncated: bool,
-    /// Print what became of it as JSON, in the last line of standard output (default: on standard error, in words).
+    /// Print the outcome as JSON, in the last line of standard output (default: as text on standard error).
     #[arg(long)]
     pub(crate) json: bool,
     /// The command and its arguments.
@@ -225,7 +219,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether what the command did is left if it fails; `policy`: what the policy says.
+    /// Whether the changes of a failed command are kept; `policy`: the policy's setting.
     pub(crate) fn keeps(&self, policy: OnFailure) -> bool {
         self.keep || (policy == OnFailure::Keep && !self.discard)
     }
@@ -236,7 +230,7 @@ impl Run {
     }
 }
 
-/// A word of `on_conflict`.
+/// Parses a value of `on_conflict`.
 pub(crate) fn on_conflict(word: &str) -> Result<OnConflict, String> {
     OnConflict::by_word(word).ok_or_else(|| "it is overwrite, abort, keep_both or merge".to_owned())
 }

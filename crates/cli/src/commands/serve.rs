@@ -14,7 +14,8 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::target;
 
-/// Told why this server may not go on: [`Class::Busy`], another has taken over; [`Class::Restart`], its journal failed.
+/// Called with the reason why this server must end: [`Class::Busy`], another has taken over; [`Class::Restart`],
+/// its journal failed.
 pub(crate) type Ending = Arc<dyn Fn(Class, &str) + Send + Sync>;
 
 pub(crate) fn run(args: &Serve) -> Outcome {
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     }
     std::thread::spawn(move || {
         signals.forever().next();
-        // The other end is there as long as the process.
+        // The receiver lives as long as the process.
         let _ = end.send(None);
     });
     if let Ok(Some((class, why))) = ended.recv() {
@@ -51,8 +52,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     server.shutdown().map_err(Failure::failed)
 }
 
-/// Starts the server of a file system, and tells `progress` how far it has replayed its journal.
-/// `ending` is told, on another thread, if the server may not go on.
+/// Starts the server of a file system. `progress` gets the progress of replaying its journal. `ending` is called on
+/// another thread if the server must end.
 pub(crate) fn start(
     data: &DataAddress,
     args: &ServerArgs,

@@ -1,5 +1,6 @@
-//! `chiton status`: a short report for a person (is it healthy, how far is everything durable, which clients are connected, what is
-//! decoupled, what to do next); with `--verbose` also everything that the server counts, with `--json` all of it as numbers.
+//! `chiton status`: a short report (is it healthy, how far is everything durable, which clients are connected,
+//! which directories are decoupled, what to do next); with `--verbose` also all counters of the server, with
+//! `--json` all of it as numbers.
 
 mod everything;
 mod offline;

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Top) -> Outcome {
 fn counters(top: &Value) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     flatten("", top, &mut |name, value| {
-        // The server's clock is among them, for those who compute rates from it.
+        // The server's clock is among them, for programs that compute rates.
         if let Some(n) = value.as_f64().filter(|_| name != "monotonic_ms") {
             all.insert(name.trim_start_matches("operations.").to_string(), n);
         }

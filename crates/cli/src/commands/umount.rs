@@ -16,7 +16,7 @@ use crate::args::Umount;
 use crate::failure::{Class, Failure, Outcome};
 use crate::reach::{self, Control};
 
-/// How long a mount may take to end before the command says what it waits for.
+/// How long a mount may take to end before the command reports the reason.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Umount) -> Outcome {
@@ -26,8 +26,8 @@ pub(crate) fn run(args: &Umount) -> Outcome {
         true => Failure::new(Class::Busy, in_use(&args.mountpoint)),
         false => Failure::failed(format!("cannot unmount {dir}: {said}")),
     })?;
-    // The mount commits what it has and ends its server; only then the data directory is free. A server that does not answer
-    // is waited for as long as the mount's --unmount-timeout, so this ends, too.
+    // The data directory is free only after the mount has committed its data and ended its server. It waits for a
+    // silent server as long as its --unmount-timeout, so this ends, too.
     let reply = match end {
         None => return Ok(()),
         Some(Reached::Unheard(why)) => {
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
     }
 }
 
-/// That a mount is in use, by which process, and what to do.
+/// The message about a mount in use: the process, and advice.
 fn in_use(mountpoint: &Path) -> String {
     let dir = mountpoint.display();
     let full = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
@@ -65,7 +65,7 @@ fn in_use(mountpoint: &Path) -> String {
     )
 }
 
-/// Whether a mount will say how it ends.
+/// Whether a mount will report how it ends.
 enum Reached {
     Heard(AwaitedEnd),
     /// There is a mount of ours, and why it cannot be asked.
@@ -90,12 +90,12 @@ impl Reached {
     }
 }
 
-/// Waits for the last word of the mount, and says so if that takes long.
+/// Waits for the mount's last reply, and prints a line if that takes long.
 fn waited(end: AwaitedEnd) -> io::Result<ControlReply> {
     let (tell, told) = mpsc::channel();
     let waiting = thread::spawn(move || {
         let reply = end.wait();
-        // The other end is there until this thread has ended.
+        // The receiver lives until this thread has ended.
         let _ = tell.send(());
         reply
     });

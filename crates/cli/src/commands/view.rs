@@ -1,4 +1,4 @@
-//! `chiton view`: a directory as it would be with journals that nobody has merged.
+//! `chiton view`: a directory with unmerged journals merged into it.
 //!
 //! ```text
 //!   PATH ─▶ Source: a server's view of its rows, or the stores of nobody's server
@@ -26,10 +26,9 @@ use self::journals::Choice;
 use self::source::Source;
 use crate::failure::{Class, Failure, Outcome};
 
-/// How often it is begun anew because a journal went on being merged.
+/// How often to begin again because a journal was merged meanwhile.
 const TRIES: u32 = 5;
 
-/// Options of `chiton view`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each line says type, size, where it comes from (global, or the journal that changed it last) and the path. A later journal prevails over an earlier one as --on-conflict overwrite does; conflicts are listed at the end, ours being the later journal's side. What is read is what there is on disk when the command begins: mounts on this machine are asked to write out what they have. Jobs go on meanwhile, and nothing is changed: chiton merge merges. Only root and the user of the server may.\n\nExit codes: 0 shown, 1 a journal cannot be read, 3 held by somebody else, 4 nothing there, 5 shown, and there are conflicts.\n\nExamples:\n  chiton view /mnt/chiton/job                             all that is not merged there, in the order of the numbers\n  chiton view /mnt/chiton/job --journal 7 --journal 3     these, in this order (chiton decoupled lists them)\n  chiton view /mnt/chiton/src --journal try1 --journal try2     branches, by their names\n  chiton view /mnt/chiton/job --journal /var/lib/chiton/0123456789abcdef-7     by the directory in a state directory\n  chiton view /mnt/chiton/job --to /tmp/job               into an ordinary directory, for programs that read\n  chiton view --server tcp:server:7117 /job --json\n  chiton view --data /srv/chiton /job                     no server runs"
@@ -50,7 +49,7 @@ pub(crate) struct View {
     /// Where mounts of this machine keep their journals (default: the directory that each has reported to the server).
     #[arg(long)]
     state_dir: Option<PathBuf>,
-    /// Show journals of which an end that was durable is missing, without what was in it.
+    /// Show journals that have lost durable events at their end, without these events.
     #[arg(long)]
     accept_truncated: bool,
     /// Write the tree into this directory of this machine, which is empty or not there: names, content, modes, owners,
@@ -68,7 +67,7 @@ pub(crate) fn run(args: &View) -> Outcome {
         let source = Source::find(args)?;
         match compose(args, &source) {
             Ok((composed, top)) => return show::show(args, &source, &composed, &top),
-            // Somebody merges it, or it has just ended.
+            // Another client merges it, or it has just ended.
             Err(_) if tries < TRIES && source.has_moved() => tries += 1,
             Err(error) => return Err(error),
         }

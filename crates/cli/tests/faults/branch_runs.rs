@@ -1,4 +1,4 @@
-//! `chiton run --branch`: a command works in a branch of its own.
+//! `chiton run --branch`: a command works in a branch.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -63,7 +63,7 @@ fn a_command_in_a_branch_is_merged_if_it_succeeds_and_nobody_sees_it_before() {
     let was = look(&runs.tree);
     let job = runs.script(script, &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
     until("the command works", || runs.two.scratch.path("begun").exists());
-    // Others see what was there, and go on.
+    // Others see the old tree, and continue.
     assert_same(&was, &look(&runs.tree));
     assert_same(&was, &look(&runs.two.far.path("tree")));
     assert!(runs.branches().contains("try"));
@@ -92,7 +92,7 @@ fn a_command_in_a_branch_is_merged_if_it_succeeds_and_nobody_sees_it_before() {
         runs.nothing_is_left();
     }
 
-    // Who is in the directory is in the branch.
+    // A process in the directory is in the branch.
     let mut command = chiton();
     command.args(["run", "--branch", "try", "--state-dir", &runs.state, "--json", "--path", ".."]);
     command
@@ -172,7 +172,7 @@ fn a_signal_goes_to_the_command_and_what_it_did_is_dropped() {
     runs.nothing_is_left();
 }
 
-/// What the command left running does not keep it from ending, and loses the branch.
+/// Remaining processes of the command do not delay its end, and lose the branch.
 #[test]
 fn what_the_command_left_running_does_not_keep_it() {
     let Some(runs) = Runs::new() else { return };

@@ -1,4 +1,4 @@
-//! Branches as people and agents use them: each mounted on a directory of its own, merged or dropped by itself.
+//! Branches as users and agents use them: each mounted on a directory, merged or dropped separately.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -74,7 +74,7 @@ fn a_branch_stays_where_it_is_mounted_inside_the_file_system_itself() {
     let dev = |path: &Path| fs::metadata(path).expect("there").dev();
     assert_ne!(dev(&at), dev(&b.tree));
     for n in 0..20 {
-        // Others change every directory above it, so that leases on them are recalled.
+        // Others change every directory above it, which recalls the leases on them.
         for dir in ["", "tree", "tree/dir"] {
             fs::write(b.two.far.path(dir).join(format!("theirs {n}")), "x").expect("a write");
             fs::read_dir(b.two.near.path(dir)).expect("a listing").for_each(drop);
@@ -113,7 +113,7 @@ fn branches_are_worked_in_side_by_side_and_merged_or_deleted_by_themselves() {
 
     work(&one.dir, "one");
     work(&two.dir, "two");
-    // The original is used meanwhile, by everybody.
+    // Other clients use the original meanwhile.
     work(&b.two.far.path("tree"), "base");
     let (in_one, in_two, in_base) = (look(&one.dir), look(&two.dir), look(&b.tree));
     assert!(in_one.contains_key(Path::new("made by one")) && !in_one.contains_key(Path::new("made by two")));
@@ -152,7 +152,7 @@ fn branches_are_worked_in_side_by_side_and_merged_or_deleted_by_themselves() {
     assert_eq!(fs::read_dir(&b.state).expect("a listing").count(), 0, "nothing stays");
 }
 
-/// S70: without conflicts the tree is then, byte for byte, what the branch was.
+/// S70: a merge without conflicts makes the tree equal to the branch, byte for byte.
 #[test]
 fn a_branch_without_conflicts_becomes_the_tree() {
     let Some(b) = Branched::new() else { return };
@@ -187,7 +187,7 @@ fn what_was_synced_in_a_branch_survives_a_killed_mount() {
     fs::File::open(&file).and_then(|file| file.sync_all()).expect("an fsync");
     let expected = look(&one.dir);
     one.kill();
-    // Another process meets a branch that nobody has.
+    // Another process can mount a branch that no process has.
     until("it can be mounted again", || {
         let list = b.json(&["list", text(&b.tree)]);
         list[0]["in_use"] == false
@@ -254,7 +254,7 @@ fn a_mount_with_the_server_inside_has_branches_too() {
     assert_eq!(fs::read_dir(&state).map_or(0, Iterator::count), 0);
 }
 
-/// Several agents, each with a branch of its own, at once: from its making to its merge.
+/// Several agents at once, each with a branch, from its creation to its merge.
 #[test]
 fn many_branches_live_their_lives_at_once() {
     let Some(b) = Branched::new() else { return };

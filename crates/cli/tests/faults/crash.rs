@@ -1,9 +1,9 @@
-//! `kill -9` in a loop, under load, with content checks: what was promised is there, and what is there is whole (S18,
-//! S25, S26, S27).
+//! `kill -9` in a loop, under load, with content checks: everything that was promised survives, and every survivor
+//! is whole (S18, S25, S26, S27).
 //!
-//! Each writer makes files `0, 1, 2 …`: written under another name, closed, renamed, and the one 40 before removed.
-//! So what a crash leaves of a writer must be a run of numbers without gaps, not longer than 41, that ends at or after
-//! what was promised. Longer: `cargo xtask crash --rounds N`.
+//! Each writer creates files `0, 1, 2 …`: written under another name, closed, renamed, and the one 40 before
+//! removed. So after a crash a writer's files must be a run of numbers without gaps, not longer than 41, that ends
+//! at or after the promised number. Longer: `cargo xtask crash --rounds N`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,12 +27,12 @@ fn seed() -> u64 {
     seed.unwrap_or_else(|| u64::from(std::process::id()))
 }
 
-/// What one writer did, as it was told.
+/// The acknowledgements of one writer.
 #[derive(Default)]
 struct Writer {
     /// Files renamed into place and answered: all below.
     answered: AtomicU64,
-    /// What an fsync promised: all below.
+    /// All files below this number are durable by an fsync.
     promised: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl Load {
         Load { dir: dir.to_owned(), writers: Default::default(), stop: AtomicBool::new(false) }
     }
 
-    /// Where a file is.
+    /// The path of a file.
     fn path(&self, writer: usize, number: u64) -> PathBuf {
         self.dir.join(format!("w{writer}/{number}"))
     }
@@ -61,7 +61,7 @@ impl Load {
         (writer as u64) << 32 | number
     }
 
-    /// Writes until told to stop, or until the mount is gone.
+    /// Writes until stopped, or until the mount is gone.
     fn write(&self, writer: usize, random: &mut Random) -> std::io::Result<()> {
         let new = self.dir.join(format!("w{writer}/new"));
         while !self.stop.load(SeqCst) {
@@ -107,8 +107,8 @@ impl Load {
         });
     }
 
-    /// What is there after a crash is a prefix of what was answered, whole, and at least `least` says. What was lost is
-    /// done again.
+    /// After a crash the files are a prefix of the acknowledged ones, whole, and reach at least the number from
+    /// `least`. Lost files are written again.
     fn check(&self, least: impl Fn(&Writer) -> u64, seed: u64) {
         for (n, writer) in self.writers.iter().enumerate() {
             let mut numbers: Vec<u64> = fs::read_dir(self.dir.join(format!("w{n}")))
@@ -124,7 +124,7 @@ impl Load {
             }
             let end = numbers.last().map_or(0, |last| last + 1);
             assert!(end >= least, "lost; {}", said());
-            // One more than answered: it happened, and nobody was told any more.
+            // One more than acknowledged: it was carried out without an answer.
             assert!(end <= answered + 1, "from nowhere; {}", said());
             let first = numbers.first().copied().unwrap_or(0);
             assert!(first + KEPT + 1 >= end, "removed files are back; {}", said());
@@ -149,8 +149,8 @@ impl Load {
     }
 }
 
-/// Ends the writers, also where a test fails while they wait for a server that nobody starts again: they would wait
-/// for ever, and the failure would never be told.
+/// Ends the writers, also if the test fails while they wait for a server that no one starts again: they would wait
+/// for ever, and hide the failure.
 struct EndWriters<'a>(&'a Load);
 
 impl Drop for EndWriters<'_> {
@@ -215,7 +215,7 @@ fn a_mount_with_its_server_is_killed_under_load() {
     mounted.unmount();
 }
 
-/// S27: what a client had closed stays with the server when the client dies.
+/// S27: the server keeps files that a client had closed when the client dies.
 #[test]
 fn a_mount_is_killed_under_load_and_the_server_has_what_was_closed() {
     if !is_root() {
@@ -265,7 +265,7 @@ fn server_and_mount_are_killed_under_load() {
     mounted.unmount();
 }
 
-/// A last write that was cut off is told from corruption, and costs nothing that was promised.
+/// A torn last write is distinguished from corruption, and loses nothing that was promised.
 #[test]
 fn a_torn_last_write_of_the_journal_costs_nothing_promised() {
     if !is_root() {

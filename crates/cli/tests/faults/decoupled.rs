@@ -35,14 +35,14 @@ fn a_tree_unpacked_in_a_batchfs_subtree_is_there_for_others_when_it_is_merged() 
     let here = look(&near);
     assert_same(&look(&source), &here);
     assert_eq!(two.decouplings()[0]["path"], "/job");
-    // Nobody else gets in, and the name is there.
+    // Others are refused, and the name exists.
     assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
     assert_eq!(errno(fs::write(far.join("intruder"), "")), Some(libc_busy()));
     let names: Vec<_> =
         fs::read_dir(&two.far.dir).expect("a listing").map(|e| e.expect("an entry").file_name()).collect();
     assert_eq!(names, ["job"]);
     refused(&["merge", text(&far)], 3, &format!("is decoupled by mount {}, process", text(&two.near.dir)));
-    // What is outside is not disturbed.
+    // The surroundings are not disturbed.
     fs::write(two.far.path("beside"), "x").expect("a write");
     assert_eq!(fs::read(two.near.path("beside")).expect("a read"), b"x");
 
@@ -66,7 +66,7 @@ fn a_tree_unpacked_in_a_batchfs_subtree_is_there_for_others_when_it_is_merged() 
     assert_same(&here, &look(&near));
     assert!(two.decouplings().is_empty());
     refused(&["merge", text(&near)], 4, "no subtree that this mount has decoupled");
-    // Whoever changes something next has it next.
+    // The next client that changes it gets it.
     fs::remove_file(far.join("dir/file0")).expect("ours now");
     assert_eq!(errno(fs::metadata(&near)), Some(libc_busy()));
     done(&["merge", text(&far)]);
@@ -86,7 +86,7 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
     let theirs = File::open(far.join("a/shared")).expect("everybody's");
     fs::write(near.join("a/mine"), "mine").expect("a write");
     assert_eq!(two.decouplings()[0]["path"], "/job");
-    // Others pass on the way to what is theirs, too, and see nothing else.
+    // Others pass through the path to their own files, and see nothing else.
     assert!(fs::metadata(&far).expect("the way").is_dir());
     for kept in [far.join("a/mine"), far.join("a/nothing")] {
         assert_eq!(errno(fs::metadata(&kept)), Some(libc_busy()), "{}", kept.display());
@@ -99,7 +99,7 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
     assert_eq!(fs::read(dir.join("by-path")).expect("seen at once"), b"there");
     fs::remove_file(far.join("a/shared/by-path")).expect("removed");
 
-    // What is below the border is everybody's, at once, both ways.
+    // The directory below the border is shared, immediately, in both directions.
     fs::write(dir.join("here"), "here").expect("a write");
     let open = |name: &str, flags| rustix::fs::openat(&theirs, name, flags, 0o644.into());
     open("here", rustix::fs::OFlags::RDONLY).expect("seen at once");
@@ -126,14 +126,14 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
     assert_eq!(errno(fs::remove_dir(&dir)), Some(libc_busy()));
     refused(&["policy", "rm", text(&dir)], 3, "decoupled");
 
-    // What was done above survives the mount and is merged; what is below was never part of it.
+    // Changes above it survive the mount and are merged; the part below never belonged to it.
     let report: Value = serde_json::from_str(&done(&["merge", "--json", text(&near)])).expect("JSON");
     assert_eq!((&report["conflict_count"], &report["lost_count"]), (&0.into(), &0.into()), "{report}");
     assert_eq!(fs::read(far.join("a/mine")).expect("merged"), b"mine");
     assert_eq!(fs::read(far.join("a/shared/here")).expect("there"), b"here");
     assert_same(&look(&near), &look(&far));
 
-    // Both may be decoupled, each by itself.
+    // Both may be decoupled, independently.
     done(&["policy", "set", text(&dir), "batchfs"]);
     fs::write(near.join("a/mine"), "again").expect("a write");
     fs::write(dir.join("here"), "again").expect("a write");
@@ -187,7 +187,7 @@ fn a_decoupled_job_goes_on_while_the_server_is_away() {
     drop(server);
 }
 
-/// What a program says with `Subtree::sync_mode`, by commands: alone, for everybody, alone again.
+/// The switches of `Subtree::sync_mode` by commands: asynchronous, synchronous, asynchronous again.
 #[test]
 fn a_job_is_asynchronous_and_synchronous_by_turns_through_commands() {
     let Some(two) = Two::new() else { return };
@@ -280,7 +280,7 @@ fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
     files[0].sync_all().expect("an fsync");
     drop(files);
     two.near.process.kill();
-    // Others wait for somebody to decide.
+    // Others are refused until a user decides.
     assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
     two.near = mount_near(&two.scratch, "again");
     let near = two.near.path("job");
@@ -299,7 +299,7 @@ fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
     assert_eq!(fs::read(far.join("after")).expect("merged"), b"after");
 }
 
-/// A journal that is gone, or of which nothing can be read, is told: what was in it is not silently merged as nothing.
+/// A journal that is missing or unreadable is reported: its changes are not silently treated as none.
 #[test]
 fn a_subtree_whose_journal_is_gone_is_not_gone_on_with() {
     let Some(mut two) = Two::new() else { return };
@@ -309,7 +309,7 @@ fn a_subtree_whose_journal_is_gone_is_not_gone_on_with() {
     two.near.process.kill();
     let home = fs::read_dir(two.scratch.path("state")).expect("the state").next().expect("a decoupling");
     let home = home.expect("an entry").path();
-    // It is looked at by the tool, as far as it is there.
+    // The tool inspects the part that exists.
     assert!(done(&["journal", "inspect", text(&home)]).contains("integrity: OK"));
     assert!(done(&["journal", "event", "get", text(&home), "--name", "kept"]).contains("make file"));
     let aside = two.scratch.path("aside");
@@ -391,7 +391,7 @@ fn the_end_of_a_mount_merges_what_is_weak_and_keeps_what_is_invisible() {
     std::mem::replace(&mut two.near, next).unmount();
     assert_eq!(fs::read(far.join("weak")).expect("merged"), b"weak");
     assert_eq!(errno(fs::metadata(two.far.path("hidden"))), Some(libc_busy()));
-    // The next mount of this machine goes on with it.
+    // The next mount on this machine resumes it.
     let back = mount_near(&two.scratch, "again");
     assert_eq!(fs::read(back.path("hidden/invisible")).expect("kept"), b"invisible");
     done(&["recouple", "--merge", text(&back.path("hidden"))]);
@@ -399,7 +399,7 @@ fn the_end_of_a_mount_merges_what_is_weak_and_keeps_what_is_invisible() {
     back.unmount();
 }
 
-/// S65: open files go on; S54: a policy that is set while the directory is in use.
+/// S65: open files continue; S54: a policy that is set while the directory is in use.
 #[test]
 fn files_that_are_open_when_their_directory_is_decoupled_go_on() {
     let Some(two) = Two::new() else { return };
@@ -423,7 +423,7 @@ fn files_that_are_open_when_their_directory_is_decoupled_go_on() {
     drop(writer);
     done(&["merge", text(&near)]);
     assert_eq!(fs::read(far.join("written")).expect("merged"), b"before6789after");
-    // The reader goes on, and sees what others do from now on.
+    // The reader continues, and sees later changes of others.
     done(&["policy", "set", text(&near), "posix"]);
     fs::write(far.join("read"), "what is READ").expect("a write");
     let mut got = [0; 12];
@@ -447,7 +447,7 @@ fn by_force_a_subtree_is_given_back_from_under_its_writers() {
     assert!(two.near.process.said().contains("open for writing"));
 }
 
-/// S66: an administrator ends what a client has that is gone for good.
+/// S66: an administrator ends the decoupling of a client that is gone for good.
 #[test]
 fn what_a_vanished_client_has_is_ended_by_force() {
     let Some(mut two) = Two::new() else { return };

@@ -1,4 +1,4 @@
-//! The disk below a server: full, read-only, gone. Whoever asks gets an error that says so, and nothing hangs.
+//! The disk below a server: full, read-only, gone. Each caller gets a clear error, and nothing hangs.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -10,7 +10,7 @@ use crate::rig::{
     Mounted, Scratch, check_whole, checkable, chiton, is_root, serve, sync_dir, until, write_checkable,
 };
 
-/// Writes a file and syncs it before it is closed: nobody hears of what close says.
+/// Writes a file and syncs it before the close, whose errors are lost.
 fn write_durable(path: &Path, name: u64, len: usize) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(&checkable(name, len))?;
@@ -186,7 +186,7 @@ fn a_full_disk_gets_its_space_back_by_removals() {
     }
 }
 
-/// A part of the way out: what is removed first is not what fills the disk.
+/// A part of the way out: the files removed first are not those that fill the disk.
 #[test]
 fn a_log_on_the_full_disk_ends_no_mount() {
     let scratch = Scratch::new();

@@ -32,7 +32,7 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     let seen = |root: &Path| ["dir", "empty"].map(|dir| look(&root.join(dir)));
     let expected = seen(&near);
     done(&["recouple", "--force", "--yes", text(&far)]);
-    // Everybody's at once.
+    // Shared at once.
     assert_eq!(fs::read_dir(&far).expect("given back").count(), 0);
     until("the mount hears of it", || fs::write(near.join("b"), "2").is_err());
     assert_eq!(errno(fs::write(near.join("c"), "3")), eio());
@@ -53,14 +53,14 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     done(&["view", text(&far), "--journal", "rescued", "--to", text(&view)]);
     expected.iter().zip(&seen(&view)).for_each(|(expect, found)| assert_same(expect, found));
     assert!(view.join("a").exists());
-    // What was refused is everybody's again, also here.
+    // The refused directory is shared again, also here.
     until("the mount goes on without it", || fs::metadata(&near).is_ok());
     done(&["branch", "merge", text(&far), "rescued"]);
     expected.iter().zip(&seen(&far)).for_each(|(expect, found)| assert_same(expect, found));
     assert!(near.join("a").exists());
 }
 
-/// Nobody ends what another client has by a slip, or by a script that does not say so.
+/// A slip, or a script without the option, cannot end another client's decoupling.
 #[test]
 fn ending_what_another_client_has_needs_a_yes() {
     let Some(two) = Two::new() else { return };
@@ -104,7 +104,7 @@ fn a_mount_has_its_inner_subtree_after_the_outer_one_is_merged() {
     assert_eq!(fs::read(far.join("deep/inner/g")).expect("merged"), b"more");
 }
 
-/// S111
+/// S111: a directory with a weak policy is removed like any other.
 #[test]
 fn a_directory_that_carries_a_weak_policy_is_removed_as_any_other() {
     let Some(two) = Two::new() else { return };
@@ -210,7 +210,7 @@ fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
     for name in ["theirs", "to_link"] {
         done(&["resolve", text(&near.join(name)), "--theirs"]);
     }
-    // Of a file that is there the content is replaced; else the file comes with all that it is.
+    // An existing file gets the content; otherwise the file is created with all its attributes.
     let merged = two.scratch.path("merged");
     fs::write(&merged, "merged").expect("a file");
     fs::set_permissions(&merged, PermissionsExt::from_mode(0o640)).expect("a mode");
@@ -243,7 +243,7 @@ fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
     done(&["merge", text(&near)]);
     is_as_resolved(&far);
 
-    // In a branch that nobody has mounted.
+    // In a branch that no process has mounted.
     let state = text(&two.scratch.path("state")).to_owned();
     let branch = |words: &[&str]| done(&[&["branch", words[0], "--state-dir", &state], &words[1..]].concat());
     branch(&["create", text(&near), "one", "--policy", text(&policy)]);
@@ -263,7 +263,7 @@ fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
     is_as_resolved(&near);
 }
 
-/// `chiton run`: what is done about conflicts, and about failure.
+/// `chiton run`: the treatment of conflicts and failures.
 #[test]
 fn run_says_what_is_done_about_conflicts_and_a_policy_what_about_failure() {
     let Some(two) = Two::new() else { return };
@@ -284,7 +284,7 @@ fn run_says_what_is_done_about_conflicts_and_a_policy_what_about_failure() {
     assert_eq!(stopped.status.code(), Some(5), "{}", String::from_utf8_lossy(&stopped.stderr));
     assert_eq!(fs::read_to_string(two.far.path("job/f")).expect("theirs"), "theirs\n");
     done(&["discard", text(&near)]);
-    // The policy keeps what a failed command did; --discard does not.
+    // The policy keeps a failed command's changes; --discard drops them.
     assert_eq!(run_with(&[], "exit 7").status.code(), Some(7));
     assert_eq!(two.decouplings().len(), 1);
     done(&["discard", text(&near)]);
@@ -325,7 +325,7 @@ fn an_owner_decouples_a_directory_of_their_own_as_far_as_its_policy_lets_them() 
     assert_eq!(decouple("batchfs").status.code(), Some(1));
 }
 
-/// Several branches in one process; what a killed one leaves.
+/// Several branches in one process; cleaning up after a killed one.
 #[test]
 fn one_process_serves_several_branches_and_what_a_killed_one_left_is_taken_away() {
     if !is_root() {
@@ -428,7 +428,7 @@ fn every_command_that_merges_a_journal_says_that_its_end_is_missing() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success() && said.contains(missing), "{said}");
 
-    // The end of a mount, which merges what is weak.
+    // The end of a mount, which merges weak subtrees.
     let last = two.near.path("last");
     fs::create_dir(&last).expect("a directory");
     done(&["policy", "set", text(&last), "batchfs"]);

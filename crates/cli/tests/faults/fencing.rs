@@ -49,7 +49,7 @@ fn a_take_over_ends_a_stopped_holder_which_never_writes_again() {
     command.args(["serve", "--take-over", "--data"]).arg(scratch.data());
     let mut taken = Process::start(command, log);
     taken.says("serving ", 1);
-    // It is dead, whether it goes on or not. (It may be reaped already: then there is nobody to signal.)
+    // It is dead, whether it is continued or not. (It may be reaped already: then there is no process to signal.)
     let journal = || {
         let names = fs::read_dir(scratch.data().join("journal")).expect("the journal");
         let mut sizes: Vec<_> = names.map(|e| e.expect("an entry").file_name()).collect();
@@ -60,7 +60,7 @@ fn a_take_over_ends_a_stopped_holder_which_never_writes_again() {
     let status = first.ended();
     assert_eq!(status.signal(), Some(9), "{status}");
     assert!(journal().len() >= before.len());
-    // The clients go on with the second, and miss nothing (S26).
+    // The clients continue with the second, and lose nothing (S26).
     assert_eq!(fs::read_to_string(mounted.path("before")).expect("it is there"), "promised");
     assert_eq!(
         fs::read_to_string(mounted.path("answered")).expect("it is there"),

@@ -1,5 +1,5 @@
 //! A hostile peer: frames that are random, truncated, oversized, mutated or replayed, before and after the
-//! handshake. It loses its connection; nobody else notices, and nothing grows.
+//! handshake. It loses its connection; other clients do not notice, and nothing grows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use chiton_wire::{
 use crate::peer::{Peer, Raw, find, framed, hello, make_file, request};
 use crate::rig::{Process, Random, Scratch, serve, until};
 
-/// More than the server may grow by, in KiB. What the peers below announce is more than ten times as much.
+/// More than the server may grow by, in KiB. The peers below announce more than ten times as much.
 const GROWTH_KIB: u64 = 256 << 10;
 const CASES: u64 = 240;
 /// No session of these tests ends because a machine is slow.
@@ -146,7 +146,7 @@ fn a_hostile_peer_loses_its_connection_and_nobody_notices() {
         drop(end);
     });
     server.assert_sane();
-    // What was written among all that is there after a crash, too.
+    // Files that were written meanwhile exist after a crash, too.
     let count = served.load(Ordering::Relaxed);
     let peer = Peer::begin(&socket, "after");
     assert_eq!(peer.ask(Call::Commit { upto: Position(0) }), Ok(Answer::Done));
@@ -238,7 +238,7 @@ fn what_is_replayed_is_done_once_and_a_stolen_session_needs_its_secret() {
     let greeting = hello(Channel::Main, None, "raw");
     assert!(raw.send(&framed(FrameKind::Hello, |out| greeting.encode(out))));
     while raw.frame().is_some() {}
-    // The session is somebody's: without the secret nobody goes on with it, on neither channel.
+    // The session belongs to another client: without the secret no peer resumes it, on neither channel.
     for channel in [Channel::Main, Channel::Recall] {
         for wrong in [0, !secret, secret ^ 1] {
             let mut thief = Raw::connect(&socket);

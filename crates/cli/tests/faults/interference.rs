@@ -1,4 +1,4 @@
-//! What others meet in a decoupled subtree, and what comes of it when both sides did something: through two mounts.
+//! Other clients in a decoupled subtree, and the outcome when both sides changed it: through two mounts.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -40,7 +40,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Everything that changes something.
+/// All kinds of changes.
 fn every_change(dir: &Path) -> Vec<(&'static str, std::io::Result<()>)> {
     let file = dir.join("kept");
     let attribute = |flags| rustix::fs::setxattr(&file, "user.a", b"x", flags).map_err(Into::into);
@@ -80,7 +80,7 @@ fn block_keeps_everybody_else_out_from_the_root_down() {
     busy(fs::rename(&far, two.far.path("elsewhere")), "the root is moved");
     busy(fs::remove_dir(&far), "the root is removed");
     busy(early.read_at(&mut [0; 5], 0), "what was open before");
-    // The name is in the listing above it, and what is beside it is everybody's.
+    // The name is in its parent's listing, and its neighbours are shared.
     assert_eq!(names(&two.far.dir), ["job"]);
     fs::write(two.far.path("beside"), "beside").expect("a write");
     assert_same(&before, &look(&near));
@@ -107,7 +107,7 @@ fn block_writes_lets_others_look_at_what_was_there_or_merged() {
     }
     assert_same(&before, &look(&far));
 
-    // What a merge would do is told, and not done.
+    // A dry run reports the effects of a merge, and does not merge.
     let planned = json(&["merge", "--dry-run", text(&near)]);
     assert_eq!(planned, json(&["diff", text(&near)]));
     let changes: Vec<(&str, &str)> = planned["changes"]
@@ -120,7 +120,7 @@ fn block_writes_lets_others_look_at_what_was_there_or_merged() {
     assert_eq!(planned["conflicts"], Value::Array(Vec::new()));
     assert_same(&before, &look(&far));
 
-    // The job goes on after a sync, others see what there was then.
+    // The job continues after a sync, and others see the state of the sync.
     let mut job = File::create(near.join("log")).expect("a file");
     job.write_all(b"one\n").expect("a write");
     let report = json(&["sync", text(&near)]);
@@ -142,7 +142,7 @@ fn block_writes_lets_others_look_at_what_was_there_or_merged() {
     fs::write(far.join("log"), "everybody's").expect("a write");
 }
 
-/// Both sides did something: what is in the way of what.
+/// Both sides change the same files.
 fn contradict(near: &Path, far: &Path) {
     fs::write(near.join("both"), "by us").expect("a write");
     fs::write(near.join("ours"), "by us").expect("a write");
@@ -156,7 +156,7 @@ fn contradict(near: &Path, far: &Path) {
     fs::write(far.join("gone"), "by them").expect("a write");
     fs::remove_file(far.join("dir/in")).expect("a removal");
     fs::create_dir_all(far.join("same/deep")).expect("directories");
-    // What each side sees of it.
+    // Each side's view.
     assert_eq!(fs::read(near.join("theirs")).expect("a read"), b"before: theirs");
     assert_eq!(fs::read(far.join("ours")).expect("a read"), b"before: ours");
 }
@@ -255,7 +255,7 @@ fn by_abort_nothing_is_merged_until_somebody_says_otherwise() {
         assert_same(&here, &look(&near));
     }
     refused(&["merge", text(&near)], 5, "stopped the merge");
-    // What is in the way is taken out of it, or somebody says who prevails.
+    // Remove the conflicts, or choose a side for all.
     let report = json(&["merge", "--on-conflict", "overwrite", text(&near)]);
     assert_eq!((&report["ended"], &report["conflict_count"]), (&true.into(), &4.into()), "{report}");
     assert_eq!(fs::read(far.join("both")).expect("merged"), b"by us");

@@ -14,7 +14,7 @@ const RECORD: usize = 1024;
 /// Records that are written.
 const RECORDS: usize = 400;
 
-/// What stands at each place of the log.
+/// The record at each place of the log.
 fn record(n: usize) -> Vec<u8> {
     format!("{n:>width$}", width = RECORD).into_bytes()
 }
@@ -23,7 +23,8 @@ fn is_prefix(bytes: &[u8]) -> bool {
     bytes.chunks(RECORD).enumerate().all(|(n, chunk)| record(n).starts_with(chunk))
 }
 
-/// The table of use cases, U13: whoever follows a log that is being written sees a prefix of it, always and in the end all.
+/// The table of use cases, U13: a reader that follows a log during writes always sees a prefix, and in the end all
+/// of it.
 #[test]
 fn readers_of_a_log_that_is_being_written_see_a_prefix() {
     let Some(two) = Two::new() else { return };
@@ -39,7 +40,7 @@ fn readers_of_a_log_that_is_being_written_see_a_prefix() {
                     let mut file = File::open(far.join("log")).expect("an open");
                     let (mut seen, mut looks) = (Vec::new(), 0);
                     loop {
-                        // In this order: what was written before the end was told is to be found.
+                        // In this order: a record that was written before the end was announced must be found.
                         let is_last = is_written.load(Ordering::SeqCst);
                         file.read_to_end(&mut seen).expect("a read");
                         assert!(is_prefix(&seen), "look {looks}: no prefix in {} bytes", seen.len());
@@ -70,8 +71,8 @@ fn readers_of_a_log_that_is_being_written_see_a_prefix() {
     });
 }
 
-/// What is buffered stays with the writer until it says so, or for about as long as `flush_interval`; a stronger policy holds for
-/// what is open, and costs no copy.
+/// A writer keeps its buffers until it flushes, or for about `flush_interval`; a stronger policy applies to open
+/// files, and costs no copy.
 #[test]
 fn a_policy_decides_whether_an_open_writer_is_asked() {
     let Some(two) = Two::new() else { return };

@@ -1,8 +1,8 @@
-//! What real processes survive: kills under load, restarts under open files, a torn journal, a second server, a server
-//! that is gone at the end of a mount, hostile peers, masses of sessions, disks that fail, subtrees that are worked in alone.
-//! The real program, real mounts, real signals.
+//! Real processes under faults: kills under load, restarts under open files, a torn journal, a second server, a
+//! server that is gone at the end of a mount, hostile peers, many sessions, failing disks, decoupled subtrees. The
+//! real program, real mounts, real signals.
 //!
-//! Needs root (mounts); says so and passes where it is not.
+//! Needs root (mounts); elsewhere it prints a line and passes.
 
 #![allow(
     clippy::disallowed_methods,

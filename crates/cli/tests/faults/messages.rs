@@ -1,4 +1,4 @@
-//! Messages name one cause, the holder of what is wanted, and the command to run next.
+//! Messages name one cause, the holder, and the next command.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,7 +82,7 @@ fn diff_and_merge_report_a_conflict_in_the_same_form() {
     done(&["decouple", text(&near), "--policy", text(&policy)]);
     fs::write(near.join("dir/file"), "ours").expect("a write");
     fs::write(far.join("dir/file"), "theirs").expect("a write");
-    // Others know it by another path than we do.
+    // Others know it by another path.
     fs::write(near.join("dir/moved"), "ours").expect("a write");
     fs::rename(far.join("dir/moved"), far.join("dir/moved by others")).expect("a rename");
     fs::write(far.join("dir/moved by others"), "theirs").expect("a write");

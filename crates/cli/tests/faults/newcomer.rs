@@ -1,4 +1,4 @@
-//! What people meet in their first half hour with decoupled subtrees.
+//! The first half hour of a user with decoupled subtrees.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -63,7 +63,7 @@ fn a_long_difference_is_told_whole() {
         assert_eq!(lines.next().and_then(|line| line.strip_prefix("new         ")), Some(&name[..]));
     }
     assert_eq!(lines.collect::<Vec<_>>(), ["1500 changes, 0 conflicts"]);
-    // What was made is counted although it is not merged.
+    // Created files are counted before a merge.
     assert!(done(&["decoupled", text(&near)]).contains("1500 of 100000"));
     let all: Value =
         serde_json::from_str(&done(&["decoupled", "--json", text(&two.near.dir)])).expect("JSON");
@@ -82,7 +82,8 @@ fn by_force_one_merges_what_one_has_oneself() {
     refused(&["recouple", "--merge", text(&near)], 3, "open for writing");
     done(&["recouple", "--merge", "--force", text(&near)]);
     assert_eq!(fs::read(far.join("file")).expect("merged"), b"merged");
-    // Who still has it, although a descriptor was closed, is named: nobody waits for a close that does not come.
+    // The message names a process that still has the file open, although a descriptor was closed: no command waits
+    // for a close that does not come.
     drop(file);
     done(&["decouple", text(&near)]);
     let file = File::create(near.join("other")).expect("a file");
@@ -90,7 +91,7 @@ fn by_force_one_merges_what_one_has_oneself() {
     let me = format!("by process {}", std::process::id());
     refused(&["merge", text(&near)], 3, &me);
     done(&["discard", "--force", text(&near)]);
-    // Of another's nothing is known but its journal.
+    // Of another mount's decoupling only its journal is known.
     drop(file);
     fs::write(far.join("theirs"), "x").expect("a write");
     refused(&["recouple", "--merge", "--force", text(&near)], 1, "another client");
@@ -112,7 +113,7 @@ fn a_dead_mount_point_is_refused_before_journals_are_gone_on_with() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.code() == Some(3) && said.contains("umount"), "{said}");
     assert!(!said.contains("resumed decoupling"), "{said}");
-    // Nobody has gone on with it: it is still the first client's.
+    // No client has resumed it: it still belongs to the first one.
     let all = two.decouplings();
     assert_eq!(all[0]["generation"], 1, "{all:?}");
     done(&["umount", "--lazy", text(&two.near.dir)]);
@@ -121,7 +122,7 @@ fn a_dead_mount_point_is_refused_before_journals_are_gone_on_with() {
     assert_eq!(fs::read(far.join("file")).expect("merged"), b"kept");
 }
 
-/// Who may, and what to do, for somebody who may not.
+/// For a user without the right: who has it, and what to do.
 #[test]
 fn who_may_not_is_told_who_may() {
     let Some(two) = Two::new() else { return };

@@ -1,4 +1,4 @@
-//! `nonvolatile_apply`: what a job left in the object store is merged while no server runs, with the same outcome.
+//! `nonvolatile_apply`: a job's journal in the object store is merged while no server runs, with the same outcome.
 
 use std::fs;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::two::{done, refused, text};
 
 const POLICY: &str = "composition: append_client_journal + global_persist + nonvolatile_apply\n";
 
-/// A dump without its first line, which tells when it was made.
+/// A dump without its first line, which contains the time.
 fn dump(data: &Path) -> String {
     let dump = done(&["dump", text(data)]);
     dump.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// In order: there is nobody to wait for at the next start.
+/// Ends a server in order, so that the next start waits for no client.
 fn stop(mut server: Process) {
     server.signal(Signal::TERM);
     assert!(server.ended().success(), "{}", server.said());
@@ -89,7 +89,7 @@ fn the_same_journal_merged_offline_and_by_a_server_gives_the_same_tree() {
     assert_eq!(tree, dump(&twin.data()));
     done(&["fsck", &data]);
 
-    // And it is what the job saw.
+    // The tree equals the job's view.
     let _server = serve(&scratch, &[]);
     let again = Mounted::beside(&scratch, "near", &["--state-dir", &state]);
     assert_same(&expected, &look(&again.path("job")));

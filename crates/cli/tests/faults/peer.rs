@@ -1,4 +1,4 @@
-//! Peers that speak to a server's socket by themselves: well-behaved ones, and raw ones that send any bytes.
+//! Peers that use a server's socket directly: well-behaved ones, and raw ones that send any bytes.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use chiton_wire::{
 /// How long a peer waits for bytes that take no time on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What begins a session, or goes on with one.
+/// The message that begins or resumes a session.
 pub(crate) fn hello(channel: Channel, resume: Option<(SessionId, u64)>, identity: &str) -> Hello {
     let identity = identity.to_owned();
     Hello { version: PROTOCOL_VERSION, channel, resume, identity, resend_count: 0, decouples: false }
 }
 
-/// Root's request.
+/// A request of root.
 pub(crate) fn request(id: u64, seq: u64, call: Call) -> Request {
     Request { id, seq: Seq(seq), settled: Seq(0), epoch: Epoch(0), again: None, cred: Cred::ROOT, call }
 }
@@ -43,7 +43,6 @@ pub(crate) fn framed(kind: FrameKind, encode: impl FnOnce(&mut Vec<u8>)) -> Vec<
     out
 }
 
-/// A well-behaved client.
 pub(crate) struct Peer {
     connection: Connection,
     seq: u64,
@@ -73,7 +72,6 @@ impl Peer {
         assert!(matches!(found, Ok(Answer::Attr { .. })), "{found:?}");
     }
 
-    /// The server's own report.
     pub(crate) fn status(&self) -> serde_json::Value {
         let Ok(Answer::Bytes(json)) = self.ask(Call::Admin { what: "status".to_owned() }) else {
             panic!("no status")
@@ -81,7 +79,6 @@ impl Peer {
         serde_json::from_slice(&json).expect("JSON")
     }
 
-    /// Ends the session in order.
     pub(crate) fn goodbye(self) {
         let answer = self.ask(Call::Bye);
         assert!(matches!(answer, Ok(Answer::Done) | Err(Failure::SessionGone)), "{answer:?}");
@@ -142,7 +139,7 @@ impl Raw {
         Reply::decode(&mut Take::new(&body)).expect("a reply")
     }
 
-    /// Says that nothing more comes, and waits until the server has closed.
+    /// Closes its sending side, and waits until the server has closed.
     pub(crate) fn finish(mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         while self.frame().is_some() {}

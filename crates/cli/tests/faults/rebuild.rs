@@ -113,7 +113,8 @@ fn a_damaged_file_of_the_metadata_store_is_named_and_rebuilt() {
             let what = format!("{what} ({name}, killed: {killed})");
             eprintln!("{what}");
             refused(&["serve", "--data", text(&data)], 1, "chiton fsck --rebuild");
-            // A list is named as the one that `current` should name, or `current` as what does not name it.
+            // A list is reported as the one that `current` should name, or `current` as a file that does not name
+            // it.
             let place = name.rsplit_once('/').map_or(name.as_str(), |(place, _)| place);
             let named = if name.ends_with(".jnl") { name.as_str() } else { place };
             refused(&["serve", "--data", text(&data)], 1, named);
@@ -180,7 +181,7 @@ fn what_can_be_read_of_a_damaged_file_system_is_mounted_read_only() {
     assert!(said.contains("orrupt") && said.contains("read-only"), "{said}");
     let refused = fs::write(mounted.path("new"), "x").expect_err("read-only").raw_os_error();
     assert_eq!(refused, Some(rustix::io::Errno::ROFS.raw_os_error()));
-    // Others, too, change nothing.
+    // Other clients are refused, too.
     let other = client(&scratch).create_file("/new", b"x").map(drop);
     assert_eq!(other, Err(chiton_types::Refusal::ReadOnly));
     mounted.unmount();

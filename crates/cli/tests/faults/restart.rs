@@ -1,4 +1,5 @@
-//! A server that is restarted under open files and a `tar` that runs: it goes on, and the tree is right (S26, S28).
+//! A server that is restarted under open files and a running `tar`: tar continues, and the tree is right (S26,
+//! S28).
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -50,7 +51,7 @@ fn tar_goes_on_over_restarts_of_the_server_and_open_files_stay_open() {
         .spawn()
         .expect("tar runs");
     let lines = BufReader::new(tar.stdout.take().expect("piped")).lines();
-    // tar says what it begins with: so many entries of so many.
+    // tar prints each entry before it writes it.
     for (n, line) in lines.enumerate() {
         line.expect("a line");
         match n {
@@ -91,7 +92,8 @@ fn count(dir: &Path) -> u64 {
         .sum()
 }
 
-/// S80, S81: what one mount has appended and not pushed is neither overwritten nor hidden, whoever appends after the restart.
+/// S80, S81: an append of one mount that is not pushed is neither overwritten nor hidden by later appends after the
+/// restart.
 #[test]
 fn appends_of_two_mounts_outlive_a_restart_of_the_server_in_their_order() {
     if !is_root() {

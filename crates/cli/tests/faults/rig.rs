@@ -28,7 +28,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// False, said aloud, where a test cannot run.
+/// False, with a printed line, where a test cannot run.
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -37,7 +37,7 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -55,7 +55,7 @@ impl Random {
     }
 }
 
-/// A folder for one test, with what is mounted in it taken away at the end.
+/// A folder for one test; mounts in it are detached at the end.
 pub(crate) struct Scratch {
     dir: tempfile::TempDir,
 }
@@ -79,8 +79,8 @@ impl Scratch {
         self.path("mnt")
     }
 
-    /// Makes the data directory a file system of its own, in memory and of this size (`64m`). False, said aloud, where
-    /// mounting is not permitted.
+    /// Makes the data directory a tmpfs of this size (`64m`). False, with a printed line, where mounting is not
+    /// permitted.
     pub(crate) fn small_disk(&self, size: &str) -> bool {
         if !is_root() {
             return false;
@@ -95,8 +95,8 @@ impl Scratch {
         mounted.is_ok()
     }
 
-    /// The command `chiton` of a user who is not root. The directory of the build may be closed to them (root's home
-    /// directory is), so the program is put here; the caller opens the way here.
+    /// The command `chiton` for another user than root. The build directory may be closed to that user (root's home
+    /// directory is), so the program is copied here; the caller grants access to this folder.
     pub(crate) fn chiton_of_another_user(&self) -> Command {
         let program = self.path("chiton-for-all");
         if !program.exists() {
@@ -110,8 +110,8 @@ impl Scratch {
         command
     }
 
-    /// Makes the data directory an ext4 of its own, of this many MiB, on a loop device. False, said aloud, where that is not
-    /// possible.
+    /// Makes the data directory an ext4 of this many MiB on a loop device. False, with a printed line, where that
+    /// is not possible.
     pub(crate) fn small_ext4(&self, mib: u64) -> bool {
         if !is_root() {
             return false;
@@ -134,7 +134,6 @@ impl Scratch {
         true
     }
 
-    /// Formats the data directory.
     pub(crate) fn format(&self) {
         let out = chiton().arg("format").arg(self.data()).output().expect("runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -153,7 +152,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs the program that its first argument names as a user who is not root, and in no group but their own.
+/// Runs the program in its first argument as another user than root, without supplementary groups.
 pub(crate) fn as_another_user() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -188,7 +187,7 @@ impl Process {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until it has said this `times` times in all.
+    /// Waits until its output has contained `words` this many times in all.
     pub(crate) fn says(&mut self, words: &str, times: usize) {
         until(words, || {
             let said = self.said();
@@ -203,7 +202,8 @@ impl Process {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("it is there");
         if signal == Signal::STOP {
-            // Else a thread of it may take a request yet, and who waits for that cannot be killed.
+            // Otherwise a thread of it may still take a request, and a process that waits for that cannot be
+            // killed.
             until("it stands still", || stands_still(pid));
         }
     }
@@ -213,7 +213,6 @@ impl Process {
         self.child.wait().expect("it ends");
     }
 
-    /// Waits for its end.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("the process ends", || {
@@ -223,7 +222,6 @@ impl Process {
         status.expect("just seen")
     }
 
-    /// Whether it is still there.
     pub(crate) fn lives(&mut self) -> bool {
         self.child.try_wait().expect("it is ours").is_none()
     }
@@ -241,7 +239,7 @@ impl Process {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("it is there").count()
     }
 
-    /// That it did not panic.
+    /// Checks that it did not panic.
     pub(crate) fn assert_sane(&self) {
         let said = self.said();
         assert!(!said.contains("panicked") && !said.contains("bug:"), "{said}");
@@ -267,9 +265,9 @@ pub(crate) fn serve(scratch: &Scratch, more: &[&str]) -> Process {
     process
 }
 
-/// A server that starts when it is told. A program is begun with copies of the files that this process has open, and
-/// ends them before its first instruction; of files on a mount that waits for that very server this would be for ever.
-/// So it is begun before they are opened.
+/// A server that starts on command. A new program gets copies of this process's open files, and closes them before
+/// its first instruction. For files on a mount that waits for that very server this would take for ever. So the
+/// process is started before they are opened.
 pub(crate) struct Later {
     process: Process,
     before: usize,
@@ -286,7 +284,6 @@ impl Later {
         Later { process: Process::start(command, log), before }
     }
 
-    /// The server, ready.
     pub(crate) fn start(mut self) -> Process {
         let mut told = self.process.child.stdin.take().expect("piped");
         told.write_all(b"now\n").expect("it waits");
@@ -352,7 +349,7 @@ impl Mounted {
         Mounted::start(scratch, "--server", socket.as_ref(), more)
     }
 
-    /// With the server inside.
+    /// A mount with the server inside.
     pub(crate) fn embedded(scratch: &Scratch, more: &[&str]) -> Mounted {
         Mounted::start(scratch, "--data", &scratch.data(), more)
     }
@@ -387,7 +384,7 @@ impl Mounted {
         self.process.kill();
     }
 
-    /// In order.
+    /// Unmounts in order.
     pub(crate) fn unmount(mut self) {
         until("nobody uses the mount", || rustix::mount::unmount(&self.dir, UnmountFlags::empty()).is_ok());
         let status = self.process.ended();
@@ -398,18 +395,18 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // First the process: what waits for it is answered then.
+        // First the process: its callers get errors then.
         let _ = self.process.child.kill();
         let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
     }
 }
 
-/// Ends a mount from the kernel's side: who waits for its process is answered with an error.
+/// Aborts a mount from the kernel's side: callers that wait for its process get errors.
 pub(crate) fn abort_mount(dir: &Path) {
     let _ = rustix::mount::unmount(dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
 }
 
-/// Writes a file whose content says what it should be.
+/// Writes a file whose content can be derived from its name.
 pub(crate) fn write_checkable(path: &Path, name: u64, len: usize) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(&checkable(name, len))
@@ -460,7 +457,7 @@ fn stands_still(pid: Pid) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it is there");
     tasks.flatten().all(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // What follows the name, which may hold anything but stands in parentheses.
+        // The text after the name, which may contain anything but is in parentheses.
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
     })
 }

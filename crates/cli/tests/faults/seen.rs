@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::rig::write_checkable;
 
-/// Everything that stat(2), read(2) and listxattr(2) tell of a path.
+/// The results of stat(2), read(2) and listxattr(2) for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) mode: u32,
@@ -68,7 +68,8 @@ fn is_ours(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
-/// An access control list: its owner may do all, user 1234 may read and write, the group may read, the mask is rw, others nothing.
+/// An access control list: all rights for the owner, read and write for user 1234, read for the group, mask rw,
+/// nothing for others.
 pub(crate) fn list() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries =
@@ -102,7 +103,7 @@ pub(crate) fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// That two trees are the same; what is not is named, without its content.
+/// Compares two trees; names differences without the content.
 pub(crate) fn assert_same(left: &BTreeMap<PathBuf, Seen>, right: &BTreeMap<PathBuf, Seen>) {
     let names = |tree: &BTreeMap<PathBuf, Seen>| tree.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(left), names(right));

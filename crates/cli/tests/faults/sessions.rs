@@ -11,11 +11,11 @@ const CLIENTS: usize = 10_000;
 const WAVE: usize = 100;
 /// More than the server may have grown by after ten thousand, in KiB: 4 KiB a client.
 const GROWTH_KIB: u64 = 40 << 10;
-/// Silent clients are forgotten soon; what is asked of one that is forgotten too soon is answered, too.
+/// Silent sessions expire soon; requests of an expired client are answered, too.
 const SHORT: [&str; 2] = ["--session-time", "2"];
 
-/// Clients that are there at the same time, have something open and hold a lock; every other one says goodbye, the
-/// others' connections are cut.
+/// Concurrent clients, each with an open file and a lock; every other one ends its session, and the others'
+/// connections are cut.
 fn wave(socket: &std::path::Path, first: usize) {
     let identity = "a client with a long name ".repeat(8);
     let mut clients = Vec::new();
@@ -43,7 +43,7 @@ fn wave(socket: &std::path::Path, first: usize) {
     }
 }
 
-/// What a server has of its clients.
+/// A server's counts of its clients.
 #[derive(Debug)]
 struct Figures {
     descriptors: usize,
@@ -51,7 +51,7 @@ struct Figures {
     rss_kib: u64,
 }
 
-/// Waits until the server knows nobody but who asks.
+/// Waits until the server has no client but this one.
 fn settled(server: &Process, socket: &std::path::Path) -> Figures {
     until("all sessions are forgotten", || {
         let peer = Peer::begin(socket, "who asks");
@@ -91,7 +91,7 @@ fn ten_thousand_clients_come_and_go_and_nothing_stays() {
         .collect();
     let least = rounds.iter().min().expect("ten");
     let mut after = settled(&server, &socket);
-    // The store may hold a file or two, and a thread, for work of its own for a while.
+    // The store may temporarily have a file or two, and a thread, for its own work.
     until("no descriptor and no thread stays", || {
         after = settled(&server, &socket);
         after.descriptors <= before.descriptors + 8 && after.threads <= before.threads
@@ -99,7 +99,7 @@ fn ten_thousand_clients_come_and_go_and_nothing_stays() {
     println!("before {before:?}, after {after:?}, meanwhile {rounds:?} KiB");
     assert!(*least < before.rss_kib + GROWTH_KIB, "before {before:?}, then {rounds:?} KiB");
     server.assert_sane();
-    // Nothing of them is in the journal or the rows either: a server that starts again waits for nobody.
+    // The journal and the rows contain nothing of them either: a restarted server waits for no client.
     server.kill();
     let server = serve(&scratch, &SHORT);
     let after_crash = settled(&server, &socket);

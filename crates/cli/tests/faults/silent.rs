@@ -1,4 +1,4 @@
-//! A server that is gone, or stuck: commands say so instead of waiting, while what uses the mount waits (S5).
+//! A server that is gone, or stuck: commands report that instead of waiting, while programs on the mount wait (S5).
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -41,7 +41,7 @@ impl Silent {
         format!("unix:{}", self.scratch.data().join("socket").display())
     }
 
-    /// Each kind of command ends by itself, and says that nobody answers.
+    /// Each kind of command ends by itself, and reports that the server does not answer.
     fn refuse_all(&self) {
         let (at, job) = (text(&self.mount.dir), text(&self.mount.path("job")).to_owned());
         let (inside, tree) = (format!("{job}/file"), text(&self.mount.path("tree")).to_owned());
@@ -97,7 +97,7 @@ impl Silent {
         fs::remove_file(link).expect("a removal");
     }
 
-    /// What was there is there, and nothing that was refused happened.
+    /// All earlier files exist, and no refused operation happened.
     fn is_as_before(&self) {
         assert_eq!(fs::read(self.mount.path("job/file")).expect("a read"), b"content");
         assert!(done(&["diff", text(&self.mount.path("job"))]).contains("file"));
@@ -106,7 +106,7 @@ impl Silent {
     }
 }
 
-/// The exit code of a command that has to end by itself, and what it said.
+/// The exit code and output of a command that must end by itself.
 fn ended(command: &mut Command) -> (Option<i32>, String) {
     end(begin(command))
 }
@@ -145,7 +145,7 @@ fn commands_refuse_when_the_server_was_killed_and_files_wait_for_it() {
     silent.is_as_before();
 }
 
-/// The same of one that is there and says nothing.
+/// The same for a stopped server.
 #[test]
 fn commands_refuse_when_the_server_is_stopped() {
     let Some(silent) = set_up() else { return };
@@ -155,7 +155,7 @@ fn commands_refuse_when_the_server_is_stopped() {
     silent.is_as_before();
 }
 
-/// A user to whom the server's socket is closed asks the mount.
+/// A user without access to the server's socket asks the mount.
 #[test]
 fn a_user_who_cannot_reach_the_server_is_told_by_the_mount() {
     let Some(mut silent) = set_up() else { return };
@@ -180,7 +180,7 @@ fn a_user_who_cannot_reach_the_server_is_told_by_the_mount() {
     silent.server = serve(&silent.scratch, &[]);
 }
 
-/// A mount that is stopped keeps who asks it; a signal ends the wait.
+/// A stopped mount delays its callers; a signal ends the wait.
 #[test]
 fn a_diff_that_waits_ends_on_sigterm() {
     let Some(silent) = set_up() else { return };
@@ -200,7 +200,7 @@ fn is_in_system_call(pid: u32) -> bool {
     stack.contains("fuse") || stack.contains("request_wait")
 }
 
-/// A mount whose process is gone is told apart.
+/// A mount whose process is dead is distinguished.
 #[test]
 fn a_dead_mount_is_told_apart_from_a_server_that_is_away() {
     if !is_root() {

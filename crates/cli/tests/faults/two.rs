@@ -57,7 +57,6 @@ impl Two {
         Some(Two { far, near, _server: server, scratch })
     }
 
-    /// A directory with a policy.
     pub(crate) fn job(&self, policy: &str) -> (PathBuf, PathBuf) {
         let (near, far) = (self.near.path("job"), self.far.path("job"));
         fs::create_dir(&near).expect("a directory");

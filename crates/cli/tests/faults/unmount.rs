@@ -1,4 +1,4 @@
-//! The end of a mount whose server is gone: bounded, with a message of what may be lost.
+//! The end of a mount whose server is gone: bounded, with a message about data that may be lost.
 
 use std::fs;
 use std::process::Command;
@@ -148,7 +148,8 @@ fn who_waits_for_a_dead_server_can_be_killed_and_goes_on_when_it_is_back() {
     let (mut server, mounted) = with_unsaved(&scratch);
     server.kill();
     let mkdir = |name: &str| Command::new("mkdir").arg(mounted.path(name)).spawn().expect("runs");
-    // One after the other: whoever waits for the kernel's lock of a directory behind another caller cannot be killed.
+    // One after the other: a process that waits for the kernel's lock of a directory behind another caller cannot
+    // be killed.
     let mut killed = mkdir("killed");
     let stat = format!("/proc/{}/stat", killed.id());
     let is_waiting =

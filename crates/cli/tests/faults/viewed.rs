@@ -1,4 +1,4 @@
-//! Journals that nobody has merged, looked at together by `chiton view`: of mounts that work, of mounts that died, of branches.
+//! Unmerged journals in `chiton view`: of working mounts, of dead mounts, of branches.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::rig::{Mounted, Scratch, is_root, serve};
 use crate::seen::{assert_same, look, plant};
 use crate::two::{Two, done, errno, libc_busy, mount_branch, mount_near, refused, run, text};
 
-/// What `chiton view --json` says, which ends so.
+/// The output of `chiton view --json`, which must end with this code.
 fn view(args: &[&str], code: i32) -> Value {
     let out = run(&[&["view", "--json"], args].concat());
     let said = String::from_utf8_lossy(&out.stderr);
@@ -19,7 +19,7 @@ fn view(args: &[&str], code: i32) -> Value {
     serde_json::from_slice(&out.stdout).expect("JSON")
 }
 
-/// Where a path comes from.
+/// The origin of a path.
 fn from<'a>(view: &'a Value, path: &str) -> &'a str {
     let entries = view["entries"].as_array().expect("a list");
     let entry = entries.iter().find(|entry| entry["path"] == path);
@@ -50,7 +50,7 @@ fn a_deltafs_subtree_is_viewed_while_its_job_works() {
     fs::write(near.join("before"), "").expect("a write");
     plant(&near);
     let to = |name: &str| two.scratch.path(name);
-    // By the mount that has it: what it holds back is asked for.
+    // From the mount that has it: it is asked to write out its buffers.
     done(&["view", text(&near), "--to", text(&to("first"))]);
     assert_same(&look(&near), &look(&to("first")));
     // By one that may not even look.
@@ -81,7 +81,7 @@ fn a_deltafs_subtree_is_viewed_while_its_job_works() {
             let seen = view(&[text(&near)], 0);
             let entries = seen["entries"].as_array().expect("a list");
             let made = entries.iter().filter(|e| e["path"].as_str().is_some_and(|p| p.starts_with("made")));
-            // A prefix of what was made.
+            // A prefix of the created files.
             for (at, entry) in made.enumerate() {
                 assert_eq!(entry["path"], format!("made{at:06}"), "look {n}");
             }
@@ -106,7 +106,7 @@ fn a_deltafs_subtree_is_viewed_while_its_job_works() {
     refused(&["view", text(&to("first"))], 4, "not in a mount");
 }
 
-/// S73, S74: what a mount that died has left, by whatever name.
+/// S73, S74: the journal of a dead mount, by any name.
 #[test]
 fn what_a_killed_mount_left_is_viewed_before_it_is_recovered() {
     let Some(mut two) = Two::new() else { return };
@@ -229,7 +229,7 @@ fn branches_are_viewed_together_as_their_merges_would_make_the_tree() {
     );
     let expected = look(&to);
     assert_eq!(expected[Path::new("dir/file1")].content, b"by two");
-    // All, in the order of their numbers; one that nobody has opened adds nothing.
+    // All, in the order of their numbers; a journal that no client has opened adds nothing.
     let all = view(&[text(&tree)], 5);
     assert_eq!((&all["entries"], &all["conflicts"]), (&seen["entries"], &seen["conflicts"]));
     assert_eq!(all["journals"].as_array().expect("a list").len(), 3);
@@ -243,7 +243,7 @@ fn branches_are_viewed_together_as_their_merges_would_make_the_tree() {
     assert_same(&expected, &look(&tree));
 }
 
-/// A journal that only the mount's memory holds, and stores that nobody serves.
+/// A journal in a mount's memory, and stores without a server.
 #[test]
 fn a_journal_in_memory_is_asked_for_and_one_of_an_unserved_file_system_is_read() {
     if !is_root() {
@@ -295,7 +295,7 @@ fn a_journal_in_memory_is_asked_for_and_one_of_an_unserved_file_system_is_read()
     assert_eq!(stores(), before);
     refused(&["view", "--data", &data, "kept"], 1, "begins with /");
     refused(&["view", "--data", &data, "/nothing"], 4, "nothing");
-    // And it is still there for whoever merges it.
+    // It still exists for a merge.
     let _server = serve(&scratch, &[]);
     let near = mount_near(&scratch, "near");
     assert_same(&expected, &look(&near.path("kept")));

@@ -1,13 +1,13 @@
-//! The same real jobs (`tests/jobs`) in a local directory, in a decoupled subtree, in a strong one and in a branch: what they
-//! leave is the same, entry by entry.
+//! The same real jobs (`tests/jobs`) in a local directory, in a decoupled subtree, in a strong one and in a branch:
+//! the resulting trees are equal, entry by entry.
 //!
-//! What differs between any two runs (paths in configuration files, git's index with its inode numbers, times that nobody
-//! sets) is no matter of the file system: the jobs run in two local directories, whose names are not of the same length,
-//! and a field that differs there is not compared. Times that the jobs set are those from before they began; two others may
-//! be equal by chance. Size and link count of directories are each file system's own.
+//! Differences between any two runs (paths in configuration files, git's index with its inode numbers, times that
+//! no program sets) do not concern the file system. So the jobs run in two local directories, whose names have
+//! different lengths, and a field that differs there is not compared. Times that the jobs set are those from before
+//! they began; two others may be equal by chance. Size and link count of directories depend on the file system.
 //!
-//! A process of its own: it begins hundreds of programs, and while one begins it has all files of this process open,
-//! among them, beside the tests of `faults`, such as lie on mounts whose server is gone.
+//! A separate test process: it starts hundreds of programs, and each start briefly holds all open files of this
+//! process. Beside the tests of `faults`, some of those would be on mounts whose server is gone.
 
 #![allow(
     clippy::disallowed_methods,
@@ -45,7 +45,7 @@ fn inodes(root: &Path, tree: &BTreeMap<PathBuf, Seen>) -> BTreeMap<PathBuf, u64>
     tree.keys().map(|name| (name.clone(), number(name))).collect()
 }
 
-/// Where the scripts are.
+/// The directory of the scripts.
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/jobs")
 }
@@ -70,7 +70,7 @@ fn script(name: &str, dir: &Path, archive: &Path) {
     eprintln!("{name} in {}: {:?}", dir.display(), start.elapsed());
 }
 
-/// That a tree is what the jobs left in both local directories, where these agree.
+/// Compares a tree with those that the jobs left in both local directories, where these agree.
 fn assert_as_locally(began: (i64, i64), [one, two]: &[Tree; 2], tree: &Tree, what: &str) {
     let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(one), names(two), "the jobs make the same names each time");
@@ -110,7 +110,7 @@ fn assert_as_locally(began: (i64, i64), [one, two]: &[Tree; 2], tree: &Tree, wha
     );
 }
 
-/// That a tree is exactly what another mount shows, inode numbers and times included.
+/// Checks that another mount shows exactly the same tree, inode numbers and times included.
 fn assert_same_at(left: (&Path, &Tree), right: &Path) {
     let tree = look(right);
     assert_same(left.1, &tree);
@@ -126,7 +126,7 @@ fn merged(words: &[&str]) {
     );
 }
 
-/// S60, S63, S70, and all that POSIX says of files.
+/// S60, S63, S70, and POSIX.
 #[test]
 fn real_jobs_leave_what_they_leave_in_a_local_directory() {
     let Some(mut two) = Two::new() else { return };

@@ -1,9 +1,9 @@
-//! What has still to reach the disk, and how it gets there.
+//! Tracks changes that are not yet durable, and makes them durable.
 //!
 //! Invariants:
 //! - A name is durable once its directory is synced, and that one's name in turn, up to the root.
 //! - Few changes are synced file by file, many by one syncfs(2), so the list of changes stays short.
-//! - Who calls [`Durable::all_now`] while another runs waits for it: its own changes may be in the other's hands.
+//! - A caller of [`Durable::all_now`] waits for a running one, which may have taken the caller's changes.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,7 +24,7 @@ const KNOWN_DIRS_MAX: usize = 10_000;
 #[derive(Default)]
 struct Pending {
     keys: BTreeSet<String>,
-    /// More than fit in `keys`.
+    /// Whether there are more than fit in `keys`.
     many: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Durable {
 impl Durable {
     pub(super) fn open(root: &Path) -> io::Result<Durable> {
         if let Some(parent) = root.parent() {
-            // The root may be new. Whoever may not open its parent did not make it.
+            // The root may be new. A process that may not open its parent did not create it.
             let _ = File::open(parent).and_then(|dir| dir.sync_all());
         }
         Ok(Durable {

@@ -1,9 +1,9 @@
 //! Temporary files, in the file system of the store so that they can be renamed into it.
 //!
 //! Invariants:
-//! - Each open store has a directory `+tmp/N` of its own and holds its lock (flock), so another process on the same
-//!   store never takes its files for leftovers.
-//! - Directories whose lock nobody holds are leftovers, and are removed at open.
+//! - Each open store has a directory `+tmp/N` and holds its lock (flock), so another process on the same store
+//!   never takes its files for leftovers.
+//! - Directories whose lock is free are leftovers, and are removed at open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat, stat};
 use rustix::io::Errno;
 
-/// No key can name it.
+/// Not a valid key.
 const STAGING: &str = "+tmp";
 
-/// This process's temporary files.
 pub(super) struct Staging {
     dir: PathBuf,
     next: AtomicU64,
@@ -64,14 +63,14 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed now is a leftover for the next open.
+        // Files that cannot be removed are leftovers for the next open.
         let _ = fs::remove_dir_all(&self.dir);
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
 impl Temporary {
-    /// It has another name now.
+    /// Keeps the file, which has another name now.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A directory sorts as its name with a slash: `a-b` < `a/…` < `ab`, as the whole keys do.
 //! - Only directories that can hold a key of the answer are read; only files of the answer are looked at.
-//! - What cannot be an object (temporary files, links, odd names) is passed over.
+//! - Other files (temporary files, links, invalid names) are skipped.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
-//! What is on a disk, what of it is durable, and what a crash leaves.
+//! The content of a disk, the durable part of it, and the result of a crash.
 //!
 //! Invariants:
-//! - A crash leaves what the stores' traits promise, and of what they do not promise any part: see [`Crash`].
+//! - A crash leaves everything that the stores' traits promise, and any part of the rest: see [`Crash`].
 //! - A commit of rows is one write: there whole or not at all.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,9 @@ use std::sync::Arc;
 use chiton_journal::Shape;
 use chiton_metastore::Batch;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
-/// One write.
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
     Create {
@@ -36,7 +35,7 @@ pub(crate) enum Write {
         key: String,
         bytes: Arc<[u8]>,
     },
-    /// A put-if-absent that won.
+    /// A put-if-absent that succeeded.
     PutNew {
         key: String,
         bytes: Arc<[u8]>,
@@ -49,7 +48,7 @@ pub(crate) enum Write {
 }
 
 impl Write {
-    /// In words, for reports.
+    /// The write for reports.
     pub(crate) fn shown(&self) -> String {
         match self {
             Write::Create { segment, bytes } => format!("create segment {segment} ({} bytes)", bytes.len()),
@@ -67,44 +66,39 @@ impl Write {
     }
 }
 
-/// What a crash leaves of that which no store has promised yet.
+/// The part of unpromised writes that a crash leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// Everything.
     Kept,
-    /// Nothing.
     Forgotten,
-    /// Of the journal so many bytes, of the rest everything.
+    /// This many bytes of the journal, and everything else.
     Torn(usize),
     /// All bytes of the journal, but the sectors of the first half of them are zeros: written out of order.
     Zeroed,
     /// The journal, and no object.
     ObjectsForgotten,
-    /// All objects but this one.
+    /// All objects except this one.
     ObjectForgotten(usize),
     /// The objects, and nothing of the journal.
     JournalForgotten,
-    /// Everything, and segments that were removed are there again.
+    /// Everything, and removed segments exist again.
     Reappeared,
 }
 
 /// A rule that the disk breaks: to see that the oracle notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
-    /// Syncs of segments do nothing.
     SegmentsNotSynced,
-    /// Syncs of objects do nothing.
     ObjectsNotSynced,
     /// Of a commit of rows the second half is missing.
     HalfCommits,
-    /// Commits of rows are forgotten.
     CommitsForgotten,
     /// A byte of each object is another one after a crash.
     RottenObjects,
 }
 
 impl Canary {
-    /// All, with the names by which they are asked for.
+    /// All canaries with their names.
     pub const ALL: [(&str, Canary); 5] = [
         ("segments-not-synced", Canary::SegmentsNotSynced),
         ("objects-not-synced", Canary::ObjectsNotSynced),
@@ -114,7 +108,6 @@ impl Canary {
     ];
 }
 
-/// A segment of the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) bytes: Arc<Vec<u8>>,
@@ -122,15 +115,15 @@ pub(super) struct Segment {
     synced: Option<usize>,
 }
 
-/// What is on the disk, and what of it is durable.
+/// A disk's content, and the durable part of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
-    /// Segments are objects, put whole.
+    /// Segments are objects that are put whole.
     pub(super) whole: bool,
     pub(super) segments: BTreeMap<u64, Segment>,
     removed: BTreeMap<u64, Segment>,
     pub(super) objects: BTreeMap<String, Arc<[u8]>>,
-    /// Keys that were changed since the last sync, and what they were before.
+    /// Keys that changed since the last sync, with their former content.
     unsynced: BTreeMap<String, Option<Arc<[u8]>>>,
     pub(super) rows: Arc<BTreeMap<Vec<u8>, Vec<u8>>>,
     commits: u64,
@@ -149,7 +142,6 @@ impl Disk {
         self
     }
 
-    /// Carries a write out.
     pub(crate) fn apply(&mut self, write: &Write) {
         match (self.canary, write) {
             (Some(Canary::SegmentsNotSynced), Write::SyncSegment { .. })
@@ -313,7 +305,7 @@ impl Disk {
         disk
     }
 
-    /// Tells disks of one log apart.
+    /// A hash of the disk's state, unique within one log.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (number, segment) in &self.segments {

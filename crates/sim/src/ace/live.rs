@@ -40,17 +40,14 @@ impl LiveDisk {
         self.0.lock().begun = begun;
     }
 
-    /// Writes so far.
     pub(crate) fn log_len(&self) -> usize {
         self.0.lock().log.len()
     }
 
-    /// What was written so far.
     pub(crate) fn log(&self) -> Vec<Logged> {
         self.0.lock().log.clone()
     }
 
-    /// What is on it now.
     pub(crate) fn disk(&self) -> Disk {
         self.0.lock().disk.clone()
     }

@@ -1,10 +1,10 @@
-//! One machine: a real server and a real client in one process, on a simulated disk. It carries steps out and keeps the
-//! history of them, and it can be started on what a crash left.
+//! One machine: a real server and a real client in one process, on a simulated disk. It carries out steps and keeps
+//! their history, and it can start on the disk that a crash left.
 //!
 //! Invariants:
-//! - Nothing happens by itself: no commit, no push, no checkpoint but those that a step asks for. (Threads of the server
-//!   may still free orphans and sweep when they like: nobody can see it.)
-//! - Every call has a time of its own.
+//! - Commits, pushes and checkpoints happen only in steps. (Threads of the server may free orphans and sweep at any
+//!   time: this is invisible.)
+//! - Every call has another time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,26 +29,24 @@ const BLOCK_BYTES: usize = 16 << 10;
 /// Length of a segment, in bytes: that of a few operations.
 const SEGMENT_BYTES: usize = 512;
 const LONG: Duration = Duration::from_secs(3600);
-/// Between two calls.
 const TICK: Duration = Duration::from_millis(1);
 
-/// See the module.
 pub(crate) struct Machine {
     pub(crate) live: LiveDisk,
     server: Arc<Server>,
     pub(super) client: Client,
     pub(super) world: Arc<SeededWorld>,
-    /// What the client sees, or should.
+    /// The tree that the client should see.
     pub(super) model: Model,
     pub(crate) history: History,
     /// Inodes made so far, for numbers that are not known yet.
     pub(super) made: u64,
-    /// Steps so far: each writes bytes of its own.
+    /// Number of steps; each writes different bytes.
     pub(super) steps: u8,
     pub(super) held: Vec<u64>,
 }
 
-/// A machine that is off: what is on its disk, and what that means.
+/// A machine that is off: its disk, and the tree that it should have.
 #[derive(Clone)]
 pub(crate) struct Base {
     pub(crate) disk: Disk,
@@ -56,7 +54,7 @@ pub(crate) struct Base {
     pub(crate) model: Model,
 }
 
-/// Settings under which nothing happens by itself.
+/// Settings without automatic work.
 fn server_options() -> ServerOptions {
     // Short segments: a commit often begins a new one.
     let journal = chiton_journal::Options {
@@ -84,7 +82,7 @@ fn world(seed: u64, second: u64) -> Arc<SeededWorld> {
 /// Starts a server on a disk.
 ///
 /// # Errors
-/// Why it does not start.
+/// The reason why it does not start.
 pub(crate) fn start_server(
     live: &LiveDisk,
     info: &FilesystemInfo,
@@ -94,7 +92,7 @@ pub(crate) fn start_server(
     Server::start_as(Role::serving(info, live.stores()), server_options(), world).map_err(|e| e.to_string())
 }
 
-/// What a step did not do as the model has it, in words.
+/// The difference between a step and the model.
 pub(super) type Outcome = Result<(), String>;
 
 impl Base {
@@ -138,7 +136,7 @@ impl Machine {
     /// Starts a server and a client on a disk.
     ///
     /// # Errors
-    /// Why they do not start.
+    /// The reason why they do not start.
     pub(crate) fn start(base: &Base, second: u64) -> Result<Machine, String> {
         let live = LiveDisk::new(base.disk.clone());
         let world = world(second, second);
@@ -164,18 +162,17 @@ impl Machine {
         &self.server
     }
 
-    /// What the client should see.
+    /// The tree that the client should see.
     pub(crate) fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Everybody dies.
     pub(crate) fn power_off(self) {
         self.server.abandon();
         drop(self.client);
     }
 
-    /// Carries a step out.
+    /// Carries out a step.
     ///
     /// # Errors
     /// If it was answered otherwise than the model has it.
@@ -242,9 +239,9 @@ impl Machine {
         said.map_err(|what| format!("{step}: {what}"))
     }
 
-    // ---- what a call means ------------------------------------------------------------------------------
+    // ---- the meaning of calls ---------------------------------------------------------------------------
 
-    /// Notes what begins; writes from now on come after its beginning.
+    /// Records the beginning of an entry; later writes come after it.
     pub(super) fn begin(&mut self, entry: Entry) {
         self.history.push(entry);
         self.live.set_begun(self.history.len());
@@ -329,7 +326,7 @@ impl Machine {
     /// A change of content that stays with the client until it is pushed.
     pub(super) fn buffer(&mut self, ino: Ino, change: Change) {
         let now = self.now();
-        // An unlinked file that is still open is nobody's to see after a crash, and none of the model's.
+        // After a crash an unlinked open file is invisible, and absent from the model.
         if self.model.node(ino).is_some() {
             self.model.apply(&change, now).expect("content of a file that is there");
         }
@@ -353,7 +350,7 @@ impl Machine {
         self.model.find_parent(path)
     }
 
-    /// Nothing is at this path, or not even its directory: the client must say so, too.
+    /// The path, or its directory, does not exist: the client must report that, too.
     pub(super) fn absent(&self, path: &str) -> Outcome {
         match self.client.lstat(path) {
             Err(Refusal::NotFound | Refusal::NotDir) => Ok(()),
@@ -381,7 +378,7 @@ impl Machine {
         }
     }
 
-    /// Ends a handle: what was written is pushed.
+    /// Closes a handle, which pushes its writes.
     pub(super) fn close(&mut self, ino: Ino, fh: u64) -> Outcome {
         self.push(Some(ino));
         same(self.client.release(fh), Ok(()))

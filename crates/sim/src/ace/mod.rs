@@ -1,6 +1,6 @@
-//! Exhaustive small worlds, after CrashMonkey and ACE (Mohan et al., OSDI 2018): every sequence of a few operations of
-//! a vocabulary on a small tree, a crash at every write to the disk, in every way in which a crash may end there, and
-//! the real server started on what is left. Each result is judged by the crash oracle.
+//! Exhaustive small worlds, after CrashMonkey and ACE (Mohan et al., OSDI 2018). They run every sequence of a few
+//! operations of a vocabulary on a small tree, crash at every write to the disk, in every way in which a crash may
+//! end there, and start the real server on the result. The crash oracle judges each result.
 //!
 //! ```text
 //!   steps ─▶ machine: real client, real server ─▶ log of writes ─▶ for each: crash, in several ways
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A workload ends with a sync and a checkpoint, so that all it did comes to the disk, write by write.
+//! - A workload ends with a sync and a checkpoint, so that all its changes reach the disk, write by write.
 //! - Of a workload only the crashes from its last step on are judged: those before belong to a shorter one.
 
 mod disk;
@@ -34,18 +34,17 @@ use workload::{Done, Workload};
 pub use disk::Canary;
 pub use workload::Failure;
 
-/// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Sequences of up to so many steps.
+    /// Maximum number of steps in a sequence.
     pub length: usize,
-    /// Of the sequences of each length, every so many-th; 1: all. One entry for each length, the last for all longer.
+    /// Of the sequences of each length, the distance between those that run; 1: all run. One entry for each length,
+    /// the last for all longer ones.
     pub strides: Vec<u64>,
-    /// Threads.
     pub threads: usize,
-    /// No more workloads are begun after so many failures.
+    /// Stop to begin workloads after this many failures.
     pub failures_max: usize,
-    /// The disk breaks this rule.
+    /// The rule that the disk breaks.
     pub canary: Option<Canary>,
     /// The journal is made of objects, as on S3, instead of files that grow.
     pub journal_of_objects: bool,
@@ -64,10 +63,9 @@ impl Default for Options {
     }
 }
 
-/// What was run, and what was found.
+/// Counts and failures of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Sequences of steps.
     pub workloads: u64,
     /// Writes at which a crash was tried.
     pub crash_points: u64,
@@ -75,16 +73,14 @@ pub struct Report {
     pub crashes: u64,
     /// Different disks that a server was started on.
     pub recoveries: u64,
-    /// What was found wrong.
     pub failures: Vec<Failure>,
-    /// How long it took.
     pub elapsed: Duration,
 }
 
 /// How far a run is: workloads done, and all.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// Steps of the vocabulary.
+/// Number of steps in the vocabulary.
 pub fn vocabulary_len() -> usize {
     VOCABULARY.len()
 }
@@ -155,7 +151,7 @@ impl Options {
         self.strides.get(length - 1).copied().unwrap_or(last).max(1)
     }
 
-    /// Workloads of a length.
+    /// Number of workloads of a length.
     fn count(&self, length: usize) -> u64 {
         (VOCABULARY.len() as u64).pow(length as u32).div_ceil(self.stride(length))
     }

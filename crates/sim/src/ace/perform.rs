@@ -1,4 +1,4 @@
-//! What each step of the vocabulary asks the client for.
+//! Carries out each step of the vocabulary with the client.
 
 use chiton_client::OpenFlags;
 use chiton_model::{AttrChange, RenameHow, XattrHow};
@@ -88,7 +88,7 @@ impl Machine {
         if let Some((ino, fh)) = opened {
             self.tick();
             let len = self.model.size(source);
-            // What was written to the source goes first.
+            // Writes to the source are pushed first.
             self.push(Some(source));
             // Shared or copied byte by byte: then it is buffered.
             self.buffer(ino, Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len });
@@ -129,7 +129,7 @@ impl Machine {
         let (from_bytes, to_bytes) = (from_name.as_bytes(), to_name.as_bytes());
         let answer = client.rename(&client.caller(), from_dir, from_bytes, to_dir, to_bytes, how);
         if let (Ok(()), Ok(())) = (&answer, &expected) {
-            // The answer does not tell the number of the whiteout.
+            // The answer lacks the number of the whiteout.
             let left = client.lstat(from).map(|attr| attr.ino);
             let whiteout = match how.leaves_whiteout() {
                 true => left.map_err(|refusal| format!("no whiteout at {from}: {refusal:?}"))?,
@@ -171,7 +171,7 @@ impl Machine {
         Ok(Some((ino, fh)))
     }
 
-    /// Such a file gets a name, and is closed.
+    /// Names an unnamed file, and closes it.
     pub(super) fn link_unnamed(&mut self, path: &str, bytes: usize) -> Outcome {
         let Some((ino, fh)) = self.make_unnamed(path, bytes)? else { return Ok(()) };
         let Some((parent, name)) = self.at(path) else { return self.absent(path) };

@@ -13,7 +13,6 @@ use std::fmt;
 pub(crate) enum Step {
     /// A new file with content, in one operation.
     Create(&'static str, usize),
-    /// Open, write, close.
     Write {
         path: &'static str,
         offset: u64,
@@ -25,7 +24,7 @@ pub(crate) enum Step {
         offset: u64,
         bytes: usize,
     },
-    /// Open, write, and leave it open: the client keeps what was written.
+    /// Open, write, and leave it open: the client buffers the write.
     Hold {
         path: &'static str,
         offset: u64,
@@ -52,7 +51,6 @@ pub(crate) enum Step {
     Unnamed(&'static str, usize),
     /// Open with O_TMPFILE, write, and leave it open.
     HoldUnnamed(&'static str, usize),
-    /// Rename with RENAME_WHITEOUT.
     Whiteout(&'static str, &'static str),
     Mkdir(&'static str),
     Rmdir(&'static str),
@@ -61,12 +59,10 @@ pub(crate) enum Step {
     RemoveXattr(&'static str),
     Chmod(&'static str, u16),
     Times(&'static str),
-    /// Open, fsync, close.
     Fsync(&'static str),
     FsyncDir,
     Sync,
-    /// What the server does by itself now and then: orphans are freed, a checkpoint is written, the journal trimmed,
-    /// garbage swept.
+    /// The server's periodic work: free orphans, write a checkpoint, trim the journal, sweep garbage.
     Checkpoint,
 }
 

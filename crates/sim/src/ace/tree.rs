@@ -9,10 +9,10 @@ use chiton_wire::{Answer, Call, Content, Query};
 
 use crate::tree::{Node, Tree};
 
-/// Reads everything.
+/// Reads the whole tree.
 ///
 /// # Errors
-/// What cannot be read, with its path.
+/// The unreadable part, with its path.
 pub(crate) fn look(server: &Server) -> Result<Tree, String> {
     let session = server.session_embedded("look", Box::new(|_| {}))?;
     let objects = server.objects();

@@ -22,19 +22,19 @@ use crate::tree::Tree;
 const WORKLOAD_SECOND: u64 = 100;
 const RECOVERY_SECOND: u64 = 1000;
 const AGAIN_SECOND: u64 = 2000;
-/// Of so many recoveries one is itself crashed at each of its writes.
+/// One in this many recoveries is itself crashed at each of its writes.
 const AGAIN_ONE_IN: u64 = 32;
 
-/// What was found wrong, with all that is needed to see it again.
+/// A failure, with everything that is needed to repeat it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The steps by their place in the vocabulary.
     pub steps: Vec<usize>,
-    /// In words: the steps, where it crashed and how, what is wrong.
+    /// The steps, the crash, and the violation.
     pub what: String,
 }
 
-/// What became of one workload.
+/// The result of one workload.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) crash_points: u64,
@@ -48,16 +48,16 @@ pub(crate) struct Workload<'a> {
     steps: &'a [usize],
     done: Done,
     canary: Option<Canary>,
-    /// What a server made of each disk.
+    /// The result of recovery on each disk.
     recovered: BTreeMap<u64, Result<Recovered, String>>,
 }
 
-/// What a server made of a disk.
+/// The result of recovery on a disk.
 struct Recovered {
     tree: Tree,
     /// Numbers of inodes that are made now, a file's and a directory's.
     next: [Ino; 2],
-    /// What the server wrote before it was asked anything.
+    /// Writes of the server before any request.
     log: Vec<Logged>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Workload<'a> {
             history
                 .judge(begun, &recovered.tree)
                 .map_err(|violation| format!("{crash:?}: {}", violation.what))?;
-            // Also what the crash took away keeps its number.
+            // Inodes that the crash removed keep their numbers, too.
             if let Some(ino) = recovered.next.iter().find(|ino| history.made(begun).any(|made| made == **ino))
             {
                 return Err(format!("{crash:?}: inode number {ino} is given a second time"));
@@ -175,7 +175,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// Starts a server on a disk and reads the tree, before and after what is done in the background.
+/// Starts a server on a disk and reads the tree, before and after its background work.
 fn recover(left: &Disk, info: &FilesystemInfo, second: u64) -> Result<Recovered, String> {
     let live = LiveDisk::new(left.clone());
     let server =

@@ -9,8 +9,8 @@ use chiton_sim::mix::cells::{self, Switch};
 use chiton_sim::mix::{Case, Met, Outcome, Step, run, shrink};
 use clap::Parser;
 
-/// A job that has decoupled a subtree, branches of it, and others who act in it; they merge, drop, die and go on, and
-/// each entry is judged.
+/// A job that has decoupled a subtree, branches of it, and others who act in it: they merge, drop, die and resume,
+/// and each entry is judged.
 ///
 /// Examples:
 ///   cargo xtask mix --seeds 0..500       many
@@ -22,22 +22,22 @@ use clap::Parser;
 #[derive(Parser, Debug)]
 #[command(verbatim_doc_comment)]
 struct Args {
-    /// One seed.
+    /// Run this seed.
     #[arg(long)]
     seed: Option<u64>,
     /// Seeds from A up to, not including, B.
     #[arg(long, value_parser = parse_range, value_name = "A..B")]
     seeds: Option<Range<u64>>,
-    /// Fresh seeds for so many seconds; the first is printed.
+    /// Run fresh seeds for this many seconds, and print the first.
     #[arg(long)]
     seconds: Option<u64>,
     /// Of the steps of the seed only these, as a failure prints them.
     #[arg(long, requires = "seed", value_delimiter = ',')]
     only: Option<Vec<usize>>,
-    /// Prints what happened.
+    /// Print the events of the run.
     #[arg(long)]
     trace: bool,
-    /// Goes on after a failure, and does not make it shorter.
+    /// Continue after a failure, without shortening it.
     #[arg(long)]
     all: bool,
     /// Larger files too, written in part, saved by renames; sides that begin later.
@@ -49,10 +49,10 @@ struct Args {
     /// Of these only those whose words begin so, as a failure prints them.
     #[arg(long, requires = "cells", value_name = "WORDS")]
     only_cells: Option<String>,
-    /// Every n-th death only.
+    /// Try only every n-th death.
     #[arg(long, requires = "cells", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     stride: u64,
-    /// Other settings and operations.
+    /// Vary settings and operations.
     #[arg(long, requires = "cells", default_value_t = 0)]
     round: u64,
 }
@@ -179,7 +179,7 @@ fn shorter(args: &Args, seed: u64, case: &Case, wrong: &str) {
     println!("again: cargo xtask mix {wide}--seed {seed} --only {}", only.join(","));
 }
 
-/// What the parties said, without `all` nothing of what the network saw.
+/// Prints the parties' events; with `all` also those of the network.
 fn print_lines(outcome: &Outcome, all: bool) {
     let told = ["step:", "side", "others", "dies:", "no start", "server:"];
     let is_told = |line: &str| all || told.iter().any(|begin| line.starts_with(begin));

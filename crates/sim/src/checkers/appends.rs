@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - A record is one line, and no two records of a run are equal.
-//! - A size (stat, lseek to the end) is that of the file at some moment of the call; a client that does not have the file open may be
-//!   told an older one (S3).
+//! - A size (stat, lseek to the end) is that of the file at some moment of the call. A client that does not have
+//!   the file open may get an older one (S3).
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,9 @@ struct Record {
     file: String,
     begun: Moment,
     acknowledged: Option<Moment>,
-    /// It must stay, whatever happens.
+    /// It must survive in any case.
     is_safe: bool,
-    /// Its client, or those who look on, know that it may be missing.
+    /// Its client, or later readers, know that it may be missing.
     may_be_lost: bool,
 }
 
@@ -42,7 +42,7 @@ struct Read {
     content: Vec<u8>,
 }
 
-/// A size that somebody was told.
+/// A size in an answer.
 #[derive(Clone, Debug)]
 struct Size {
     file: String,
@@ -53,7 +53,7 @@ struct Size {
     is_exact: bool,
 }
 
-/// What clients appended, and what readers saw.
+/// The appends of clients, and the observations of readers.
 #[derive(Clone, Debug, Default)]
 pub struct Appends {
     records: Vec<Record>,
@@ -96,13 +96,13 @@ impl Appends {
         })
     }
 
-    /// An fsync that the client asked for at `begun` succeeded: of one file, or of all.
+    /// An fsync that the client called at `begun` succeeded: of one file, or of all.
     pub fn synced(&mut self, client: ClientId, file: Option<&str>, begun: Moment) {
         let fresh = self.of_client(client, file, begun).filter(|record| !record.may_be_lost);
         fresh.for_each(|record| record.is_safe = true);
     }
 
-    /// A call of the client said that something is lost: what was appended before and is not durable may be missing.
+    /// A call of the client reported a loss: earlier appends that are not durable may be missing.
     pub fn told_of_loss(&mut self, client: ClientId, at: Moment) {
         let at_risk = self.of_client(client, None, at).filter(|record| !record.is_safe);
         at_risk.for_each(|record| record.may_be_lost = true);
@@ -114,13 +114,13 @@ impl Appends {
         at_risk.for_each(|record| record.may_be_lost = true);
     }
 
-    /// Somebody read a whole file.
+    /// A client read a whole file.
     pub fn read(&mut self, file: &str, begun: Moment, ended: Moment, content: &[u8]) {
         let (file, content) = (file.to_owned(), content.to_vec());
         self.reads.push(Read { file, begun, ended, content });
     }
 
-    /// Somebody was told the size of a file. `is_exact`: by a call on a client that has the file open.
+    /// A client got the size of a file. `is_exact`: from a client that has the file open.
     pub fn size(&mut self, file: &str, (begun, ended): (Moment, Moment), bytes: u64, is_exact: bool) {
         self.sizes.push(Size { file: file.to_owned(), begun, ended, bytes, is_exact });
     }
@@ -128,7 +128,7 @@ impl Appends {
     /// Judges all reads and sizes, when everything is known.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first violation.
     pub fn judge(&self) -> Result<(), Violation> {
         self.sizes.iter().try_for_each(|size| self.judge_size(size))?;
         let mut before: BTreeMap<&str, (&Read, Vec<usize>)> = BTreeMap::new();
@@ -226,7 +226,7 @@ impl Appends {
                 return Err(wrong(read, format!("lacks {}, which was {why}", name(number))));
             }
         }
-        // What was acknowledged before another began comes before it.
+        // A record that was acknowledged before another began comes before it.
         let mut latest_begun = (0, usize::MAX);
         for &number in seen {
             let record = &self.records[number];

@@ -1,4 +1,4 @@
-//! Where what was found in a file system differs from the model.
+//! Compares a file system with the model.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use chiton_types::{Ino, Time};
 use crate::model::{Model, Node, TIME_UNKNOWN, is_unknown};
 use crate::tree::{self, Tree};
 
-/// The first difference between what should be and what was found, with its path; `None` if there is none.
-/// Inode numbers and times that the model does not know may be any.
+/// The first difference between model and observation, with its path; `None` if there is none. Inode numbers and
+/// times that the model does not know may have any value.
 pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
     let mut pairs: BTreeMap<Ino, Ino> = BTreeMap::new();
     let mut inverse: BTreeMap<Ino, Ino> = BTreeMap::new();
@@ -40,7 +40,7 @@ pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
         }
         to_do.extend(node.entries.iter().map(|(name, child)| (format!("{path}/{name}"), *child)));
     }
-    // All paths of the model are there: if there are more, one is the model's of nothing.
+    // All paths of the model exist; a surplus one is not in the model.
     let surplus = || found.nodes.keys().find(|path| expected.find(path).is_none());
     if paths < found.nodes.len() {
         surplus().map(|path| format!("{path} is there, it should not"))
@@ -49,7 +49,7 @@ pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
     }
 }
 
-/// What a directory has too few or too many: that says more than its size.
+/// A missing or surplus entry of a directory, which says more than the size.
 fn entry_difference(path: &str, node: &Node, found: &Tree) -> Option<String> {
     if let Some(name) = node.entries.keys().find(|name| !found.nodes.contains_key(&format!("{path}/{name}")))
     {
@@ -143,7 +143,7 @@ mod tests {
 
     fn found() -> Tree {
         let mut found = sample().to_tree();
-        // What nobody was told the number and the time of has some.
+        // An inode whose number and time no client knows has some.
         let unknown = found.nodes.get_mut("/d/u").unwrap();
         (unknown.ino, unknown.ctime) = (Ino(77), Time(99));
         found

@@ -1,6 +1,6 @@
-//! The crash oracle: after a crash the tree, with content, links, attributes and times, equals a prefix of what was
-//! answered, in one order for the whole realm, no shorter than the last fsync, fsyncdir, sync or write that is durable
-//! when answered (S18 to S27).
+//! The crash oracle: after a crash the tree, with content, links, attributes and times, equals a prefix of the
+//! acknowledged operations, in one order for the whole realm. The prefix is no shorter than the last fsync,
+//! fsyncdir, sync or write that is durable when acknowledged (S18 to S27).
 //!
 //! ```text
 //!   entries:   act   act   buffered   act   pushed   durable   act   act │ crash
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants:
-//! - An action stands in the history from the moment when it begins: what was under way may be there or not.
-//! - What a client has buffered (written, not closed, fsynced or pushed) may be there from when it was written, must be
-//!   from when it was pushed, and is lost with the client before that (S27).
-//! - What could not be stored and was given up (S23) is lost but for what had been pushed by then: of that file, some of
-//!   the oldest. Nothing else is, neither of other files nor what was written afterwards.
+//! - An action is in the history from the moment when it begins: an unfinished one may exist or not.
+//! - Content that a client has buffered (written, not closed, fsynced or pushed) may exist from the write on, must
+//!   exist from the push on, and is lost with the client before that (S27).
+//! - Content that could not be stored and was given up (S23) is lost except for the part that was pushed before:
+//!   some of the oldest writes of that file. Nothing else is lost, neither of other files nor later writes.
 
 use std::collections::BTreeSet;
 
@@ -32,15 +32,15 @@ pub enum Entry {
     Act(Change, Time),
     /// A change of a file's content that is answered, and stays with its client for now.
     Buffered(Ino, Change, Time),
-    /// What was buffered of this file, or of all, takes effect here.
+    /// Buffered content of this file, or of all, takes effect here.
     Pushed(Option<Ino>),
-    /// What was buffered of this file is given up here, but for what was pushed before.
+    /// Buffered content of this file is given up here, except for the part that was pushed before.
     Lost(Ino),
     /// Everything before this was promised to be durable.
     Durable,
 }
 
-/// What happened since a known state.
+/// The events since a known state.
 #[derive(Clone, Debug)]
 pub struct History {
     start: Model,
@@ -58,30 +58,28 @@ impl History {
         History { start, entries: Vec::new() }
     }
 
-    /// Something happens next.
     pub fn push(&mut self, entry: Entry) {
         self.entries.push(entry);
     }
 
-    /// What began last is known better now.
+    /// Replaces the last entry, which is known better now.
     ///
     /// # Panics
-    /// If nothing has begun.
+    /// If there is no entry.
     pub fn replace_last(&mut self, entry: Entry) {
         *self.entries.last_mut().expect("something has begun") = entry;
     }
 
-    /// How many entries there are: what [`History::judge`] takes for a crash at this moment.
+    /// Number of entries; pass it to [`History::judge`] for a crash at this moment.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if nothing happened yet.
+    /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What happened.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -99,19 +97,19 @@ impl History {
         self.entries[..begun].iter().rposition(|entry| *entry == Entry::Durable).map_or(0, |at| at + 1)
     }
 
-    /// Judges what was found after a crash of everybody, when the first `begun` entries had begun. Returns how many
-    /// entries' effects are there.
+    /// Judges the tree after a crash of all parties, when the first `begun` entries had begun. Returns the number
+    /// of entries with effects.
     ///
     /// # Errors
     /// The tree is none of those that it may be: with the difference to each of them.
     ///
     /// # Panics
-    /// If an action of the history is refused by the model: whoever recorded it was told that it was carried out.
+    /// If the model refuses an action of the history, which was acknowledged.
     pub fn judge(&self, begun: usize, found: &Tree) -> Result<usize, Violation> {
         self.judge_from(self.floor(begun), begun, found)
     }
 
-    /// The same where the effects of at least `floor` entries must be there, whatever they say.
+    /// The same where the effects of at least `floor` entries must exist in any case.
     ///
     /// # Errors
     /// As [`History::judge`].
@@ -119,7 +117,7 @@ impl History {
     /// # Panics
     /// As [`History::judge`].
     pub fn judge_from(&self, floor: usize, begun: usize, found: &Tree) -> Result<usize, Violation> {
-        // What is buffered seldom matters, and has many choices: first without.
+        // Buffers seldom matter, and have many choices: first without them.
         if let Some(n) = self.walk(floor, begun, |n, replay| replay.fits_plainly(found).then_some(n)) {
             return Ok(n);
         }
@@ -197,7 +195,7 @@ impl Replay {
         self.branches = after;
     }
 
-    /// Whether some state fits with nothing of what is buffered.
+    /// Whether a state without any buffered content fits.
     fn fits_plainly(&self, found: &Tree) -> bool {
         self.branches.iter().any(|branch| {
             let mut closed = branch.model.clone();
@@ -218,7 +216,7 @@ impl Replay {
 }
 
 impl Branch {
-    /// What may be left when all that is buffered of a file is given up, some of the oldest of it being pushed.
+    /// The possible states after buffered content of a file is given up, with some of the oldest writes pushed.
     fn losses(&self, ino: Ino) -> Vec<Branch> {
         let (of_file, rest): (Vec<_>, Vec<_>) =
             self.buffered.iter().cloned().partition(|(of, ..)| *of == ino);
@@ -248,7 +246,7 @@ impl Branch {
         }
     }
 
-    /// The difference to the state with nothing of what is buffered, unless some choice of it fits.
+    /// The difference to the state without buffered content, unless some choice of it fits.
     fn fits(&self, found: &Tree) -> Option<String> {
         let mut closed = self.model.clone();
         closed.close_all();
@@ -271,7 +269,7 @@ impl Branch {
     }
 }
 
-/// Applies what was buffered; of files that are gone nothing is left to change.
+/// Applies buffered content; files that are gone are skipped.
 fn apply_buffered(model: &mut Model, buffered: &[(Ino, Change, Time)]) {
     for (ino, action, time) in buffered {
         if model.node(*ino).is_some() {
@@ -304,7 +302,7 @@ mod tests {
         Model::new(Time(0))
     }
 
-    /// What a crash leaves that loses all entries from `n` on.
+    /// The tree after a crash that loses all entries from `n` on.
     fn after(entries: &[Entry], n: usize) -> Tree {
         let mut replay = Replay::new(&start());
         entries[..n].iter().for_each(|entry| replay.step(entry));
@@ -328,7 +326,7 @@ mod tests {
         }
         // Before the promise was made, anything goes.
         assert_eq!(history.judge(2, &after(&entries, 0)), Ok(0));
-        // What had not begun cannot be there.
+        // An entry that had not begun cannot have an effect.
         assert!(history.judge(3, &after(&entries, 4)).is_err());
     }
 
@@ -362,9 +360,9 @@ mod tests {
             Entry::Durable,
         ];
         let history = history(&entries);
-        // Lost with the client, though what was asked for later is there.
+        // Lost with the client, although a later action survived.
         assert_eq!(history.judge(4, &after(&entries, 4)), Ok(4));
-        // Pushed by itself.
+        // Pushed automatically.
         let early = [entries[0].clone(), Entry::Act(write(2, b"xyz"), Time(7))];
         assert_eq!(history.judge(3, &after(&early, 2)), Ok(3));
         assert!(history.judge(2, &after(&early, 2)).is_err(), "before it was written");
@@ -392,7 +390,7 @@ mod tests {
             .map(Clone::clone);
         let history = history(&[&entries[..], &[Entry::Durable]].concat());
         let judge = |left: &[&Entry]| history.judge(history.len(), &after(&acts(left), left.len())).is_ok();
-        // Of what was given up nothing, or the oldest, or all of it had been pushed.
+        // Of the content that was given up, none, the oldest, or all had been pushed.
         assert!(judge(&[&a, &b, &other, &third]));
         assert!(judge(&[&a, &b, &first, &other, &third]));
         assert!(judge(&[&a, &b, &first, &second, &other, &third]));

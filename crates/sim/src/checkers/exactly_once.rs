@@ -1,8 +1,8 @@
 //! Exactly-once: a job that runs on while its server is killed and started again misses nothing that it was answered,
 //! and nothing happens twice (S26).
 //!
-//! A deed is an operation with an effect of its own that can be counted afterwards: a file that nobody else makes, a
-//! record that nobody else appends. Its fate is what its caller was told.
+//! A deed is an operation with a unique effect that can be counted afterwards: a file that no other operation
+//! creates, a record that no other appends. Its fate is the answer to its caller.
 //!
 //! | told | seen afterwards |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | nothing (its client died first) | at most once |
 //! | (nobody asked) | never |
 //!
-//! And what one caller did one after the other is there in that order.
+//! The deeds of one caller appear in their order.
 
 use std::collections::BTreeMap;
 
@@ -22,29 +22,26 @@ use crate::history::Violation;
 
 const CHECKER: &str = "exactly-once";
 
-/// What a caller was told of a deed.
+/// The answer to a deed's caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was carried out.
     Done,
-    /// It was not, and why.
+    /// It was refused, with the reason.
     Refused(Refusal),
-    /// The caller did not live to be told.
+    /// The caller died before the answer.
     Untold,
 }
 
-/// A deed: whose, which, what became of it. In the order in which each caller began them.
+/// A deed: its caller, its effect, its answer. In the order in which each caller began them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deed {
-    /// Caller.
     pub by: u32,
-    /// What can be found of it afterwards: unique.
+    /// Its unique effect.
     pub token: String,
-    /// What its caller was told.
     pub fate: Fate,
 }
 
-/// Compares what was told with what is there.
+/// Compares the answers with the effects.
 ///
 /// # Errors
 /// The first deed that is missing, there twice, there against its refusal, or out of order.
@@ -85,7 +82,7 @@ pub fn check(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
                     format!("{:?} is missing, caller {} was told that it was done", deed.token, deed.by),
                 ));
             }
-            // Nobody else does it: nothing but an earlier try of its own can have stood in its way.
+            // Only an earlier attempt of the same deed can have stood in its way.
             Fate::Refused(Refusal::Exists) => {
                 return Err(violation(
                     CHECKER,
@@ -101,7 +98,7 @@ pub fn check(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks that what was found lies in the order in which each caller did it (records of a log).
+/// Checks that the effects appear in the order of each caller (records of a log).
 ///
 /// # Errors
 /// The first record that stands before an earlier one of its caller.

@@ -1,9 +1,9 @@
-//! Fencing: what a writer acknowledged is there for whoever takes over from it, and it acknowledges nothing that is
-//! not.
+//! Fencing: the next writer has everything that a writer acknowledged, and a writer acknowledges nothing that the
+//! next one lacks.
 //!
-//! One rule holds both: *every position that a writer of epoch e acknowledged, at whatever time, is at or below the
-//! position at which the next higher epoch took over.* Acknowledged before the take-over and above it: acknowledged
-//! data were lost. Acknowledged after it and above it: the writer did not notice that it was fenced.
+//! One rule covers both: *every position that a writer of epoch e acknowledged, at whatever time, is at or below
+//! the position at which the next higher epoch took over.* Acknowledged before the take-over and above it:
+//! acknowledged data were lost. Acknowledged after it and above it: the writer did not notice that it was fenced.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::history::Violation;
 
 const CHECKER: &str = "fencing";
 
-/// What was seen of all writers of one journal.
+/// The observations of all writers of one journal.
 #[derive(Clone, Debug, Default)]
 pub struct Fencing {
     /// Highest position that each epoch acknowledged.
@@ -24,7 +24,7 @@ pub struct Fencing {
 }
 
 impl Fencing {
-    /// A writer tells somebody that everything up to here is durable.
+    /// A writer reports everything up to here as durable.
     ///
     /// # Errors
     /// If it was replaced, and its successor does not have that.

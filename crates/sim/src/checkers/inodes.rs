@@ -12,10 +12,10 @@ use crate::history::Violation;
 
 const CHECKER: &str = "inode numbers";
 
-/// Who made an inode: client and the operation's number there, or any other pair that tells operations apart.
+/// The maker of an inode: client and number of the operation, or any other pair that identifies operations.
 pub type Maker = (u64, u64);
 
-/// All numbers ever seen.
+/// All inode numbers so far.
 #[derive(Clone, Debug, Default)]
 pub struct Births {
     makers: BTreeMap<Ino, Maker>,

@@ -1,9 +1,10 @@
-//! Leases: what a client believes from its cache is true at that moment (S2, S4).
+//! Leases: a client's cache is true whenever the client trusts it (S2, S4).
 //!
-//! Two views of it. [`Holders`] follows who holds what: never an exclusive lease beside another one, no change under
-//! somebody else's lease, no read from a cache without one. A holder that has not heard of the server for too long
-//! believes nothing any more (S5), and is in nobody's way. [`Values`] knows nothing of leases and looks at what callers saw: a read that begins after a
-//! write was answered sees that write or a later one, whoever asks, cached or not.
+//! Two views of it. [`Holders`] follows the holders of leases: never an exclusive lease beside another one, no
+//! change under another session's lease, no read from a cache without one. A holder that has not heard of the
+//! server for too long no longer trusts its cache (S5), and does not count. [`Values`] knows nothing of leases and
+//! compares what callers saw: a read that begins after a write was acknowledged sees that write or a later one, on
+//! any client, cached or not.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::history::Violation;
 
 const CHECKER: &str = "leases";
 
-/// Who may believe what, from the server's grants to the clients' giving back (or the end of their sessions).
+/// The holders of leases, from the server's grants to the clients' releases (or the end of their sessions).
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
     held: BTreeMap<(Ino, SessionId), Hold>,
@@ -58,10 +59,10 @@ impl Holders {
         Ok(())
     }
 
-    /// What another session had asked for at `asked`, and is answered now, changed something.
+    /// A change that another session had requested at `asked` is answered now.
     ///
     /// # Errors
-    /// If somebody else has held a lease on it all that time.
+    /// If another session has held a lease on it all that time.
     pub fn changed(
         &self,
         session: SessionId,
@@ -81,7 +82,7 @@ impl Holders {
         }
     }
 
-    /// Who else holds something.
+    /// The other holders.
     fn others(
         &self,
         session: SessionId,
@@ -129,7 +130,7 @@ impl Holders {
 /// A moment in the order of a simulation: grows, unique.
 pub type Moment = u64;
 
-/// What callers saw of things that are written as a whole: files, names, attributes.
+/// Observations of things that are written as a whole: files, names, attributes.
 #[derive(Clone, Debug, Default)]
 pub struct Values {
     writes: BTreeMap<(String, u64), (Moment, Option<Moment>)>,
@@ -141,7 +142,6 @@ impl Values {
         self.writes.insert((thing.to_owned(), value), (at, None));
     }
 
-    /// It was answered.
     pub fn write_ends(&mut self, thing: &str, value: u64, at: Moment) {
         if let Some((_, end)) = self.writes.get_mut(&(thing.to_owned(), value)) {
             *end = Some(at);
@@ -151,7 +151,7 @@ impl Values {
     /// A read that took from `begun` to `ended` saw version `value` (0: as it was before the first write).
     ///
     /// # Errors
-    /// If that was overwritten before the read began, or nobody had begun to write it.
+    /// If that value was overwritten before the read began, or no write of it had begun.
     pub fn read(&self, thing: &str, value: u64, begun: Moment, ended: Moment) -> Result<(), Violation> {
         let of_thing = self.writes.range((thing.to_owned(), 0)..=(thing.to_owned(), u64::MAX));
         let seen_ended = match value {

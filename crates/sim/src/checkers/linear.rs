@@ -1,8 +1,8 @@
-//! Linearizability: what concurrent callers saw fits one order of their calls, in which each takes effect at one moment
-//! between its beginning and its answer (Herlihy and Wing 1990).
+//! Linearizability: the answers to concurrent callers fit one order of their calls, in which each takes effect at
+//! one moment between its beginning and its answer (Herlihy and Wing 1990).
 //!
-//! The search is Wing and Gong's (1993) with Lowe's memory (2017): pick any call that no answered call precedes, try it
-//! on the state, go on; configurations (calls taken, state) that were seen before are not tried again.
+//! The search is Wing and Gong's (1993) with Lowe's memory (2017): pick any call that no answered call precedes,
+//! try it on the state, and continue. Configurations (calls taken, state) that were seen before are skipped.
 //!
 //! ```text
 //!   A  ├── create x: done ──┤
@@ -28,13 +28,10 @@ use crate::history::Violation;
 
 const CHECKER: &str = "linearizability";
 
-/// What calls do, one at a time.
+/// The sequential specification.
 pub trait Spec {
-    /// The state.
     type State: Clone + Eq + Hash;
-    /// What is asked.
     type Call: Debug;
-    /// What is answered.
     type Answer: Debug + PartialEq;
 
     /// The state afterwards and the answer.
@@ -44,24 +41,22 @@ pub trait Spec {
 /// A call as it was seen.
 #[derive(Clone, Debug)]
 pub struct Seen<C, A> {
-    /// Who asked.
     pub by: u32,
-    /// What.
     pub call: C,
     /// When it began; moments are unique.
     pub begun: u64,
-    /// When it was answered, and what; `None` if it was not.
+    /// The answer and its time; `None` without one.
     pub ended: Option<(u64, A)>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order: the calls by their place in the history.
     Linearizable(Vec<usize>),
-    /// There is none.
+    /// There is no order.
     Not(Violation),
-    /// More configurations than the limit.
+    /// The search exceeded its limit of configurations.
     Undecided,
 }
 
@@ -128,7 +123,7 @@ impl<S: Spec> Search<'_, S> {
         Some(false)
     }
 
-    /// The longest order, and what each next call should have been answered after it.
+    /// The longest order, and the right answers of the next calls after it.
     fn explain(&self, start: &S::State) -> Violation {
         let mut said = String::from("no order of these calls explains their answers. The longest that does:");
         let mut state = start.clone();

@@ -1,5 +1,5 @@
-//! One checker per promise. Each takes what was seen, as plain values, and says what is wrong with it in words; none
-//! knows how it was seen (in simulation, in the exhaustive small worlds, on real processes).
+//! One checker per promise. Each takes observations as plain values, and describes a violation. None knows where
+//! the observations come from (simulation, exhaustive small worlds, real processes).
 //!
 //! | checker | promise |
 //! |---|---|
@@ -24,7 +24,6 @@ pub mod structure;
 
 use crate::history::Violation;
 
-/// A violation of one checker.
 fn violation(checker: &'static str, what: impl Into<String>) -> Violation {
     Violation { checker, what: what.into() }
 }

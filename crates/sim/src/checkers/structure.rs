@@ -8,14 +8,14 @@ use chiton_objects::Objects;
 use crate::checkers::violation;
 use crate::history::Violation;
 
-/// Findings that are told; the others are counted.
+/// Maximum number of findings in the message; the others are counted.
 const TOLD_MAX: usize = 5;
 
 /// Checks rows, maps and blocks of a file system whose rows hold everything: after a checkpoint, while nothing happens.
 /// Reads all content.
 ///
 /// # Errors
-/// What `fsck` finds, or why it cannot look.
+/// The findings of `fsck`, or the reason why it cannot check.
 pub fn check(store: &dyn Metastore, objects: &dyn Objects) -> Result<(), Violation> {
     let mut findings = Vec::new();
     let options = Options { content: true, ..Options::default() };

@@ -24,7 +24,7 @@ pub(super) fn judge(history: &History) -> Vec<Violation> {
             _ => {}
         }
     }
-    // The first says it; the others follow from it.
+    // The others follow from the first one.
     found.truncate(1);
     found
 }

@@ -1,4 +1,4 @@
-//! Files that nobody else makes, numbers of inodes, fencing.
+//! Judges files with one maker, numbers of inodes, and fencing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut births = Births::default();
     let mut fencing = Fencing::default();
     let mut deeds: Vec<Deed> = Vec::new();
-    // Answered deeds that are durable for sure, by client: a client that dies takes what was not with it.
+    // Acknowledged deeds that are durable for sure, by client: the others may be lost with a dead client.
     let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
     // Calls that had not been answered when their session was lost.
     let mut overtaken: BTreeSet<CallId> = BTreeSet::new();
@@ -49,8 +49,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                         // Whether it took effect is not known.
                         Answer::Refused(Refusal::NotConnected | Refusal::Io) => {}
                         Answer::Refused(refusal) => deeds[deed].fate = Fate::Refused(*refusal),
-                        // Done in a session that was lost before its caller was told: the next call that commits
-                        // tells of the loss.
+                        // Done in a session that was lost before the answer: the next call that commits reports the
+                        // loss.
                         _ if overtaken.remove(call) => {}
                         _ => {
                             deeds[deed].fate = Fate::Done;
@@ -68,7 +68,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     fresh.drain(..count.min(fresh.len()));
                 }
             }
-            // Nobody is left to send again what the server may lose.
+            // No client is left to send again the operations that the server may lose.
             Happened::ClientCrashed { client } | Happened::SessionLost { client } => {
                 overtaken.extend(
                     open.iter().filter(|(_, deed)| deeds[**deed].by == client.0).map(|(call, _)| *call),
@@ -101,7 +101,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     found
 }
 
-/// What is named by a path that only one client ever makes: in the log, or in a subtree that another has for itself.
+/// The unique effect behind a path that only one client creates: in the log, or in another client's subtree.
 fn token_of(path: &str) -> Option<&str> {
     if path.starts_with(OWN) {
         return path.contains(VISITS).then_some(path);

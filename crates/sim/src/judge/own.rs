@@ -1,5 +1,5 @@
-//! What one client does in a directory of its own, against the naive model: every answer, every read, and the tree
-//! at the end, or, if the client's life ended before, some prefix of it (the crash oracle).
+//! Judges the actions of one client in its own directory against the naive model: every answer, every read, and the
+//! tree at the end; or, if the client's life ended before, some prefix of it (the crash oracle).
 
 mod apart;
 mod effect;
@@ -23,12 +23,12 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut lives: BTreeMap<ClientId, Life> = BTreeMap::new();
     let mut ended: Vec<Life> = Vec::new();
-    // Directories that a client has taken and lost sight of, and those that it goes on with.
+    // Directories that a client has decoupled and lost, and those that it resumes.
     let mut left: BTreeMap<String, Life> = BTreeMap::new();
     let mut going: BTreeMap<ClientId, String> = BTreeMap::new();
     let mut ends: BTreeMap<CallId, Action> = BTreeMap::new();
     let mut apart: BTreeSet<ClientId> = BTreeSet::new();
-    // Those of them whose session ended before their directory was taken: it may be gone with what was answered.
+    // Those whose session expired before the decoupling: the directory may be lost with the answer.
     let mut doubtful: BTreeSet<ClientId> = BTreeSet::new();
     for event in &history.events {
         match &event.what {
@@ -55,7 +55,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 };
                 match (life, ending_of(&action)) {
                     (Some(life), Some(ending)) => {
-                        // What was found when it was gone on with is what counts then.
+                        // The tree that was found on resuming counts then.
                         life.ended(ending, again);
                         going.remove(client);
                     }
@@ -113,14 +113,14 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 }
                 going.remove(client);
             }
-            // What a client does in what it has taken does not need its session; before that, all does.
+            // Actions of a client in its decoupled directory do not need its session; earlier ones do.
             Happened::SessionLost { client } if apart.contains(client) => {
                 let is_untaken = |life: &Life| !life.was_taken() && !life.is_being_made();
                 doubtful.extend(lives.get(client).is_some_and(is_untaken).then_some(*client));
             }
             Happened::WorksApart { client } => drop(apart.insert(*client)),
-            // What is under way may belong to the session that follows, and then takes effect on what is left of all
-            // before: the making of a root is as good there, anything else leaves nothing to compare.
+            // An action in flight may belong to the next session, and then apply to the rest of all earlier ones.
+            // The creation of a root is right there, too; after anything else there is nothing to compare.
             Happened::SessionLost { client } => {
                 if let Some(mut life) = lives.remove(client) {
                     if life.is_being_made() {
@@ -136,7 +136,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     life.lost(*ino);
                 }
             }
-            // Directories' times do not go back: those of what was answered without a time may be later than what comes.
+            // Times of directories never go back: times that no client knows may be later than the next ones.
             Happened::ClockSet => lives.values_mut().for_each(Life::clock_changes),
             _ => {}
         }
@@ -151,7 +151,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     found
 }
 
-/// Refusals that say nothing of the tree. Whoever gets one goes on in another directory.
+/// Refusals that say nothing about the tree. The client continues in another directory.
 pub(crate) fn is_of_the_outside(refusal: Refusal) -> bool {
     matches!(
         refusal,
@@ -186,10 +186,10 @@ struct UnderWay {
     action: Action,
 }
 
-/// What a client did in one directory.
+/// The actions of a client in one directory.
 pub(crate) struct Life {
     root: String,
-    /// The root was answered.
+    /// The creation of the root was acknowledged.
     made: bool,
     make: CallId,
     /// As the client sees it, buffers included.
@@ -199,20 +199,20 @@ pub(crate) struct Life {
     under_way: Option<UnderWay>,
     next_unknown: u64,
     last_time: Time,
-    /// Files of which something was given up: what is read of them is not known any more.
+    /// Files with lost content: reads of them are no longer predictable.
     lossy: BTreeSet<Ino>,
-    /// Handles that must be told so, when they are next synced or closed (S23).
+    /// Handles that must report the loss at their next sync or close (S23).
     owed: BTreeSet<Handle>,
-    /// The file of a write under way: it may be among what was given up, or come after it.
+    /// The file of a write in flight: the write may be among the lost ones, or come after them.
     lost_under_way: Option<Ino>,
-    /// An answer left open what took effect: from here on nothing is compared but prefixes.
+    /// An answer left open whether the action took effect: from here on only prefixes are compared.
     is_over: bool,
     /// Its client has taken it for itself.
     apart: Option<Apart>,
 }
 
 impl Life {
-    /// Of a directory whose making, with this mode, was asked for by this call.
+    /// For a directory whose creation, with this mode, was requested by this call.
     pub(crate) fn new(root: String, mode: u16, make: CallId) -> Life {
         let model = Model::rooted(mode, TIME_UNKNOWN);
         Life {
@@ -233,7 +233,7 @@ impl Life {
         }
     }
 
-    /// What happened so far.
+    /// The events so far.
     pub(crate) fn entries(&self) -> &crash::History {
         &self.entries
     }
@@ -243,12 +243,12 @@ impl Life {
         self.handles.get(&handle).copied()
     }
 
-    /// What was buffered of a file is where it belongs, by what the client does beside its actions.
+    /// The client pushed buffered content of a file beside its actions.
     pub(crate) fn pushed(&mut self, ino: Ino) {
         self.entries.push(Entry::Pushed(Some(ino)));
     }
 
-    /// Another clock tells the times from now on: those of directories are not known any more.
+    /// Another clock is used from now on: times of directories become unknown.
     pub(crate) fn clock_changes(&mut self) {
         self.last_time = TIME_UNKNOWN;
     }
@@ -274,13 +274,12 @@ impl Life {
         rest.starts_with('/').then(|| rest.to_owned())
     }
 
-    /// An action begins.
     pub(crate) fn invoked(&mut self, call: CallId, user: User, action: &Action) {
         self.under_way = (!self.is_over).then(|| UnderWay { call, user, action: action.clone() });
         self.lost_under_way = None;
     }
 
-    /// What waited in a file to be stored was given up.
+    /// Buffered content of a file was given up.
     fn lost(&mut self, ino: Ino) {
         self.entries.push(Entry::Lost(ino));
         self.lossy.insert(ino);
@@ -293,14 +292,14 @@ impl Life {
         }
     }
 
-    /// An error of writing back is told to each descriptor (S23).
+    /// Checks that an error of writing back is reported to each descriptor (S23).
     fn tells(&mut self, action: &Action, answer: &Answer) -> Result<(), Violation> {
         let (Action::Fsync { handle } | Action::Close { handle } | Action::Open { handle, .. }) = action
         else {
             return Ok(());
         };
         match answer {
-            // Who is refused for another reason has not come to the end of the handle before.
+            // A refusal for another reason does not come from the end of the handle.
             Answer::Refused(refusal) if !is_of_the_outside(*refusal) => Ok(()),
             Answer::Refused(_) => {
                 self.owed.remove(handle);
@@ -314,14 +313,13 @@ impl Life {
         }
     }
 
-    /// What the action under way would do may be there or not.
+    /// The action in flight may take effect or not.
     pub(crate) fn cut_off(&mut self) {
         self.is_over = true;
         if let Some(UnderWay { user, action, .. }) = self.under_way.take() {
             let ino = self.fresh();
             if let Ok(Some(deed)) = self.deed(user, &action, ino, TIME_UNKNOWN) {
-                // If the model refuses it, so did the server. Nobody was told that anything is pushed or
-                // durable.
+                // If the model refuses it, so did the server. Nothing was acknowledged as pushed or durable.
                 let _ = self.carry_out(Effect {
                     durable: false,
                     pushes: Vec::new(),
@@ -332,7 +330,7 @@ impl Life {
         }
     }
 
-    /// The root is asked for, and not answered.
+    /// Whether the creation of the root is in flight.
     fn is_being_made(&self) -> bool {
         !self.made && !self.is_over
     }
@@ -350,7 +348,7 @@ impl Life {
         unknown(self.next_unknown)
     }
 
-    /// It is answered.
+    /// Handles the answer.
     ///
     /// # Errors
     /// The answer is wrong.
@@ -377,7 +375,8 @@ impl Life {
             Answer::Attr(seen) if self.handles.values().any(|ino| *ino == seen.ino) => {
                 (seen.ino, TIME_UNKNOWN)
             }
-            // Nor is a file's ctime before its mtime, which is its writer's word: it does not say when a link was made.
+            // Nor is a file's ctime before its mtime, which the writer chooses: it does not show when a link was
+            // created.
             Answer::Attr(seen) if matches!(action, Action::Link { .. }) && seen.ctime <= seen.mtime => {
                 (seen.ino, TIME_UNKNOWN)
             }

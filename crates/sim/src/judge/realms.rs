@@ -1,5 +1,5 @@
-//! What others see of subtrees that a client took for itself: nothing is refused or allowed against `interfere_policy`
-//! (S59), who sees a mark sees those before it (S60), and a merge without contradictions says so.
+//! Judges observations of other clients' decoupled subtrees: no answer contradicts `interfere_policy` (S59), a
+//! reader that sees a mark sees the earlier ones (S60), and a merge without conflicts reports none.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ pub(super) fn judge(history: &History) -> Vec<Violation> {
         let wrong = watch.saw(&event.what);
         found.extend(wrong.map(|what| Violation { checker: CHECKER, what }));
     }
-    // The first says it.
+    // The first violation is enough.
     found.truncate(1);
     found
 }
 
 #[derive(Default)]
 struct Watch {
-    /// Servers that have not died.
+    /// Number of live servers.
     alive: u32,
-    /// Taken subtrees whose policy survives their clients, with what it says of others.
+    /// Decoupled subtrees whose policy survives their clients, with the policy's treatment of others.
     taken: BTreeMap<ClientId, (String, &'static str)>,
-    /// Looks under way, with the paths that were asked for, the last mark first.
+    /// Looks in flight, with their paths, the last mark first.
     looks: BTreeMap<CallId, Vec<String>>,
-    /// Files that others make under way, where a subtree was taken all the time so far.
+    /// Creations by others in flight, while a subtree was decoupled all the time.
     visits: BTreeMap<CallId, (ClientId, String, &'static str)>,
 }
 
@@ -41,11 +41,11 @@ impl Watch {
                 self.looks.clear();
                 self.visits.clear();
             }
-            // What was merged and not durable may be gone, and be merged again.
+            // Merged changes that are not durable may be lost, and be merged again.
             Happened::ServerCrashed { .. } => {
                 self.alive = self.alive.saturating_sub(1);
                 self.looks.clear();
-                // What was answered before is carried out again, whoever has the subtree by then.
+                // Operations that were answered before are carried out again, whoever has the subtree by then.
                 self.visits.clear();
             }
             Happened::MergeTrouble { client, what } => {
@@ -83,7 +83,7 @@ impl Watch {
         }
     }
 
-    /// A subtree is, or may be, everybody's.
+    /// A decoupling has ended, or may have.
     fn over(&mut self, client: ClientId) {
         self.taken.remove(&client);
         self.visits.retain(|_, (owner, ..)| *owner != client);

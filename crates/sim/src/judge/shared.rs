@@ -1,9 +1,10 @@
-//! What all clients change: a few names in one directory, a few attributes of one file, a few small files.
+//! Judges the shared state: a few names in one directory, a few attributes of one file, a few small files.
 //!
 //! Invariants:
-//! - What no order explains is wrong, unless the server died and something was lost with a client that died, or lost its
-//!   session: from there until sessions have come back ([`spans`]) nothing is judged, and afterwards from any state on.
-//! - What was asked and not answered may have taken effect, at any time.
+//! - If no order explains the answers, that is a violation, unless the server died and changes of a dead client, or
+//!   of an expired session, were lost. From then until sessions have come back ([`spans`]) nothing is judged, and
+//!   afterwards from any state on.
+//! - A call without an answer may have taken effect, at any time.
 
 mod names;
 mod spans;
@@ -39,7 +40,7 @@ pub(super) fn take_overs(history: &History) -> Vec<(u64, u64)> {
     spans::take_overs(history)
 }
 
-/// What a call changes of what all share.
+/// Whether an action changes shared state.
 fn changes(action: &Action) -> bool {
     let names = asked(action).is_some_and(|call| !matches!(call, Call::Look(_)));
     names || write(action).is_some()
@@ -96,7 +97,7 @@ fn judge_values(calls: &[Asked<'_>], span: &Span) -> Vec<Violation> {
                     values.write_ends(&thing, version, span.from);
                 }
             }
-            // Of one that began before the span it is not known whether it took effect before what is lost.
+            // A call that began before the span may have taken effect before the lost changes.
             Some((at, answer)) if at < span.to && call.begun >= span.from => {
                 if !matches!(answer, Answer::Refused(_)) {
                     values.write_begins(&thing, version, call.begun);
@@ -116,7 +117,7 @@ fn judge_values(calls: &[Asked<'_>], span: &Span) -> Vec<Violation> {
     found
 }
 
-/// What a call writes as a whole: the thing, and its version.
+/// The thing that a call writes as a whole, and its version.
 fn write(action: &Action) -> Option<(String, u64)> {
     match action {
         Action::SetXattr { path, name, value } if path == BOARD => Some((name.clone(), version(value))),
@@ -125,7 +126,7 @@ fn write(action: &Action) -> Option<(String, u64)> {
     }
 }
 
-/// What a call read; version 0 as it was at first.
+/// The version that a call read; version 0 is the initial one.
 fn read(action: &Action, answer: &Answer) -> Option<(String, u64)> {
     match (action, answer) {
         (Action::GetXattr { path, name }, Answer::Bytes(value)) if path == BOARD => {

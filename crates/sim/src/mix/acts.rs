@@ -1,4 +1,4 @@
-//! What the numbers of a deed mean where something is there, and how trees are told in a line.
+//! The meaning of a deed's numbers in a given tree, and trees as one line of text.
 
 use chiton_types::Kind;
 
@@ -9,7 +9,7 @@ use crate::tree::Tree;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What is done about conflicts by who says so for this time.
+/// The treatment of conflicts for one merge.
 pub(super) fn this_time(seed: u64) -> chiton_policy::OnConflict {
     match seed.is_multiple_of(3) {
         true => chiton_policy::OnConflict::KeepBoth,
@@ -50,14 +50,14 @@ pub(super) fn is_done(answer: &Answer) -> String {
     }
 }
 
-/// Larger than what is stored inline.
+/// Larger than inline content.
 const LARGE: usize = 20_000;
 
 /// The temporary name under which a file is written before it is renamed.
 const TEMPORARY: &str = ".t";
 
-/// What a deed means where this is there, in groups between which somebody may look. `mark` is in no content but what this
-/// one writes.
+/// The actions of a deed in this tree, in groups between which a client may look. `mark` occurs only in content of
+/// this deed.
 pub(super) fn acts(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Vec<Vec<Action>> {
     if !super::case::WIDE.contains(&deed.kind) {
         return action(tree, deed, at, mark).into_iter().map(|action| vec![action]).collect();
@@ -101,7 +101,7 @@ pub(super) fn acts(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Vec<Vec<Ac
     }
 }
 
-/// What a deed means where this is there. `mark` is in no content but what this one writes.
+/// The action of a deed in this tree. `mark` occurs only in content of this deed.
 fn action(tree: &Tree, deed: &Deed, at: &str, mark: &str) -> Option<Action> {
     let pick =
         |from: &[&String], n: u64| from.get((n % from.len().max(1) as u64) as usize).map(|p| (*p).clone());

@@ -1,41 +1,32 @@
-//! What is done in a case, all of it drawn from a seed before it begins.
+//! The steps of a case, all drawn from a seed before it begins.
 
 use crate::random::Random;
 
-/// Who does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// In a decoupling.
     Side(usize),
-    /// On what everybody sees.
+    /// In the global namespace.
     Theirs,
 }
 
-/// A change, told by numbers: what they mean depends on what is there.
+/// A change as numbers: their meaning depends on the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deed {
-    /// Which.
     pub kind: u8,
-    /// To what.
     pub a: u64,
-    /// Where to.
     pub b: u64,
-    /// How.
     pub c: u64,
 }
 
-/// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The server.
     Server,
     /// The machine of a decoupling's client.
     Side(usize),
-    /// Both.
     Both(usize),
 }
 
-/// Whose writes are counted.
+/// The disk whose writes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfDisk {
     /// The server's: journal, objects, rows.
@@ -44,48 +35,41 @@ pub enum OfDisk {
     Side(usize),
 }
 
-/// Somebody dies just after so many more changes of a disk.
+/// A machine dies after this many more changes of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// Who.
     pub victim: Victim,
-    /// Of which disk.
     pub of: OfDisk,
-    /// How many.
     pub after: u64,
 }
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A decoupling, or a branch, begins.
     Begin(usize),
-    /// A change.
     Do(Who, Deed),
-    /// What was done in a decoupling is made durable.
+    /// Makes changes in a decoupling durable.
     Fsync(usize),
-    /// It is merged so far.
+    /// Merges the changes so far.
     Sync(usize),
-    /// It is merged, and ends.
+    /// Merges everything, and ends the decoupling.
     Merge(usize),
-    /// It is dropped.
     Discard(usize),
-    /// It is asked what a merge would do.
+    /// Compares without a merge.
     Diff(usize),
-    /// Its client ends in order, and another goes on with it.
+    /// Its client ends in order, and another resumes it.
     Leave(usize),
     /// An administrator ends it by force; its changes become a branch, on which the client continues.
     EndByForce(usize),
-    /// Time passes, in milliseconds.
+    /// Waits, in milliseconds.
     Wait(u64),
     /// From here on, one after the other.
     Arm(Vec<Arm>),
 }
 
-/// A decoupling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SideSetup {
-    /// It is a branch.
+    /// Whether it is a branch.
     pub branch: bool,
     /// `weak` or `invisible`.
     pub consistency: &'static str,
@@ -95,14 +79,13 @@ pub struct SideSetup {
     pub interfere: &'static str,
     /// `overwrite`, `abort` or `keep_both`.
     pub on_conflict: &'static str,
-    /// When it is merged by itself: a line of the policy.
+    /// The line of the policy about automatic merges.
     pub sync: Option<String>,
     /// Inode numbers granted at once.
     pub inodes: u64,
 }
 
 impl SideSetup {
-    /// The policy.
     pub fn policy(&self) -> String {
         let SideSetup { consistency, durability, interfere, on_conflict, inodes, .. } = self;
         let sync = self.sync.as_deref().unwrap_or_default();
@@ -118,16 +101,13 @@ impl SideSetup {
     }
 }
 
-/// A case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Where it comes from.
+    /// Its seed.
     pub seed: u64,
-    /// Durability of the directory for those who act in it through the server, if its own policy says one.
+    /// The directory's durability for clients that use the server, if its own policy has one.
     pub ground: Option<&'static str>,
-    /// Those who decouple.
     pub sides: Vec<SideSetup>,
-    /// What happens.
     pub steps: Vec<Step>,
     /// See [`Case::wide`].
     pub is_wide: bool,
@@ -139,7 +119,6 @@ const KINDS: usize = 12;
 pub(super) const WIDE: std::ops::Range<u8> = 12..17;
 
 impl Case {
-    /// The case of a seed.
     pub fn draw(seed: u64) -> Case {
         let mut random = Random::new(seed, 20);
         let sides: Vec<SideSetup> = draw_sides(&mut random);
@@ -197,8 +176,9 @@ impl Case {
         Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps, is_wide: false }
     }
 
-    /// The case of a seed with jobs that are ended by force, and with what programs do to larger files as well: files over the limit of inline content, written in
-    /// place in part, saved by a rename, and their times; and sides that begin when others have made something.
+    /// The case of a seed with forced ends of jobs, and with changes to larger files: files over the limit of
+    /// inline content, written in place in part, saved by a rename, and their times; and sides that begin after
+    /// others have created files.
     pub fn wide(seed: u64) -> Case {
         let mut case = Case::draw(seed);
         let mut random = Random::new(seed, 27);
@@ -250,7 +230,7 @@ impl Case {
 fn draw_sides(random: &mut Random) -> Vec<SideSetup> {
     let job = random.chance(3, 4);
     let branches = if job { random.below(3) } else { random.between(1, 3) };
-    // What blocks keeps the merges of branches out, too.
+    // A policy that blocks also excludes merges of branches.
     let interfere =
         if branches == 0 && random.chance(1, 5) { *random.pick(&["block", "block_writes"]) } else { "allow" };
     let total = u64::from(job) + branches;

@@ -7,7 +7,7 @@
 //!   ─▶ who is left goes on, or a later life does ─▶ the crash oracle ─▶ set B, operations, all die ─▶ the crash oracle
 //! ```
 //!
-//! What must be there, of what was answered when somebody died:
+//! The files that must exist, of those acknowledged before a death:
 //!
 //! | who dies | carried out by the server | carried out by the client, and not merged |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! | the client's machine | all but what was buffered | what fsync answered; under `none` what was merged |
 //! | both | what fsync answered; under `none` what the last checkpoint held | what fsync answered; under `none` what was merged |
 //!
-//! and everywhere what was merged, and what was answered before a decoupling began. What is there is a prefix, over the
-//! change too: so nothing that is kept rests on what is lost.
+//! and in all cases merged files, and files acknowledged before a decoupling began. The existing files are a
+//! prefix, across the change too: so nothing that survives depends on lost data.
 
 mod job;
 mod later;
@@ -41,7 +41,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// All nine.
     pub fn all() -> impl Iterator<Item = Cell> {
         let of = |consistency| {
             ["none", "local", "global"].into_iter().map(move |durability| Cell { consistency, durability })
@@ -49,12 +48,12 @@ impl Cell {
         ["invisible", "weak", "strong"].into_iter().flat_map(of)
     }
 
-    /// The client carries out what is done.
+    /// Whether the client carries out operations itself.
     pub fn is_decoupled(self) -> bool {
         self.consistency != "strong"
     }
 
-    /// What fsync answers survives.
+    /// Whether data of a returned fsync survive.
     pub fn keeps(self) -> bool {
         self.durability != "none"
     }
@@ -80,42 +79,36 @@ impl fmt::Display for Cell {
 /// A rule that is broken on purpose: the oracle must see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// No disk syncs.
     Unsynced,
-    /// The second cell's durability is set to `none`, whatever is promised.
+    /// The second cell's durability is set to `none`, whatever the case promises.
     Weaker,
 }
 
-/// A change of a policy, and who dies in it.
+/// A change of a policy, and the machine that dies during it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Before.
     pub from: Cell,
-    /// After.
     pub to: Cell,
-    /// Who dies after which write, counted from the beginning of the change.
+    /// The victim, and the write after which it dies, counted from the beginning of the change.
     pub strike: Option<Arm>,
-    /// Other settings, and other operations.
+    /// Varies settings and operations.
     pub round: u64,
 }
 
-/// What a switch gave.
+/// The result of a switch.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What is wrong.
     pub wrong: Option<String>,
-    /// What happened, in lines.
+    /// The events, one line each.
     pub lines: Vec<(Duration, String)>,
-    /// What it met.
     pub met: Met,
 }
 
-/// What a switch met.
+/// Counts of a switch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Met {
     /// Writes of the server, and of the client's journals, from the beginning of the change to the end of the operations.
     pub writes: [u64; 2],
-    /// Somebody died.
     pub struck: bool,
     /// The change was not over then.
     pub within: bool,
@@ -129,7 +122,6 @@ pub fn pairs() -> impl Iterator<Item = (Cell, Cell)> {
 }
 
 impl Switch {
-    /// Without a death.
     pub fn new(from: Cell, to: Cell, round: u64) -> Switch {
         Switch { from, to, strike: None, round }
     }
@@ -155,7 +147,6 @@ impl Switch {
         self.round * 81 + pair as u64
     }
 
-    /// Plays it.
     pub fn run(&self, broken: Option<Broken>) -> Outcome {
         let side = SideSetup {
             branch: false,

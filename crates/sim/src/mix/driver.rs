@@ -38,13 +38,13 @@ pub(super) struct Driver {
     pub(super) met: Met,
 }
 
-/// What became of a subtree whose client died.
+/// The state of a subtree whose client died.
 pub(super) enum After {
     GoesOn,
     Over,
 }
 
-/// Asks somebody on a machine of his own.
+/// Runs `body` on another machine.
 pub(super) fn on<T: Send + 'static>(desk: &Desk, body: impl FnOnce(&Client) -> T + Send + 'static) -> T {
     let client = desk.client.clone();
     run_in(desk.live.party, "asks", move || body(&client))
@@ -59,7 +59,7 @@ pub(super) fn within<T: Send + 'static>(
     run_in(desk.live.party, "works", move || body(&realm))
 }
 
-/// Carries actions out one after the other, as long as none is refused: what came of each, in a line.
+/// Carries out actions one after the other until one is refused: one line about each result.
 fn carry_out(client: &Client, actions: &[Action]) -> Vec<String> {
     let mut handles = Handles::new();
     let mut lines = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn realm_call(client: &Client, call: RealmCall) -> Result<RealmAnswer
     }
 }
 
-/// The decouplings that there are, of which no crash of the server makes others.
+/// The durable decouplings, which no crash of the server changes.
 pub(super) fn listed(client: &Client) -> Result<Vec<RealmInfo>, Refusal> {
     let list = || match realm_call(client, RealmCall::List)? {
         RealmAnswer::Realms(all) => Ok(all),
@@ -156,14 +156,15 @@ impl Driver {
         }
     }
 
-    /// What others see; what it was last if they are kept out.
+    /// The others' view; the last one if they are excluded.
     pub(super) fn look(&self) -> Result<Tree, String> {
         let theirs = self.theirs.as_ref().expect("there from the beginning");
         let hidden = self.sides.iter().any(|side| side.is_active() && side.setup.interfere == "block");
         if hidden {
             return Ok(self.seen.clone());
         }
-        // What moves while it is read is missed, or met twice: what is merged by itself may do so at any time.
+        // Entries that move during the read are missed, or seen twice; an automatic merge may move them at any
+        // time.
         let moves = self.sides.iter().any(|side| side.is_active() && side.setup.merges_by_itself());
         let mut before = None;
         for _ in 0..TRIES_MAX {
@@ -173,7 +174,7 @@ impl Driver {
                     continue;
                 }
                 Ok(tree) => return Ok(below(&tree, ROOT)),
-                // A merge by itself changes it under the reader.
+                // An automatic merge changed it during the read.
                 Err(why) => self.stage.line(format!("others cannot read: {why}")),
             }
             thread::sleep(PAUSE);
@@ -181,7 +182,7 @@ impl Driver {
         Err("others cannot read what is there".to_owned())
     }
 
-    /// Others see it so now: to sides it is what others did, but for the one whose doing it was.
+    /// Others see this tree now. For all sides except `but` it is a change by others.
     pub(super) fn now_seen(&mut self, tree: Tree, but: Option<usize>) {
         let mut touched = Touched::default();
         touched.between(&View::new(&self.seen), &View::new(&tree));
@@ -195,7 +196,7 @@ impl Driver {
     }
 
     fn they_do(&mut self, deed: &Deed) -> Result<(), String> {
-        // What was merged by itself meanwhile is nobody's doing here.
+        // An automatic merge meanwhile is not an action of the case.
         let tree = self.look()?;
         self.now_seen(tree, None);
         self.count += 1;
@@ -263,7 +264,7 @@ impl Driver {
         within(desk, realm, |realm| read_tree(realm.client()))
     }
 
-    /// True if it is decoupled; what died is gone on with.
+    /// True if it is decoupled; resumes it after a death.
     pub(super) fn ensure(&mut self, n: usize) -> Result<bool, String> {
         if !self.sides[n].is_active() {
             return Ok(false);
@@ -325,8 +326,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether what failed did so because a machine dies: its disk takes nothing any more a moment before it falls silent. A
-    /// journal that failed is gone on with by a later life.
+    /// Whether a failure results from a dying machine: its disk refuses changes a moment before it falls silent. A
+    /// later life resumes a failed journal.
     pub(super) fn failed_by_a_death(&self, n: usize, deaths: u64) -> bool {
         thread::sleep(Duration::from_millis(5));
         let is_dead = self.stage.deaths() > deaths;
@@ -407,7 +408,7 @@ impl Driver {
             return Ok(());
         }
         let setup = &self.sides[n].setup;
-        // Those are merged, or dropped, by the end of their client: that is asked for here.
+        // The end of their client merges or drops these: request that here.
         if !setup.branch && (setup.consistency == "weak" || setup.durability == "none") {
             return Ok(());
         }
@@ -432,7 +433,7 @@ impl Driver {
         self.ensure(n).map(drop)
     }
 
-    /// A later life goes on with what an earlier one left.
+    /// A later life resumes an earlier one's decoupling.
     pub(super) fn go_on(&mut self, n: usize) -> Result<After, String> {
         let claim = self.sides[n].claim.expect("it is decoupled");
         let (root, name) = (self.root, self.sides[n].name.clone());
@@ -492,7 +493,7 @@ impl Driver {
         Err(format!("side {n} cannot be gone on with: {last}"))
     }
 
-    /// Nobody has it any more: what of it is there was merged, or is lost as its level says.
+    /// It has ended: its changes were merged, or are lost as its level allows.
     fn found_over(&mut self, n: usize) -> Result<After, String> {
         self.stage.line(format!("side {n} is over"));
         self.sides[n].over();
@@ -516,7 +517,7 @@ impl Driver {
         Ok(After::Over)
     }
 
-    /// Nothing is left over, and the same is there after a restart.
+    /// Nothing is left over, and a restart shows the same tree.
     fn end(&mut self) -> Result<(), String> {
         let before = self.look()?;
         for n in 0..self.sides.len() {

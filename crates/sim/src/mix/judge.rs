@@ -1,4 +1,4 @@
-//! What may be there after a merge, entry by entry.
+//! The possible trees after a merge, entry by entry.
 //!
 //! | of an entry or file | after the merge |
 //! |---|---|
@@ -9,10 +9,12 @@
 //! | it was in neither | nothing, or what was put aside, or brought back, or what ours moved there before it removed it, and theirs kept |
 //! | a file that is on both sides | it is somewhere |
 //!
-//! The content of each file is, whole, what one of the sides saw in one: no merge mixes the bytes of two. Under `keep_both`, and where no conflict is told, each content that theirs wrote is somewhere; else no more of it is lost than
-//! conflicts are told. Where nobody touched what the other did no conflict is told; where both made different things of
-//! one name, or wrote to one file, one is. What ours itself saw in a place, and replaced there, contradicts nothing: theirs may
-//! have put it there as well, or moved it away and back.
+//! The content of each file is, as a whole, one that a side had in a single file: no merge mixes the bytes of two.
+//! Under `keep_both`, and where no conflict is reported, each content that theirs wrote exists somewhere; otherwise
+//! at most as many are lost as conflicts are reported. If no side touched the other's changes, no conflict is
+//! reported. If both created different files with one name, or wrote to one file, a conflict is reported. A version
+//! that ours itself saw in a place, and replaced there, is no conflict: theirs may have put it there as well, or
+//! moved it away and back.
 
 use std::collections::BTreeMap;
 
@@ -22,30 +24,29 @@ use super::acts::marks_of;
 use super::view::{Entry, Touched, View};
 use crate::tree::Node;
 
-/// A merge that was answered.
+/// A finished merge.
 pub(super) struct Merge<'a> {
     pub(super) ours: &'a View,
     pub(super) theirs: &'a View,
     pub(super) merged: &'a View,
     /// Directories that became one with theirs at earlier merges.
     pub(super) twins: &'a BTreeMap<Ino, Ino>,
-    /// What ours saw since the last merge, one after the other.
+    /// The trees that ours saw since the last merge, in order.
     pub(super) seen: &'a [View],
     /// By ours since the decoupling began, and since the last merge.
     pub(super) by_ours: [&'a Touched; 2],
-    /// By others, alike.
     pub(super) by_theirs: [&'a Touched; 2],
     pub(super) on_conflict: &'a str,
-    /// Conflicts that were told; none if those that were told to a client that died are not known.
+    /// Number of reported conflicts; `None` if a client that died got the report.
     pub(super) conflicts: Option<u64>,
     /// Something may have been merged at any time before.
     pub(super) by_itself: bool,
-    /// Larger files are written in part, and attributes of what is put aside are compared.
+    /// Whether larger files are written in part, and attributes of copies are compared.
     pub(super) is_wide: bool,
 }
 
 impl Merge<'_> {
-    /// What is wrong, if anything.
+    /// The violation, if any.
     pub(super) fn judge(&self) -> Result<(), String> {
         let same = self.twins();
         let [o_all, o_round] = self.by_ours;
@@ -58,7 +59,7 @@ impl Merge<'_> {
             false => o_round.names.iter().map(entry).collect(),
         };
         let o_inos = if self.by_itself { &o_all.inos } else { &o_round.inos };
-        // What ours did to a directory that became one with theirs it did to theirs.
+        // Changes of ours to a directory that became one with theirs are changes to theirs.
         let o_inos: std::collections::BTreeSet<Ino> =
             o_inos.iter().flat_map(|ino| [*ino, there(*ino)]).collect();
         let loops = o_all.moves_dirs && t_all.moves_dirs;
@@ -67,7 +68,7 @@ impl Merge<'_> {
             let touched =
                 t_all.names.contains(&place) || t_all.inos.contains(ino) || t_all.inos.contains(&there(*ino));
             let is = self.merged.names.get(&place);
-            // What was merged before, and touched by others since, is theirs.
+            // A version that was merged before, and touched by others since, is theirs.
             if loops || (touched && (self.by_itself || !o_now.contains(&place))) {
                 continue;
             }
@@ -81,7 +82,7 @@ impl Merge<'_> {
         let ours_at: BTreeMap<Entry, Ino> =
             self.ours.names.iter().map(|(at, ino)| (entry(at), *ino)).collect();
         for (at, ino) in &self.theirs.names {
-            // Theirs put something else where ours changed what is there, or something in it: ours has the name.
+            // Theirs put another file where ours changed the file, or something in it: ours has the name.
             let is_kept = ours_at.get(at).is_some_and(|ours| {
                 ours != ino && (o_inos.contains(ours) || o_now.iter().any(|(dir, _)| dir == ours))
             });
@@ -99,7 +100,7 @@ impl Merge<'_> {
         let ours: std::collections::BTreeSet<Entry> = self.ours.names.keys().map(entry).collect();
         for (at, ino) in &self.merged.names {
             let aside = at.1.contains(".theirs") || at.1.contains(".ours");
-            // What theirs removed comes back under the name that it had last.
+            // A file that theirs removed comes back under its last name.
             let is_back = self.ours.nodes.contains_key(ino) && !self.theirs.nodes.contains_key(ino);
             let is_kept = self.is_kept_on_the_way(at, *ino);
             if !loops
@@ -145,7 +146,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// What ours wrote in place is under the name that ours has, also where theirs saved to another file.
+    /// A file that ours wrote in place has the name that ours has, also if theirs saved to another file.
     fn ours_has_its_name(
         &self,
         o_names: &std::collections::BTreeSet<Entry>,
@@ -167,7 +168,8 @@ impl Merge<'_> {
         Ok(())
     }
 
-    /// Whether ours moved there what it removed afterwards, and theirs stands: each merge knows it by the last name.
+    /// Whether ours moved a file there that it removed afterwards, and theirs stays: each merge knows it by the
+    /// last name.
     fn is_kept_on_the_way(&self, at: &Entry, ino: Ino) -> bool {
         let is_removed = !self.ours.nodes.contains_key(&ino) && self.theirs.nodes.contains_key(&ino);
         is_removed && self.conflicts != Some(0) && self.has_seen_at(at, ino)
@@ -182,7 +184,7 @@ impl Merge<'_> {
         self.seen.iter().any(|view| view.names.iter().any(is_it))
     }
 
-    /// Whether ours saw what theirs has in a file.
+    /// Whether ours saw the version that theirs has in a file.
     fn has_seen_in(&self, ino: Ino) -> bool {
         let content = |view: &View| view.nodes.get(&ino).map(|node| node.content.clone());
         let theirs = content(self.theirs);
@@ -193,7 +195,7 @@ impl Merge<'_> {
     pub(super) fn twins(&self) -> BTreeMap<Ino, Ino> {
         let mut same = self.twins.clone();
         same.retain(|ours, _| !self.merged.nodes.contains_key(ours));
-        // By path, so that what is above comes first.
+        // By path, parents first.
         let mut dirs: Vec<(&String, &Entry)> = self.ours.paths.iter().map(|(at, path)| (path, at)).collect();
         dirs.sort();
         for (_, at) in dirs {
@@ -245,7 +247,7 @@ impl Merge<'_> {
         }
     }
 
-    /// What theirs wrote, and ours too, is kept with its mode, times and extended attributes.
+    /// A version that both sides wrote is kept with its mode, times and extended attributes.
     fn copies_are_whole(&self) -> Result<(), String> {
         let ([_, o_round], [_, t_round]) = (self.by_ours, self.by_theirs);
         let facts = |node: &Node| (node.content.clone(), node.mode, node.mtime, node.xattrs.clone());
@@ -417,7 +419,7 @@ mod tests {
             ("/a=1:a", "/a=1:o", "/a=9:t", "/a=9:t", "overwrite", 1, false),
             ("/a=1:a", "/a=1:o", "/a=9:t", "/a=1:o /a.theirs=9:t", "keep_both", 1, true),
             ("/a=1:a", "/c=2:o /a=1:a", "/c=1:a", "/c=2:o", "overwrite", 1, false),
-            // Ours replaces what it saw there: theirs moved it to the same place, or away and back.
+            // Ours replaces a file that it saw there: theirs moved it to the same place, or away and back.
             ("/a=1:a", "/b=1:a > /a=1:a > /a=1:a /b=2:o", "/b=1:a", "/a=1:a /b=2:o", "overwrite", 0, true),
             ("/a=1:a", "/c=1:a > /a=2:o /c=1:a", "/b=1:a > /a=1:a", "/a=2:o /c=1:a", "keep_both", 0, true),
             ("/a=1:a", "/a=1:o", "/a=1:t > /a=1:a", "/a=1:o", "keep_both", 0, true),

@@ -1,4 +1,4 @@
-//! Merging and dropping, whatever it takes, with a look at both sides before and after.
+//! Merges and drops until it succeeds, and reads both sides before and after.
 
 use chiton_decoupled::{Choice, MergeReport};
 use chiton_runtime::thread;
@@ -10,7 +10,7 @@ use super::judge::{Merge, unchanged};
 use super::stage::PAUSE;
 use super::view::View;
 
-/// How often what stops a merge is resolved before it is said what is done.
+/// How often conflicts are resolved before the case chooses a treatment for all.
 const RESOLUTIONS_MAX: u32 = 3;
 
 impl Driver {
@@ -22,7 +22,7 @@ impl Driver {
         self.merging(n, true)
     }
 
-    /// Merges, whatever it takes, and judges what is there then.
+    /// Merges until it succeeds, and judges the result.
     fn merging(&mut self, n: usize, whole: bool) -> Result<(), String> {
         let tree = self.look()?;
         self.now_seen(tree, None);
@@ -33,7 +33,7 @@ impl Driver {
         let deaths = self.stage.deaths();
         let mut how = None;
         let mut conflicts = 0;
-        // A person resolves what stops it one by one, or says what is done this time.
+        // A user resolves conflicts one by one, or chooses a treatment for this merge.
         let mut resolutions = if self.case.is_wide && self.case.seed % 4 == 1 { RESOLUTIONS_MAX } else { 0 };
         let mut last = String::new();
         for _ in 0..TRIES_MAX {
@@ -103,7 +103,7 @@ impl Driver {
         Err(format!("it is not merged: {last}"))
     }
 
-    /// Resolves what stopped a merge, path by path, now to theirs, now to ours.
+    /// Resolves conflicts by path, alternately to theirs and to ours.
     fn resolve(&mut self, n: usize, deaths: u64) -> Result<(), String> {
         let (desk, realm) = self.at_work(n);
         let seed = self.case.seed;
@@ -141,7 +141,7 @@ impl Driver {
         }
     }
 
-    /// As [`Driver::go_on`]; what others see counts as it was before the merge.
+    /// As [`Driver::go_on`]; the others' view counts as of before the merge.
     fn go_on_merging(&mut self, n: usize) -> Result<After, String> {
         let seen = self.seen.clone();
         let after = self.go_on(n)?;
@@ -157,7 +157,7 @@ impl Driver {
         if report.conflict_count == 0 {
             return Err(format!("it stops without a conflict: {report}"));
         }
-        // Nobody does anything meanwhile, so the comparison before it finds all there is.
+        // No client acts meanwhile, so the comparison finds all conflicts.
         let is_undisturbed = deaths == self.stage.deaths() && !self.others_merge_by_themselves(n);
         if report.sent > 0 && is_undisturbed && self.case.is_wide {
             return Err(format!("a comparison found nothing, and the merge stops in its midst: {report}"));
@@ -211,7 +211,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What another merges by itself, at any time, is nobody's doing here.
+    /// Whether another side may merge automatically at any time.
     fn others_merge_by_themselves(&self, n: usize) -> bool {
         let mut others = self.sides.iter().filter(|side| side.n != n);
         others.any(|side| side.is_active() && side.setup.merges_by_itself())
@@ -252,7 +252,7 @@ impl Driver {
         if !is_whole && !self.others_merge_by_themselves(n) {
             unchanged(&before, &View::new(&tree)).map_err(|why| format!("it was dropped, and {why}"))?;
         }
-        // Nothing of it is there for others, but for what may have been merged before.
+        // Others see nothing of it, except earlier merges.
         self.now_seen(tree, is_whole.then_some(n));
         Ok(())
     }

@@ -19,7 +19,7 @@ pub(super) struct Side {
     pub(super) desk: Option<Desk>,
     pub(super) realm: Option<Arc<Realm>>,
     pub(super) claim: Option<Claim>,
-    /// What its client saw, after each change.
+    /// The trees that its client saw, after each change.
     pub(super) saw: Vec<Tree>,
     /// Up to here it is durable.
     pub(super) safe: usize,
@@ -32,7 +32,7 @@ pub(super) struct Side {
     pub(super) merged: usize,
     /// Its directories that became one with directories of others.
     pub(super) twins: BTreeMap<Ino, Ino>,
-    /// What a later life found is not what was seen before: where others touched the same that was merged.
+    /// A later life did not find the former tree: others touched the same entries, which were merged.
     pub(super) is_blurred: bool,
     /// Something of it may be merged.
     pub(super) is_merged_partly: bool,
@@ -86,7 +86,6 @@ impl Side {
         self.saw.last().map(View::new).unwrap_or_default()
     }
 
-    /// It changed so.
     pub(super) fn saw_next(&mut self, tree: Tree) {
         let (before, after) = (self.sees(), View::new(&tree));
         self.by_ours.iter_mut().for_each(|touched| touched.between(&before, &after));
@@ -104,7 +103,7 @@ impl Side {
         }
     }
 
-    /// What was done after that is lost.
+    /// Later changes are lost.
     fn lost_after(&mut self, at: usize) {
         self.saw.truncate(at + 1);
         let views: Vec<View> = self.saw.iter().map(View::new).collect();
@@ -116,19 +115,19 @@ impl Side {
         }
     }
 
-    /// What its client saw since the last merge.
+    /// The trees that its client saw since the last merge.
     pub(super) fn seen_since_merged(&self) -> Vec<View> {
         self.saw.iter().skip(self.merged).map(View::new).collect()
     }
 
-    /// It is merged so far.
+    /// The changes so far are merged.
     pub(super) fn merged_so_far(&mut self) {
         self.merged = self.saw.len() - 1;
         self.by_ours[1] = Touched::default();
         self.by_theirs[1] = Touched::default();
     }
 
-    /// A later life found this.
+    /// A later life found this tree.
     pub(super) fn found(&mut self, tree: Tree) -> Result<(), String> {
         let alike = |a: &Tree, b: &Tree| {
             let rest = |tree: &Tree| {
@@ -138,9 +137,10 @@ impl Side {
             };
             rest(a) == rest(b)
         };
-        // Of states that are alike the last: what was done and undone between them may be there.
+        // Of equal states the last: changes that were undone between them may exist.
         let at = (self.safe..self.saw.len()).rfind(|at| alike(&self.saw[*at], &tree));
-        // What was merged is as the merge left it: where others touched the same, that need not be what was seen here.
+        // Merged entries are as the merge left them. If others touched the same entries, that need not be what was
+        // seen here.
         let contested = self.is_merged_partly && !self.by_theirs[0].inos.is_empty();
         if at.is_none() && !self.in_flight && !contested {
             let last = &self.saw[self.saw.len() - 1];

@@ -1,5 +1,5 @@
-//! Where a case is played: a server, the machines of clients, their disks, and who watches for the write after which
-//! somebody dies.
+//! The stage of a case: a server, the machines of clients, their disks, and a thread that waits for the write after
+//! which a machine dies.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -26,24 +26,24 @@ use crate::record::Recorder;
 use crate::scheduler::{Party, scheduler};
 use crate::structure;
 
-/// What a stage is for.
+/// The purpose of a stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Purpose {
-    /// Clients take subtrees when the policy says so.
+    /// Clients decouple subtrees automatically if the policy says so.
     pub(super) decouples: bool,
-    /// Who counts writes of a client's journal counts from its first one, if there is none yet.
+    /// Whether writes of a client's journal are counted from its first one, if there is no journal yet.
     pub(super) awaits_journals: bool,
     /// A rule that the disks break.
     pub(super) canary: Option<Canary>,
 }
 
-/// So often it is looked whether somebody dies now.
+/// Interval between checks for a death.
 const LOOK: Duration = Duration::from_micros(30);
-/// Between two tries of what failed because somebody died.
+/// Pause before an operation is repeated that failed because of a death.
 pub(super) const PAUSE: Duration = Duration::from_millis(300);
 /// Most tries until nothing is left over.
 const QUIET: u32 = 400;
-/// The number of the client who acts on what everybody sees.
+/// The number of the client that changes the global namespace.
 const THEIRS: u32 = 900;
 
 /// A client at work.
@@ -59,7 +59,7 @@ struct Machine {
     live: Option<Arc<LiveClient>>,
     /// Of its local journals, by directory.
     disks: Disks,
-    /// The next disk that is made fails after so many changes.
+    /// The next disk fails after this many changes.
     fails_at: Arc<AtomicU64>,
     lives: u32,
 }
@@ -156,7 +156,7 @@ impl Stage {
         self.over.store(true, SeqCst);
     }
 
-    /// Machines that died so far.
+    /// Number of machines that died.
     pub(super) fn deaths(&self) -> u64 {
         self.deaths.load(SeqCst)
     }
@@ -165,7 +165,7 @@ impl Stage {
         &self.rig.disk
     }
 
-    /// The first server, and who watches.
+    /// Starts the first server and the watching thread.
     pub(super) fn begin(self: &Arc<Stage>) -> Result<(), String> {
         *self.info.lock() = Some(format(&self.rig));
         self.start()?;
@@ -187,7 +187,7 @@ impl Stage {
         live.shutdown(&self.rig)
     }
 
-    /// What the server says of itself.
+    /// The server's status.
     pub(super) fn status(&self) -> Option<serde_json::Value> {
         let (party, server) = self.serving.lock().as_ref().map(|live| (live.party, live.server.clone()))?;
         let text = run_in(party, "status", move || server.report("status"))?;
@@ -199,11 +199,11 @@ impl Stage {
         self.arms.lock().extend(arms);
     }
 
-    /// Nobody dies any more.
+    /// No more machines die.
     pub(super) fn disarm(&self) {
         self.arms.lock().clear();
         self.machines.iter().for_each(|machine| machine.lock().fails_at.store(u64::MAX, SeqCst));
-        // Who is about to die does so.
+        // A machine that is about to die does so.
         thread::sleep(Duration::from_millis(5));
         while self.serving.lock().is_none() {
             thread::sleep(Duration::from_millis(10));
@@ -224,7 +224,7 @@ impl Stage {
                 self.arms.lock().pop_front();
                 armed = None;
             } else if self.arms.lock().front() != Some(&arm) {
-                // Nobody dies any more.
+                // No more machines die.
                 disk.set_crash_at(u64::MAX);
                 armed = None;
             } else {
@@ -340,10 +340,10 @@ impl Stage {
         Err(format!("something is left over: {status:?}"))
     }
 
-    /// The server ends in order, and what is in the stores is whole.
+    /// Ends the server in order, and checks the stores.
     pub(super) fn ends_whole(&self) -> Result<(), String> {
         self.quiet()?;
-        // What lies in the stores of decouplings that are over goes by and by.
+        // Objects of ended decouplings are removed in the background.
         thread::sleep(Duration::from_secs(2));
         self.shut_down()?;
         let told = |violation: crate::history::Violation| violation.what;
@@ -357,14 +357,14 @@ impl Stage {
         disks.values().cloned().collect()
     }
 
-    /// Somebody who acts on what everybody sees.
+    /// A client that changes the global namespace.
     pub(super) fn others(&self) -> Result<Desk, String> {
         let live =
             LiveClient::new(ClientId(THEIRS), self.server_lives.fetch_add(1, SeqCst), 0, self.rig.seed);
         self.desk(live, &self.scratch.join("theirs"), None)
     }
 
-    /// A side's client, in a life of its own. `elsewhere`: on a machine that has nothing of the one before.
+    /// A side's client, in a new life. `elsewhere`: on a machine without the data of the earlier life.
     pub(super) fn machine(&self, n: usize, elsewhere: bool) -> Result<Desk, String> {
         let life = {
             let mut machine = self.machines[n].lock();

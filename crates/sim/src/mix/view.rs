@@ -1,4 +1,4 @@
-//! A tree by names and inodes, and what of it somebody touched.
+//! A tree by names and inodes, and the entries that a side touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,6 @@ use crate::tree::{Node, Tree};
 /// A name in a directory.
 pub(super) type Entry = (Ino, String);
 
-/// A tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub(super) names: BTreeMap<Entry, Ino>,
@@ -39,13 +38,13 @@ impl View {
         self.nodes.get(&ino).is_some_and(|node| node.kind == Kind::Dir)
     }
 
-    /// Whether a file with this content is there.
+    /// Whether any file has this content.
     pub(super) fn has_content(&self, content: &[u8]) -> bool {
         self.nodes.values().any(|node| node.kind == Kind::File && node.content == content)
     }
 }
 
-/// What of a tree lies below `root`, as a tree of its own.
+/// The part of a tree below `root`, as a tree.
 pub(super) fn below(tree: &Tree, root: &str) -> Tree {
     let mut own = Tree::default();
     for (path, node) in &tree.nodes {
@@ -58,23 +57,20 @@ pub(super) fn below(tree: &Tree, root: &str) -> Tree {
     own
 }
 
-/// What somebody touched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Touched {
-    /// Names that came, went, or changed what they stand for.
+    /// Names that were created, removed, or refer to another inode.
     pub(super) names: BTreeSet<Entry>,
     /// Files of which anything changed; directories of which mode or attributes changed, or which came, went or moved.
     pub(super) inos: BTreeSet<Ino>,
     /// Files whose content changed.
     pub(super) written: BTreeSet<Ino>,
-    /// A directory moved.
     pub(super) moves_dirs: bool,
-    /// Directories that went.
     pub(super) removed_dirs: BTreeSet<Ino>,
 }
 
 impl Touched {
-    /// Adds what differs between two trees.
+    /// Adds the differences between two trees.
     pub(super) fn between(&mut self, before: &View, after: &View) {
         for entry in before.names.keys().chain(after.names.keys()) {
             let (was, is) = (before.names.get(entry), after.names.get(entry));
@@ -114,7 +110,7 @@ impl Touched {
         }
     }
 
-    /// Adds what somebody else touched.
+    /// Adds the touches of another side.
     pub(super) fn add(&mut self, more: &Touched) {
         self.names.extend(more.names.iter().cloned());
         self.inos.extend(&more.inos);

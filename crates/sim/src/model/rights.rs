@@ -1,5 +1,5 @@
-//! Permissions, as acl(5), path_resolution(7) and the manuals of the system calls have it: a statement of its own, which
-//! shares nothing with the code that is judged.
+//! Permissions according to acl(5), path_resolution(7) and the manuals of the system calls. This shares no code
+//! with the judged engine.
 //!
 //! Invariants:
 //! - Root may do all that these rules are about.
@@ -14,7 +14,7 @@ use crate::users::User;
 pub const READ: u8 = 4;
 /// To write: of a directory, its names.
 pub const WRITE: u8 = 2;
-/// To search a directory.
+/// The right to search a directory.
 pub const SEARCH: u8 = 1;
 
 const SETGID: u16 = 0o2000;
@@ -23,17 +23,13 @@ const STICKY: u16 = 0o1000;
 /// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct List {
-    /// The owner.
     pub owner: u8,
     /// Other users, by their numbers.
     pub users: Vec<(u32, u8)>,
-    /// The group.
     pub group: u8,
-    /// Other groups.
     pub groups: Vec<(u32, u8)>,
     /// The most that other users and all groups are given.
     pub mask: Option<u8>,
-    /// Everybody else.
     pub other: u8,
 }
 
@@ -55,7 +51,7 @@ impl List {
         bytes
     }
 
-    /// The nine bits of the mode that say the same.
+    /// The nine equivalent bits of the mode.
     pub fn bits(&self) -> u16 {
         u16::from(self.owner) << 6 | u16::from(self.mask.unwrap_or(self.group)) << 3 | u16::from(self.other)
     }
@@ -68,7 +64,7 @@ impl List {
         self
     }
 
-    /// `None` if the mode says all of it.
+    /// `None` if the mode has all of it.
     pub(super) fn unless_plain(self) -> Option<List> {
         let is_plain = self.mask.is_none() && self.users.is_empty() && self.groups.is_empty();
         (!is_plain).then_some(self)
@@ -78,13 +74,9 @@ impl List {
 /// Owner, group, mode and lists of a new inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Permissions.
     pub mode: u16,
-    /// Access list.
     pub access: Option<List>,
     /// Default list, of a directory.
     pub default: Option<List>,
@@ -119,7 +111,7 @@ fn may(user: User, node: &Node, want: u8) -> bool {
     if mine.is_empty() { class(0) } else { mine.into_iter().any(gives) }
 }
 
-/// Whether a user may do what only the owner may.
+/// Whether a user has the rights of the owner.
 fn owns(user: User, node: &Node) -> bool {
     user == User::Root || user.id() == node.uid
 }
@@ -130,7 +122,7 @@ fn rule(allowed: bool, otherwise: Refusal) -> Result<(), Refusal> {
 }
 
 impl Model {
-    /// Where a path leads a user, who needs the right to search every directory on the way.
+    /// The inode at a path, for a user with the right to search every directory on it.
     ///
     /// # Errors
     /// [`Refusal::Access`]; [`Refusal::NotFound`] if there is nothing.
@@ -166,7 +158,8 @@ impl Model {
         self.check(user, dir, WRITE | SEARCH)
     }
 
-    /// Removing or replacing a name, if it is there. From a sticky directory only the owner of the directory or of the file may.
+    /// Removing or replacing a name, if it exists. In a sticky directory only the owner of the directory or of the
+    /// file may.
     ///
     /// # Errors
     /// [`Refusal::Access`], [`Refusal::NotPermitted`].
@@ -223,7 +216,7 @@ impl Model {
         self.check(user, ino, WRITE)
     }
 
-    /// The mode after a chmod by somebody who may: the set-group-id bit is for members of the group.
+    /// The mode after a chmod by an allowed user: the set-group-id bit is only for members of the group.
     ///
     /// # Errors
     /// [`Refusal::Stale`].
@@ -315,7 +308,7 @@ mod tests {
             // The mask takes that away.
             (User::First, WRITE, false),
             (User::Second, READ | SEARCH, true),
-            // A member of a listed group is not one of the others.
+            // A member of a listed group does not count as other.
             (User::Second, WRITE, false),
         ] {
             assert_eq!(model.check(user, Ino(10), want).is_ok(), expect, "{user:?} {want}");

@@ -1,4 +1,4 @@
-//! What the real runtimes hold of the network: the server's end of a connection, and the client's.
+//! The ends of a connection in the real runtimes: the server's, and the client's.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Outlet for Exit {
         let net = net();
         let recorder = net.0.recorder.clone();
         recorder.replied(conn.host.server, conn.host.epoch, question.is_commit, reply);
-        // What has no position changed nothing.
+        // An answer without a position changed nothing.
         let has_changed = match &reply.result {
             Ok(Answer::Op { position, .. }) => *position > Position(0),
             Ok(Answer::Ahead(results)) => {
@@ -62,7 +62,7 @@ impl Outlet for Exit {
             let reply = Reply::decode(&mut Take::new(&bytes)).expect("what was encoded decodes");
             let promise = c.ends.lock().pending.remove(&reply.id);
             let Some(promise) = promise else { return };
-            // What a server says that was replaced and does not know it, is its word alone.
+            // A replaced server that does not know it answers only for itself.
             if let Some(session) = session
                 && reply.result != Err(Failure::SessionGone)
                 && n.is_current(&c.host)
@@ -110,7 +110,7 @@ impl Outlet for Exit {
     }
 }
 
-/// What an answer says that its session has leases on.
+/// The inodes on which an answer grants leases.
 fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
     let of_names = |leased: bool| question.names_of.filter(|_| leased).map(|dir| (dir, LeaseMode::Shared));
     match &reply.result {

@@ -1,4 +1,4 @@
-//! A server's end of the network: loop threads that take what connections bring.
+//! A server's end of the network: threads that receive messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,14 +10,12 @@ use super::Conn;
 use crate::history::ServerId;
 use crate::scheduler::Party;
 
-/// Threads of a server that take what connections bring.
+/// Number of receiving threads of a server.
 pub(super) const LOOPS: u64 = 2;
 
 /// A server as the network knows it.
 pub struct Host {
-    /// Which.
     pub server: ServerId,
-    /// Its machine.
     pub party: Party,
     /// Epoch of its journal.
     pub epoch: u64,

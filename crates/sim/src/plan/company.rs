@@ -1,4 +1,4 @@
-//! One client works alone for a while, and others come and look: leases on names, and what is answered under them.
+//! One client works alone for a while, then others visit: leases on names, and answers under them.
 //!
 //! ```text
 //!   loner:   … make make write make remove │ make write …      in bursts, in the directory of its life
@@ -38,7 +38,7 @@ pub(super) fn add(plan: &mut Plan) {
     }
 }
 
-/// Something that can be answered before the server knows of it, at once after what was before.
+/// Operations for write-behind, directly after the earlier ones.
 fn burst(maker: &mut Maker) -> Vec<Step> {
     let path = maker.own();
     let handle = Handle(2);
@@ -71,7 +71,7 @@ fn look(random: &mut Random, at: usize) -> Step {
     Step::by_root(Duration::from_micros(random.below(20_000)), action)
 }
 
-/// The action with the directory that a client works in now: that of `client`, who says so.
+/// The action in the present directory of `client`.
 pub(crate) fn at_home(mut action: Action, root_of: impl Fn(usize) -> Option<String>) -> Option<Action> {
     for path in action.paths_mut() {
         if let Some(rest) = path.strip_prefix(PEEK) {

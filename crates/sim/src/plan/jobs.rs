@@ -1,7 +1,7 @@
-//! What is drawn for clients that take subtrees for themselves, and for those who look on.
+//! Draws the plans of clients that decouple subtrees, and of their observers.
 //!
-//! A job's steps happen in a directory of its own, as those of other clients, but in the client's own engine. Marks
-//! ([`MARK`]) are files that are made in order and stay: who sees one sees those before it.
+//! A job's steps happen in its own directory, as those of other clients, but in the client's own engine. Marks
+//! ([`MARK`]) are files that are created in order and stay: an observer that sees one sees the earlier ones.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::random::Random;
 pub const MARK: &str = "/mark";
 const LEVELS: [&str; 3] = ["none", "local", "global"];
 const INTERFERENCE: [&str; 3] = ["allow", "block", "block_writes"];
-/// Of the kinds of actions, those on what is one's own: the first so many.
+/// The kinds of actions on a client's own files: the first ones.
 const OWN_KINDS: usize = 18;
 
-/// Who a further client is.
+/// The role of a further client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// He works in a subtree that he takes for himself.
     Job(Job),
-    /// He looks at the subtrees of others, and makes files there.
+    /// It looks at the subtrees of others, and creates files there.
     Visitor,
 }
 
@@ -32,14 +32,13 @@ pub struct Job {
     pub durability: &'static str,
     /// `allow`, `block` or `block_writes`.
     pub interfere: &'static str,
-    /// Merged by itself so often.
+    /// Interval of automatic merges, in milliseconds.
     pub sync_ms: Option<u64>,
     /// Inode numbers granted at once.
     pub inodes: u64,
 }
 
 impl Job {
-    /// As a file.
     pub fn policy(&self) -> String {
         let Job { durability, interfere, inodes, .. } = self;
         let sync = self.sync_ms.map_or(String::new(), |ms| format!("sync_interval: {ms}ms\n"));
@@ -48,13 +47,13 @@ impl Job {
         )
     }
 
-    /// What fsync answers survives the client's machine.
+    /// Whether data of a returned fsync survive the client's machine.
     pub fn is_kept(&self) -> bool {
         self.durability != "none"
     }
 }
 
-/// Adds jobs to some plans. What else is drawn stays as it is.
+/// Adds jobs to some plans. Other draws stay the same.
 pub(super) fn add(plan: &mut Plan, steps: usize) {
     let mut random = Random::new(plan.seed, 11);
     if !random.chance(1, 6) {

@@ -1,7 +1,8 @@
 //! Several clients work ahead on the same names of one directory, while the server crashes twice.
 //!
-//! A client that knows all names of a directory makes and removes some before it asks ([`super::Setup::ahead_after`]).
-//! When another client wants them, the first client reports what it did, and gives the names up.
+//! A client that knows all names of a directory creates and removes some before it asks the server
+//! ([`super::Setup::ahead_after`]). When another client wants them, the first client sends its operations, and
+//! releases the names.
 //!
 //! ```text
 //!   client 0:  make make remove │                           make …

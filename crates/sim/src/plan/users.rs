@@ -16,7 +16,7 @@ use crate::model::List;
 use crate::random::Random;
 use crate::users::{TEAM, User};
 
-/// Modes of directories; each lets some search, list or change names, and others not.
+/// Modes of directories; each allows some users to search, list or change names, and others not.
 const DIR_MODES: [u16; 10] = [0o700, 0o711, 0o750, 0o755, 0o770, 0o777, 0o1777, 0o1770, 0o2775, 0o2750];
 /// Modes of files, one of which keeps its owner out.
 const FILE_MODES: [u16; 6] = [0o600, 0o640, 0o644, 0o660, 0o666, 0o066];
@@ -111,7 +111,6 @@ fn list(random: &mut Random) -> Option<List> {
 }
 
 impl Maker {
-    /// A directory one level deeper.
     fn inner_dir(&mut self) -> String {
         format!("{OWN}/d{}/e", self.random.below(2))
     }

@@ -1,4 +1,4 @@
-//! What goes wrong, from its beginning to its end.
+//! Carries out a fault, from its beginning to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl Cluster {
         thread::sleep(time);
         scheduler().pause(first.party, false);
         self.recorder.push(Happened::ServerResumed { server: first.id });
-        // Whoever still has a connection to it asks it; it may answer, but acknowledge nothing.
+        // A client with an old connection may still ask it; it may answer, but acknowledge nothing.
         thread::sleep(Duration::from_secs(2));
         first.crash(&self.rig);
     }

@@ -63,7 +63,7 @@ impl Cluster {
         let before = self.observe(read_tree)?;
         self.recorder.push(Happened::Observed { tree: before.clone() });
         self.wait_quiet(deadline)?;
-        // What lies in the stores of decouplings that are over goes by and by.
+        // Objects of ended decouplings are removed in the background.
         thread::sleep(Duration::from_secs(2));
         self.shut_down()?;
         let strays = self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::TakeOver { .. }));

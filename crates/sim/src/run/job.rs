@@ -1,4 +1,4 @@
-//! A client that takes subtrees for itself: works there, merges, discards, dies, and goes on with what it left.
+//! A client that decouples subtrees: works there, merges, discards, dies, and resumes.
 //!
 //! ```text
 //!   Mkdir root ─ decouple ─ steps in the subtree's own engine ─┬─ MergeSoFar …
@@ -6,8 +6,8 @@
 //!        └──── found, read, ended ◀─ recover │ adopt ◀─────────┴─ death, or the session is lost
 //! ```
 //!
-//! Journals of `local` are on a disk of the client's machine, which forgets what was not synced when the machine dies;
-//! of `global` each life is on another machine.
+//! Journals of `local` are on a disk of the client's machine, which loses unsynced data when the machine dies; with
+//! `global` each life is on another machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,10 +36,10 @@ use crate::scheduler::scheduler;
 use crate::users::User;
 
 const PAUSE: Duration = Duration::from_millis(300);
-/// So often it is tried to go on with a subtree before that is said to be wrong.
+/// Number of attempts to resume a subtree before that counts as a violation.
 const TRIES_MAX: u32 = 1_000;
 
-/// What outlives a job's client.
+/// The state that outlives a job's client.
 #[derive(Default)]
 pub(super) struct Apart {
     /// The subtree that is, or was last, taken.
@@ -55,7 +55,6 @@ pub(super) struct Apart {
 struct Left {
     root: String,
     ino: Ino,
-    /// It was granted.
     begun: bool,
 }
 
@@ -70,7 +69,6 @@ struct Desk<'a> {
     dir: PathBuf,
 }
 
-/// A subtree that is taken.
 struct Taken {
     root: String,
     realm: Arc<Realm>,
@@ -83,21 +81,20 @@ impl Program {
         self.apart.lock().marks.clone()
     }
 
-    /// That subtree.
     pub(super) fn apart_root(&self) -> Option<String> {
         Some(self.apart.lock().root.clone()).filter(|root| !root.is_empty())
     }
 }
 
 impl Cluster {
-    /// What a job's client does in one life.
+    /// One life of a job's client.
     pub(super) fn work_apart(&self, n: usize, live: &Arc<LiveClient>, job: &Job) {
         let program = &self.clients[n];
         let options = live.options(&self.options_of(live));
         let Some(client) = live.connect(&self.rig.net, &options) else { return };
         self.recorder.push(Happened::ClientStarted { client: program.id });
         self.recorder.push(Happened::WorksApart { client: program.id });
-        // Of what is in the object store another machine knows nothing.
+        // A journal in the object store leaves nothing on the machine.
         let machine = if job.durability == "global" { live.life } else { 0 };
         let dir = self.scratch.join(format!("client{n}-machine{machine}"));
         let handles: Arc<Mutex<Vec<Arc<DiskHandle>>>> = Arc::default();
@@ -136,13 +133,13 @@ impl Cluster {
         })
     }
 
-    /// The machine of a job's client lost its power: its disks forget what was not synced.
+    /// The machine of a job's client lost its power: its disks lose unsynced data.
     pub(super) fn power_lost(&self, n: usize) {
         self.clients[n].apart.lock().disks.values().for_each(|disk| disk.crash());
     }
 }
 
-/// Ends, as an administrator does, what nobody knows that he has: who asked for it died before he was told.
+/// Ends, as an administrator does, decouplings without a client: their clients died before the grant arrived.
 pub(super) fn end_forsaken(client: &Client, begun: &BTreeSet<Ino>) -> Result<(), String> {
     let told = |error: RealmError| error.to_string();
     for info in list(client).map_err(told)? {
@@ -196,7 +193,6 @@ impl Desk<'_> {
         }
     }
 
-    /// The steps that are left.
     fn work(&self) {
         let mut taken: Option<Taken> = None;
         while !self.is_over() {
@@ -268,7 +264,6 @@ impl Desk<'_> {
         self.act_as(User::Root, taken, action)
     }
 
-    /// An action in a subtree.
     fn act_as(&self, user: User, taken: &mut Taken, action: &Action) -> Answer {
         if !fits(action, &taken.handles) {
             return Answer::Done;
@@ -289,7 +284,7 @@ impl Desk<'_> {
         answer
     }
 
-    /// A new directory, taken.
+    /// A new directory, decoupled.
     fn take(&self) -> Option<Taken> {
         let number = self.program.roots.fetch_add(1, SeqCst);
         let root = format!("{OWN}{}-{number}", self.program.id.0);
@@ -349,7 +344,7 @@ impl Desk<'_> {
         }
     }
 
-    /// The end of a subtree, whatever it takes.
+    /// Ends the decoupling, repeating it until it succeeds.
     fn end(&self, mut taken: Taken, action: &Action) {
         for handle in taken.handles.keys().copied().collect::<Vec<_>>() {
             self.act(&mut taken, &Action::Close { handle });
@@ -371,14 +366,14 @@ impl Desk<'_> {
                 };
                 match done {
                     Ok(()) => return Ok(Answer::Done),
-                    // What was left to do is this machine's matter.
+                    // The rest is this machine's own clean-up.
                     Err(_) if realm.is_ended() && !self.is_over() => return Ok(Answer::Done),
                     Err(error) if self.is_over() || error.refusal() == Refusal::Stale => {
                         return Err(Refusal::Stale);
                     }
                     // A journal in the object store fails when its claim is void.
                     Err(_) if self.is_void(realm) => return Err(Refusal::Stale),
-                    // Nothing goes on in it; a new one finds what was durable.
+                    // Its engine has failed; a new one finds the durable changes.
                     Err(_) if realm.has_failed() => return Err(Refusal::Stale),
                     Err(error) => self.cluster.recorder.line(format!("{action:?}: {error}")),
                 }
@@ -387,7 +382,7 @@ impl Desk<'_> {
         })
     }
 
-    /// The decouplings that there are, of which no crash of the server makes others.
+    /// The durable decouplings, which no crash of the server changes.
     fn durably_listed(&self) -> Result<Vec<RealmInfo>, RealmError> {
         let roots = |all: &[RealmInfo]| all.iter().map(|info| (info.claim, info.is_own)).collect::<Vec<_>>();
         let before = list(&self.client)?;
@@ -399,7 +394,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Whether a subtree is somebody else's, or nobody's, as far as the server says.
+    /// Whether a decoupling ended, or another client has it, according to the server.
     fn is_void(&self, realm: &Realm) -> bool {
         let is_ours = |info: &RealmInfo| info.claim == realm.claim() && info.is_own;
         self.durably_listed().is_ok_and(|all| !all.iter().any(is_ours))
@@ -418,7 +413,7 @@ impl Desk<'_> {
         self.go_on();
     }
 
-    /// Goes on with a subtree that an earlier life, or session, left.
+    /// Resumes a subtree of an earlier life, or session.
     fn go_on(&self) {
         let Some(left) = self.program.apart.lock().left.clone() else { return };
         let mut tries = 0;
@@ -434,7 +429,7 @@ impl Desk<'_> {
                 Ok(None) => {
                     self.push(Happened::IsOver { client: self.live.id, root: left.root });
                     self.note_left(None);
-                    // What may lie there is of decouplings that are over.
+                    // Leftovers there belong to ended decouplings.
                     if !self.is_over() {
                         let _ = std::fs::remove_dir_all(&self.dir);
                     }
@@ -454,7 +449,7 @@ impl Desk<'_> {
         }
     }
 
-    /// `None`: it is over.
+    /// `None`: it has ended.
     fn try_to_go_on(&self, left: &Left) -> Result<Option<Taken>, RealmError> {
         let found = self.durably_listed()?.into_iter().find(|info| info.root == left.ino);
         let Some(info) = found else { return Ok(None) };
@@ -464,7 +459,7 @@ impl Desk<'_> {
         }
         let id = info.claim.realm;
         let realm = match self.job.durability {
-            // Its session ends by itself, and it with that.
+            // It ends when its session expires.
             "none" => return Ok(None),
             "global" => self.realms.adopt(id)?,
             _ => {

@@ -1,4 +1,4 @@
-//! What one client does over all its lives: the steps of its plan, one call after the other, recorded.
+//! One client over all its lives: the steps of its plan, one call after the other, recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -19,20 +19,18 @@ use crate::plan::{LOG, OWN, Role, SHARED, Step, THEIRS, appends_to, at_home};
 use crate::scheduler::scheduler;
 use crate::users::User;
 
-/// Before each of so many steps at which a file is made where others make files, the directory is listed.
+/// The directory is listed before each of this many steps that create a file where others do.
 const LOOK_FIRST: usize = 3;
 
-/// What one client does over all its lives.
 pub(super) struct Program {
     pub(super) id: ClientId,
     pub(super) steps: Vec<Step>,
     pub(super) next: AtomicUsize,
     pub(super) lives: AtomicU32,
-    /// Directories of its own so far.
+    /// Number of its directories so far.
     pub(super) roots: AtomicUsize,
     pub(super) live: Mutex<Option<Arc<LiveClient>>>,
     pub(super) done: AtomicBool,
-    /// Of a job.
     pub(super) apart: Mutex<Apart>,
 }
 
@@ -50,7 +48,7 @@ impl Cluster {
         });
     }
 
-    /// What a client does in one life.
+    /// One life of a client.
     fn work(&self, n: usize, live: &Arc<LiveClient>) {
         let program = &self.clients[n];
         let Some(client) = live.connect(&self.rig.net, &self.options_of(live)) else { return };
@@ -67,7 +65,7 @@ impl Cluster {
             }
             let lost = self.recorder.losses(live.id, live.life);
             if lost != losses {
-                // What was answered and not durable may be lost: go on elsewhere.
+                // Acknowledged changes that are not durable may be lost: continue elsewhere.
                 losses = lost;
                 root = None;
                 self.let_go(&client, &mut handles);
@@ -90,14 +88,14 @@ impl Cluster {
                 && let Some(dir) = [LOG, SHARED].into_iter().find(|dir| path.starts_with(dir))
                 && at.is_multiple_of(LOOK_FIRST)
             {
-                // Who knows all names of a directory may make files there before he asks.
+                // A client that knows all names of a directory may create files there before it asks.
                 let _ = client.list(dir);
             }
             let answer = self.act(live, &client, &mut handles, step.user, &action);
             if let Answer::Refused(refusal) = answer
                 && is_of_the_outside(refusal)
             {
-                // What became of it is not known: go on elsewhere.
+                // The outcome is unknown: continue elsewhere.
                 root = None;
                 self.let_go(&client, &mut handles);
             }
@@ -112,7 +110,7 @@ impl Cluster {
             };
             self.act(live, &client, &mut handles, User::Root, &close);
         }
-        // Who leaves before everything is durable has nobody to send it again.
+        // When a client leaves before everything is durable, no one sends its changes again.
         while self.act(live, &client, &mut handles, User::Root, &Action::Sync) != Answer::Done
             && !live.is_over()
         {
@@ -125,7 +123,7 @@ impl Cluster {
         }
     }
 
-    /// The action with what others have of their own now; `None` if they have nothing.
+    /// The action in the present directories of others; `None` if they have none.
     fn at_others(&self, action: Action) -> Option<Action> {
         let mut action = at_home(action, |client| {
             let program = self.clients.get(client)?;
@@ -147,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// What a client is told of losses goes to the history.
+    /// Losses that the client reports go into the history.
     pub(super) fn options_of(&self, live: &Arc<LiveClient>) -> ClientOptions {
         let (recorder, live) = (self.recorder.clone(), live.clone());
         let tell_loss = TellLoss::new(move |ino, _| {
@@ -159,14 +157,13 @@ impl Cluster {
         ClientOptions { files, ..self.client_options.clone() }
     }
 
-    /// Closes what is open, unrecorded. Errors are those of the calls before.
+    /// Closes open handles without a record. Errors belong to earlier calls.
     fn let_go(&self, client: &Client, handles: &mut Handles) {
         for fh in std::mem::take(handles).into_values() {
             let _ = client.release(fh);
         }
     }
 
-    /// One call, recorded.
     fn act(
         &self,
         live: &LiveClient,

@@ -19,7 +19,7 @@ pub(super) struct Thread {
     pub(super) party: Party,
     /// `None` while it runs.
     pub(super) fiber: Option<Fiber>,
-    /// Counts its waits, so that a late alarm wakes nobody.
+    /// Counts its waits, so that a late alarm wakes no thread.
     pub(super) waits: u64,
     pub(super) waits_for: Option<usize>,
     pub(super) timed_out: bool,
@@ -35,7 +35,7 @@ pub(super) enum Alarm {
 pub(super) struct PartyState {
     pub(super) world: Arc<PartyWorld>,
     pub(super) paused: bool,
-    /// Ready, but for the pause.
+    /// Ready, except for the pause.
     pub(super) held: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct State {
     pub(super) parties: BTreeMap<Party, PartyState>,
     pub(super) stacks: Vec<DefaultStack>,
     pub(super) panic: Option<String>,
-    /// What stalls are drawn from, and that one of so many locks is taken late.
+    /// The source of stalls, and the rate of late locks.
     pub(super) stalls: Option<(Random, u64)>,
     /// Calls whose time has come, if threads stall.
     pub(super) events: VecDeque<Box<dyn FnOnce()>>,
@@ -91,5 +91,5 @@ impl State {
 
 /// In place of a key: was woken. No condition has this address.
 pub(super) const WOKEN: usize = usize::MAX;
-/// What the thread of events waits for.
+/// The key for which the thread of events waits.
 pub(super) const EVENTS: usize = usize::MAX - 1;

@@ -172,7 +172,7 @@ fn with_branch(
     done.show(at.json)
 }
 
-/// Whose mount has it.
+/// The process whose mount has the branch.
 fn user(branch: &Branch) -> Option<&User> {
     branch.left.as_ref()?.user.as_ref()
 }
@@ -182,8 +182,8 @@ fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
     let done = Place::at(tree.root.0, user.control.clone()).ask(request)?;
     let words = format!("/proc/{}/cmdline", user.pid);
     for _ in 0..LOOKS {
-        // One that has ended has no words, also as long as nobody has asked how. One that serves other branches, too, goes on
-        // without the socket of this one.
+        // A zombie has no command line. A process that serves several branches continues without the socket of this
+        // one.
         let is_there = user.control.exists() && std::fs::read(&words).is_ok_and(|words| !words.is_empty());
         if done.report["ended"] != true || !is_there {
             return Ok(done);

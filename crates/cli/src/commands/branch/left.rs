@@ -1,4 +1,4 @@
-//! What mounts of branches leave whose process was killed: a mount that answers nobody, and a note of who has the branch.
+//! Cleans up after killed mounts of branches: the dead mount, and the record of its process.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,8 @@ use rustix::mount::UnmountFlags;
 
 use super::tree::Tree;
 
-/// Takes away mounts of branches of this file system whose process is gone. What cannot be taken away stays, and says so when
-/// it is met.
+/// Detaches mounts of this file system's branches whose process is dead. A mount that cannot be detached stays, and
+/// fails later with a message.
 pub(super) fn sweep(tree: &Tree) {
     for user in tree.realms.dead_users() {
         if is_dead(&user.mountpoint) && take_away(&user.mountpoint) {
@@ -22,7 +22,7 @@ pub(super) fn sweep(tree: &Tree) {
     }
 }
 
-/// Whether the process behind a mount is gone: the system says so.
+/// Whether the process behind a mount is dead, as the kernel reports.
 fn is_dead(dir: &Path) -> bool {
     std::fs::metadata(dir).is_err_and(|e| e.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }

@@ -53,7 +53,7 @@ fn policy(branch: &Branch) -> Option<Policy> {
     Policy::resolve(&file, &Policy::default()).ok()
 }
 
-/// Where it is mounted, or who else has it.
+/// The mount point of a branch, or the other client that has it.
 fn user(branch: &Branch) -> Option<String> {
     let user = branch.left.as_ref().and_then(|left| left.user.as_ref());
     match user {

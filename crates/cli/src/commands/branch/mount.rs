@@ -1,7 +1,7 @@
 //! Branches as file systems of their own: one, or several that one process serves.
 //!
-//! Each has a session, a journal and a mount of its own; what they share is the process, which is most of what a branch that
-//! nobody works in costs. Their caches are small: a branch is one of many.
+//! Each branch has a session, a journal and a mount. They share the process, which is most of the cost of an idle
+//! branch. Their caches are small, since there may be many.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) fn mount(args: &Mount) -> Outcome {
         }
     }
     mount::tell(&pairs[0].1, &mounts[0].1, args.announce)?;
-    // Each is waited for by itself: whoever unmounts it hears of its end, and not of the last one's.
+    // Waits for each mount separately, so that its end is reported when it ends.
     let waiting: Vec<_> =
         mounts.into_iter().map(|(mounted, _)| std::thread::spawn(move || mounted.wait())).collect();
     let mut first = Ok(());

@@ -1,12 +1,13 @@
-//! `chiton run --branch`: a job in a branch of its own.
+//! `chiton run --branch`: a job in a branch.
 //!
 //! ```text
 //!   create ─ mount, in this process ─▶ command ─┬─ 0 ──▶ merge
 //!                                               └─ else ▶ delete (or leave it, with --keep)
 //! ```
 //!
-//! The command begins in the branch: where the user is, if that is in the directory, else at its root. It sees the branch in the
-//! directory's own place, in a mount namespace of its own, if this process may make one (root); else only where it is mounted.
+//! The command begins in the branch: in the user's working directory, if that is in the directory, otherwise at the
+//! branch's root. If this process may create a mount namespace (root), the command sees the branch in the
+//! directory's place; otherwise only at its mount point.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -22,10 +23,10 @@ use crate::commands::realm::{Ended, Place, Run, Surroundings, command, heeded, m
 use crate::failure::{Failure, Outcome};
 use crate::{reach, target};
 
-/// How long who is left of the command is waited for when the branch is over.
+/// How long to wait for remaining processes of the command when the branch ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// See the module. The code to end with.
+/// Runs a command in a branch; returns the exit code.
 pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
     let name = name(named)?;
     let given = args.policy.as_deref().map(Given::read).transpose()?;
@@ -67,7 +68,7 @@ struct Job {
     branch: Arc<Realm>,
     dir: PathBuf,
     control: PathBuf,
-    /// Branch and directory, for people.
+    /// Branch and directory, for messages.
     said: (String, String),
 }
 
@@ -103,11 +104,11 @@ impl Job {
         }
     }
 
-    /// Where the command begins.
+    /// The working directory of the command.
     fn place(&self, over: &Path) -> Surroundings {
         let here = std::env::current_dir().unwrap_or_default();
         let within = here.strip_prefix(over).unwrap_or(Path::new(""));
-        // Whoever names files by absolute paths (build directories do) must not reach the directory itself.
+        // Programs with absolute paths (build directories have them) must not reach the directory itself.
         let branch = if may_show() { over.to_owned() } else { self.dir.clone() };
         let shown = (branch == over).then(|| (self.dir.clone(), over.to_owned()));
         // (To join nothing would add a slash.)
@@ -115,7 +116,7 @@ impl Job {
         Surroundings { dir, branch, shown }
     }
 
-    /// Merges, drops or leaves what was done.
+    /// Merges, drops or keeps the changes.
     fn end(&self, args: &Run, tree: &Tree, ended: Outcome<Ended>) -> Outcome<u8> {
         let (branch, dir) = &self.said;
         let next = format!(
@@ -128,7 +129,8 @@ impl Job {
             return Ok(code);
         }
         let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
-        // What the command left running may still write; what failed is dropped all the same.
+        // Remaining processes of the command may still write; the changes of a failed command are dropped all the
+        // same.
         let force = how == GiveBack::Discard;
         let request = ControlRequest::GiveBack {
             ino: tree.root.0,
@@ -145,9 +147,9 @@ impl Job {
         ended?.tell(args, &done, &next)
     }
 
-    /// The mount goes. Who still uses it meets errors from then on.
+    /// Detaches the mount. Remaining users get errors from then on.
     fn leave(self) {
-        // With the branch it goes by itself. If this fails, the wait below says so.
+        // The mount ends with the branch. If not, the wait below reports it.
         if !self.branch.is_ended() {
             let _ = self.mount.unmounter().unmount(true);
         }

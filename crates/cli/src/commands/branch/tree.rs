@@ -16,15 +16,15 @@ use crate::commands::realm::state_dir;
 use crate::failure::{Class, Failure, Outcome};
 use crate::{reach, target};
 
-/// See the module.
+/// A directory with its branches.
 pub(super) struct Tree {
     pub(super) client: Arc<Client>,
     pub(super) realms: Arc<Realms>,
     pub(super) root: Ino,
-    /// In the file system.
+    /// The path in the file system.
     pub(super) path: PathBuf,
     pub(super) address: Address,
-    /// As the user says it.
+    /// The path as the user gave it.
     pub(super) said: String,
     /// Settings of the clients in its branches.
     clients: ClientOptions,
@@ -45,7 +45,7 @@ fn small() -> ClientOptions {
 }
 
 impl Tree {
-    /// Finds it. `who`: what the server is told; `timeout` in seconds, for a server that is away.
+    /// Finds it. `who`: the name of this client for the server; `timeout` in seconds, for a server that is away.
     pub(super) fn find(at: &Where, who: &str, timeout: Option<u64>) -> Outcome<Tree> {
         Tree::find_with(at, who, timeout, ClientOptions::default())
     }
@@ -88,7 +88,7 @@ impl Tree {
         Ok(Tree { client, realms, root, path, address, said, clients })
     }
 
-    /// A branch of it. From now on its state directory is this tree's, if nobody says otherwise.
+    /// A branch of the directory. Its state directory becomes the default of this tree.
     pub(super) fn branch(&mut self, at: &Where, name: &Name) -> Outcome<Branch> {
         let branch = self.realms.branch(self.root, name).map_err(failure)?;
         if let (None, Some(dir)) = (&at.state_dir, branch.state_dir()) {
@@ -98,7 +98,7 @@ impl Tree {
         Ok(branch)
     }
 
-    /// Leaves what this process has, and makes everything durable.
+    /// Closes this process's branches, and makes everything durable.
     pub(super) fn close(self) -> Outcome {
         let first = self.realms.close().into_iter().next();
         let synced = self.client.sync();
@@ -146,7 +146,7 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
     Ok((address, within, Some(Ino(meta.ino()))))
 }
 
-/// The name of a branch.
+/// Parses the name of a branch.
 pub(super) fn name(text: &str) -> Outcome<Name> {
     Name::new(text.as_bytes()).map_err(|_| {
         Failure::failed(format!("{text:?} is no name for a branch: it has 1 to 255 bytes, and no / in it"))

@@ -20,7 +20,6 @@ Examples:
 What only reads is allowed while a server is at work. What writes is refused then; it names the journal
 (--journal server), and does nothing but say what it would do until it is given --yes.";
 
-/// Options of `chiton journal`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct JournalArgs {
@@ -52,9 +51,9 @@ pub(crate) enum JournalCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeaderCommand {
-    /// Show all pointers, and check what must hold between them.
+    /// Show all pointers, and check their invariants.
     Get(HeaderGet),
-    /// Move one.
+    /// Move one pointer.
     Set(HeaderSet),
 }
 
@@ -66,11 +65,11 @@ pub(crate) enum EventCommand {
     Splice(EventChange),
     /// Apply events to the metadata store, in order; ends at one that does not fit.
     Apply(EventChange),
-    /// Apply events that are newer than every row of the metadata store; passes over what does not fit.
+    /// Apply events that are newer than every row of the metadata store; skips events that do not fit.
     Recover(EventChange),
 }
 
-/// Where, and how to say it.
+/// The journal, and the form of the output.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
     /// The data directory, or s3://BUCKET/PREFIX.
@@ -80,13 +79,13 @@ pub(crate) struct Source {
     pub(crate) json: bool,
 }
 
-/// What a command that writes asks for.
+/// The confirmation that a writing command needs.
 #[derive(Debug, Args)]
 pub(crate) struct Consent {
     /// The journal that is to be changed: `server`.
     #[arg(long)]
     pub(crate) journal: Option<String>,
-    /// Do it. Without this, the command only reports what it would do.
+    /// Carry it out. Without this, the command only reports its effect.
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -97,7 +96,7 @@ pub(crate) struct FilterArgs {
     /// Positions: 5..9, 5.., ..9 or 7.
     #[arg(long)]
     pub(crate) range: Option<Range>,
-    /// Events that touch what is at or below this path: /a/b.
+    /// Events that touch an inode at or below this path: /a/b.
     #[arg(long)]
     pub(crate) path: Option<String>,
     /// Events that touch this inode.
@@ -127,7 +126,6 @@ impl FilterArgs {
     }
 }
 
-/// Options of `inspect`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal inspect /srv/chiton\n  chiton journal inspect /srv/chiton --json\n\nExit code 1 if it is damaged."
@@ -137,7 +135,6 @@ pub(crate) struct Inspect {
     pub(crate) source: Source,
 }
 
-/// Options of `export`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal export /srv/chiton journal.bin\n\nExit code 1 if something is lost; the file holds the rest."
@@ -145,11 +142,10 @@ pub(crate) struct Inspect {
 pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// The file to make.
+    /// The file to create.
     pub(crate) file: PathBuf,
 }
 
-/// Options of `import`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal reset /srv/chiton --journal server --yes\n  chiton journal import /srv/chiton journal.bin --journal server --yes"
@@ -169,7 +165,6 @@ pub(crate) struct Import {
     pub(crate) consent: Consent,
 }
 
-/// Options of `reset`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal export /srv/chiton journal.bin\n  chiton journal reset /srv/chiton --journal server --yes"
@@ -181,7 +176,6 @@ pub(crate) struct Reset {
     pub(crate) consent: Consent,
 }
 
-/// Options of `header get`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal header get /srv/chiton\n  chiton journal header get /srv/chiton --rows --json\n\nExit code 1 if something does not hold."
@@ -194,7 +188,6 @@ pub(crate) struct HeaderGet {
     pub(crate) rows: bool,
 }
 
-/// Options of `header set`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal header set /srv/chiton write_pos 5001 --journal server --yes    drop what comes after position 5000\n  chiton journal header set /srv/chiton expire_pos 4001 --journal server --yes   the store holds all up to 4000"
@@ -213,11 +206,11 @@ pub(crate) struct HeaderSet {
 /// In which form events are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// A line for each.
+    /// One line for each event.
     List,
     /// An object for each, one a line.
     Json,
-    /// Counts.
+    /// Counts only.
     Summary,
     /// An export of the operations that they belong to; needs --to.
     Binary,
@@ -234,7 +227,6 @@ impl Form {
     }
 }
 
-/// Options of `event get`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  chiton journal event get /srv/chiton list --range 100..200\n  chiton journal event get /srv/chiton json --path /build --type make --type unlink\n  chiton journal event get /srv/chiton summary --client 17\n  chiton journal event get /srv/chiton binary --inode 281474976710658 --to events.bin"
@@ -242,7 +234,7 @@ impl Form {
 pub(crate) struct EventGet {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// In which form.
+    /// The form of the output.
     #[arg(value_enum, default_value_t = Form::List)]
     pub(crate) form: Form,
     #[command(flatten)]

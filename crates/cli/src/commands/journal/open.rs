@@ -15,13 +15,12 @@ use crate::target;
 
 /// A journal that can be read.
 pub(super) enum Journal {
-    /// Nobody else has it.
+    /// No other process has it.
     Ours(Offline),
-    /// A server does.
+    /// A server has it.
     Live {
-        /// Its segments.
         place: Arc<dyn Place>,
-        /// Up to where its metadata store holds the events, if it tells.
+        /// The position of its metadata store, if known.
         stored: Option<Position>,
     },
 }
@@ -60,7 +59,7 @@ fn of_decoupled(data: &DataAddress) -> Outcome<Option<Arc<dyn Place>>> {
     Ok(Some(Arc::new(place)))
 }
 
-/// The segments alone: nothing is held, nobody is disturbed.
+/// Only the segments, without a lock.
 pub(super) fn segments(data: &DataAddress) -> Outcome<Arc<dyn Place>> {
     if let Some(place) = of_decoupled(data)? {
         return Ok(place);
@@ -69,7 +68,7 @@ pub(super) fn segments(data: &DataAddress) -> Outcome<Arc<dyn Place>> {
     Ok(Stores::open_journal(data)?)
 }
 
-/// To read, with the metadata store if nobody has it.
+/// For reading, with the metadata store if no server has it.
 pub(super) fn to_read(data: &DataAddress) -> Outcome<Journal> {
     if let Some(place) = of_decoupled(data)? {
         return Ok(Journal::Live { place, stored: None });
@@ -81,14 +80,14 @@ pub(super) fn to_read(data: &DataAddress) -> Outcome<Journal> {
     }
 }
 
-/// What the server of a file system says of its metadata store.
+/// The position of the metadata store, from the file system's server.
 fn asked(data: &DataAddress) -> Option<Position> {
     let client = target::client(&data.to_string()).ok()?;
     let status = target::admin(&client, "status").ok()?;
     status["checkpoint"]["position"].as_u64().map(Position)
 }
 
-/// To change: the right journal is named, and nobody uses it.
+/// For writing: the user must have named the right journal, and no other process may use it.
 pub(super) fn to_change(data: &DataAddress, consent: &Consent) -> Outcome<Offline> {
     match consent.journal.as_deref() {
         Some(SERVER) => {}
@@ -113,7 +112,7 @@ pub(super) fn to_change(data: &DataAddress, consent: &Consent) -> Outcome<Offlin
     })
 }
 
-/// True if it shall be done; else says what would be.
+/// True if the user has confirmed; otherwise reports the effect.
 pub(super) fn agreed(consent: &Consent, would: &str) -> Outcome {
     if consent.yes {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What only reads: also while a server is at work.
+//! Commands that only read, also while a server runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -120,7 +120,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
         let work = Work::begin("reading the journal");
         match get(&*place, &filter, store, form.output(), &mut *out, &mut |p| work.tell(p)) {
             Ok(tally) => tally,
-            // Whoever reads has seen enough.
+            // The reader of the output has gone.
             Err(JournalToolError::File(e)) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(error.into()),
         }

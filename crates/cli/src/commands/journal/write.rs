@@ -1,4 +1,4 @@
-//! What writes: nobody may use the journal, it is named, and agreed to.
+//! Commands that write: no other process may use the journal, and the user must name it and confirm.
 
 use std::fs::File;
 

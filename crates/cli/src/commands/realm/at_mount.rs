@@ -1,4 +1,4 @@
-//! What is asked of the mount that has a subtree.
+//! Requests to the mount that has a subtree.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ pub(crate) struct Place {
     socket: PathBuf,
 }
 
-/// What a mount has done.
+/// The reply of a mount.
 pub(crate) struct Done {
     pub(crate) report: Value,
     pub(crate) text: String,
@@ -34,12 +34,11 @@ impl Place {
         Place { ino, socket }
     }
 
-    /// The socket of its mount.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Where `path` is.
+    /// Finds the mount and inode of `path`.
     pub(crate) fn find(path: &Path) -> Outcome<Place> {
         let at = path.display();
         reach::answering(path)?;
@@ -64,7 +63,7 @@ impl Place {
         Ok(Place { ino, socket })
     }
 
-    /// If a directory is in a mount of Chiton: what is mounted there from now on stays.
+    /// If the directory is in a mount of Chiton, makes that mount keep file systems that are mounted inside.
     pub(crate) fn keep_mounts(dir: &Path) -> Outcome {
         match Place::find(dir) {
             Ok(place) => place.ask(&ControlRequest::KeepMounts).map(drop),
@@ -79,7 +78,7 @@ impl Place {
         all.is_ok_and(|all| all.as_array().is_some_and(|all| all.iter().any(|one| one["realm"] == realm)))
     }
 
-    /// Has its mount decouple it.
+    /// Requests the decoupling from the mount.
     pub(crate) fn decouple(&self, given: Option<&Given>) -> Outcome<Done> {
         let policy = given.map(|given| given.text.clone());
         let done = self.ask(&ControlRequest::Decouple { ino: self.ino, policy });
@@ -140,7 +139,7 @@ pub(crate) fn decouple(args: &Decouple) -> Outcome {
     done.show(args.json)
 }
 
-/// The stages of a decoupling for people; nothing, if the mount does not tell them.
+/// The stages of a decoupling as text; empty, if the mount does not report them.
 fn stages(report: &Value) -> String {
     let all: Vec<Stage> = serde_json::from_value(report["stages"].clone()).unwrap_or_default();
     let seconds: f64 = all.iter().filter_map(|stage| stage.seconds).sum();

@@ -1,4 +1,4 @@
-//! What the server knows of decoupled subtrees: who has which, and ending what somebody has.
+//! The server's list of decoupled subtrees and their holders, and ending them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -61,8 +61,8 @@ pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
     Ok(())
 }
 
-/// Inode numbers used and granted, by decoupling, of those that the mount has in which `target` is: the server hears of what
-/// was made when it is merged.
+/// Inode numbers used and granted, by decoupling, in the mount that `target` is in: the server learns of new inodes
+/// only in a merge.
 fn used(target: &Path) -> BTreeMap<u32, (u64, u64)> {
     let is_in_mount =
         reach::mount_around(target).is_ok_and(|mount| mount.is_some_and(|mount| mount.is_ours()));
@@ -89,7 +89,7 @@ fn all(client: &Client) -> Outcome<Vec<RealmInfo>> {
     }
 }
 
-/// That a path cannot be used because another client has decoupled the subtree that it is in: which client, and what to do.
+/// The error for a path in a subtree that another client has decoupled: which client, and advice.
 pub(crate) fn held(path: &Path) -> Failure {
     let said = path.display();
     let unknown = || {
@@ -205,7 +205,7 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
             (client, info)
         }
     };
-    // The mount that has it ends it better: it knows what it has. If it is gone, it cannot be asked.
+    // The mount that has it ends it better, since it has the journal. A dead mount cannot be asked.
     if args.id.is_none() && Place::find(&args.path).is_ok_and(|place| place.has(info.claim.realm.0)) {
         return Ok(None);
     }
@@ -288,8 +288,8 @@ fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Ou
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Whose decoupling it is, for how long, and what becomes of the changes that are not merged. `unmerged`: how many events,
-/// where the journal is on this machine.
+/// The decoupling's holder, its age, and the fate of unmerged changes. `unmerged`: number of events, if the journal
+/// is on this machine.
 fn at_stake(info: &RealmInfo, age_seconds: i64, unmerged: Option<u64>, drops: bool) -> String {
     let unmerged = unmerged.map_or_else(
         || {

@@ -1,4 +1,5 @@
-//! The file of `chiton resolve --merged`: it is read as the user who runs the command, and put where the conflict is.
+//! `chiton resolve --merged`: reads a file as the user who runs the command, and puts it at the path of the
+//! conflict.
 //!
 //! ```text
 //!   FILE ─┬─ regular ──────┬─ over a regular file: its content; the attributes that are there stay
@@ -25,10 +26,10 @@ use crate::failure::{Failure, Outcome};
 
 /// Most bytes that the kernel gives of extended attributes: of the names, and of one value.
 const XATTR_BYTES_MAX: usize = 65_536;
-/// The bits set-user-id and set-group-id.
+/// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 
-/// See the module.
+/// The merged version of a file.
 pub(crate) struct Merged {
     meta: Metadata,
     /// Of a symbolic link its target.
@@ -71,7 +72,7 @@ impl Merged {
         let new = path.with_file_name(name);
         let made = self.make(&new).and_then(|()| fs::rename(&new, path));
         if made.is_err() {
-            // A leftover temporary file harms nobody.
+            // A leftover temporary file is harmless.
             let _ = fs::remove_file(&new);
         }
         made
@@ -109,7 +110,7 @@ impl Merged {
         Ok(rustix::fs::utimensat(CWD, new, &times, nofollow)?)
     }
 
-    /// The same in a branch that nobody has mounted; `path` begins at its root, with a `/`.
+    /// The same in a branch that no process has mounted; `path` begins at its root, with a `/`.
     pub(crate) fn put_in(&self, client: &Client, path: &[u8]) -> Result<(), Refusal> {
         match client.lstat(path) {
             Ok(there) if there.kind == Kind::File && !self.is_link() => {

@@ -1,8 +1,9 @@
 //! `chiton recover`: the journals of subtrees whose mount died, without a new mount; and, offline, those that are merged
 //! without a server.
 //!
-//! Offline is the same merge: this process opens the file system as a server does, serves nobody, and ends with a
-//! checkpoint, so that what was merged is in the metadata store and the next server reads no journal for it.
+//! The offline merge is the same merge. This process opens the file system as a server does, serves no client, and
+//! ends with a checkpoint. So the metadata store has the merged changes, and the next server replays no journal for
+//! them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -131,7 +132,7 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
     Ok(())
 }
 
-/// What was ended elsewhere becomes a branch.
+/// Turns a decoupling that was ended elsewhere into a branch.
 fn as_branch(args: &Recover, realms: &Realms, text: &str) -> Outcome {
     let name = Name::new(text.as_bytes())
         .map_err(|_| Failure::failed(format!("{text:?} is no name: at most 255 bytes, without /")))?;
@@ -197,14 +198,14 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
         false if count == 0 && first.is_none() => println!("nothing is left of this file system"),
         false => {}
     }
-    // What was not ended stays for another try.
+    // A decoupling that could not be ended stays for another attempt.
     for error in realms.close() {
         note(&mut first, error);
     }
     first.map_or(Ok(()), |error| Err(failure(&error)))
 }
 
-/// The first is told at the end of the command, the others at once.
+/// The first error is reported at the end of the command, the others immediately.
 fn note(first: &mut Option<RealmError>, error: RealmError) {
     match first {
         None => *first = Some(error),

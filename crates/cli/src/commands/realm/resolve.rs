@@ -1,4 +1,4 @@
-//! Conflicts that stopped a merge (`on_conflict: abort`): seen one by one, resolved, and then the merge is asked for again.
+//! Resolves conflicts that stopped a merge (`on_conflict: abort`) one by one; the user then merges again.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use super::at_mount::Place;
 use super::merged::Merged;
 use crate::failure::{Class, Failure, Outcome};
 
-/// What is to hold.
+/// The version to keep.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Side {
-    /// What is here, as it is now.
+    /// Our present version.
     #[arg(long)]
     pub(crate) ours: bool,
     /// The version of the others: it is copied here, with owner, mode, times and extended attributes.
@@ -25,7 +25,6 @@ pub(crate) struct Side {
     pub(crate) merged: Option<PathBuf>,
 }
 
-/// Options of `chiton resolve`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A merge with on_conflict: abort stops as long as both sides did something to one path. Resolve each, then merge again. A resolution holds for what others had done by then: if they change the path again, it is a conflict again. --ours changes nothing here. --theirs makes of the path here what it is for others: type, content, target of a symbolic link, owner, mode, times and extended attributes, access control lists among them; of a directory that is not here nothing is copied (resolve what is in it). --merged writes the content of FILE over the file that is here, which keeps its attributes; where no regular file is here, or FILE is a symbolic link, FILE is copied with its attributes. The merge then carries over what is here.\n\nExamples:\n  chiton merge /mnt/chiton/job --on-conflict abort      exit code 5: there are conflicts\n  chiton conflicts /mnt/chiton/job\n  chiton resolve /mnt/chiton/job/a --theirs\n  chiton resolve /mnt/chiton/job/b --merged /tmp/b.merged\n  chiton merge /mnt/chiton/job --on-conflict abort"
@@ -51,7 +50,7 @@ pub(crate) fn resolve(args: &Resolve) -> Outcome {
     if let Some(file) = &args.side.merged {
         Merged::read(file)?.put(&path)?;
     }
-    // What ours removed is not there: a directory above it is.
+    // If ours removed the path, use a directory above it.
     let mut failure = None;
     for dir in path.ancestors().skip(1) {
         let rest = path.strip_prefix(dir).unwrap_or(Path::new(""));

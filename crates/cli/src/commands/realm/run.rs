@@ -1,4 +1,4 @@
-//! `chiton run`: a job in a subtree of its own, merged if it succeeds.
+//! `chiton run`: a job in a decoupled subtree, merged if it succeeds.
 //!
 //! ```text
 //!   decouple ─▶ command ─┬─ 0 ──▶ merge
@@ -32,14 +32,14 @@ use crate::commands::policy::Given;
 use crate::failure::{Failure, Outcome};
 use crate::reach;
 
-/// What a shell adds to the number of a signal that ended a command.
+/// A shell's exit code is this plus the number of the signal that ended a command.
 const SIGNALLED: u8 = 128;
-/// What a shell ends with if there is no such command, and if there is one that cannot be run.
+/// A shell's exit codes for a command that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 /// How often it is looked whether a server is back.
 const LOOK: Duration = Duration::from_millis(200);
-/// The variable that tells a command where its branch is mounted.
+/// The variable with the mount point of the command's branch.
 const BRANCH: &str = "CHITON_BRANCH";
 
 pub(crate) fn run(args: &Run) -> ExitCode {
@@ -56,10 +56,10 @@ pub(crate) fn run(args: &Run) -> ExitCode {
     }
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// As a shell says it.
+    /// The exit code that a shell would return.
     pub(crate) code: u8,
     /// It did not begin; why, in words.
     pub(crate) not_run: Option<String>,
@@ -81,7 +81,7 @@ fn decoupled(args: &Run) -> Outcome<u8> {
         return Ok(code);
     }
     let how = if code == 0 { GiveBack::Merge } else { GiveBack::Discard };
-    // What the command left running may still write; what failed is dropped all the same.
+    // Remaining processes of the command may still write; the changes of a failed command are dropped all the same.
     let request = ControlRequest::GiveBack {
         ino: place.ino,
         how,
@@ -98,7 +98,7 @@ fn decoupled(args: &Run) -> Outcome<u8> {
 }
 
 impl Ended {
-    /// Says what became of it; the code to end with. `left`: what is the case if a conflict stopped the merge.
+    /// Reports the outcome; returns the exit code. `left`: the state if a conflict stopped the merge.
     pub(crate) fn tell(self, args: &Run, done: &Done, left: &str) -> Outcome<u8> {
         if let Some(why) = self.not_run {
             chiton_runtime::log_line!("chiton: {why}");
@@ -138,7 +138,7 @@ pub(crate) fn when_answering(answers: &dyn Fn() -> Outcome) -> Outcome {
     }
 }
 
-/// From here on a signal does not end this process: somebody has to give back what was taken.
+/// From here on a signal does not end this process, which must end the decoupling first.
 pub(crate) fn heeded() -> Outcome<Signals> {
     Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))
@@ -146,11 +146,11 @@ pub(crate) fn heeded() -> Outcome<Signals> {
 
 /// The branch in which a command works.
 pub(crate) struct Surroundings {
-    /// Where the command finds it.
+    /// The branch's path for the command.
     pub(crate) branch: PathBuf,
-    /// Where the command begins.
+    /// The command's working directory.
     pub(crate) dir: PathBuf,
-    /// What is shown to the command, and to nobody else, in another place: the mount of the branch, and its directory.
+    /// A mount that only the command sees in another place: the mount of the branch, and the directory.
     pub(crate) shown: Option<(PathBuf, PathBuf)>,
 }
 
@@ -159,8 +159,8 @@ pub(crate) fn may_show() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// The command will see `mounted` at `at`, and begin in `dir`. Mounts that come later elsewhere are seen by it, and its own by
-/// nobody.
+/// The command will see `mounted` at `at`, and begin in `dir`. It sees later mounts elsewhere; no other process
+/// sees its mounts.
 ///
 /// In a chroot the root directory is usually no mount point, so the propagation of all mounts cannot be changed at once. Then
 /// each mount that this process sees is changed; the one around `at` must be among them.
@@ -181,7 +181,7 @@ fn show(command: &mut Command, mounted: &Path, at: &Path, dir: &Path) -> Outcome
         match mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC) {
             Err(Errno::INVAL) => {
                 for point in &seen {
-                    // What hides behind another mount, or went meanwhile, shows the command nothing.
+                    // A mount that is hidden, or that ended meanwhile, is skipped.
                     let _ = mount_change(point.as_c_str(), MountPropagationFlags::DOWNSTREAM);
                 }
                 mount_change(around.as_c_str(), MountPropagationFlags::DOWNSTREAM)?;
@@ -189,15 +189,15 @@ fn show(command: &mut Command, mounted: &Path, at: &Path, dir: &Path) -> Outcome
             changed => changed?,
         }
         mount_bind(mounted.as_c_str(), at.as_c_str())?;
-        // Where it was told to begin before is under what is shown now.
+        // The former working directory is now hidden.
         Ok(chdir(dir.as_c_str())?)
     };
-    // SAFETY: between fork and exec only system calls are made, on memory that was there before.
+    // SAFETY: between fork and exec only system calls are made, on memory that existed before.
     unsafe { command.pre_exec(enter) };
     Ok(())
 }
 
-/// Runs the command to its end. Signals go on to it.
+/// Runs the command to its end, and passes signals on to it.
 pub(crate) fn command(args: &Run, mut signals: Signals, at: Option<&Surroundings>) -> Outcome<Ended> {
     let program = &args.command[0];
     let mut command = Command::new(program);
@@ -219,7 +219,7 @@ pub(crate) fn command(args: &Run, mut signals: Signals, at: Option<&Surroundings
     let handle = signals.handle();
     let forwarding = thread::spawn(move || {
         for signal in signals.forever() {
-            // The terminal has told the command itself.
+            // The terminal has signalled the command itself.
             if matches!(signal, SIGINT | SIGQUIT) && is_in_foreground() {
                 continue;
             }
@@ -237,7 +237,7 @@ pub(crate) fn command(args: &Run, mut signals: Signals, at: Option<&Surroundings
     Ok(Ended { code: code(status?), not_run: None })
 }
 
-/// Whether this process is what the terminal talks to.
+/// Whether this process is in the terminal's foreground.
 fn is_in_foreground() -> bool {
     let Ok(terminal) = std::fs::File::open("/dev/tty") else { return false };
     rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == rustix::process::getpgrp())

@@ -1,4 +1,5 @@
-//! Everything that the server counts, for `chiton status --verbose`: the journals, what is decoupled, then the rest as a table.
+//! All counters of the server, for `chiton status --verbose`: the journals, the decoupled directories, then the
+//! rest as a table.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,6 @@ use serde_json::Value;
 use crate::commands::df::flatten;
 use crate::{duration, size};
 
-/// The text.
 pub(super) fn everything(status: &Value) -> String {
     let mut all = Vec::new();
     for journal in status["journals"].as_array().into_iter().flatten() {
@@ -19,7 +19,6 @@ pub(super) fn everything(status: &Value) -> String {
     all.join("\n")
 }
 
-/// A journal for people.
 fn lines(journal: &Value) -> Vec<String> {
     let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
     let text = |path: &str| journal.pointer(path).and_then(Value::as_str).unwrap_or("");
@@ -87,7 +86,7 @@ fn lines(journal: &Value) -> Vec<String> {
     lines
 }
 
-/// What is decoupled, for people.
+/// The decoupled directories as text.
 fn decoupled(status: &Value) -> Vec<String> {
     let all = status["decoupled"].as_array().map_or(&[][..], Vec::as_slice);
     let mut lines = Vec::new();
@@ -114,7 +113,7 @@ fn table(status: &Value) -> String {
     let mut groups: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     flatten("", status, &mut |name, value| {
         let (group, leaf) = name.rsplit_once('.').unwrap_or(("", name));
-        // Of the many kinds of operations only those that happened say something; the rest is shown above.
+        // Of the many kinds of operations, only those that happened are shown; the rest is shown above.
         let is_nothing = value.as_f64() == Some(0.0) || value.as_array().is_some_and(Vec::is_empty);
         if (is_nothing && (group == "operations" || value.is_array()))
             || ["journals", "decoupled", "clients"].contains(&name)

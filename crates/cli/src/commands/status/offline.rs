@@ -1,4 +1,4 @@
-//! The status of a file system that nobody serves: what its journal and its metadata store say.
+//! The status of a file system without a server, from its journal and its metadata store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Outcome};
 use crate::target;
 
-/// Of a data address that nobody serves; `None` if somebody does, or it is none.
+/// The status of a data address without a server; `None` if a server has it, or it is no data address.
 pub(super) fn offline(target: &str) -> Outcome<Option<Value>> {
     let is_data = target.starts_with("s3://") || Path::new(target).join(target::FORMAT_FILE).is_file();
     if !is_data {

@@ -10,9 +10,9 @@
 //!   to do       nothing
 //! ```
 //!
-//! Each part is a function in `PARTS` that reads the server's JSON and adds its lines, and its problems with what to do about them. The file
-//! system is healthy if no part found a problem. A new part is one function and one line in `PARTS`; a part whose figures are not in
-//! the JSON adds nothing.
+//! Each part is a function in `PARTS`. It reads the server's JSON, and adds its lines and its problems with advice.
+//! The file system is healthy if no part found a problem. A new part is one function and one line in `PARTS`; a
+//! part whose figures are not in the JSON adds nothing.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ const PARTS: [Part; 6] = [service, durability, recovery, space, clients, decoupl
 
 type Part = fn(&Source<'_>, &mut Report);
 
-/// A client that has been silent for so long may be gone: a client that lives sends something every few seconds.
+/// A client that has been silent for this long may be gone: a live client sends a message every few seconds.
 const SILENT_MS: u64 = 15_000;
 /// Clients and decouplings that are named, each; the rest is counted.
 const NAMED_MAX: usize = 4;
@@ -40,7 +40,7 @@ pub(super) fn of(target: &str, status: &Value) -> String {
     report.text(target)
 }
 
-/// What parts read.
+/// The input of the parts.
 struct Source<'a> {
     /// As the user named it: for commands to run next.
     target: &'a str,
@@ -61,7 +61,7 @@ impl Source<'_> {
     }
 }
 
-/// What parts have found.
+/// The results of the parts.
 #[derive(Default)]
 struct Report {
     lines: Vec<(&'static str, String)>,
@@ -75,7 +75,7 @@ struct Problem {
 }
 
 impl Report {
-    /// A line: a word and what is said of it.
+    /// Adds a line: its label and its text.
     fn line(&mut self, word: &'static str, text: impl Into<String>) {
         self.lines.push((word, text.into()));
     }
@@ -85,7 +85,7 @@ impl Report {
         self.lines.push(("", text.into()));
     }
 
-    /// Something that is wrong, and what to do about it.
+    /// Adds a problem, and advice.
     fn problem(&mut self, what: impl Into<String>, to_do: impl Into<String>) {
         self.problems.push(Problem { what: what.into(), to_do: to_do.into() });
     }
@@ -127,7 +127,6 @@ impl Report {
     }
 }
 
-/// Whether the server works.
 fn service(source: &Source<'_>, report: &mut Report) {
     let target = source.target;
     if source.status["served"] == false {
@@ -165,7 +164,6 @@ fn service(source: &Source<'_>, report: &mut Report) {
     }
 }
 
-/// How far everything is durable.
 fn durability(source: &Source<'_>, report: &mut Report) {
     for (n, journal) in source.list("journals").iter().enumerate() {
         let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
@@ -211,7 +209,6 @@ fn recovery(source: &Source<'_>, report: &mut Report) {
     }
 }
 
-/// How full it is.
 fn space(source: &Source<'_>, report: &mut Report) {
     let Some(inodes) = source.number("/disk/inodes_used") else { return };
     let is_bucket = source.text("/objects").is_some_and(|at| at.starts_with("s3://"));
@@ -230,7 +227,6 @@ fn space(source: &Source<'_>, report: &mut Report) {
     report.line("space", format!("{free}{inodes} files, directories and links{reserve}"));
 }
 
-/// Which clients are connected.
 fn clients(source: &Source<'_>, report: &mut Report) {
     if source.status["clients"].is_null() {
         return;
@@ -257,7 +253,6 @@ fn clients(source: &Source<'_>, report: &mut Report) {
     report.items(items.into_iter());
 }
 
-/// What is decoupled, by which client, and for how long.
 fn decouplings(source: &Source<'_>, report: &mut Report) {
     if source.status["decoupled"].is_null() {
         return;
@@ -278,7 +273,7 @@ fn decouplings(source: &Source<'_>, report: &mut Report) {
         format!("{}{}, by {}{gone}", name(one), age.unwrap_or_default(), text(one, "owner"))
     });
     report.items(items);
-    // A branch waits for its next mount; a directory that its client has left keeps the others out.
+    // A branch waits for its next mount; a directory whose client is gone excludes all others.
     let left = all.iter().filter(|one| one["attached"] == false && one["branch"].is_null());
     for one in left.take(NAMED_MAX) {
         let path = text(one, "path");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct User {
     pid: u32,
     name: String,
-    /// What it does there, and where.
+    /// How it uses the directory.
     how: &'static str,
     at: PathBuf,
 }
@@ -19,7 +19,8 @@ impl std::fmt::Display for User {
     }
 }
 
-/// A process that uses what is below `dir`, which is a full path; `None` if none is seen (those of other users are not).
+/// A process that uses a path below `dir`, which is a full path; `None` if none is visible (those of other users
+/// are not).
 pub(super) fn user_of(dir: &Path) -> Option<User> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

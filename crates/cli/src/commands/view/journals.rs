@@ -17,7 +17,7 @@ use super::source::Source;
 use super::{View, failure};
 use crate::failure::{Failure, Outcome};
 
-/// One that was chosen.
+/// A chosen journal.
 pub(super) struct Choice<'a> {
     info: &'a RealmInfo,
     name: String,
@@ -118,7 +118,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// What a word names: a number, a directory, or a branch.
+/// The journal that a word names: a number, a directory, or a branch.
 fn find<'a>(
     word: &str,
     source: &Source,

@@ -12,10 +12,10 @@ use chiton_fuse::{ControlReply, ControlRequest, ask_control};
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
 use serde_json::Value;
 
-/// What a request ends with whose segment is gone.
+/// Exit code of a request for a segment that is gone.
 const ABSENT: u8 = 4;
 
-/// See the module.
+/// The journal of a running mount.
 #[derive(Debug)]
 pub(super) struct JournalOfMount {
     socket: PathBuf,

@@ -1,4 +1,4 @@
-//! What a view says: a listing, JSON, or a directory of this machine and what contradicted.
+//! The output of a view: a listing, JSON, or a local directory with a list of conflicts.
 
 use std::cell::Cell;
 use std::io::{BufWriter, Write};
@@ -14,9 +14,9 @@ use super::source::Source;
 use super::{View, failure};
 use crate::failure::{Failure, Outcome};
 
-/// What comes from no journal.
+/// The origin of an entry that comes from no journal.
 const GLOBAL: &str = "global";
-/// How often the server is told that somebody still looks.
+/// How often to extend the view's life.
 const BEAT: Duration = Duration::from_secs(10);
 
 pub(super) fn show(args: &View, source: &Source, composed: &Composed, top: &[u8]) -> Outcome {
@@ -65,7 +65,7 @@ pub(super) fn show(args: &View, source: &Source, composed: &Composed, top: &[u8]
     }
 }
 
-/// Tells the server now and then that somebody looks.
+/// Extends the view's life regularly.
 struct Beat<'a> {
     source: &'a Source,
     next: Cell<Duration>,
@@ -88,7 +88,7 @@ fn list(
     beat: &Beat<'_>,
     each: &mut dyn FnMut(&Node<'_>) -> Outcome,
 ) -> Outcome {
-    // What the output says is told as it is.
+    // An error of the output keeps its message.
     let mut failed = None;
     let walked = composed.walk(top, &mut |step| {
         beat.now()?;
@@ -125,7 +125,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// In bytes, of what has content.
+/// Bytes, for entries with content.
 fn size(node: &Node<'_>) -> Option<u64> {
     matches!(node.attr.kind, Kind::File | Kind::Symlink).then_some(node.attr.size)
 }
@@ -168,7 +168,7 @@ fn sentence(written: &Written, to: &str) -> String {
     format!("{inodes} inodes, {bytes} bytes of content written to {to}{left_out}")
 }
 
-/// The end of the JSON object, which began with what was listed.
+/// The rest of the JSON object after the listing.
 fn rest(composed: &Composed, conflicts: &[(&Contradiction, &[u8])]) -> String {
     let journals: Vec<Value> =
         composed.journals().map(|(name, events)| json!({ "journal": name, "events": events })).collect();

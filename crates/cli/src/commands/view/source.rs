@@ -1,4 +1,4 @@
-//! Where the rows of a view come from: a server that runs, or the stores of a file system that nobody serves.
+//! The source of a view's rows: a running server, or the stores of a file system without a server.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -28,14 +28,14 @@ use crate::progress::Work;
 use crate::reach::{self, Mount};
 use crate::target;
 
-/// A server that says nothing for so long is given up.
+/// A server that is silent for this long is given up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// The source of a view's rows.
 pub(super) struct Source {
     /// The directory, in the file system.
     pub(super) path: PathBuf,
-    /// As the user says it.
+    /// The target as the user gave it.
     pub(super) said: String,
     pub(super) info: FilesystemInfo,
     pub(super) rows: Arc<dyn Metastore>,
@@ -44,14 +44,14 @@ pub(super) struct Source {
     /// The mount that the path is in, if it can be asked.
     pub(super) mount: Option<Place>,
     live: Option<(Arc<Client>, Arc<Rows>)>,
-    /// Decouplings that the rows know.
+    /// Decouplings in the rows.
     seen: RefCell<Vec<RealmInfo>>,
-    /// Held as long as this is there.
+    /// Holds the lock of the stores.
     _offline: Option<Offline>,
 }
 
 impl Source {
-    /// Finds it, has mounts write out what they have, and takes the rows as they are then.
+    /// Opens the source: makes mounts write out their data, and takes the rows of that moment.
     pub(super) fn find(args: &View) -> Outcome<Source> {
         let said = args.path.display().to_string();
         if args.server.is_some() || args.data.is_some() {
@@ -157,7 +157,7 @@ impl Source {
         decouplings(client).is_ok_and(|now| now.iter().map(told).collect::<Vec<_>>() != seen)
     }
 
-    /// Keeps the server from deleting what is looked at, for a minute.
+    /// Keeps the server from deleting viewed blocks, for a minute.
     pub(super) fn keep(&self) -> Outcome {
         let Some((_, rows)) = &self.live else { return Ok(()) };
         rows.keep().map_err(|refusal| {
@@ -166,8 +166,8 @@ impl Source {
     }
 }
 
-/// Has what mounts of this machine hold back written into their journals, and given to the server. What cannot be asked for
-/// it is viewed as it is.
+/// Makes mounts of this machine write buffered data into their journals, and push it to the server. A mount that
+/// cannot be asked is viewed as it is.
 fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place: Option<&Place>) {
     let mut dirs: Vec<PathBuf> = mount.iter().map(|mount| mount.dir.clone()).collect();
     let all = decouplings(client).unwrap_or_default();

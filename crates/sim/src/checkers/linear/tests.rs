@@ -1,6 +1,6 @@
 use super::*;
 
-/// A number that is written, read, and changed if it is what one thinks.
+/// A number with write, read and compare-and-swap.
 struct Register;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! A directory that its client took for itself: what of it the others must find in the end.
+//! Judges a decoupled directory: the part that other clients must find in the end.
 //!
 //! | end | the tree equals |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | gone on with, and merged | what was found then |
 //! | the client is gone, and the subtree is everybody's | a prefix, no shorter than what was merged |
 //!
-//! What is found when it is gone on with is a prefix, no shorter than what fsync answered, if the policy keeps that.
+//! The tree that is found on resuming is a prefix, no shorter than the last fsync, if the policy keeps that.
 
 use super::{Life, violation};
 use crate::checkers::crash::Entry;
@@ -19,21 +19,20 @@ const ENTRY_BYTES: u64 = 32;
 
 /// How far a taken directory is merged, and how it ended.
 pub(super) struct Apart {
-    /// What fsync answered survives the client.
+    /// Data of a returned fsync survive the client.
     pub(super) kept: bool,
-    /// It is merged by itself, too.
+    /// It is also merged automatically.
     merges: bool,
-    /// Entries before this are merged.
+    /// Number of merged entries.
     merged: usize,
-    /// An end was asked for: a merge, or a discard.
+    /// The requested end: a merge, or a discard.
     asked: Option<Ending>,
-    /// It was answered.
     ended: bool,
-    /// What was found when it was gone on with.
+    /// The tree that was found on resuming.
     found: Option<Tree>,
 }
 
-/// How a taken directory ends.
+/// The end of a decoupling.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Merged,
@@ -65,7 +64,7 @@ impl Life {
         self.apart_mut().asked = Some(ending);
     }
 
-    /// It is everybody's again. `again`: a later life has gone on with it.
+    /// The decoupling has ended. `again`: a later life had resumed it.
     pub(super) fn ended(&mut self, ending: Ending, again: bool) {
         if ending == Ending::Merged && !again {
             self.merged_so_far();
@@ -77,7 +76,7 @@ impl Life {
         self.apart.as_mut().expect("asked of what is taken")
     }
 
-    /// A later life goes on with it.
+    /// A later life resumes it.
     pub(super) fn gone_on_with(&mut self, tree: &Tree) -> Result<(), Violation> {
         let own = own_part(tree, "");
         let apart = self.apart.as_ref().expect("asked of what is taken");
@@ -102,7 +101,7 @@ impl Life {
             .map_err(|found| Violation { what: format!("in {}: {}", self.root, found.what), ..found })
     }
 
-    /// What others find in the end.
+    /// Judges the tree that others find in the end.
     pub(super) fn judge_apart(&self, apart: &Apart, own: &Tree) -> Result<(), Violation> {
         let all = self.entries.len();
         match (apart.asked, &apart.found) {
@@ -116,7 +115,7 @@ impl Life {
     }
 }
 
-/// What of a tree lies below `root`, without what others make there.
+/// The part of a tree below `root`, without the files of other clients.
 pub(crate) fn own_part(tree: &Tree, root: &str) -> Tree {
     let mut own = Tree::default();
     for (path, node) in &tree.nodes {

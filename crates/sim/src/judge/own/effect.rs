@@ -1,4 +1,4 @@
-//! What an action of one client does to the model of its directory.
+//! The effect of a client's action on the model of its directory.
 
 use chiton_model::RenameHow;
 use chiton_types::{Ino, Kind, Name, Refusal, Time};
@@ -8,13 +8,12 @@ use crate::history::{Action, Handle};
 use crate::model::{Change, READ, SEARCH, TIME_UNKNOWN, WRITE, What};
 use crate::users::User;
 
-/// What an action does.
+/// The effect of an action.
 #[derive(Default)]
 pub(super) struct Effect {
     pub(super) changes: Vec<(Change, Time)>,
-    /// First what is buffered of this file, or of all, is pushed.
+    /// Files whose buffers are pushed before; `None`: all.
     pub(super) pushes: Vec<Option<Ino>>,
-    /// The same, afterwards.
     pub(super) pushes_after: Vec<Option<Ino>>,
     /// The changes stay in the client's buffers.
     pub(super) buffers: Option<Ino>,
@@ -35,7 +34,7 @@ impl Life {
         self.model.walk(user, &within)
     }
 
-    /// What an action that follows symbolic links may be about.
+    /// The inode of an action that follows symbolic links.
     fn no_link(&self, user: User, path: &str) -> Result<Ino, Refusal> {
         let ino = self.find(user, path)?;
         if self.kind(ino) == Some(Kind::Symlink) { Err(Refusal::Loop) } else { Ok(ino) }
@@ -149,8 +148,8 @@ impl Life {
             }
             Action::Open { path, create, truncate, handle } => {
                 let mut changes = Vec::new();
-                // What another handle of this client has buffered goes before it is cut off; what the one that is replaced
-                // has, when it is closed at the end.
+                // Buffers of another handle of this client are pushed before a truncation; those of a replaced
+                // file, when it is closed at the end.
                 let mut pushes = Vec::new();
                 let pushes_after = self.handles.get(handle).map(|before| Some(*before)).into_iter().collect();
                 let opened = match self.no_link(user, path) {
@@ -214,7 +213,7 @@ impl Life {
                 rights.check(user, dir, READ)?;
                 looked()
             }
-            // Whether another name is there that a link leads to is not looked at.
+            // A link to another name is not followed.
             Action::ReadFile { path } => match self.no_link(user, path) {
                 Err(Refusal::Loop) => Ok(None),
                 Err(refusal) => Err(refusal),

@@ -17,14 +17,13 @@ pub(super) enum Call {
     Look(String),
 }
 
-/// Its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
     Yes,
     No(Refusal),
 }
 
-/// Names that are there or not.
+/// The set of existing names.
 pub(super) struct Names;
 
 impl Spec for Names {
@@ -60,7 +59,7 @@ impl Spec for Names {
     }
 }
 
-/// What an action asks of the shared names; `None`: nothing.
+/// The call on the shared names; `None`: the action is about something else.
 pub(super) fn asked(action: &Action) -> Option<Call> {
     let shared = |path: &String| path.starts_with(SHARED).then(|| path.clone());
     match action {
@@ -72,7 +71,7 @@ pub(super) fn asked(action: &Action) -> Option<Call> {
     }
 }
 
-/// What an answer says of them.
+/// The answer's part about them.
 pub(super) fn said(answer: &Answer) -> Said {
     match answer {
         Answer::Refused(refusal) => Said::No(*refusal),

@@ -1,14 +1,15 @@
-//! The parts of a run in which what all clients change must be explained by one order.
+//! The parts of a run in which one order must explain all clients' changes.
 //!
-//! A server that dies forgets what was not durable, and clients send it again: so nobody notices. What a client that
-//! died, or lost its session, was answered nobody sends again, although others may have seen it.
+//! A server that dies loses changes that were not durable, and clients send them again, so no client notices. But
+//! no client sends again the changes that were acknowledged to a client that died or lost its session, although
+//! others may have seen them.
 //!
 //! ```text
 //!   judged ───────────────▶│ server dies, and what a dead client did may go with it
 //!                          │  not judged │ first change that is answered after the restart: all are back, or given up
 //!                                        └──────▶ judged, from any state on
 //! ```
-//! After a take-over the one that was replaced may still answer questions until it notices: until it is gone nothing is
+//! After a take-over the replaced server may still answer requests until it notices: until it is gone nothing is
 //! judged, whatever was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,14 +30,14 @@ pub(super) struct Asked<'a> {
     ended: Option<(Moment, &'a Answer)>,
     /// When the client died, or lost its session, if it did.
     life_ended: Option<Moment>,
-    /// The client works in subtrees of its own: what it commits is in its own journal.
+    /// The client works in its own decoupled subtrees: its commits concern its own journal.
     is_apart: bool,
-    /// The client answered it by itself, perhaps, and its life ended before the server knew of it for sure (S27).
+    /// The client may have acknowledged it by write-behind, and died before the server certainly knew of it (S27).
     may_be_lost: bool,
 }
 
 impl<'a> Asked<'a> {
-    /// The answer, if it says what became of the call.
+    /// The answer, if it decides whether the call took effect.
     pub(super) fn answered(&self) -> Option<(Moment, &'a Answer)> {
         self.ended.filter(|(_, answer)| {
             !self.may_be_lost
@@ -58,7 +59,7 @@ impl<'a> Asked<'a> {
 pub(super) struct Span {
     pub(super) from: Moment,
     pub(super) to: Moment,
-    /// Nothing was there before.
+    /// The state before was empty.
     pub(super) is_first: bool,
 }
 
@@ -95,7 +96,7 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
                 let mut knows = false;
                 for &n in of_life.iter().rev() {
                     calls[n].life_ended = Some(at);
-                    // What changes something, and cannot be answered ahead, comes to the server after all before it.
+                    // A change that cannot be acknowledged ahead reaches the server after all earlier ones.
                     let is_answered = calls[n].answered().is_some();
                     knows |= is_answered && goes_to_the_server(calls[n].action);
                     let may_be_ahead = match (calls[n].action, calls[n].ended) {
@@ -127,9 +128,9 @@ fn goes_to_the_server(action: &Action) -> bool {
     )
 }
 
-/// The server that served is there no more, or replaced.
+/// The present server died, or was replaced.
 struct Break {
-    /// What is durable by then is safe.
+    /// Changes that are durable by then are safe.
     at: Moment,
     /// It answers nothing after that.
     until: Moment,
@@ -140,7 +141,7 @@ fn breaks(history: &History) -> Vec<Break> {
     let mut breaks: Vec<Break> = Vec::new();
     let mut serving: Option<ServerId> = None;
     let mut paused: BTreeMap<ServerId, Moment> = BTreeMap::new();
-    // Who was replaced, and by which break.
+    // Replaced servers, and their breaks.
     let mut replaced: BTreeMap<ServerId, usize> = BTreeMap::new();
     for (at, event) in (1..).zip(&history.events) {
         match &event.what {
@@ -173,7 +174,7 @@ pub(super) fn take_overs(history: &History) -> Vec<(Moment, Moment)> {
     breaks.map(|of| (of.at, of.until)).collect()
 }
 
-/// Whether something that others may have seen may be lost by this.
+/// Whether this may lose a change that other clients have seen.
 fn loses(calls: &[Asked<'_>], of: &Break) -> bool {
     let commits: Vec<(&Asked<'_>, Moment)> =
         calls.iter().filter(|call| call.is_commit()).filter_map(|call| Some((call, call.ended?.0))).collect();
@@ -192,7 +193,7 @@ fn loses(calls: &[Asked<'_>], of: &Break) -> bool {
     })
 }
 
-/// Where the server that follows first answered a change that had not been asked for before.
+/// Where the next server first answered a change that had not been requested before.
 fn resumes(history: &History, calls: &[Asked<'_>], of: &Break) -> Option<Moment> {
     let started = if of.is_take_over {
         of.until
@@ -226,7 +227,7 @@ pub(super) fn spans(history: &History, calls: &[Asked<'_>]) -> Vec<Span> {
         if let Some(from) = from.filter(|from| *from < of.at) {
             spans.push(Span { from, to: of.at, is_first: from == 1 });
         }
-        // Who followed may have died before the one that was replaced was gone: then nothing is judged before that.
+        // The next server may have died before the replaced one was gone: then nothing is judged before that.
         let Some(resumed) = resumes(history, calls, &of) else { return spans };
         from = from.max(Some(resumed));
     }

@@ -5,9 +5,9 @@ use crate::history::{CallId, ClientId, Happened, ServerId};
 use crate::plan::SHARED;
 use crate::users::User;
 
-/// A history in short: `A+x` client A makes x and is told so, `A-x` removes it, `A?x` sees it, `A!x` does not;
-/// `A+x…` is not answered. `As` commits, `A†` dies. `†` and `*`: the server dies, and starts; `|` and `_`: another takes
-/// over from it, and it is gone; `‡` and `⁑`: that other dies, and starts.
+/// A history in short: `A+x` client A creates x with an acknowledgement, `A-x` removes it, `A?x` sees it, `A!x`
+/// does not; `A+x…` gets no answer. `As` commits, `A†` dies. `†` and `*`: the server dies, and starts; `|` and `_`:
+/// another takes over from it, and it is gone; `‡` and `⁑`: that other dies, and starts.
 fn history(story: &str) -> History {
     let mut history = History::default();
     let mut next = 0;
@@ -78,7 +78,7 @@ fn what_the_living_were_answered_holds_over_restarts_and_others_deaths() {
     check("* A+x B?x † * B!x", false);
     check("* A+x B+y A† B!x", false);
     check("* A+x B+y A† B?x B-x B!x", true);
-    // What was under way when its client died may happen, at any time.
+    // A call in flight when its client died may take effect, at any time.
     check("* A+x… A† B!x B?x", true);
     check("* A+x… A† B!x B!x", true);
     check("* A+x… A† B?x B!x", false);
@@ -112,13 +112,13 @@ fn what_comes_after_a_loss_is_judged_again() {
     check("* A+x A† † * B+y C!x C?x", false);
     check("* A+x A† † * B+y C?y C!y", false);
     check("* A+x A† † * † * B+y C?y C!y", false);
-    // What was replaced may say what it likes until it is gone.
+    // A replaced server may answer anything until it is gone.
     check("* A+x | B!x _ B+y B?y", true);
     check("* A+x | B!x _ B+y B?y B!y", false);
     check("* A+x B!x | _ B+y", false);
     check("* A+x | ‡ ⁑ B+z A-x B!x _ A† B?x B+y B?y", true);
     check("* A+x | ‡ ⁑ B+z A-x B!x _ A† B?x B+y B?y B!y", false);
-    // Before anybody is known to be back nothing is.
+    // Nothing is judged before a client is known to be back.
     check("* A+x A† † * C!x C?x", true);
     check("* A+x B!x A† † * B+y", false);
 }

@@ -1,4 +1,4 @@
-//! A client at work in a directory whose policy changes: through the server, or in what it has decoupled.
+//! A client at work in a directory whose policy changes: through the server, or in its decoupling.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -24,7 +24,6 @@ pub(super) const HELD: Handle = Handle(1);
 /// The attribute in which a directory's policy is set.
 pub(super) const POLICY: &[u8] = b"chiton.policy";
 
-/// See the module.
 pub(super) struct Job {
     stage: Arc<Stage>,
     pub(super) desk: Desk,
@@ -36,16 +35,15 @@ pub(super) struct Job {
     pub(super) realm: Mutex<Option<Arc<Realm>>>,
     /// The cell that holds, or two while one becomes the other.
     cells: Mutex<Vec<Cell>>,
-    /// Changes that began.
     changes: AtomicU64,
     pub(super) ledger: Mutex<Ledger>,
-    /// Of the global client, with none, or of what is decoupled.
+    /// Handles of the global client (`None`) or of the decoupling.
     handles: Mutex<(Handles, Option<Arc<Realm>>)>,
     /// Nothing more is asked once the server has died: it may have lost something.
     pub(super) stops: bool,
     made: Mutex<Vec<String>>,
     count: Mutex<u64>,
-    /// The change is over.
+    /// Set when the change is over.
     pub(super) changed: AtomicBool,
 }
 
@@ -111,7 +109,7 @@ impl Job {
             }
             let is_changing = was_changing || self.changes.load(SeqCst) > before;
             match &answer {
-                // Somebody else has it, or is about to, who is this client itself.
+                // Another client has it, or this client itself is about to decouple it.
                 Answer::Refused(Refusal::Busy | Refusal::Undecoupled) if is_changing => {
                     thread::sleep(Duration::from_millis(1));
                     continue;
@@ -164,7 +162,7 @@ impl Job {
         (true, perform(realm.client(), &mut handles.0, &within))
     }
 
-    /// Files that are open go on where their directory is, as a mount has it.
+    /// Open files continue where their directory now is, as in a mount.
     fn rehome(
         &self,
         (handles, at): &mut (Handles, Option<Arc<Realm>>),
@@ -184,7 +182,7 @@ impl Job {
             let ino = self.ledger.lock().life.file_of(*name).ok_or(Refusal::BadHandle)?;
             let opened = to.open(&to.caller(), ino, OpenFlags::READ_WRITE)?;
             let _ = from.release(std::mem::replace(fh, opened));
-            // What was held up went where it belongs when the subtree was taken.
+            // Buffers were pushed when the subtree was decoupled.
             self.ledger.lock().life.pushed(ino);
         }
         *at = realm.cloned();
@@ -230,7 +228,7 @@ impl Job {
         self.act(&action)
     }
 
-    /// From one cell to another.
+    /// Changes the policy to another cell.
     pub(super) fn change(&self, to: Cell, policy: &str) -> Result<(), String> {
         let from = self.cells.lock()[0];
         self.changes.fetch_add(1, SeqCst);
@@ -279,24 +277,24 @@ impl Job {
         Ok(())
     }
 
-    /// Takes the subtree as its policy says.
+    /// Decouples the subtree as its policy says.
     fn take(&self) -> Result<(), String> {
         let before = self.ledger.lock().len();
         let client = &self.desk.client;
         let taken = self.until(|| self.desk.realms.decouple(&client.caller(), self.top, None, None));
         let Some(realm) = taken.map_err(|why| format!("it is not decoupled: {why}"))? else {
-            // What the dead were told too late holds nothing on their machine.
+            // A grant that arrived after the death of its client holds nothing on its machine.
             self.desk.realms.list().iter().for_each(|realm| realm.abandon());
             return Ok(());
         };
         self.stage.line("side: decoupled".to_owned());
-        // What a client builds on is not what only memory holds.
+        // The base of a client's work is durable, never only in memory.
         self.is_safe(before);
         *self.realm.lock() = Some(realm);
         Ok(())
     }
 
-    /// The first so many entries are there, whoever dies from now on.
+    /// The first `count` entries exist, whoever dies from now on.
     fn is_safe(&self, count: usize) {
         if !self.is_over() {
             self.ledger.lock().is_safe(count);
@@ -321,7 +319,7 @@ impl Job {
         Err(last)
     }
 
-    /// What its client has is merged, as others see it then.
+    /// Merges the client's changes, and compares with the others' view.
     pub(super) fn ends(&self) -> Result<(), String> {
         let Some(realm) = self.realm.lock().take() else { return Ok(()) };
         let mut last = String::new();

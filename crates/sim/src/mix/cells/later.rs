@@ -1,4 +1,4 @@
-//! How a switch is played: the job's life, and those of whoever goes on with what it left.
+//! Plays a switch: the job's life, and the lives that resume it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -28,7 +28,7 @@ use crate::random::Random;
 use crate::scheduler::scheduler;
 use crate::tree::Tree;
 
-/// What holds where no policy is set.
+/// The cell without a policy.
 const PLAIN: Cell = Cell { consistency: "strong", durability: "local" };
 /// Where a later life works.
 const LATER: &str = "/t/later";
@@ -108,7 +108,7 @@ pub(super) fn play(
     met.within = met.struck && !job.changed.load(SeqCst);
     let dead = switch.strike.map(|arm| arm.victim).filter(|_| met.struck);
 
-    // What is there, and whether it is what it may be.
+    // The existing tree, and whether it is allowed.
     let mut lives_on = Vec::new();
     if job.is_dead() {
         let desk = stage.machine(0, goes_elsewhere(switch))?;
@@ -134,7 +134,7 @@ pub(super) fn play(
         job.ends()?;
     }
     let tree = look(&others)?;
-    // Whoever lives on and whose server lost nothing that it promised sees all.
+    // A live client whose server lost nothing that it promised sees everything.
     let judged = if job.is_dead() || job.stops { dead } else { None };
     let set_aside = (judged == Some(Victim::Server)).then_some((held.ino, &held));
     job.ledger.lock().judge(judged, &tree, set_aside)?;
@@ -159,7 +159,7 @@ fn open_held() -> Action {
     Action::Open { path: format!("{ROOT}/held"), create: false, truncate: false, handle: HELD }
 }
 
-/// What is done while the policy changes, and afterwards.
+/// The work during the change of the policy, and afterwards.
 fn work(job: &Job, random: &mut Random) -> Result<(), String> {
     for _ in 0..DURING_MAX {
         if job.changed.load(SeqCst) || job.is_over() {
@@ -184,7 +184,7 @@ fn work(job: &Job, random: &mut Random) -> Result<(), String> {
     Ok(())
 }
 
-/// The policy has changed or not; it changes now, more is done, and everybody dies.
+/// The policy has changed or not. It changes now, more work is done, and all parties die.
 fn after(
     stage: &Arc<Stage>,
     switch: &Switch,
@@ -231,8 +231,8 @@ fn after(
     Ok(())
 }
 
-/// Sets a policy. What the dead asked for last may arrive late: then it is decoupled for one who never heard of it, until his
-/// session ends, or an administrator says so.
+/// Sets a policy. A late request of a dead client may still decouple it, for a client that never heard of it; then
+/// it waits for the end of that session, or for an administrator.
 fn set_at_last(stage: &Arc<Stage>, desk: &Desk, top: Ino, policy: &str) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
         let text = policy.as_bytes().to_vec();
@@ -251,13 +251,13 @@ fn set_at_last(stage: &Arc<Stage>, desk: &Desk, top: Ino, policy: &str) -> Resul
     Err("its policy is never set".to_owned())
 }
 
-/// What is in the object store is gone on with on another machine.
+/// Whether another machine resumes it from the object store.
 fn goes_elsewhere(switch: &Switch) -> bool {
     let is_local = |cell: Cell| cell.has_local_journal();
     !is_local(switch.from) && !is_local(switch.to)
 }
 
-/// Goes on with what an earlier life left, if it is decoupled still. `knew`: that life was told that it has it.
+/// Resumes an earlier life's decoupling, if it still exists. `knew`: that life got the grant.
 fn go_on(stage: &Arc<Stage>, desk: &Desk, top: Ino, knew: bool) -> Result<Option<Arc<Realm>>, String> {
     let mut last = String::new();
     for _ in 0..TRIES_MAX {
@@ -270,7 +270,7 @@ fn go_on(stage: &Arc<Stage>, desk: &Desk, top: Ino, knew: bool) -> Result<Option
                 Durability::Global => realms.adopt(info.claim.realm).map(Some).map_err(|e| e.to_string()),
                 _ => match realms.recover().pop() {
                     Some(found) => found.map(Some).map_err(|e| e.to_string()),
-                    // Granted to one who never heard of it: an administrator ends it.
+                    // Granted to a client that never heard of it: an administrator ends it.
                     None if !knew => {
                         let call = RealmCall::End { claim: info.claim, force: true };
                         realm_call(client, call).map(|_| None).map_err(|refusal| refusal.to_string())
@@ -305,12 +305,12 @@ fn merge(desk: &Desk, realm: &Arc<Realm>) -> Result<(), String> {
     }
 }
 
-/// What others see in the directory.
+/// The others' view of the directory.
 fn look(others: &Desk) -> Result<Tree, String> {
     Ok(own_part(&on(others, read_tree)?, ROOT))
 }
 
-/// What is merged is what was found when it was gone on with.
+/// Compares the merged tree with the one found on resuming.
 fn alike(found: &Tree, merged: &Tree) -> Result<(), String> {
     let paths = found.nodes.keys().chain(merged.nodes.keys()).filter(|path| *path != "/");
     match paths.into_iter().find(|path| found.nodes.get(*path) != merged.nodes.get(*path)) {
@@ -323,7 +323,7 @@ fn alike(found: &Tree, merged: &Tree) -> Result<(), String> {
     }
 }
 
-/// Beside what else happens, on a thread of the job's client; what is given back waits for it.
+/// Runs `body` on another thread of the job's client; the end of the decoupling waits for it.
 fn aside(
     job: &Arc<Job>,
     body: impl FnOnce(&Job) -> Result<(), String> + Send + 'static,
@@ -332,7 +332,7 @@ fn aside(
     let (party, put) = (job.desk.live.party, result.clone());
     let number = scheduler().spawn_in(party, "works", move || {
         let worked = body(&job);
-        // Nothing of the client is held by who waits.
+        // The waiting thread holds nothing of the client.
         drop(job);
         *put.lock() = worked;
     });

@@ -1,4 +1,4 @@
-//! What a job did, and how much of it must be there whoever dies.
+//! The actions of a job, and the part that must survive any death.
 
 use chiton_types::Ino;
 
@@ -11,18 +11,17 @@ use crate::model::{Change, Model, TIME_UNKNOWN};
 use crate::tree::{Node, Tree};
 use crate::users::User;
 
-/// See the module.
 pub(super) struct Ledger {
     pub(super) life: Life,
     calls: u64,
-    /// Entries that survive the death of everybody, of the client's machine, and of the server.
+    /// Number of entries that survive the death of all, of the client's machine, and of the server.
     floors: [usize; 3],
-    /// Somebody died while this was under way, and it may have been carried out after that.
+    /// A machine died during the last action, which may have been carried out afterwards.
     pub(super) late: bool,
 }
 
 impl Ledger {
-    /// Of a directory that is there, and empty.
+    /// For an existing empty directory.
     pub(super) fn new(root: &str, made: Answer) -> Result<Ledger, String> {
         let mut life = Life::new(root.to_owned(), 0o755, CallId(0));
         life.returned(CallId(0), &made).map_err(|wrong| wrong.what)?;
@@ -39,12 +38,12 @@ impl Ledger {
         self.life.returned(call, answer).map_err(|wrong| wrong.what)
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.life.entries().len()
     }
 
-    /// The first so many entries are there, whoever dies.
+    /// The first `count` entries survive any death.
     pub(super) fn is_safe(&mut self, count: usize) {
         self.floors.iter_mut().for_each(|floor| *floor = (*floor).max(count));
     }
@@ -69,8 +68,8 @@ impl Ledger {
         }
     }
 
-    /// Judges what is found in the directory. `dead`: who died, if that may have taken anything. `aside`: a file of
-    /// which a client that lives hands in what it held, whatever the server has lost, and how it was at the beginning.
+    /// Judges the directory. `dead`: the victim, if its death may have lost anything. `aside`: a file whose buffers
+    /// a live client pushes whatever the server has lost, and its initial state.
     pub(super) fn judge(
         &self,
         dead: Option<Victim>,
@@ -92,7 +91,7 @@ impl Ledger {
         };
         let judged = history(&kept).judge_from(floor, kept.len(), &found);
         let Err(wrong) = judged else { return Ok(floor) };
-        // What was under way may have been carried out when the server was back without what came before.
+        // The last action may have been carried out after the server came back without earlier ones.
         if let Some(last) = kept.last().filter(|_| self.late) {
             for n in floor..kept.len() {
                 let moved = [&kept[..n], std::slice::from_ref(last)].concat();
@@ -105,7 +104,7 @@ impl Ledger {
     }
 }
 
-/// An entry that changes only this file's content, or who has it open.
+/// Whether an entry changes only this file's content or openings.
 fn is_about(entry: &Entry, ino: Ino) -> bool {
     match entry {
         Entry::Buffered(of, ..) | Entry::Pushed(Some(of)) | Entry::Lost(of) => *of == ino,
