@@ -61,7 +61,7 @@ fn run(what: What) -> Result<()> {
                 work: work.unwrap_or_else(|| out.join("work")),
                 out,
                 program: std::env::current_exe()?,
-                tell: |text| eprintln!("{text}"),
+                report: |text| eprintln!("{text}"),
             };
             setting.describe()?;
             for (at, figure) in wanted.iter().enumerate() {

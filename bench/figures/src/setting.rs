@@ -48,7 +48,7 @@ pub struct Setting {
     /// The program that servers are processes of: this one.
     pub program: PathBuf,
     /// Reports progress.
-    pub tell: fn(&str),
+    pub report: fn(&str),
 }
 
 impl Setting {
@@ -113,7 +113,7 @@ impl Setting {
 
     /// Reports progress.
     pub fn say(&self, text: impl AsRef<str>) {
-        (self.tell)(text.as_ref());
+        (self.report)(text.as_ref());
     }
 
     /// A folder for one server, removed when dropped.
@@ -129,7 +129,7 @@ impl Setting {
             out: out.to_owned(),
             work: out.join("work"),
             program: program.to_owned(),
-            tell: |_| {},
+            report: |_| {},
         }
     }
 }

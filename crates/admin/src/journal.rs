@@ -45,7 +45,7 @@ use chiton_model::Event;
 use chiton_types::{Malformed, Take};
 
 /// Called with the progress of long work.
-pub type Tell<'a> = &'a mut dyn FnMut(Progress);
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
 /// The events of a frame.
 ///

@@ -82,7 +82,7 @@ struct Salvage {
 impl Salvage {
     /// With rows in the place of those without which no server starts.
     fn new(info: FilesystemInfo, store: Arc<dyn Metastore>, objects: Arc<dyn Objects>, log: Log) -> Salvage {
-        let readable = Readable { store, log: log.clone(), told: Mutex::default() };
+        let readable = Readable { store, log: log.clone(), reported: Mutex::default() };
         let rows = Arc::new(Overlay::new(Arc::new(readable)));
         let mut batch = Batch::new();
         let mut is_whole = |row: OwnRow, accept: &dyn Fn(&OwnRow) -> bool| {
@@ -188,7 +188,7 @@ struct Readable {
     store: Arc<dyn Metastore>,
     log: Log,
     /// First bytes of the keys whose absence was logged.
-    told: Mutex<Vec<u8>>,
+    reported: Mutex<Vec<u8>>,
 }
 
 impl Readable {
@@ -199,9 +199,9 @@ impl Readable {
         if is_needed || !matches!(error, StoreError::Corrupt { .. }) {
             return false;
         }
-        let mut told = self.told.lock();
-        if !told.contains(&kind) {
-            told.push(kind);
+        let mut reported = self.reported.lock();
+        if !reported.contains(&kind) {
+            reported.push(kind);
             (self.log)(&format!("rows of kind {:?} are left out: {error}", char::from(kind)));
         }
         true

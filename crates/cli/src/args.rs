@@ -279,7 +279,7 @@ pub(crate) struct Target {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "TARGET is a mount point or anything in a mount, a data directory (also one that no server has), or a server's address.\n\nExamples:\n  chiton status /mnt/chiton              a few lines: is it healthy, and what to do if not\n  chiton status /mnt/chiton --verbose    then everything that the server counts\n  chiton status tcp:server:7117 --json   all numbers, for machines"
+    after_help = "TARGET is a mount point or anything in a mount, a data directory (also without a running server), or a server's address.\n\nExamples:\n  chiton status /mnt/chiton              a few lines: is it healthy, and what to do if not\n  chiton status /mnt/chiton --verbose    then everything that the server counts\n  chiton status tcp:server:7117 --json   all numbers, for machines"
 )]
 pub(crate) struct Status {
     /// A mount point (or anything in a mount), a data directory, or a server's address.
@@ -294,7 +294,7 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every finding has a stable name, a path or inode, what is wrong, and what repair does about it; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 everything found was repaired, 2 wrong usage, 4 something is left, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
+    after_help = "Every finding has a stable name, a path or inode, a description, and its repair; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 all findings were repaired, 2 wrong usage, 4 findings remain, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
 )]
 pub(crate) struct Fsck {
     /// A data directory, s3://BUCKET/PREFIX, or a running server: a mount point or an address.
@@ -325,7 +325,7 @@ pub(crate) struct Fsck {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "TARGET is a mount point, a data directory (served or not), s3://BUCKET/PREFIX, or a server's address. Beside a running server each inode is told as it is when it is read. docs/formats.md has the format.\n\nExamples:\n  chiton dump /srv/chiton -o backup.chiton\n  chiton dump tcp:server:7117 | zstd > backup.chiton.zst\n  chiton dump /mnt/chiton --root /docs --no-content"
+    after_help = "TARGET is a mount point, a data directory (with or without a server), s3://BUCKET/PREFIX, or a server's address. With a running server, each inode is read at another moment. docs/formats.md has the format.\n\nExamples:\n  chiton dump /srv/chiton -o backup.chiton\n  chiton dump tcp:server:7117 | zstd > backup.chiton.zst\n  chiton dump /mnt/chiton --root /docs --no-content"
 )]
 pub(crate) struct Dump {
     /// A mount point (or anything in a mount), a data directory, or a server's address.
@@ -343,7 +343,7 @@ pub(crate) struct Dump {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing that is there is changed: a name that is taken ends the load with the number of the line. With --resume, what is there and has the type, size and time of the dump is passed over.\n\nExamples:\n  chiton load /srv/new backup.chiton\n  zstd -d < backup.chiton.zst | chiton load tcp:server:7117 --into /restored\n  chiton load /srv/new backup.chiton --resume"
+    after_help = "No existing file is changed: a name that is taken ends the load with the number of the line. With --resume, existing files with the type, size and time of the dump are skipped.\n\nExamples:\n  chiton load /srv/new backup.chiton\n  zstd -d < backup.chiton.zst | chiton load tcp:server:7117 --into /restored\n  chiton load /srv/new backup.chiton --resume"
 )]
 pub(crate) struct Load {
     /// A mount point (or anything in a mount), a data directory, or a server's address.

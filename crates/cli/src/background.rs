@@ -44,13 +44,13 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         let value: serde_json::Value = serde_json::from_str(&line).map_err(|e| {
             Failure::failed(format!(
-                "the background process did not announce the mount ({e}): {} says why",
+                "the background process did not announce the mount ({e}); read the log {}",
                 log.display()
             ))
         })?;
         match progress(&value) {
             Some(progress) => {
-                work.get_or_insert_with(|| Work::begin("replaying the journal")).tell(progress);
+                work.get_or_insert_with(|| Work::begin("replaying the journal")).report(progress);
             }
             None => return Ok(value),
         }
@@ -65,7 +65,7 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     Err(Failure::new(
         class,
         if message.is_empty() {
-            format!("the background process ended ({status}) and gave no reason; try again with --foreground")
+            format!("the background process ended ({status}) without a message; try again with --foreground")
         } else {
             message
         },

@@ -14,11 +14,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         other => return Err(format!("unknown unit {other:?}: use ms, s or m")),
     };
     let number: f64 =
-        number.parse().map_err(|_| "a time is a number with ms, s or m behind it".to_string())?;
+        number.parse().map_err(|_| "write a time as a number with ms, s or m behind it".to_string())?;
     Duration::try_from_secs_f64(number * seconds)
         .ok()
         .filter(|time| *time >= Duration::from_millis(1) && *time <= Duration::from_secs(86_400))
-        .ok_or_else(|| "a time from 1ms to a day".to_string())
+        .ok_or_else(|| "a time must be from 1ms to a day".to_string())
 }
 
 /// `0 ms`, `250 ms`, `3.2 s`, `5 min`, `2 h`.

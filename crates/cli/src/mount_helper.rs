@@ -204,7 +204,7 @@ fn unknown(option: &str) -> String {
         "sync" | "dirsync" => format!(
             "the option {option} is not supported: set a policy with acknowledge: durable (chiton policy) on the directories that need it"
         ),
-        _ => format!("the option {option} is not known; there are {}", all.join(", ")),
+        _ => format!("the option {option} is not known; use one of {}", all.join(", ")),
     }
 }
 
@@ -214,7 +214,7 @@ fn of_source(source: &OsString) -> Result<Vec<OsString>, String> {
     let text = source.to_str().unwrap_or("");
     if text == "none" || text == "chiton" {
         return Err(format!(
-            "the source {text:?} names no file system: add -o server=ADDRESS or -o data=DIR"
+            "the source {text:?} is not a file system: add -o server=ADDRESS or -o data=DIR"
         ));
     }
     let path = Path::new(source);
@@ -312,7 +312,7 @@ mod tests {
         check("/srv/c", "usage: mount.chiton");
         check("none /mnt", "-o server=ADDRESS");
         check("srv /mnt", "neither a full path");
-        check("/srv/c /mnt -o other=1", "other=1 is not known; there are ro,");
+        check("/srv/c /mnt -o other=1", "other=1 is not known; use one of ro,");
         check("/srv/c /mnt -o remount", "chiton umount");
         check("/srv/c /mnt -o sync", "acknowledge: durable");
         check("/srv/c /mnt -x", "-x is not known");

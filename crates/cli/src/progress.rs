@@ -48,7 +48,7 @@ impl Work {
     }
 
     /// Reports progress in bytes.
-    pub(crate) fn tell(&self, progress: Progress) {
+    pub(crate) fn report(&self, progress: Progress) {
         self.count(progress.bytes_done, progress.bytes_total);
     }
 

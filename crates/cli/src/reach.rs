@@ -21,7 +21,7 @@ use crate::failure::{Failure, Outcome};
 use crate::target;
 
 /// A server without an answer in this time counts as gone: a little less than the promised two seconds.
-const KNOCK: Duration = Duration::from_millis(1900);
+const PROBE_LIMIT: Duration = Duration::from_millis(1900);
 /// The type under which the system knows our mounts, and how their sources begin.
 const KIND: &str = "fuse.chiton";
 const SOURCE: &str = "chiton:";
@@ -56,10 +56,10 @@ impl Mount {
     }
 
     /// Fails unless the server answers.
-    fn knock(&self) -> Outcome {
+    fn probe(&self) -> Outcome {
         let at = self.dir.display();
         let address = target::from_source(&self.source, &at.to_string())?;
-        let error = match chiton_wire::knock(&address, KNOCK) {
+        let error = match chiton_wire::knock(&address, PROBE_LIMIT) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -67,26 +67,26 @@ impl Mount {
             OpenError::Io(e) if e.kind() == io::ErrorKind::TimedOut => {}
             // The socket may be closed to this user, or have another name here: the mount knows better.
             OpenError::Io(e) => match self.ask(e.kind() == io::ErrorKind::ConnectionRefused) {
-                Said::Answers => return Ok(()),
-                Said::Gone => {
+                MountAnswer::Answers => return Ok(()),
+                MountAnswer::Gone => {
                     return Err(Failure::absent(format!(
-                        "the process of the mount at {at} is gone: take the mount away (chiton umount {at}), then mount again"
+                        "the process of the mount at {at} has died: detach the mount (chiton umount {at}), then mount again"
                     )));
                 }
-                Said::Nothing => {}
+                MountAnswer::Nothing => {}
             },
             _ => {}
         }
         Err(Failure::absent(format!(
-            "no server answers for the mount at {at} ({error}): start the server again, or see what keeps it, then repeat this; \
+            "no server answers for the mount at {at} ({error}): start the server again, or read its log, then run the command again; \
              programs that use the mount wait for the server (chiton umount --lazy {at} takes the mount away)"
         )))
     }
 
     /// The mount's own answer about its server, within the time limit.
-    fn ask(&self, server_is_gone: bool) -> Said {
+    fn ask(&self, server_is_gone: bool) -> MountAnswer {
         let ask = move |dir: &Path| ask(dir, server_is_gone);
-        self.within_time(ask).unwrap_or(Said::Nothing)
+        self.within_time(ask).unwrap_or(MountAnswer::Nothing)
     }
 
     /// The control socket of the mount, if it answers within the time limit.
@@ -96,16 +96,16 @@ impl Mount {
 
     /// The result of `look` at the mount point, if it returns within the time limit.
     fn within_time<T: Send + 'static>(&self, look: impl FnOnce(&Path) -> T + Send + 'static) -> Option<T> {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let dir = self.dir.clone();
         // The system may keep it for ever; the process ends without it.
-        let spawned = std::thread::Builder::new().spawn(move || tell.send(look(&dir)));
-        spawned.ok().and_then(|_| told.recv_timeout(KNOCK).ok())
+        let spawned = std::thread::Builder::new().spawn(move || sender.send(look(&dir)));
+        spawned.ok().and_then(|_| receiver.recv_timeout(PROBE_LIMIT).ok())
     }
 }
 
 /// A mount's answer about its server.
-enum Said {
+enum MountAnswer {
     Answers,
     /// There is no process any more.
     Gone,
@@ -136,33 +136,33 @@ fn control(dir: &Path) -> Control {
     }
 }
 
-fn ask(dir: &Path, server_is_gone: bool) -> Said {
+fn ask(dir: &Path, server_is_gone: bool) -> MountAnswer {
     let socket = match control(dir) {
         Control::At(socket) => socket,
-        Control::Gone => return Said::Gone,
-        Control::Silent => return Said::Nothing,
+        Control::Gone => return MountAnswer::Gone,
+        Control::Silent => return MountAnswer::Nothing,
     };
     match ask_control(&socket, &ControlRequest::Knock, &mut |_| {}) {
-        Ok(ControlReply::Done { .. }) if !server_is_gone => Said::Answers,
-        _ => Said::Nothing,
+        Ok(ControlReply::Done { .. }) if !server_is_gone => MountAnswer::Answers,
+        _ => MountAnswer::Nothing,
     }
 }
 
 /// Refuses if `path` is in a mount of ours whose server does not answer. Nothing of the mount is touched.
 pub(crate) fn answering(path: &Path) -> Outcome {
     match mount_around(path)? {
-        Some(mount) if mount.is_ours() => mount.knock(),
+        Some(mount) if mount.is_ours() => mount.probe(),
         _ => Ok(()),
     }
 }
 
 /// Fails if no server answers at the address, which stands for the target `said` of the user.
-pub(crate) fn knock(address: &Address, said: &str) -> Outcome {
-    match chiton_wire::knock(address, KNOCK) {
+pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
+    match chiton_wire::knock(address, PROBE_LIMIT) {
         Ok(()) => Ok(()),
         Err(OpenError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::failed(format!(
-                "the server of {said} lets only root and its own user in at {address}: ask one of them, or have it listen at an \
+                "the server of {said} lets only root and its own user connect at {address}: ask one of them, or let it listen at an \
              address for others (chiton serve --listen tcp:HOST:PORT)"
             )))
         }

@@ -14,7 +14,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         other => return Err(format!("unknown unit {other:?}: use K, M, G or T")),
     };
     let number: u64 =
-        number.parse().map_err(|_| "a size is a number with K, M, G or T behind it".to_string())?;
+        number.parse().map_err(|_| "write a size as a number with K, M, G or T behind it".to_string())?;
     number
         .checked_shl(shift)
         .filter(|n| n >> shift == number)

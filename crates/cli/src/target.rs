@@ -100,13 +100,13 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
     }
     if let Some(mount) = around.filter(Mount::is_ours) {
         if !path.exists() {
-            return Err(Failure::absent(format!("{target} does not exist; name a path that does")));
+            return Err(Failure::absent(format!("{target} does not exist; name an existing path")));
         }
         return from_source(&mount.source, target);
     }
     if path.is_dir() {
         return Err(Failure::absent(format!(
-            "{target} is neither a mount point of Chiton nor a data directory; chiton format {target} makes a file system in an \
+            "{target} is neither a mount point of Chiton nor a data directory; chiton format {target} creates a file system in an \
              empty directory"
         )));
     }
@@ -134,7 +134,7 @@ fn is_socket(path: &Path) -> bool {
 pub(crate) fn client(target: &str) -> Outcome<Client> {
     answering(Path::new(target))?;
     let address = address(target)?;
-    reach::knock(&address, target)?;
+    reach::probe(&address, target)?;
     let options = ClientOptions {
         identity: format!("chiton tool, process {}", std::process::id()),
         timeout: Some(Duration::from_secs(5)),

@@ -107,7 +107,7 @@ fn a_killed_mount_comes_back_with_what_was_synced() {
     refused(
         &["mount", "--data", &mounted.data(), &mounted.mnt()],
         3,
-        "is gone: take the mount away (chiton umount --lazy",
+        "has died: detach the mount (chiton umount --lazy",
     );
     done(&["umount", "--lazy", &mounted.mnt()]);
     mounted.mount();
@@ -161,9 +161,9 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
         refused(command, 2, "--server");
     }
     refused(&["mount", "--server", "tcp:127.0.0.1:1", &path("full")], 3, "--nonempty");
-    refused(&["load", &path("nowhere")], 4, "make one there (chiton format");
+    refused(&["load", &path("nowhere")], 4, "create one (chiton format");
     refused(&["load", &path("mnt")], 4, "chiton format");
-    refused(&["dump", &path("nowhere")], 4, "make one there (chiton format");
+    refused(&["dump", &path("nowhere")], 4, "create one (chiton format");
     refused(&["status", &path("nowhere")], 4, "does not exist; name a mount point");
     // The place of a data disk that is not mounted: nothing is made there, in the foreground either.
     fs::create_dir(path("disk")).expect("a folder");
@@ -188,7 +188,7 @@ fn what_cannot_be_is_refused_with_what_to_do_next() {
 
     done(&["format", &path("new")]);
     refused(&["format", &path("new")], 3, "already");
-    assert!(done(&["status", &path("new")]).contains("no server has it"));
+    assert!(done(&["status", &path("new")]).contains("no server is running"));
 }
 
 /// As mount(8) and umount(8) call their helpers, also for lines of /etc/fstab.
@@ -347,7 +347,7 @@ fn a_dump_of_one_file_system_becomes_another() {
     // Checked beside its server; repaired only without.
     assert!(done(&["fsck", "--content", &mounted.mnt()]).contains("clean"));
     assert!(done(&["fsck", &mounted.data()]).contains("clean"));
-    refused(&["fsck", "--repair", "--yes", &mounted.mnt()], 8, "is served");
+    refused(&["fsck", "--repair", "--yes", &mounted.mnt()], 8, "has a running server");
     done(&["umount", &mounted.mnt()]);
     let file = text(&mounted.dir.path().join("dump")).to_string();
     done(&["dump", &mounted.data(), "-o", &file]);

@@ -141,7 +141,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
     for form in ["list", "json", "summary"] {
         refused(&["journal", "event", "get", &data, form], 1, "in 1 places");
     }
-    refused(&["journal", "export", &data, &path("rest.bin")], 1, "the export holds the rest");
+    refused(&["journal", "export", &data, &path("rest.bin")], 1, "the export contains the rest");
     assert!(fs::metadata(path("rest.bin")).expect("a file").len() > 44);
     refused(
         &["journal", "event", "splice", &data, "--range", "1..", "--journal", "server", "--yes"],

@@ -56,7 +56,7 @@ struct Mode {
     /// The realm, in asynchronous mode.
     alone: Option<Arc<Realm>>,
     /// Number of switches so far.
-    turn: u64,
+    switches: u64,
 }
 
 thread_local! {
@@ -136,7 +136,7 @@ impl Subtree {
             realms: realms.clone(),
             root,
             policy,
-            mode: RwLock::new(Mode { alone: Some(realm), turn: 0 }),
+            mode: RwLock::new(Mode { alone: Some(realm), switches: 0 }),
             switching: Mutex::new(()),
         }
     }
@@ -188,7 +188,7 @@ impl Subtree {
         let rest = realm.merge(&|_| {});
         // Also if it ended and could not be tidied away.
         if realm.is_ended() {
-            *mode = Mode { alone: None, turn: mode.turn + 1 };
+            *mode = Mode { alone: None, switches: mode.switches + 1 };
         }
         merged(rest?.after(first))
     }
@@ -198,7 +198,7 @@ impl Subtree {
         if mode.alone.is_none() {
             let policy = self.policy.as_deref();
             let realm = self.realms.decouple(&self.strong.caller(), self.root, policy, None)?;
-            *mode = Mode { alone: Some(realm), turn: mode.turn + 1 };
+            *mode = Mode { alone: Some(realm), switches: mode.switches + 1 };
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Subtree {
         let Some(realm) = mode.alone.clone() else { return Ok(()) };
         let dropped = realm.discard();
         if realm.is_ended() {
-            *mode = Mode { alone: None, turn: mode.turn + 1 };
+            *mode = Mode { alone: None, switches: mode.switches + 1 };
         }
         dropped
     }
@@ -260,7 +260,7 @@ impl Subtree {
         let client = self.client();
         let ino = client.stat(path.as_ref())?.ino;
         let fh = client.open_path(path, flags)?;
-        let opened = Opened { fh, turn: client.mode.turn, alone: client.mode.alone.clone() };
+        let opened = Opened { fh, switches: client.mode.switches, alone: client.mode.alone.clone() };
         drop(client);
         // Creation and truncation happen only at the first open.
         let flags = OpenFlags { truncate: false, exclusive: false, ..flags };
@@ -286,7 +286,7 @@ pub struct SubtreeFile {
 /// The handle in the mode in which it was opened.
 struct Opened {
     fh: u64,
-    turn: u64,
+    switches: u64,
     alone: Option<Arc<Realm>>,
 }
 
@@ -333,7 +333,7 @@ impl SubtreeFile {
         let client = self.subtree.client();
         let fh = {
             let mut opened = self.opened.lock();
-            if opened.turn != client.mode.turn {
+            if opened.switches != client.mode.switches {
                 // It was permitted when it was opened.
                 let groups: Arc<[u32]> = Arc::new([]);
                 let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
@@ -348,7 +348,7 @@ impl SubtreeFile {
                 }
                 // The switch has pushed all dirty content.
                 self.release(&opened);
-                *opened = Opened { fh, turn: client.mode.turn, alone: client.mode.alone.clone() };
+                *opened = Opened { fh, switches: client.mode.switches, alone: client.mode.alone.clone() };
             }
             opened.fh
         };

@@ -84,8 +84,8 @@ pub fn journal_at(
         Durability::Global => return Ok(JournalAt::Store),
         Durability::Local | Durability::Geo => {}
     }
-    let told = info.journal_at.split_once(':').filter(|(machine, _)| *machine == host());
-    let Some(state_dir) = state_dir.or(told.map(|(_, dir)| Path::new(dir))) else {
+    let reported = info.journal_at.split_once(':').filter(|(machine, _)| *machine == host());
+    let Some(state_dir) = state_dir.or(reported.map(|(_, dir)| Path::new(dir))) else {
         let what = format!("the journal of decoupling {realm} is on another machine: {}", info.journal_at);
         let next = format!(
             "run the command there; or copy {filesystem:016x}-{realm} in that directory here, and name the copy as a journal"

@@ -39,10 +39,10 @@ pub(crate) struct Row<'a> {
     pub(crate) name: &'a [u8],
     /// The offset from which the next read continues.
     pub(crate) offset: u64,
-    what: What<'a>,
+    what: RowContent<'a>,
 }
 
-enum What<'a> {
+enum RowContent<'a> {
     /// `.` or `..`: attributes of the directory that is listed.
     Dots(&'a Attr),
     Entry(Option<&'a Entry>),
@@ -53,14 +53,14 @@ impl Row<'_> {
     pub(crate) fn plus(&self) -> (FileAttr, Duration, Duration) {
         match self.what {
             // The kernel takes number and type of these, and nothing else.
-            What::Dots(dir) => {
+            RowContent::Dots(dir) => {
                 let attr = FileAttr { ino: INodeNo(self.ino.0), shown_ino: self.ino.0, ..file_attr(dir) };
                 (attr, Duration::ZERO, Duration::ZERO)
             }
-            What::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl, entry.attr_ttl),
+            RowContent::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl, entry.attr_ttl),
             // Of a subtree that another client has decoupled, only the name is shown. Further requests for it are
             // refused.
-            What::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO, Duration::ZERO),
+            RowContent::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO, Duration::ZERO),
         }
     }
 }
@@ -98,7 +98,8 @@ pub(crate) fn read(
     if start < AFTER_DOT_DOT {
         let here = client.getattr(dir, None)?.attr;
         for (name, ino, after) in [(&b"."[..], dir, AFTER_DOT), (b"..", here.parent, AFTER_DOT_DOT)] {
-            let row = Row { ino, kind: FileType::Directory, name, offset: after, what: What::Dots(&here) };
+            let row =
+                Row { ino, kind: FileType::Directory, name, offset: after, what: RowContent::Dots(&here) };
             if start < after && show(row) {
                 return Ok(());
             }
@@ -109,7 +110,7 @@ pub(crate) fn read(
     loop {
         let (entries, end) = client.readdir(caller, dir, cookie(start), most, plus)?;
         for (entry, offset) in with_offsets(&entries, start) {
-            let what = What::Entry(entry.entry.as_ref());
+            let what = RowContent::Entry(entry.entry.as_ref());
             let (ino, kind, name) = (entry.ino, file_type(entry.kind), entry.name.as_bytes());
             if show(Row { ino, kind, name, offset, what }) {
                 return Ok(());

@@ -89,7 +89,7 @@ enum Kind {
 }
 
 /// The result of an operation.
-enum Fate<T> {
+enum DiskReply<T> {
     Done(T),
     /// Not answered; it may have happened.
     Silent,
@@ -208,9 +208,9 @@ impl DiskHandle {
     }
 
     /// Carries out an operation with the present faults.
-    fn suffer<T>(&self, kind: Kind, silent: u32, of: u32, act: impl FnOnce() -> T) -> Fate<T> {
+    fn suffer<T>(&self, kind: Kind, silent: u32, of: u32, act: impl FnOnce() -> T) -> DiskReply<T> {
         if self.is_gone() {
-            return Fate::Gone;
+            return DiskReply::Gone;
         }
         let (before, after, mute, happens, full) = {
             let faults = *self.disk.faults.lock();
@@ -227,22 +227,22 @@ impl DiskHandle {
         };
         thread::sleep(Duration::from_micros(before));
         if self.is_gone() {
-            return Fate::Gone;
+            return DiskReply::Gone;
         }
         scheduler().mix(kind as u64 + before);
         let result = match (mute && !happens, full && kind == Kind::Write) {
-            (_, true) => Fate::Full,
-            (true, _) => Fate::Silent,
+            (_, true) => DiskReply::Full,
+            (true, _) => DiskReply::Silent,
             _ => {
                 let done = act();
                 if kind != Kind::Read {
                     self.disk.points.fetch_add(1, SeqCst);
                 }
-                if mute { Fate::Silent } else { Fate::Done(done) }
+                if mute { DiskReply::Silent } else { DiskReply::Done(done) }
             }
         };
         thread::sleep(Duration::from_micros(after));
-        if self.is_gone() { Fate::Gone } else { result }
+        if self.is_gone() { DiskReply::Gone } else { result }
     }
 
     fn in_place<T>(
@@ -263,11 +263,11 @@ impl DiskHandle {
             return Err(PlaceError::Denied("the token has expired".to_owned()));
         }
         match self.suffer(kind, failing.max(silent), 10_000, || act(&place)) {
-            Fate::Done(result) => result,
-            Fate::Silent if failing > 0 => Err(PlaceError::Failed("input/output error".to_owned())),
-            Fate::Silent => Err(PlaceError::Transient("no answer".to_owned())),
-            Fate::Full => Err(PlaceError::NoSpace("the disk is full".to_owned())),
-            Fate::Gone => Err(PlaceError::Failed("the machine is gone".to_owned())),
+            DiskReply::Done(result) => result,
+            DiskReply::Silent if failing > 0 => Err(PlaceError::Failed("input/output error".to_owned())),
+            DiskReply::Silent => Err(PlaceError::Transient("no answer".to_owned())),
+            DiskReply::Full => Err(PlaceError::NoSpace("the disk is full".to_owned())),
+            DiskReply::Gone => Err(PlaceError::Failed("the machine is gone".to_owned())),
         }
     }
 
@@ -286,12 +286,12 @@ impl DiskHandle {
             });
         }
         match self.suffer(kind, silent, 10_000, || act(&self.disk.objects)) {
-            Fate::Done(result) => result,
-            Fate::Silent => {
+            DiskReply::Done(result) => result,
+            DiskReply::Silent => {
                 Err(ObjectError::Transient { key: key.to_owned(), cause: "no answer".to_owned() })
             }
-            Fate::Full => Err(ObjectError::NoSpace { key: key.to_owned() }),
-            Fate::Gone => {
+            DiskReply::Full => Err(ObjectError::NoSpace { key: key.to_owned() }),
+            DiskReply::Gone => {
                 Err(ObjectError::Io { key: key.to_owned(), cause: "the machine is gone".to_owned() })
             }
         }
@@ -408,21 +408,21 @@ impl RowStore {
         }
         let disk = &self.disk_handle.disk;
         let failing = if kind == Kind::Sync { disk.faults().rows_fail } else { 0 };
-        let fate = self.disk_handle.suffer(kind, failing, 1_000, || {
+        let reply = self.disk_handle.suffer(kind, failing, 1_000, || {
             // A later opening has fenced this one.
             if disk.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
                 return Err(StoreError::Fenced { path: PathBuf::new() });
             }
             act(&disk.rows)
         });
-        match fate {
-            Fate::Done(result) => result,
-            Fate::Silent => {
+        match reply {
+            DiskReply::Done(result) => result,
+            DiskReply::Silent => {
                 self.is_broken.store(true, SeqCst);
                 Err(io_error("no answer"))
             }
-            Fate::Full => Err(StoreError::NoSpace { path: PathBuf::new() }),
-            Fate::Gone => Err(io_error("the machine is gone")),
+            DiskReply::Full => Err(StoreError::NoSpace { path: PathBuf::new() }),
+            DiskReply::Gone => Err(io_error("the machine is gone")),
         }
     }
 }

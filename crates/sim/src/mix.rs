@@ -31,7 +31,7 @@ use crate::random::Random;
 use crate::record::Recorder;
 use crate::scheduler::{Party, Scheduler, Stuck};
 
-pub use case::{Arm, Case, Deed, OfDisk, SideSetup, Step, Victim, Who};
+pub use case::{Actor, Arm, Case, Deed, OfDisk, SideSetup, Step, Victim};
 use driver::Driver;
 use stage::{Purpose, Stage};
 

@@ -17,7 +17,7 @@ use chiton_types::{Ino, Kind, Name, Refusal, Time};
 
 use crate::tree::{self, Tree};
 
-pub use change::{Change, TIME_UNKNOWN, What, is_unknown, unknown};
+pub use change::{Change, NewInode, TIME_UNKNOWN, is_unknown, unknown};
 pub use rights::{Birth, List, READ, SEARCH, WRITE};
 
 /// Largest file of a simulated world, in bytes.
@@ -66,7 +66,7 @@ impl Model {
 
     /// The same, with the root directory's mode.
     pub fn rooted(mode: u16, now: Time) -> Model {
-        let root = Node::new(&What::Dir, Birth::of_root(mode), now);
+        let root = Node::new(&NewInode::Dir, Birth::of_root(mode), now);
         Model { nodes: BTreeMap::from([(Ino::ROOT, root)]), opens: BTreeMap::new() }
     }
 
@@ -170,7 +170,7 @@ impl Model {
                 if self.nodes.contains_key(ino) {
                     return Err(Refusal::Exists);
                 }
-                self.nodes.insert(*ino, Node::new(&What::File(Vec::new()), Birth::of_root(*mode), now));
+                self.nodes.insert(*ino, Node::new(&NewInode::File(Vec::new()), Birth::of_root(*mode), now));
                 self.opens.insert(*ino, 1);
                 // It is made as if in the directory (S97).
                 self.get(*parent).changed(now);
@@ -346,7 +346,7 @@ impl Model {
         if how.leaves_whiteout() {
             assert!(!self.nodes.contains_key(&whiteout), "inode {whiteout} is made twice");
             let birth = Birth { uid, gid, ..Birth::of_root(0) };
-            self.nodes.insert(whiteout, Node::new(&What::Whiteout, birth, now));
+            self.nodes.insert(whiteout, Node::new(&NewInode::Whiteout, birth, now));
             self.enter(from, from_name, whiteout, now);
         }
         Ok(())
@@ -413,13 +413,13 @@ impl Model {
 }
 
 impl Node {
-    fn new(what: &What, birth: Birth, now: Time) -> Node {
+    fn new(what: &NewInode, birth: Birth, now: Time) -> Node {
         let Birth { uid, gid, mode, access, default } = birth;
         let (kind, content) = match what {
-            What::File(bytes) => (Kind::File, bytes.clone()),
-            What::Dir => (Kind::Dir, Vec::new()),
-            What::Symlink(target) => (Kind::Symlink, target.clone()),
-            What::Whiteout => (Kind::Char, Vec::new()),
+            NewInode::File(bytes) => (Kind::File, bytes.clone()),
+            NewInode::Dir => (Kind::Dir, Vec::new()),
+            NewInode::Symlink(target) => (Kind::Symlink, target.clone()),
+            NewInode::Whiteout => (Kind::Char, Vec::new()),
         };
         Node {
             kind,

@@ -200,12 +200,12 @@ impl Scheduler {
                 return Ok(());
             }
             if self.now() >= deadline {
-                return Err(Stuck::TooLong(self.who_waits()));
+                return Err(Stuck::TooLong(self.waiting_threads()));
             }
             match self.next_ready() {
                 Some(thread) => self.turn(thread),
                 None if self.ring() => {}
-                None => return Err(Stuck::Deadlock(self.who_waits())),
+                None => return Err(Stuck::Deadlock(self.waiting_threads())),
             }
         }
     }
@@ -306,7 +306,7 @@ impl Scheduler {
     }
 
     /// The remaining threads, and where they wait.
-    pub fn who_waits(&self) -> String {
+    pub fn waiting_threads(&self) -> String {
         let state = self.state.borrow();
         let mut names: Vec<String> = state
             .threads

@@ -61,7 +61,7 @@ pub(crate) fn check(run: &mut Run<'_>, sorted: ByBlock) -> Result<(), CheckError
         while let Some(r) = c.objects.take_pair(pair)? {
             object = Some(u64_at(&r, 16));
             done += 1;
-            run.tell("blocks", done, total);
+            run.report_progress("blocks", done, total);
         }
         if maps_whole {
             check_references(run, block, &named, says)?;
@@ -129,7 +129,7 @@ fn list(run: &mut Run<'_>) -> Result<Sorter<24>, CheckError> {
             run.summary.blocks += 1;
             run.summary.block_bytes += object.bytes;
             sorter.push(packed![block.writer, block.number, object.bytes])?;
-            run.tell("objects", run.summary.blocks, 0);
+            run.report_progress("objects", run.summary.blocks, 0);
         }
     }
 }

@@ -118,7 +118,7 @@ pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
         Ok((key, value)) => {
             run.summary.rows += 1;
             run.read((key.len() + value.len()) as u64);
-            run.tell("rows", run.summary.rows, total);
+            run.report_progress("rows", run.summary.rows, total);
             census.row(run, &key, &value)
         }
         Err(Gap { after, before, cause }) => {

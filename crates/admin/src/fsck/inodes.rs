@@ -106,7 +106,7 @@ pub(crate) fn check(run: &mut Run<'_>, sorted: ByInode) -> Result<Tree, CheckErr
             Some(record) => {
                 done += 1;
                 root |= record.ino == Ino::ROOT && record.is(Kind::Dir);
-                run.tell("inodes", done, total);
+                run.report_progress("inodes", done, total);
                 check_one(run, &record, found, &mut c, &mut tree)?;
             }
         }

@@ -211,7 +211,7 @@ pub(crate) struct Run<'a> {
 
 impl Run<'_> {
     fn sorter<const N: usize>(&self) -> sorter::Sorter<N> {
-        // Six are filled at the same time, as many may be read.
+        // Up to six sorters are filled at the same time, and up to six read.
         sorter::Sorter::new(self.options.memory_bytes / 12, &self.options.temp_dir)
     }
 
@@ -235,7 +235,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// So much was read: rests if that was too fast.
+    /// Accounts for a read, and sleeps if the rate is too high.
     fn read(&mut self, bytes: u64) {
         if let Some(pace) = &mut self.pace {
             let rest = pace.spend(bytes, RealWorld.monotonic());
@@ -245,7 +245,7 @@ impl Run<'_> {
         }
     }
 
-    fn tell(&mut self, pass: &'static str, done: u64, total: u64) {
+    fn report_progress(&mut self, pass: &'static str, done: u64, total: u64) {
         if done.is_multiple_of(8192) {
             (self.progress)(Progress { pass, done, total: total.max(done) });
         }

@@ -206,18 +206,18 @@ impl Offline {
         &mut self,
         options: &Options,
         now: Time,
-        tell: &mut dyn FnMut(&Finding, bool),
+        report: &mut dyn FnMut(&Finding, bool),
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Repaired, CheckError> {
         if self.journal_damage().is_some() {
-            let summary = self.check(options, &mut |finding| tell(&finding, false), progress)?;
+            let summary = self.check(options, &mut |finding| report(&finding, false), progress)?;
             return Ok(Repaired { repaired: 0, left: summary.findings, summary });
         }
         self.view = Arc::new(Overlay::new(self.store.clone()));
         self.replay(Arc::new(Open(self.store.clone())), &mut |_, _| {}).map_err(|e| {
             CheckError::Store(StoreError::Io { path: Default::default(), cause: e.to_string() })
         })?;
-        let done = repair(&*self.store, &*self.objects, &self.options(options), now, tell, progress)?;
+        let done = repair(&*self.store, &*self.objects, &self.options(options), now, report, progress)?;
         self.objects.sync()?;
         Ok(done)
     }

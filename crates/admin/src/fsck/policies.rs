@@ -13,26 +13,26 @@ use crate::fsck::{CheckError, Problem, Run};
 
 /// A policy row in short.
 #[derive(Clone, Copy)]
-struct Told {
+struct PolicyRecord {
     ino: Ino,
     version: u64,
     has_text: bool,
     crc: u32,
 }
 
-impl Told {
-    fn new(change: &PolicyChange, value: &[u8]) -> Told {
+impl PolicyRecord {
+    fn new(change: &PolicyChange, value: &[u8]) -> PolicyRecord {
         let PolicyChange { ino, version, text, .. } = change;
-        Told { ino: *ino, version: *version, has_text: text.is_some(), crc: crc32c::crc32c(value) }
+        PolicyRecord { ino: *ino, version: *version, has_text: text.is_some(), crc: crc32c::crc32c(value) }
     }
 }
 
 #[derive(Default)]
 pub(crate) struct Policies {
     /// By the directory in the key.
-    carried: BTreeMap<Ino, Told>,
+    carried: BTreeMap<Ino, PolicyRecord>,
     /// By the number in the key.
-    history: BTreeMap<u64, Told>,
+    history: BTreeMap<u64, PolicyRecord>,
 }
 
 impl Policies {
@@ -40,20 +40,20 @@ impl Policies {
     pub(crate) fn note(&mut self, row: &StoredRow, value: &[u8]) {
         match row {
             StoredRow::Policy(ino, change) => {
-                self.carried.insert(*ino, Told::new(change, value));
+                self.carried.insert(*ino, PolicyRecord::new(change, value));
             }
             StoredRow::PolicyChange(version, change) => {
-                self.history.insert(*version, Told::new(change, value));
+                self.history.insert(*version, PolicyRecord::new(change, value));
             }
             _ => {}
         }
     }
 
     pub(crate) fn check(&self, run: &mut Run<'_>) -> Result<(), CheckError> {
-        let mut latest: BTreeMap<Ino, Told> = BTreeMap::new();
-        for (&version, &told) in &self.history {
-            if told.version == version {
-                latest.insert(told.ino, told);
+        let mut latest: BTreeMap<Ino, PolicyRecord> = BTreeMap::new();
+        for (&version, &record) in &self.history {
+            if record.version == version {
+                latest.insert(record.ino, record);
                 continue;
             }
             let carried = self.carried.values().find(|p| p.version == version);
@@ -62,12 +62,12 @@ impl Policies {
         for (&ino, carried) in &self.carried {
             self.check_carried(run, ino, carried, latest.get(&ino))?;
         }
-        for (&ino, told) in
-            latest.iter().filter(|(ino, told)| told.has_text && !self.carried.contains_key(ino))
+        for (&ino, record) in
+            latest.iter().filter(|(ino, record)| record.has_text && !self.carried.contains_key(ino))
         {
             // A directory that was removed has none any more.
             if can_carry(run, ino)? == Some(true) {
-                run.report(Problem::WrongPolicy { ino, is: Some(told.version) })?;
+                run.report(Problem::WrongPolicy { ino, is: Some(record.version) })?;
             }
         }
         Ok(())
@@ -77,17 +77,17 @@ impl Policies {
         &self,
         run: &mut Run<'_>,
         ino: Ino,
-        carried: &Told,
-        latest: Option<&Told>,
+        carried: &PolicyRecord,
+        latest: Option<&PolicyRecord>,
     ) -> Result<(), CheckError> {
         let Some(can_carry) = can_carry(run, ino)? else { return Ok(()) };
         if !can_carry {
             return run.report(Problem::WrongPolicy { ino, is: None });
         }
-        let of_latest = latest.filter(|told| told.has_text).map(|told| told.version);
+        let of_latest = latest.filter(|record| record.has_text).map(|record| record.version);
         if carried.ino != ino
             || !carried.has_text
-            || latest.is_some_and(|told| told.version > carried.version)
+            || latest.is_some_and(|record| record.version > carried.version)
         {
             return run.report(Problem::WrongPolicy { ino, is: of_latest });
         }
@@ -95,7 +95,7 @@ impl Policies {
         let oldest =
             self.history.keys().next_back().map_or(0, |last| last.saturating_sub(POLICY_HISTORY_MAX));
         let agrees = match self.history.get(&version) {
-            Some(told) if told.ino == ino => told.crc == carried.crc,
+            Some(record) if record.ino == ino => record.crc == carried.crc,
             // Another directory's change, or a misplaced one, which is reported already.
             Some(_) => true,
             None => version <= oldest,

@@ -40,7 +40,7 @@ pub struct Repaired {
     pub summary: Summary,
 }
 
-/// Repairs all repairable findings. `tell` gets every finding, and whether it was repaired. `now` is the birth time
+/// Repairs all repairable findings. `report` gets every finding, and whether it was repaired. `now` is the birth time
 /// of `/lost+found`, if it is created.
 ///
 /// No other process may use the stores meanwhile.
@@ -52,7 +52,7 @@ pub fn repair(
     objects: &dyn Objects,
     options: &Options,
     now: Time,
-    tell: &mut dyn FnMut(&Finding, bool),
+    report: &mut dyn FnMut(&Finding, bool),
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Repaired, CheckError> {
     let mut done = Repaired::default();
@@ -81,7 +81,7 @@ pub fn repair(
                 if patch.apply(&finding.problem)? {
                     changed = true;
                     done.repaired += 1;
-                    tell(finding, true);
+                    report(finding, true);
                 }
                 if patch.rows.len() >= options.commit_rows {
                     patch.commit()?;
@@ -92,7 +92,7 @@ pub fn repair(
         if !changed {
             left.append(&mut todo);
             done.left = done.summary.findings;
-            left.iter().for_each(|finding| tell(finding, false));
+            left.iter().for_each(|finding| report(finding, false));
             break;
         }
         before = todo;

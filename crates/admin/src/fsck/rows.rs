@@ -92,7 +92,7 @@ fn readable(store: &dyn Metastore, start: Bound<&[u8]>) -> Result<Vec<Row>, Stor
 
 /// A key behind `last` from which on rows can be read again: the distance is doubled until that is so, then halved.
 fn behind_damage(store: &dyn Metastore, last: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-    let can_be_read = |key: &Place| match store.scan(Bound::Included(key), None, 1) {
+    let can_be_read = |key: &KeyPrefix| match store.scan(Bound::Included(key), None, 1) {
         Ok(_) => Ok(true),
         Err(StoreError::Corrupt { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -118,11 +118,11 @@ fn behind_damage(store: &dyn Metastore, last: &[u8]) -> Result<Option<Vec<u8>>, 
 }
 
 /// The beginning of a key as a number: enough to distinguish the entries of a directory.
-type Place = [u8; PLACE_BYTES];
+type KeyPrefix = [u8; PLACE_BYTES];
 const PLACE_BYTES: usize = 20;
 
 /// The place so much further on; `None` behind the last.
-fn moved(from: &Place, bit: usize) -> Option<Place> {
+fn moved(from: &KeyPrefix, bit: usize) -> Option<KeyPrefix> {
     let mut to = *from;
     let mut carry = 1u16 << (bit % 8);
     for byte in to[..PLACE_BYTES - bit / 8].iter_mut().rev() {

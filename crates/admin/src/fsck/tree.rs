@@ -88,7 +88,7 @@ pub(crate) fn check(run: &mut Run<'_>, tree: Tree) -> Result<(), CheckError> {
     let mut rounds = 64 - pointers.len().leading_zeros() + 1;
     while searching.len() > 0 && rounds > 0 {
         rounds -= 1;
-        run.tell("tree", count - searching.len().min(count), count);
+        run.report_progress("tree", count - searching.len().min(count), count);
         (pointers, searching) = jump(run, pointers, searching)?;
     }
     if searching.len() == 0 {

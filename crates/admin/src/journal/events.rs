@@ -14,7 +14,7 @@ use crate::journal::export_file::{ExportHeader, ExportWriter};
 use crate::journal::fields::{fields, time_of, type_name};
 use crate::journal::filter::Filter;
 use crate::journal::inspect::Lost;
-use crate::journal::{Tell, describe, events_of, utc};
+use crate::journal::{OnProgress, describe, events_of, utc};
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ pub fn get(
     store: Option<&dyn Metastore>,
     output: Output,
     to: &mut dyn Write,
-    progress: Tell<'_>,
+    progress: OnProgress<'_>,
 ) -> Result<Tally, JournalToolError> {
     let mut sink = match output {
         Output::List => Sink::Lines(to),

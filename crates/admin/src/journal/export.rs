@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::journal::error::JournalToolError;
 use crate::journal::export_file::{ExportHeader, ExportWriter};
 use crate::journal::inspect::Lost;
-use crate::journal::{Tell, events_of};
+use crate::journal::{OnProgress, events_of};
 
 /// Counts of an export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,7 +37,7 @@ pub fn export(
     place: &dyn Place,
     stored: Option<Position>,
     to: impl Write,
-    progress: Tell<'_>,
+    progress: OnProgress<'_>,
 ) -> Result<Exported, JournalToolError> {
     // A first reading for the header, which keeps nothing.
     let shape = survey::<JournalToolError>(place, &mut |_| Ok(()), &mut |_| {})?;

@@ -14,7 +14,7 @@ use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{Position, Seq, SessionId, ShardId};
 use serde::Serialize;
 
-use crate::journal::Tell;
+use crate::journal::OnProgress;
 use crate::journal::error::JournalToolError;
 use crate::journal::export_file::{ExportHeader, ExportReader, Record};
 
@@ -65,7 +65,7 @@ pub fn import<R: Read + Seek>(
     stored: Position,
     mut from: R,
     gaps: Gaps,
-    progress: Tell<'_>,
+    progress: OnProgress<'_>,
 ) -> Result<Imported, JournalToolError> {
     let header = *ExportReader::new(std::io::BufReader::new(&mut from))?.header();
     if header.journal != identity.journal {
@@ -174,7 +174,7 @@ fn fill<R: Read>(
     stored: Position,
     gaps: Gaps,
     bytes_total: u64,
-    progress: Tell<'_>,
+    progress: OnProgress<'_>,
 ) -> Result<Imported, JournalToolError> {
     let mut done = Imported::default();
     let mut next = stored.next();

@@ -8,7 +8,7 @@ use chiton_types::Malformed;
 use serde::Serialize;
 
 use crate::journal::error::JournalToolError;
-use crate::journal::{Tell, events_of};
+use crate::journal::{OnProgress, events_of};
 
 /// Damage that is listed one by one; beyond it is only counted.
 const LISTED_MAX: usize = 1000;
@@ -123,7 +123,7 @@ impl Inspection {
 ///
 /// # Errors
 /// The journal's, if it cannot be read at all.
-pub fn inspect(place: &dyn Place, progress: Tell<'_>) -> Result<Inspection, JournalToolError> {
+pub fn inspect(place: &dyn Place, progress: OnProgress<'_>) -> Result<Inspection, JournalToolError> {
     let (mut corrupt, mut unlisted) = (Vec::new(), 0);
     let mut sessions = BTreeSet::new();
     let mut visit = |found: Found<'_>| -> Result<(), JournalToolError> {

@@ -15,7 +15,7 @@ use chiton_journal::{Found, Identity, JournalError, Place, cut, survey, trim_bef
 use chiton_types::Position;
 use serde::Serialize;
 
-use crate::journal::Tell;
+use crate::journal::OnProgress;
 use crate::journal::error::JournalToolError;
 
 /// A pointer.
@@ -82,7 +82,7 @@ impl Pointers {
         place: &dyn Place,
         stored: Option<Position>,
         newest_row: Option<Position>,
-        progress: Tell<'_>,
+        progress: OnProgress<'_>,
     ) -> Result<Pointers, JournalToolError> {
         let mut boundary = None;
         let wanted = stored.map(Position::next);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::journal::error::JournalToolError;
 use crate::journal::filter::Filter;
-use crate::journal::{Tell, events_of};
+use crate::journal::{OnProgress, events_of};
 
 /// Counts of an erasure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -37,7 +37,7 @@ pub fn splice(
     filter: &Filter,
     store: Option<&dyn Metastore>,
     dry: bool,
-    progress: Tell<'_>,
+    progress: OnProgress<'_>,
 ) -> Result<Spliced, JournalToolError> {
     if filter.is_all() {
         return Err(JournalToolError::Refused(

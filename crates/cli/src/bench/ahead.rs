@@ -38,7 +38,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
 /// One at a time, and until the server has all of them.
 fn singly(plan: &Plan) -> Outcome<Vec<Row>> {
     let files = FILES / plan.divisor;
-    let (mut asking, mut answered, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut asking, mut answered, mut settled) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         let subject = Subject::start(plan, &format!("ahead-data-{round}"))?;
         let client = subject.over_socket()?;
@@ -51,7 +51,7 @@ fn singly(plan: &Plan) -> Outcome<Vec<Row>> {
         // The list waits until the server has all pending operations.
         let ((), rest) = timed(|| client.list("/asked").map(drop).map_err(Failure::failed))?;
         answered.push(files as f64 / seconds);
-        told.push(files as f64 / (seconds + rest));
+        settled.push(files as f64 / (seconds + rest));
         drop(client);
         subject.end()?;
     }
@@ -59,7 +59,7 @@ fn singly(plan: &Plan) -> Outcome<Vec<Row>> {
         Row::new(&format!("{files} creates one at a time, by lease{what} / asked"), "ops/s", &asking, ours)
             .with_bound(BOUND)
     };
-    Ok(vec![row("", &answered), row(", until the server has them", &told)])
+    Ok(vec![row("", &answered), row(", until the server has them", &settled)])
 }
 
 /// A client that fills a directory while another makes files there, too; and how long that one waits for the lease.
@@ -92,9 +92,9 @@ fn interference(plan: &Plan) -> Outcome<Vec<Row>> {
         subject.end()?;
     }
     Ok(vec![
-        Row::new("creates by lease while another one creates there / alone", "ops/s", &alone, &disturbed),
-        Row::new("the same / both ask for each", "ops/s", &asked, &disturbed),
-        Row::new("the other one's first create, by recall / in a directory of its own", "us", &usual, &waits),
+        Row::new("creates by lease while another client creates there / alone", "ops/s", &alone, &disturbed),
+        Row::new("the same / both without leases", "ops/s", &asked, &disturbed),
+        Row::new("the other client's first create, by recall / in its own directory", "us", &usual, &waits),
     ])
 }
 

@@ -59,7 +59,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Seqio, "one large file", seqio::measure),
         (Group::Restart, "restart", restart::measure),
         (Group::Subtrees, "subtrees", subtrees::measure),
-        (Group::Readers, "readers of what is being written", readers::measure),
+        (Group::Readers, "readers of a file during writes", readers::measure),
     ];
     let mut report = Report::default();
     let mut failed = Vec::new();

@@ -49,7 +49,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     }
     let rows = POLICIES.iter().enumerate().map(|(n, (policy, target))| {
         let row = Row::new(
-            &format!("appends of 1 KiB, {policy}: 4 others follow the file / nobody does"),
+            &format!("appends of 1 KiB, {policy}: with 4 followers / without"),
             "ops/s",
             &alone[n],
             &followed[n],

@@ -25,7 +25,7 @@ use crate::failure::Outcome;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A branch is a copy of a directory as it is now, made in an instant however large that is. Changes in it are seen in it alone, until it is merged; other clients continue to use the directory, and their changes are not seen in the branch. docs/branches.md says more.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try2\n  chiton branch mount /mnt/chiton/src try1 /work/try1     work in it, as in any directory\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch list /mnt/chiton"
+    after_help = "A branch is a copy of a directory as it is now, made in an instant, whatever its size. Its changes are visible only in the branch until it is merged; other clients continue to use the directory, and the branch does not see their changes. See docs/branches.md.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try2\n  chiton branch mount /mnt/chiton/src try1 /work/try1     work in it, as in any directory\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch list /mnt/chiton"
 )]
 pub(crate) struct BranchArgs {
     #[command(subcommand)]
@@ -76,7 +76,7 @@ struct Where {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --policy the branch has a journal on this machine's disk (durability: local): what is synced in it survives a crash. With durability: global the journal is in the object store, and any machine can mount the branch.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try1 --policy anywhere.yml\n  chiton branch create --server tcp:server:7117 /src try1"
+    after_help = "Without --policy the branch has a journal on this machine's disk (durability: local): synced data survive a crash. With durability: global the journal is in the object store, and any machine can mount the branch.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try1 --policy anywhere.yml\n  chiton branch create --server tcp:server:7117 /src try1"
 )]
 struct Create {
     #[command(flatten)]
@@ -99,7 +99,7 @@ struct List {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The mount is a file system of its own (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1 try2 /work/try2     one process, which ends with the last of them\n  chiton umount /work/try1"
+    after_help = "The mount is a separate file system (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1 try2 /work/try2     one process, which ends with the last of them\n  chiton umount /work/try1"
 )]
 struct Mount {
     #[command(flatten)]
@@ -144,7 +144,7 @@ struct Diff {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Within the branch's mount chiton resolve does the same, and says more.\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort      exit code 5: there are conflicts\n  chiton branch conflicts /mnt/chiton/src try1\n  chiton branch resolve /mnt/chiton/src try1 a/file --theirs\n  chiton branch resolve /mnt/chiton/src try1 b/file --merged /tmp/b\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort"
+    after_help = "Within the branch's mount chiton resolve does the same, with more options.\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort      exit code 5: there are conflicts\n  chiton branch conflicts /mnt/chiton/src try1\n  chiton branch resolve /mnt/chiton/src try1 a/file --theirs\n  chiton branch resolve /mnt/chiton/src try1 b/file --merged /tmp/b\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort"
 )]
 struct Resolve {
     #[command(flatten)]
@@ -159,7 +159,7 @@ struct Resolve {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A mount of the branch is taken away when it is merged.\n\nExit codes: 0 merged, 3 in use (files are open for writing), 4 no such branch, 5 a conflict stopped it (on_conflict: abort).\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1 --on-conflict keep_both --json\n  chiton branch merge /mnt/chiton/src try1 --dry-run"
+    after_help = "A merge ends the mount of the branch.\n\nExit codes: 0 merged, 3 in use (files are open for writing), 4 no such branch, 5 a conflict stopped it (on_conflict: abort).\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1 --on-conflict keep_both --json\n  chiton branch merge /mnt/chiton/src try1 --dry-run"
 )]
 struct Merge {
     #[command(flatten)]

@@ -39,7 +39,7 @@ impl Access {
             Ok(_) => {}
             Err(StartError::NotFormatted(_)) if target::is_place(target) => {
                 return Err(Failure::absent(format!(
-                    "{target} holds no file system: make one there (chiton format {target}), then run this again"
+                    "{target} contains no file system: create one (chiton format {target}), then run the command again"
                 )));
             }
             Err(StartError::NotFormatted(_)) => return Err(failure),
@@ -132,7 +132,7 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     bar.finish_and_clear();
     let done = done.map_err(|e| {
         Failure::failed(format!(
-            "{e}; the part that was loaded before it stays, and the same command with --resume continues if the dump is whole"
+            "{e}; the part before it is loaded; if the dump is whole, the same command with --resume continues"
         ))
     });
     let ended = access.end();
@@ -140,11 +140,11 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     ended?;
     chiton_runtime::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
     if done.passed_over > 0 {
-        chiton_runtime::log_line!("{} were there already", done.passed_over);
+        chiton_runtime::log_line!("{} existed already", done.passed_over);
     }
     if done.unreadable > 0 {
         return Err(Failure::failed(format!(
-            "the dump lacks {} places, which could not be read when it was made; they are holes now: chiton fsck --content on the original names them",
+            "the dump lacks {} places, which were unreadable when it was written; they are holes now: chiton fsck --content on the original names them",
             done.unreadable
         )));
     }

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Target) -> Outcome {
     }
     client.sync().map_err(|r| {
         Failure::failed(format!(
-            "the server could not make everything durable: {r}; chiton status {} says why",
+            "the server could not make everything durable: {r}; chiton status {} shows the reason",
             args.target
         ))
     })?;

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Fsck) -> ExitCode {
 fn fsck(args: &Fsck) -> Result<u8, String> {
     if args.repair && !args.yes {
         return Err(
-            "--repair changes the metadata store: look at what it would do without it first, then say \
+            "--repair changes the metadata store: run it without --repair first to see its effects, then add \
                     --repair --yes"
                 .to_owned(),
         );
@@ -43,7 +43,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     }
     if args.rebuild && !args.yes {
         return Err(
-            "--rebuild changes the files of the metadata store (as they were they stay in meta/rows.before-rebuild): copy the \
+            "--rebuild changes the files of the metadata store (the originals stay in meta/rows.before-rebuild): copy the \
              data directory if you can, then say --rebuild --yes"
                 .to_owned(),
         );
@@ -78,7 +78,7 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         Ok(offline) => offline,
         Err(error @ StartError::Held { .. }) => {
             return Err(format!(
-                "{error}; name its mount point or address to check it while it is served, or end its server first"
+                "{error}; to check it beside its server, name its mount point or address; or end the server first"
             ));
         }
         Err(error) => return Err(error.to_string()),
@@ -91,16 +91,16 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
                 chiton_runtime::log_line!("chiton: nothing is repaired while the journal is damaged: {cause}")
             });
         }
-        let mut tell = |finding: &Finding, done: bool| {
+        let mut report = |finding: &Finding, done: bool| {
             repaired += u64::from(done);
             bar.suspend(|| print(args, finding, done));
         };
-        let done = offline.repair(&options, RealWorld.now(), &mut tell, &mut |p| show(&bar, p));
+        let done = offline.repair(&options, RealWorld.now(), &mut report, &mut |p| show(&bar, p));
         let done = done.map_err(|e| e.to_string())?;
         (left, summary) = (done.left, done.summary);
     } else {
-        let mut tell = |finding: Finding| bar.suspend(|| print(args, &finding, false));
-        summary = offline.check(&options, &mut tell, &mut |p| show(&bar, p)).map_err(|e| e.to_string())?;
+        let mut report = |finding: Finding| bar.suspend(|| print(args, &finding, false));
+        summary = offline.check(&options, &mut report, &mut |p| show(&bar, p)).map_err(|e| e.to_string())?;
         left = summary.findings;
     }
     bar.finish_and_clear();
@@ -116,14 +116,14 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
 fn online(args: &Fsck, client: &Arc<Client>, options: &Options, bar: &ProgressBar) -> Result<u8, String> {
     if args.repair || args.rebuild {
         return Err(format!(
-            "{} is served: a file system is repaired when nobody serves it. Unmount it or end its server, then run \
+            "{} has a running server: only a file system without a server can be repaired. Unmount it or end its server, then run \
              chiton fsck --repair --yes on its data directory",
             args.target
         ));
     }
-    let mut tell = |finding: Finding| bar.suspend(|| print(args, &finding, false));
+    let mut report = |finding: Finding| bar.suspend(|| print(args, &finding, false));
     let summary =
-        check_online(client, options, &mut tell, &mut |p| show(bar, p)).map_err(|e| e.to_string())?;
+        check_online(client, options, &mut report, &mut |p| show(bar, p)).map_err(|e| e.to_string())?;
     bar.finish_and_clear();
     conclude(args, 0, summary.findings, &summary);
     Ok(if summary.findings == 0 { CLEAN } else { LEFT })
@@ -156,7 +156,7 @@ fn conclude(args: &Fsck, repaired: u64, left: u64, summary: &Summary) {
         (summary.removed_but_open, "inodes were removed while open; the server frees them"),
         (summary.blocks_of_sessions, "blocks without a name belong to sessions that are not over"),
         (summary.blocks_to_sweep, "blocks of ended sessions are deleted at the server's next start"),
-        (summary.doubtful, "things do not fit, which may follow from the rows that cannot be read"),
+        (summary.doubtful, "possible problems, which may result from unreadable rows"),
     ] {
         if count > 0 {
             println!("{count} {what}");

@@ -15,7 +15,7 @@ use chiton_wire::Address;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::realm::Place;
+use super::realm::MountedPath;
 use super::{format, realm, serve};
 use crate::args::{Data, Mount};
 use crate::failure::{Class, Failure, Outcome};
@@ -26,14 +26,14 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
     }
-    Place::keep_mounts(&mountpoint)?;
+    MountedPath::keep_mounts(&mountpoint)?;
     let end = Arc::new(TakenOver::default());
-    let teller = end.clone();
-    let told: serve::Ending = Arc::new(move |class, why| teller.tell(class, why));
+    let notifier = end.clone();
+    let ending: serve::Ending = Arc::new(move |class, why| notifier.notify(class, why));
     let (server, source) = match (&args.data, &args.server) {
         (Some(data), _) => {
             let data = target::absolute(data)?;
-            (Some(start(&data, args, told.clone())?), format!("chiton:{data}"))
+            (Some(start(&data, args, ending.clone())?), format!("chiton:{data}"))
         }
         (None, Some(address)) => (None, format!("chiton:{address}")),
         (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     let mount = mount.map_err(Failure::from)?;
     end_on_signals(mount.unmounter())?;
     end.unmount_with(mount.unmounter());
-    tell(&mountpoint, &source, args.announce)?;
+    announce(&mountpoint, &source, args.announce)?;
     let ended = mount.wait_then(|| match (server, end.why()) {
         (Some(server), Some((_, why))) => {
             server.abandon();
@@ -95,7 +95,7 @@ pub(super) fn found(mountpoint: &Path, over_entries: bool) -> Outcome<PathBuf> {
 }
 
 /// Announces that the mount is ready: to the parent process, or to the user.
-pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
+pub(super) fn announce(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
     if announce {
         let pid = std::process::id();
         let said = serde_json::json!({ "pid": pid, "mountpoint": mountpoint, "source": source });
@@ -108,14 +108,14 @@ pub(super) fn tell(mountpoint: &Path, source: &str, announce: bool) -> Outcome {
 
 /// Starts the server inside. A directory that is empty or missing is formatted only on request: it may be the place of a
 /// disk that is not mounted, and an empty file system in its stead would look like a loss of everything.
-fn start(data: &DataAddress, args: &Mount, told: serve::Ending) -> Outcome<Arc<Server>> {
+fn start(data: &DataAddress, args: &Mount, ending: serve::Ending) -> Outcome<Arc<Server>> {
     if args.format {
         let world: SharedWorld = Arc::new(RealWorld);
         Server::format(data, &format::options(), &world).map_err(|error| match error {
             FormatError::Formatted(_) => Failure::new(
                 Class::Busy,
                 format!(
-                    "{data} holds a file system already: mount it without --format, or choose another place"
+                    "{data} already contains a file system: mount it without --format, or choose another place"
                 ),
             ),
             error => Failure::from(error),
@@ -124,15 +124,15 @@ fn start(data: &DataAddress, args: &Mount, told: serve::Ending) -> Outcome<Arc<S
     }
     let server = match args.announce {
         // The parent process shows the progress.
-        true => serve::start(data, &args.inside, told, |progress| {
+        true => serve::start(data, &args.inside, ending, |progress| {
             chiton_runtime::log::announce(format_args!("{}", background::replaying(progress)));
         })?,
-        false => serve::start_visibly(data, &args.inside, told)?,
+        false => serve::start_visibly(data, &args.inside, ending)?,
     };
     // Tools ask here; another mount may join.
     let socket = Address::Unix(target::socket(data)?);
     server.serve(std::slice::from_ref(&socket)).map_err(|e| {
-        Failure::failed(format!("cannot listen on {socket}, where tools and other mounts ask: {e}"))
+        Failure::failed(format!("cannot listen on {socket}, where tools and other mounts connect: {e}"))
     })?;
     Ok(server)
 }
@@ -155,7 +155,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
     let result = match (server, &args.server) {
         (Some(server), _) => chiton_embedded::client(server, options),
         (None, Some(address)) => {
-            reach::knock(address, &mountpoint.display().to_string())?;
+            reach::probe(address, &mountpoint.display().to_string())?;
             Client::connect(address, options)
         }
         (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
@@ -199,7 +199,7 @@ type Over = (Option<(Class, String)>, Option<Unmounter>);
 struct TakenOver(Mutex<Over>);
 
 impl TakenOver {
-    fn tell(&self, class: Class, why: &str) {
+    fn notify(&self, class: Class, why: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0.get_or_insert_with(|| (class, why.to_owned()));
         Self::act(&mut state);
@@ -244,7 +244,7 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
             }
             if let Err(e) = unmounter.unmount(n > 0) {
                 chiton_runtime::log_line!(
-                    "chiton: {e}; the same signal again takes the mount away although it is in use"
+                    "chiton: {e}; the same signal again detaches the mount although it is in use"
                 );
             }
         }
@@ -256,7 +256,7 @@ pub(super) fn end_on_signals(unmounter: Unmounter) -> Outcome {
 fn end_anyway(limit: Duration) {
     std::thread::sleep(limit + Duration::from_secs(10));
     chiton_runtime::log_line!(
-        "chiton: {}: the server did not answer in time while the mount was in use; writes that the mount had not delivered are lost",
+        "chiton: {}: the server did not answer in time while the mount was in use; writes that the mount had not sent are lost",
         chiton_fuse::NOT_DURABLE
     );
     std::process::exit(1);

@@ -163,7 +163,7 @@ fn set(args: &Set) -> Outcome {
         let value = effective(&args.path)?;
         let of = |key: &str| value[key].as_str().unwrap_or("?").to_owned();
         println!(
-            "{at}: {} (consistency {}, durability {}); chiton policy explain {at} draws what that means",
+            "{at}: {} (consistency {}, durability {}); chiton policy explain {at} draws it",
             of("composition"),
             of("consistency"),
             of("durability"),
@@ -187,7 +187,7 @@ fn get(args: &At) -> Outcome {
         Err(Errno::NODATA) => {
             let at = args.path.display();
             return Err(Failure::absent(format!(
-                "{at} has no policy of its own; chiton policy explain {at} shows the one that holds there"
+                "{at} has no own policy; chiton policy explain {at} shows the inherited one"
             )));
         }
         text => text.map_err(|errno| refused(&args.path, "read the policy of", errno))?,
@@ -204,7 +204,7 @@ fn remove(args: &At) -> Outcome {
     reach::answering(&args.path)?;
     rustix::fs::removexattr(&args.path, OWN).map_err(|errno| match errno {
         Errno::NODATA => Failure::absent(format!(
-            "{0} has no policy of its own; chiton policy explain {0} shows the one that holds there",
+            "{0} has no own policy; chiton policy explain {0} shows the inherited one",
             args.path.display()
         )),
         errno => refused(&args.path, "remove the policy of", errno),
@@ -212,7 +212,7 @@ fn remove(args: &At) -> Outcome {
     if args.json {
         println!("{}", effective(&args.path)?);
     } else {
-        println!("{} has no policy of its own any more", args.path.display());
+        println!("{} now inherits its policy", args.path.display());
     }
     Ok(())
 }
@@ -281,15 +281,15 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
             )
         }
         Errno::NOTDIR => {
-            "it is no directory; a policy is set on a directory, and holds for all below it".to_owned()
+            "it is not a directory; set a policy on a directory, for everything below it".to_owned()
         }
         Errno::OPNOTSUPP if attribute(path, "chiton.policy.effective").is_err() => {
-            return Failure::absent(format!("{at} is not in a mount of Chiton; chiton mount mounts one"));
+            return Failure::absent(format!("{at} is not in a mount of Chiton; mount one with chiton mount"));
         }
         Errno::OPNOTSUPP => {
-            "the server cannot carry it out; chiton policy explain FILE names the part".to_owned()
+            "the server does not support it; chiton policy explain FILE names the unsupported part".to_owned()
         }
-        Errno::INVAL => "together with what is around or below it makes no sense: chiton policy explain and \
+        Errno::INVAL => "it contradicts the policies around or below it: chiton policy explain and \
                          chiton policy list show both"
             .to_owned(),
         Errno::BUSY => {
@@ -333,7 +333,8 @@ fn explain_path(path: &Path, json: bool) -> Outcome {
     let root = value["root"].as_str().unwrap_or("?");
     let whose = match value["version"].as_u64() {
         _ if value["decoupled"] == true => {
-            "decoupled; what holds until it is merged or discarded (chiton decoupled tells more)".to_owned()
+            "decoupled, with this policy until it is merged or discarded (details: chiton decoupled)"
+                .to_owned()
         }
         Some(0) | None => "no policy: the default holds".to_owned(),
         Some(version) => format!("the policy of {root} in the file system, version {version}"),
@@ -367,7 +368,7 @@ fn read_policy(what: &str) -> Outcome<String> {
         let line = valid.split(|byte| *byte == b'\n').next_back().unwrap_or_default();
         let column = String::from_utf8_lossy(line).chars().count() + 1;
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        Failure::failed(format!("{what}: line {line}, column {column}: this is no text (UTF-8)"))
+        Failure::failed(format!("{what}: line {line}, column {column}: this is not valid UTF-8"))
     })
 }
 
@@ -415,7 +416,7 @@ impl Given {
 fn list_presets(args: &Presets) -> Outcome {
     if let Some(name) = &args.name {
         let found = preset(name).ok_or_else(|| {
-            Failure::absent(format!("there is no preset {name}: chiton policy presets lists them"))
+            Failure::absent(format!("no preset is called {name}: chiton policy presets lists all"))
         })?;
         if args.json {
             println!("{}", serde_json::json!({ "name": found.name, "text": found.text }));
@@ -439,7 +440,7 @@ fn list_presets(args: &Presets) -> Outcome {
             let policy = Policy::resolve(&file, &Policy::default())?;
             Support::LOCAL.check(&file, &policy)
         });
-        let not_yet = if policy.is_err() { " (not carried out by this version)" } else { "" };
+        let not_yet = if policy.is_err() { " (not supported by this version)" } else { "" };
         table.add_row([preset.name.to_owned(), format!("{}{not_yet}", preset.summary())]);
     }
     println!("{}", table.trim_fmt());

@@ -14,7 +14,7 @@ use chiton_policy::{OnConflict, OnFailure};
 use chiton_server::DataAddress;
 use clap::Args;
 
-pub(crate) use self::at_mount::{Done, Place};
+pub(crate) use self::at_mount::{Done, MountedPath};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::{decoupled, held};
 pub(crate) use self::merged::Merged;
@@ -24,7 +24,7 @@ pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, 
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "This mount then works below the directory alone, in its memory and its own journal, until the changes are merged or discarded. Other clients meet the policy's interfere_policy. A subtree whose policy asks for it (chiton policy set DIR batchfs) is decoupled by its first change, without this command.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json\n  chiton decouple /mnt/chiton/job --verbose           each stage, and how long it took"
+    after_help = "This mount then works below the directory alone, in its memory and its own journal, until the changes are merged or discarded. Other clients are treated as the policy's interfere_policy says. A subtree whose policy asks for it (chiton policy set DIR batchfs) is decoupled by its first change, without this command.\n\nExamples:\n  chiton decouple /mnt/chiton/job                     as the policy of the directory says\n  chiton decouple /mnt/chiton/job --policy deltafs    as this preset says, for this time\n  chiton decouple /mnt/chiton/job --policy my.yml --json\n  chiton decouple /mnt/chiton/job --verbose           each stage, and how long it took"
 )]
 pub(crate) struct Decouple {
     /// A directory of a mount.
@@ -43,7 +43,7 @@ pub(crate) struct Decouple {
 /// Options of `chiton sync` and `chiton diff`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "PATH is the directory that was decoupled; of a comparison anything in it.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           what a merge would do, and what it would meet\n  chiton diff /mnt/chiton/job --json"
+    after_help = "PATH is the directory that was decoupled; for diff and conflicts also any path in it.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           the effects and conflicts of a merge\n  chiton diff /mnt/chiton/job --json"
 )]
 pub(crate) struct Within {
     /// Anything in a decoupled subtree of a mount.
@@ -55,7 +55,7 @@ pub(crate) struct Within {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    what it would do\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
+    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    show its effects\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
 )]
 pub(crate) struct Merge {
     /// Anything in a decoupled subtree of a mount.
@@ -94,7 +94,7 @@ pub(crate) struct Discard {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A weak subtree is merged. For an invisible one, say --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: everybody may use the directory at once, that client's mount answers EIO below it, and the changes that it has not merged wait as a branch (chiton branch list; chiton recover --as-branch NAME on its machine). With --discard they are dropped for good. The command shows how old the decoupling is and how many events are not merged, and asks; where standard input is no terminal it ends nothing unless --yes is given.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows\n  chiton recouple /mnt/chiton/job --force --yes   from a script"
+    after_help = "A weak subtree is merged. For an invisible one, add --merge or --discard.\n\nWith --force an administrator also ends the decoupling of another client, which may be gone: all clients may use the directory immediately, that client's mount answers EIO below it, and the changes that it has not merged wait as a branch (chiton branch list; chiton recover --as-branch NAME on its machine). With --discard they are dropped for good. The command shows how old the decoupling is and how many events are not merged, and asks; where standard input is no terminal it ends nothing unless --yes is given.\n\nExamples:\n  chiton recouple /mnt/chiton/job\n  chiton recouple /mnt/chiton/job --discard\n  chiton recouple /mnt/chiton/job --force         whichever client has it\n  chiton recouple /mnt/chiton --id 7 --force      by the number that chiton decoupled shows\n  chiton recouple /mnt/chiton/job --force --yes   from a script"
 )]
 pub(crate) struct Recouple {
     /// Anything in a decoupled subtree of a mount; with --id: a mount point, a data directory or a server's address.
@@ -180,7 +180,7 @@ pub(crate) struct Recover {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Decouples the directory, runs the command, and merges the changes if the command ends with 0; else drops them. Ends as the command ended (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. For root's commands that is the directory's own path, where they, and nobody else, see the branch; for others the directory's path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
+    after_help = "Decouples the directory, runs the command, and merges the changes if the command ends with 0; otherwise drops them. Its exit code is the command's (128 + the signal's number if one killed it, 127 if there is no such command, 126 if it cannot be run).\n\nWith --branch the command works in a branch of the directory, which is mounted for it: it begins there (where you are, if that is in the directory, else at the top), and $CHITON_BRANCH is the branch's path. For root's commands that is the directory's own path, where they, and nobody else, see the branch; for others the directory's path stays what it is for everybody: name files by relative paths.\n\nExamples:\n  chiton run --policy batchfs --path /mnt/chiton/job -- tar xf data.tar -C /mnt/chiton/job\n  chiton run --policy deltafs --path /mnt/chiton/src -- make -C /mnt/chiton/src\n  chiton run --path /mnt/chiton/job --keep -- ./job.sh      if it fails, leave it to look at\n  chiton run --branch try1 --path /mnt/chiton/src -- make"
 )]
 pub(crate) struct Run {
     /// A policy file or a preset's name (default: the policy of the directory; of a branch: a journal on this machine).
@@ -232,5 +232,5 @@ impl Run {
 
 /// Parses a value of `on_conflict`.
 pub(crate) fn on_conflict(word: &str) -> Result<OnConflict, String> {
-    OnConflict::by_word(word).ok_or_else(|| "it is overwrite, abort, keep_both or merge".to_owned())
+    OnConflict::by_word(word).ok_or_else(|| "use overwrite, abort, keep_both or merge".to_owned())
 }

@@ -25,9 +25,9 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let data = target::absolute(&args.data)?;
     let (end, ended) = mpsc::channel();
     let fenced = Mutex::new(end.clone());
-    let tell =
+    let report =
         move |class: Class, why: &str| drop(fenced.lock().map(|end| end.send(Some((class, why.to_owned())))));
-    let server = start_visibly(&data, &args.server, Arc::new(tell))?;
+    let server = start_visibly(&data, &args.server, Arc::new(report))?;
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
     if args.server.take_over {
@@ -83,5 +83,5 @@ pub(crate) fn start(
 /// The same, with a bar or lines on standard error.
 pub(crate) fn start_visibly(data: &DataAddress, args: &ServerArgs, ending: Ending) -> Outcome<Arc<Server>> {
     let work = Work::begin("replaying the journal");
-    start(data, args, ending, move |progress| work.tell(progress))
+    start(data, args, ending, move |progress| work.report(progress))
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
         None => return Ok(()),
         Some(Reached::Unheard(why)) => {
             return Err(Failure::failed(format!(
-                "unmounted {dir}, but the mount cannot be asked whether everything is durable ({why}): its log says it; unmount \
+                "unmounted {dir}, but the mount does not report whether everything is durable ({why}): read its log; unmount \
                  as the user who mounted it"
             )));
         }
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Umount) -> Outcome {
     };
     match reply {
         Ok(ControlReply::Failed { message, .. }) => {
-            Err(Failure::failed(format!("unmounted {dir}, but the mount says:\n{message}")))
+            Err(Failure::failed(format!("unmounted {dir}, but the mount reports:\n{message}")))
         }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::failed(format!(
@@ -61,7 +61,7 @@ fn in_use(mountpoint: &Path) -> String {
         }
     };
     format!(
-        "cannot unmount {dir}: {by}; end that, or take the mount away at once: chiton umount --lazy {dir}"
+        "cannot unmount {dir}: {by}; end that process, or detach the mount at once: chiton umount --lazy {dir}"
     )
 }
 
@@ -92,14 +92,14 @@ impl Reached {
 
 /// Waits for the mount's last reply, and prints a line if that takes long.
 fn waited(end: AwaitedEnd) -> io::Result<ControlReply> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let waiting = thread::spawn(move || {
         let reply = end.wait();
         // The receiver lives until this thread has ended.
-        let _ = tell.send(());
+        let _ = sender.send(());
         reply
     });
-    if told.recv_timeout(PATIENCE).is_err() {
+    if receiver.recv_timeout(PATIENCE).is_err() {
         chiton_runtime::log_line!("chiton: unmounted; waiting for the mount to make everything durable");
     }
     waiting.join().expect("it does not panic")

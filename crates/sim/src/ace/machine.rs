@@ -21,7 +21,7 @@ use super::disk::Disk;
 use super::live::LiveDisk;
 use super::step::Step;
 use crate::checkers::crash::{Entry, History};
-use crate::model::{Birth, Change, Model, What, unknown};
+use crate::model::{Birth, Change, Model, NewInode, unknown};
 
 const SHARDS: u16 = 2;
 /// Payload of a block, in bytes: files of the vocabulary have several.
@@ -199,7 +199,7 @@ impl Machine {
             Step::Unnamed(path, bytes) => self.link_unnamed(path, bytes),
             Step::HoldUnnamed(path, bytes) => self.make_unnamed(path, bytes).map(drop),
             Step::Whiteout(from, to) => self.rename(from, to, RenameHow::Whiteout),
-            Step::Mkdir(path) => self.make(path, What::Dir, |client, parent, name| {
+            Step::Mkdir(path) => self.make(path, NewInode::Dir, |client, parent, name| {
                 client.mkdir(&client.caller(), parent, name, Mode(0o755)).map(|entry| entry.attr.ino)
             }),
             Step::Rmdir(path) => match self.at(path) {
@@ -210,7 +210,7 @@ impl Machine {
                 }
             },
             Step::Symlink(target, path) => {
-                let what = What::Symlink(target.as_bytes().to_vec());
+                let what = NewInode::Symlink(target.as_bytes().to_vec());
                 self.make(path, what, |client, parent, name| {
                     let made = client.symlink(&client.caller(), parent, name, target.as_bytes());
                     made.map(|entry| entry.attr.ino)
@@ -275,14 +275,14 @@ impl Machine {
     pub(super) fn make(
         &mut self,
         path: &str,
-        what: What,
+        what: NewInode,
         call: impl FnOnce(&Client, Ino, &[u8]) -> Result<Ino, Refusal>,
     ) -> Outcome {
         let Some((parent, name)) = self.at(path) else { return self.absent(path) };
         self.tick();
         let now = self.now();
         self.made += 1;
-        let mode = if what == What::Dir { 0o755 } else { 0o644 };
+        let mode = if what == NewInode::Dir { 0o755 } else { 0o644 };
         let make = |ino| Change::Make {
             parent,
             name: name.clone(),

@@ -6,7 +6,7 @@ use chiton_types::{Ino, Mode, Time};
 
 use super::machine::{Machine, Outcome, same};
 use crate::checkers::crash::Entry;
-use crate::model::{Change, What, unknown};
+use crate::model::{Change, NewInode, unknown};
 
 const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 
@@ -15,13 +15,13 @@ impl Machine {
         let content = vec![self.steps; bytes];
         if bytes <= chiton_model::INLINE_BYTES_MAX {
             let path = path.to_owned();
-            return self.make(&path.clone(), What::File(content.clone()), |client, _, _| {
+            return self.make(&path.clone(), NewInode::File(content.clone()), |client, _, _| {
                 client.create_file(&path, &content).map(|attr| attr.ino)
             });
         }
         let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
         let mut opened = None;
-        self.make(path, What::File(Vec::new()), |client, parent, name| {
+        self.make(path, NewInode::File(Vec::new()), |client, parent, name| {
             let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
             opened = Some((entry.attr.ino, fh));
             Ok(entry.attr.ino)
@@ -80,7 +80,7 @@ impl Machine {
         let Some((source, source_fh)) = self.open(from, OpenFlags::READ)? else { return Ok(()) };
         let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
         let mut opened = None;
-        self.make(to, What::File(Vec::new()), |client, parent, name| {
+        self.make(to, NewInode::File(Vec::new()), |client, parent, name| {
             let (entry, fh) = client.create(&client.caller(), parent, name, Mode(0o644), flags)?;
             opened = Some((entry.attr.ino, fh));
             Ok(entry.attr.ino)

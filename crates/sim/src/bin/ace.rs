@@ -31,7 +31,7 @@ Exit code: 0 if every result was right, 1 if not, 2 if the options are wrong.
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match Asked::parse(&args) {
+    match Arguments::parse(&args) {
         Ok(asked) => asked.answer(),
         Err(message) => {
             eprintln!("ace: {message}\n\n{HELP}");
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-struct Asked {
+struct Arguments {
     options: Options,
     stride: u64,
     only: Option<Vec<usize>>,
@@ -49,11 +49,11 @@ struct Asked {
     list: bool,
 }
 
-impl Asked {
-    fn parse(args: &[String]) -> Result<Asked, String> {
+impl Arguments {
+    fn parse(args: &[String]) -> Result<Arguments, String> {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         let options = Options { threads, ..Options::default() };
-        let mut asked = Asked { options, stride: 1, only: None, json: false, help: false, list: false };
+        let mut asked = Arguments { options, stride: 1, only: None, json: false, help: false, list: false };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or(format!("{arg} needs a value"));
@@ -191,7 +191,7 @@ mod tests {
     fn a_failure_is_repeated_as_it_was() {
         let check = |args: &[&str], expect: &str| {
             let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-            assert_eq!(Asked::parse(&args).unwrap().again(&[9, 45, 10]), expect);
+            assert_eq!(Arguments::parse(&args).unwrap().again(&[9, 45, 10]), expect);
         };
         check(&["--length", "2"], "cargo xtask ace --only 9,45,10");
         check(

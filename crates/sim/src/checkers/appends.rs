@@ -103,7 +103,7 @@ impl Appends {
     }
 
     /// A call of the client reported a loss: earlier appends that are not durable may be missing.
-    pub fn told_of_loss(&mut self, client: ClientId, at: Moment) {
+    pub fn reported_loss(&mut self, client: ClientId, at: Moment) {
         let at_risk = self.of_client(client, None, at).filter(|record| !record.is_safe);
         at_risk.for_each(|record| record.may_be_lost = true);
     }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn what_a_client_was_told_is_lost_may_be_missing_and_no_more() {
         let mut appends = appended();
-        appends.told_of_loss(A, 3);
+        appends.reported_loss(A, 3);
         appends.synced(A, None, 6);
         check(&appends, &["b\n"], None);
         check(&appends, &["a\n"], Some("lacks"));

@@ -111,7 +111,7 @@ mod tests {
     use chiton_types::Name;
 
     use super::*;
-    use crate::model::{Birth, Change, What, unknown};
+    use crate::model::{Birth, Change, NewInode, unknown};
 
     fn touch(ino: Ino) -> Change {
         Change::Set { ino, mode: None, uid: None, gid: None, atime: None, mtime: None }
@@ -129,9 +129,9 @@ mod tests {
         let link = Change::Link { ino: Ino(3), parent: Ino::ROOT, name: Name::try_from("l").unwrap() };
         let xattr = Change::Xattr { ino: Ino(3), name: "user.a".to_owned(), value: Some(b"1".to_vec()) };
         for change in [
-            make(Ino(2), Ino::ROOT, "d", What::Dir),
-            make(Ino(3), Ino(2), "f", What::File(b"abc".to_vec())),
-            make(unknown(0), Ino(2), "u", What::Symlink(b"f".to_vec())),
+            make(Ino(2), Ino::ROOT, "d", NewInode::Dir),
+            make(Ino(3), Ino(2), "f", NewInode::File(b"abc".to_vec())),
+            make(unknown(0), Ino(2), "u", NewInode::Symlink(b"f".to_vec())),
             link,
             xattr,
         ] {

@@ -284,11 +284,11 @@ mod tests {
     use chiton_types::Name;
 
     use super::*;
-    use crate::model::{Birth, What};
+    use crate::model::{Birth, NewInode};
 
     fn make(name: &str, ino: u64, content: &[u8]) -> Entry {
         let name = Name::try_from(name).unwrap();
-        let what = What::File(content.to_vec());
+        let what = NewInode::File(content.to_vec());
         let action =
             Change::Make { parent: Ino::ROOT, name, ino: Ino(ino), what, birth: Birth::of_root(0o644) };
         Entry::Act(action, Time(ino as i64))

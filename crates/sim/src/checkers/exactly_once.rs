@@ -24,12 +24,12 @@ const CHECKER: &str = "exactly-once";
 
 /// The answer to a deed's caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum DeedAnswer {
     Done,
     /// It was refused, with the reason.
     Refused(Refusal),
     /// The caller died before the answer.
-    Untold,
+    Unanswered,
 }
 
 /// A deed: its caller, its effect, its answer. In the order in which each caller began them.
@@ -38,7 +38,7 @@ pub struct Deed {
     pub by: u32,
     /// Its unique effect.
     pub token: String,
-    pub fate: Fate,
+    pub answer: DeedAnswer,
 }
 
 /// Compares the answers with the effects.
@@ -61,29 +61,29 @@ pub fn check(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
             return Err(violation(CHECKER, format!("{token:?} is there, nobody asked for it")));
         };
         let who = deed.by;
-        match deed.fate {
+        match deed.answer {
             _ if *count > 1 => {
                 return Err(violation(CHECKER, format!("{token:?} of caller {who} is there {count} times")));
             }
-            Fate::Refused(refusal) => {
+            DeedAnswer::Refused(refusal) => {
                 return Err(violation(
                     CHECKER,
                     format!("{token:?} is there, caller {who} was told: {refusal}"),
                 ));
             }
-            Fate::Done | Fate::Untold => {}
+            DeedAnswer::Done | DeedAnswer::Unanswered => {}
         }
     }
     for deed in deeds {
-        match deed.fate {
-            Fate::Done if !counts.contains_key(deed.token.as_str()) => {
+        match deed.answer {
+            DeedAnswer::Done if !counts.contains_key(deed.token.as_str()) => {
                 return Err(violation(
                     CHECKER,
                     format!("{:?} is missing, caller {} was told that it was done", deed.token, deed.by),
                 ));
             }
             // Only an earlier attempt of the same deed can have stood in its way.
-            Fate::Refused(Refusal::Exists) => {
+            DeedAnswer::Refused(Refusal::Exists) => {
                 return Err(violation(
                     CHECKER,
                     format!(
@@ -124,8 +124,8 @@ pub fn check_order(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
 mod tests {
     use super::*;
 
-    fn deed(by: u32, token: &str, fate: Fate) -> Deed {
-        Deed { by, token: token.to_owned(), fate }
+    fn deed(by: u32, token: &str, answer: DeedAnswer) -> Deed {
+        Deed { by, token: token.to_owned(), answer }
     }
 
     fn found(tokens: &[&str]) -> Vec<String> {
@@ -134,10 +134,10 @@ mod tests {
 
     fn deeds() -> Vec<Deed> {
         vec![
-            deed(1, "a", Fate::Done),
-            deed(2, "b", Fate::Done),
-            deed(1, "c", Fate::Refused(Refusal::NoSpace)),
-            deed(1, "d", Fate::Untold),
+            deed(1, "a", DeedAnswer::Done),
+            deed(2, "b", DeedAnswer::Done),
+            deed(1, "c", DeedAnswer::Refused(Refusal::NoSpace)),
+            deed(1, "d", DeedAnswer::Unanswered),
         ]
     }
 
@@ -162,13 +162,14 @@ mod tests {
             assert!(said.contains(expect), "{said:?} does not say {expect:?}");
         }
         // The answer of the first try was lost, and the second was carried out anew.
-        let twice = [deed(1, "a", Fate::Refused(Refusal::Exists))];
+        let twice = [deed(1, "a", DeedAnswer::Refused(Refusal::Exists))];
         assert!(check(&twice, &[]).unwrap_err().what.contains("carried out twice"));
     }
 
     #[test]
     fn the_order_of_each_caller_counts() {
-        let deeds = [deed(1, "a", Fate::Done), deed(2, "x", Fate::Done), deed(1, "b", Fate::Done)];
+        let deeds =
+            [deed(1, "a", DeedAnswer::Done), deed(2, "x", DeedAnswer::Done), deed(1, "b", DeedAnswer::Done)];
         assert_eq!(check_order(&deeds, &found(&["x", "a", "b"])), Ok(()));
         assert_eq!(check_order(&deeds, &found(&["a", "b", "x"])), Ok(()));
         assert!(check_order(&deeds, &found(&["b", "x", "a"])).is_err());

@@ -9,7 +9,7 @@ use crate::checkers::violation;
 use crate::history::Violation;
 
 /// Maximum number of findings in the message; the others are counted.
-const TOLD_MAX: usize = 5;
+const REPORTED_MAX: usize = 5;
 
 /// Checks rows, maps and blocks of a file system whose rows hold everything: after a checkpoint, while nothing happens.
 /// Reads all content.
@@ -26,7 +26,8 @@ pub fn check(store: &dyn Metastore, objects: &dyn Objects) -> Result<(), Violati
     if findings.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> = findings.iter().take(TOLD_MAX).map(|finding| format!("\n  {finding}")).collect();
+    let told: Vec<String> =
+        findings.iter().take(REPORTED_MAX).map(|finding| format!("\n  {finding}")).collect();
     Err(violation("structure", format!("{} inconsistencies:{}", findings.len(), told.concat())))
 }
 

@@ -69,7 +69,7 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
                         | Action::FsyncDir
                         | Action::Fsync { .. },
                         Answer::Refused(refusal),
-                    ) if is_of_the_outside(*refusal) => appends.told_of_loss(*client, at),
+                    ) if is_of_the_outside(*refusal) => appends.reported_loss(*client, at),
                     (Action::ReadFile { path }, Answer::Bytes(bytes))
                         if path.starts_with(TAIL) && !is_stale =>
                     {

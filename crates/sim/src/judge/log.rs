@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::{Epoch, Ino, Position, Refusal};
 
-use crate::checkers::exactly_once::{self, Deed, Fate};
+use crate::checkers::exactly_once::{self, Deed, DeedAnswer};
 use crate::checkers::fencing::Fencing;
 use crate::checkers::inodes::Births;
 use crate::history::{Action, Answer, CallId, ClientId, Happened, History, Violation};
@@ -31,7 +31,11 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     && let Some(token) = token_of(path)
                 {
                     open.insert(*call, deeds.len());
-                    deeds.push(Deed { by: client.0, token: token.to_owned(), fate: Fate::Untold });
+                    deeds.push(Deed {
+                        by: client.0,
+                        token: token.to_owned(),
+                        answer: DeedAnswer::Unanswered,
+                    });
                 }
                 match action {
                     Action::Mkdir { .. } | Action::Create { .. } | Action::Symlink { .. } => {
@@ -48,12 +52,12 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     match answer {
                         // Whether it took effect is not known.
                         Answer::Refused(Refusal::NotConnected | Refusal::Io) => {}
-                        Answer::Refused(refusal) => deeds[deed].fate = Fate::Refused(*refusal),
+                        Answer::Refused(refusal) => deeds[deed].answer = DeedAnswer::Refused(*refusal),
                         // Done in a session that was lost before the answer: the next call that commits reports the
                         // loss.
                         _ if overtaken.remove(call) => {}
                         _ => {
-                            deeds[deed].fate = Fate::Done;
+                            deeds[deed].answer = DeedAnswer::Done;
                             fresh.entry(*client).or_default().push(deed);
                         }
                     }
@@ -74,7 +78,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     open.iter().filter(|(_, deed)| deeds[**deed].by == client.0).map(|(call, _)| *call),
                 );
                 for deed in fresh.remove(client).unwrap_or_default() {
-                    deeds[deed].fate = Fate::Untold;
+                    deeds[deed].answer = DeedAnswer::Unanswered;
                 }
             }
             Happened::ServerStarted { epoch, found, .. } => {

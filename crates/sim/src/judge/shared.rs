@@ -17,8 +17,8 @@ use crate::checkers::leases::Values;
 use crate::checkers::linear::{self, Seen, Verdict};
 use crate::history::{Action, Answer, History, Violation};
 use crate::plan::{BOARD, NOTE};
-use names::{Call, Names, Said, asked, said};
-use spans::{Asked, Span};
+use names::{Call, Names, NamesAnswer, asked, said};
+use spans::{CallRecord, Span};
 
 /// Steps of the search for an order.
 const CONFIGURATIONS_MAX: usize = 200_000;
@@ -46,8 +46,8 @@ fn changes(action: &Action) -> bool {
     names || write(action).is_some()
 }
 
-fn judge_names(calls: &[Asked<'_>], span: &Span) -> Option<Violation> {
-    let mut seen: Vec<Seen<Call, Said>> = Vec::new();
+fn judge_names(calls: &[CallRecord<'_>], span: &Span) -> Option<Violation> {
+    let mut seen: Vec<Seen<Call, NamesAnswer>> = Vec::new();
     let mut names: BTreeSet<String> = BTreeSet::new();
     for call in calls.iter().filter(|call| call.begun < span.to) {
         let Some(asked) = asked(call.action) else { continue };
@@ -85,7 +85,7 @@ fn subset(names: &BTreeSet<String>, chosen: u32) -> BTreeSet<String> {
     names.iter().enumerate().filter(|(n, _)| chosen & (1 << n) != 0).map(|(_, name)| name.clone()).collect()
 }
 
-fn judge_values(calls: &[Asked<'_>], span: &Span) -> Vec<Violation> {
+fn judge_values(calls: &[CallRecord<'_>], span: &Span) -> Vec<Violation> {
     let mut values = Values::default();
     for call in calls.iter().filter(|call| call.begun < span.to) {
         let Some((thing, version)) = write(call.action) else { continue };

@@ -3,7 +3,7 @@
 use crate::random::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Actor {
     Side(usize),
     /// In the global namespace.
     Theirs,
@@ -47,7 +47,7 @@ pub struct Arm {
 pub enum Step {
     /// A decoupling, or a branch, begins.
     Begin(usize),
-    Do(Who, Deed),
+    Do(Actor, Deed),
     /// Makes changes in a decoupling durable.
     Fsync(usize),
     /// Merges the changes so far.
@@ -135,22 +135,22 @@ impl Case {
         };
         let mut steps = Vec::new();
         for _ in 0..random.below(14) {
-            steps.push(Step::Do(Who::Theirs, deed(&mut random)));
+            steps.push(Step::Do(Actor::Theirs, deed(&mut random)));
         }
         let mut begun = Vec::new();
         for n in 0..sides.len() {
             steps.push(Step::Begin(n));
             begun.push(n);
             if !keeps_out && random.chance(1, 3) {
-                steps.push(Step::Do(Who::Theirs, deed(&mut random)));
+                steps.push(Step::Do(Actor::Theirs, deed(&mut random)));
             }
         }
         for _ in 0..random.between(4, 36) {
             let side = *random.pick(&begun);
             let step = match random.below(100) {
-                0..45 => Step::Do(Who::Side(side), deed(&mut random)),
-                45..76 if keeps_out => Step::Do(Who::Side(side), deed(&mut random)),
-                45..76 => Step::Do(Who::Theirs, deed(&mut random)),
+                0..45 => Step::Do(Actor::Side(side), deed(&mut random)),
+                45..76 if keeps_out => Step::Do(Actor::Side(side), deed(&mut random)),
+                45..76 => Step::Do(Actor::Theirs, deed(&mut random)),
                 76..79 => Step::Fsync(side),
                 79..85 => Step::Sync(side),
                 85..87 => Step::Merge(side),
@@ -207,8 +207,8 @@ impl Case {
                 };
                 wider(&mut deed, &mut random);
                 let who = match random.below(begun.len() as u64 + 1) as usize {
-                    at if at < begun.len() || keeps_out => Who::Side(begun[at % begun.len()]),
-                    _ => Who::Theirs,
+                    at if at < begun.len() || keeps_out => Actor::Side(begun[at % begun.len()]),
+                    _ => Actor::Theirs,
                 };
                 steps.push(Step::Do(who, deed));
             }

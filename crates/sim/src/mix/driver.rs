@@ -12,7 +12,7 @@ use chiton_wire::{Answer as Told, Call, Claim, RealmAnswer, RealmCall, RealmInfo
 
 use super::Met;
 use super::acts::{acts, is_done};
-use super::case::{Case, Deed, Step, Who};
+use super::case::{Actor, Case, Deed, Step};
 use super::judge::unchanged;
 use super::side::Side;
 use super::stage::{Desk, PAUSE, Stage};
@@ -136,8 +136,8 @@ impl Driver {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Begin(n) => self.begin(*n),
-            Step::Do(Who::Theirs, deed) => self.they_do(deed),
-            Step::Do(Who::Side(n), deed) => self.we_do(*n, deed),
+            Step::Do(Actor::Theirs, deed) => self.they_do(deed),
+            Step::Do(Actor::Side(n), deed) => self.we_do(*n, deed),
             Step::Fsync(n) => self.fsync(*n),
             Step::Sync(n) => self.sync(*n),
             Step::Merge(n) => self.merge(*n),

@@ -14,7 +14,7 @@ pub enum Change {
         name: Name,
         /// The number that was answered, or [`unknown`].
         ino: Ino,
-        what: What,
+        what: NewInode,
         birth: Birth,
     },
     /// A new file without a name, which its maker has open.
@@ -126,7 +126,7 @@ pub enum Change {
 
 /// The inode that [`Change::Make`] creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum NewInode {
     /// A file with its content.
     File(Vec<u8>),
     Dir,

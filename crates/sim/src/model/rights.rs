@@ -249,7 +249,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Change, What};
+    use crate::model::{Change, NewInode};
     use crate::users::TEAM;
     use chiton_types::Time;
 
@@ -264,9 +264,9 @@ mod tests {
             let change = Change::Make { parent, name: name(text), ino: Ino(ino), what, birth };
             model.apply(&change, Time(1)).expect("made");
         };
-        make(Ino::ROOT, "d", 10, What::Dir, Birth { uid, gid, mode, access, default: None });
+        make(Ino::ROOT, "d", 10, NewInode::Dir, Birth { uid, gid, mode, access, default: None });
         let file = Birth { uid: 102, gid: 102, ..Birth::of_root(0o640) };
-        make(Ino(10), "f", 11, What::File(Vec::new()), file);
+        make(Ino(10), "f", 11, NewInode::File(Vec::new()), file);
         model
     }
 

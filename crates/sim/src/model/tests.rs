@@ -6,7 +6,14 @@ fn name(text: &str) -> Name {
     Name::try_from(text).expect("a name")
 }
 
-fn make(tree: &mut Model, parent: Ino, text: &str, ino: u64, what: What, now: Time) -> Result<(), Refusal> {
+fn make(
+    tree: &mut Model,
+    parent: Ino,
+    text: &str,
+    ino: u64,
+    what: NewInode,
+    now: Time,
+) -> Result<(), Refusal> {
     let action = Change::Make { parent, name: name(text), ino: Ino(ino), what, birth: Birth::of_root(0o644) };
     tree.apply(&action, now)
 }
@@ -26,9 +33,9 @@ fn rename(from: (u64, &str), to: (u64, &str), how: RenameHow) -> Change {
 /// `/d` (2) with `f` (3, "hello"), `/e` (4).
 fn small() -> Model {
     let mut tree = Model::new(T[0]);
-    make(&mut tree, Ino::ROOT, "d", 2, What::Dir, T[1]).expect("made");
-    make(&mut tree, Ino(2), "f", 3, What::File(b"hello".to_vec()), T[1]).expect("made");
-    make(&mut tree, Ino::ROOT, "e", 4, What::Dir, T[1]).expect("made");
+    make(&mut tree, Ino::ROOT, "d", 2, NewInode::Dir, T[1]).expect("made");
+    make(&mut tree, Ino(2), "f", 3, NewInode::File(b"hello".to_vec()), T[1]).expect("made");
+    make(&mut tree, Ino::ROOT, "e", 4, NewInode::Dir, T[1]).expect("made");
     tree
 }
 
@@ -52,8 +59,8 @@ fn names_links_and_counts() {
         Err(Refusal::NotEmpty)
     );
     assert_eq!(tree.apply(&Change::Unlink { parent: Ino::ROOT, name: name("e") }, T[2]), Err(Refusal::IsDir));
-    assert_eq!(make(&mut tree, Ino(3), "x", 9, What::Dir, T[2]), Err(Refusal::NotDir));
-    assert_eq!(make(&mut tree, Ino(99), "x", 9, What::Dir, T[2]), Err(Refusal::Stale));
+    assert_eq!(make(&mut tree, Ino(3), "x", 9, NewInode::Dir, T[2]), Err(Refusal::NotDir));
+    assert_eq!(make(&mut tree, Ino(99), "x", 9, NewInode::Dir, T[2]), Err(Refusal::Stale));
 }
 
 #[test]
@@ -68,7 +75,7 @@ fn renames_in_their_cases() {
     assert_eq!(tree.apply(&rename((1, "e"), (2, "f"), RenameHow::Replace), T[2]), Err(Refusal::NotDir));
     assert_eq!(tree.apply(&rename((1, "d"), (1, "e"), RenameHow::Replace), T[3]), Ok(()));
     assert_eq!((tree.find("/e/f"), tree.find("/d"), tree.node(Ino(4))), (Some(Ino(3)), None, None));
-    make(&mut tree, Ino::ROOT, "g", 5, What::File(vec![]), T[3]).expect("made");
+    make(&mut tree, Ino::ROOT, "g", 5, NewInode::File(vec![]), T[3]).expect("made");
     assert_eq!(tree.apply(&rename((1, "g"), (2, "f"), RenameHow::Exchange), T[4]), Ok(()));
     assert_eq!((tree.find("/e/f"), tree.find("/g")), (Some(Ino(5)), Some(Ino(3))));
     // Two names of one file: nothing happens (POSIX), not even to the times.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::tree::{Tree, failure, name};
 use super::{Create, Delete, Diff, Merge, Resolve, Where};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Done, Merged, Place};
+use crate::commands::realm::{Done, Merged, MountedPath};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
@@ -92,7 +92,7 @@ pub(super) fn rebase(args: &Diff) -> Outcome {
         true => {
             format!("{report}not rebased: settle the conflicts with chiton branch resolve, then rebase again")
         }
-        false => format!("branch {} is rebased: {} changes were done again", args.name, report.events),
+        false => format!("branch {} is rebased: {} changes were repeated", args.name, report.events),
     };
     let exit_code = if report.stopped { Class::Conflict as u8 } else { 0 };
     let done = done(&report, text, exit_code).map_err(failure)?;
@@ -119,8 +119,8 @@ pub(super) fn merge(args: &Merge) -> Outcome {
     };
     with_branch(&args.at, &args.name, "chiton branch merge", &ask, &|realm| {
         let work = Work::counting("merging", "events");
-        let tell = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
-        let report = realm.as_named_here(realm.merge_with(args.on_conflict, &tell)?);
+        let report = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
+        let report = realm.as_named_here(realm.merge_with(args.on_conflict, &report)?);
         done(&report, report.to_string(), if report.stopped { Class::Conflict as u8 } else { 0 })
     })
 }
@@ -179,7 +179,7 @@ fn user(branch: &Branch) -> Option<&User> {
 
 /// Asks the mount of a branch. If the branch is over then, its end is waited for.
 fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
-    let done = Place::at(tree.root.0, user.control.clone()).ask(request)?;
+    let done = MountedPath::at(tree.root.0, user.control.clone()).ask(request)?;
     let words = format!("/proc/{}/cmdline", user.pid);
     for _ in 0..LOOKS {
         // A zombie has no command line. A process that serves several branches continues without the socket of this
@@ -191,9 +191,7 @@ fn ask(tree: &Tree, user: &User, request: &ControlRequest) -> Outcome<Done> {
         std::thread::sleep(LOOK);
     }
     let at = user.mountpoint.display();
-    chiton_runtime::log_line!(
-        "chiton: the mount at {at} is still in use; it is removed when its last user ends"
-    );
+    chiton_runtime::log_line!("chiton: the mount at {at} is still in use; it ends when its last user ends");
     Ok(done)
 }
 

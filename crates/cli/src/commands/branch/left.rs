@@ -14,7 +14,7 @@ pub(super) fn sweep(tree: &Tree) {
     for user in tree.realms.dead_users() {
         if is_dead(&user.mountpoint) && take_away(&user.mountpoint) {
             chiton_runtime::log_line!(
-                "chiton: took away the mount at {}, whose process {} is gone",
+                "chiton: detached the mount at {}, whose process {} has died",
                 user.mountpoint.display(),
                 user.pid
             );

@@ -13,7 +13,7 @@ use super::Mount;
 use super::left::sweep;
 use super::tree::{Tree, failure, name};
 use crate::commands::mount;
-use crate::commands::realm::Place;
+use crate::commands::realm::MountedPath;
 use crate::failure::{Failure, Outcome};
 use crate::{log_file, target};
 
@@ -47,10 +47,10 @@ pub(super) fn mount(args: &Mount) -> Outcome {
     for (mounted, (_, mountpoint)) in mounts.iter().zip(&pairs).rev() {
         mount::end_on_signals(mounted.0.unmounter())?;
         if *mountpoint != pairs[0].1 {
-            mount::tell(mountpoint, &mounted.1, false)?;
+            mount::announce(mountpoint, &mounted.1, false)?;
         }
     }
-    mount::tell(&pairs[0].1, &mounts[0].1, args.announce)?;
+    mount::announce(&pairs[0].1, &mounts[0].1, args.announce)?;
     // Waits for each mount separately, so that its end is reported when it ends.
     let waiting: Vec<_> =
         mounts.into_iter().map(|(mounted, _)| std::thread::spawn(move || mounted.wait())).collect();
@@ -75,7 +75,7 @@ fn found(args: &Mount, dir: &Path) -> Outcome<PathBuf> {
 }
 
 fn begin(args: &Mount, (named, mountpoint): &Pair) -> Outcome<(chiton_fuse::Mount, String)> {
-    Place::keep_mounts(mountpoint)?;
+    MountedPath::keep_mounts(mountpoint)?;
     let name = name(named)?;
     let who = format!("branch {named} of {}, mount {}", args.at.path.display(), mountpoint.display());
     let mut tree = Tree::find_small(&args.at, &who, args.timeout)?;

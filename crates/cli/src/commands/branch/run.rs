@@ -19,7 +19,9 @@ use chiton_fuse::{ControlRequest, GiveBack, Mount, MountOptions};
 use super::Where;
 use super::tree::{Tree, failure, name};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Ended, Place, Run, Surroundings, command, heeded, may_show, when_answering};
+use crate::commands::realm::{
+    Ended, MountedPath, Run, Surroundings, command, heeded, may_show, when_answering,
+};
 use crate::failure::{Failure, Outcome};
 use crate::{reach, target};
 
@@ -42,7 +44,7 @@ pub(crate) fn run_in_branch(args: &Run, named: &str) -> Outcome<u8> {
     let dir = std::fs::canonicalize(&args.path)
         .map_err(|e| Failure::failed(format!("cannot find the full name of {}: {e}", args.path.display())))?;
     if may_show() {
-        Place::keep_mounts(&dir)?;
+        MountedPath::keep_mounts(&dir)?;
     }
     let signals = heeded()?;
     let policy = given.as_ref().map(|given| given.text.as_bytes());
@@ -120,7 +122,7 @@ impl Job {
     fn end(&self, args: &Run, tree: &Tree, ended: Outcome<Ended>) -> Outcome<u8> {
         let (branch, dir) = &self.said;
         let next = format!(
-            "branch {branch} of {dir} is left: chiton branch diff {dir} {branch}, then chiton branch merge or chiton branch delete"
+            "branch {branch} of {dir} still exists: chiton branch diff {dir} {branch}, then chiton branch merge or chiton branch delete"
         );
         let was_run = ended.as_ref().is_ok_and(|ended| ended.not_run.is_none());
         let code = ended.as_ref().map_or(1, |ended| ended.code);
@@ -139,12 +141,12 @@ impl Job {
             on_conflict: args.on_conflict_word(),
             accept_truncated: args.accept_truncated,
         };
-        let done = when_answering(&|| reach::knock(&tree.address, dir))
-            .and_then(|()| Place::at(tree.root.0, self.control.clone()).ask(&request));
+        let done = when_answering(&|| reach::probe(&tree.address, dir))
+            .and_then(|()| MountedPath::at(tree.root.0, self.control.clone()).ask(&request));
         let done = done.map_err(|failure| {
             Failure::new(failure.class, format!("{failure}\nthe command ended with {code}; {next}"))
         })?;
-        ended?.tell(args, &done, &next)
+        ended?.report(args, &done, &next)
     }
 
     /// Detaches the mount. Remaining users get errors from then on.
@@ -153,10 +155,10 @@ impl Job {
         if !self.branch.is_ended() {
             let _ = self.mount.unmounter().unmount(true);
         }
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let mount = self.mount;
-        std::thread::spawn(move || tell.send(mount.wait()));
-        match told.recv_timeout(GRACE) {
+        std::thread::spawn(move || sender.send(mount.wait()));
+        match receiver.recv_timeout(GRACE) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => chiton_runtime::log_line!("chiton: {error}"),
             Err(_) => {

@@ -61,7 +61,7 @@ impl Tree {
             Some(address) => (address.clone(), at.path.clone(), None),
             None => of_mount(&at.path)?,
         };
-        reach::knock(&address, &said)?;
+        reach::probe(&address, &said)?;
         let options = ClientOptions {
             identity: format!("{who}, process {}", std::process::id()),
             timeout: timeout.map(Duration::from_secs),
@@ -77,7 +77,7 @@ impl Tree {
                 let path = path.to_str().filter(|path| path.starts_with('/'));
                 let path = path.ok_or_else(|| {
                     Failure::failed(format!(
-                        "{said} is no path in the file system: with --server it begins with /"
+                        "{said} is not a path in the file system: with --server it begins with /"
                     ))
                 })?;
                 let attr = client.stat(path);
@@ -124,7 +124,7 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
     let said = path.display();
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => {
-            Failure::absent(format!("{said} does not exist; name a directory that does"))
+            Failure::absent(format!("{said} does not exist; name an existing directory"))
         }
         _ => Failure::failed(format!("cannot look at {said}: {e}")),
     };
@@ -137,7 +137,7 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
     };
     if target::is_of_branch(&source) {
         return Err(Failure::failed(format!(
-            "{said} is in a mount of a branch, which has no branches of its own: name the directory that it is a branch of"
+            "{said} is in a mount of a branch, which has no branches itself: name the original directory"
         )));
     }
     let address = target::from_source(&source, &said.to_string())?;
@@ -149,7 +149,7 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
 /// Parses the name of a branch.
 pub(super) fn name(text: &str) -> Outcome<Name> {
     Name::new(text.as_bytes()).map_err(|_| {
-        Failure::failed(format!("{text:?} is no name for a branch: it has 1 to 255 bytes, and no / in it"))
+        Failure::failed(format!("{text:?} is not a valid branch name: use 1 to 255 bytes without /"))
     })
 }
 

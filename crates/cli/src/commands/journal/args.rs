@@ -17,7 +17,7 @@ Examples:
   chiton journal header get /srv/chiton                    pointers, and what must hold between them
   chiton journal event recover /srv/chiton --journal server --yes
 
-What only reads is allowed while a server is at work. What writes is refused then; it names the journal
+Commands that only read may run beside a server. Commands that write are refused then; they name the journal
 (--journal server), and does nothing but say what it would do until it is given --yes.";
 
 #[derive(Debug, Args)]
@@ -137,7 +137,7 @@ pub(crate) struct Inspect {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton journal export /srv/chiton journal.bin\n\nExit code 1 if something is lost; the file holds the rest."
+    after_help = "Examples:\n  chiton journal export /srv/chiton journal.bin\n\nExit code 1 if events are lost; the file contains the rest."
 )]
 pub(crate) struct Export {
     #[command(flatten)]
@@ -178,7 +178,7 @@ pub(crate) struct Reset {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton journal header get /srv/chiton\n  chiton journal header get /srv/chiton --rows --json\n\nExit code 1 if something does not hold."
+    after_help = "Examples:\n  chiton journal header get /srv/chiton\n  chiton journal header get /srv/chiton --rows --json\n\nExit code 1 if an invariant is violated."
 )]
 pub(crate) struct HeaderGet {
     #[command(flatten)]
@@ -190,7 +190,7 @@ pub(crate) struct HeaderGet {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton journal header set /srv/chiton write_pos 5001 --journal server --yes    drop what comes after position 5000\n  chiton journal header set /srv/chiton expire_pos 4001 --journal server --yes   the store holds all up to 4000"
+    after_help = "Examples:\n  chiton journal header set /srv/chiton write_pos 5001 --journal server --yes    drop the events after position 5000\n  chiton journal header set /srv/chiton expire_pos 4001 --journal server --yes   the store holds all up to 4000"
 )]
 pub(crate) struct HeaderSet {
     #[command(flatten)]

@@ -92,12 +92,12 @@ pub(super) fn to_change(data: &DataAddress, consent: &Consent) -> Outcome<Offlin
     match consent.journal.as_deref() {
         Some(SERVER) => {}
         Some(other) => {
-            return Err(Failure::absent(format!("there is no journal {other:?} here, only {SERVER:?}")));
+            return Err(Failure::absent(format!(
+                "this file system has no journal {other:?}, only {SERVER:?}"
+            )));
         }
         None => {
-            return Err(Failure::failed(format!(
-                "name the journal that is to be changed: --journal {SERVER}"
-            )));
+            return Err(Failure::failed(format!("name the journal to change: --journal {SERVER}")));
         }
     }
     Offline::open(data, Arc::new(RealWorld)).map_err(|error| match error {
@@ -117,5 +117,5 @@ pub(super) fn agreed(consent: &Consent, would: &str) -> Outcome {
     if consent.yes {
         return Ok(());
     }
-    Err(Failure::failed(format!("nothing was changed. This would {would}. Give --yes to do it")))
+    Err(Failure::failed(format!("nothing was changed. This command would {would}; add --yes to do it")))
 }

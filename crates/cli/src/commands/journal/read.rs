@@ -16,19 +16,19 @@ pub(super) fn inspect(args: &Inspect) -> Outcome {
     let place = open::segments(&args.source.data)?;
     let inspection = {
         let work = Work::begin("reading the journal");
-        inspect_place(&*place, &mut |p| work.tell(p))?
+        inspect_place(&*place, &mut |p| work.report(p))?
     };
     if args.source.json {
         println!("{}", json!(inspection));
     } else {
         println!("{inspection}");
     }
-    if inspection.is_whole() { Ok(()) } else { Err(damaged("events are lost where it says so")) }
+    if inspection.is_whole() { Ok(()) } else { Err(damaged("the listed events are lost")) }
 }
 
 fn damaged(what: &str) -> Failure {
     Failure::failed(format!(
-        "the journal is damaged: {what}. Take out what is whole (chiton journal export), then reset it (chiton journal reset) \
+        "the journal is damaged: {what}. export its whole part (chiton journal export), then reset it (chiton journal reset) \
          and put it back (chiton journal import)"
     ))
 }
@@ -38,7 +38,7 @@ pub(super) fn export(args: &Export) -> Outcome {
     let file = create(&args.file)?;
     let exported = {
         let work = Work::begin("exporting the journal");
-        export_to(&*journal.place(), journal.stored()?, BufWriter::new(&file), &mut |p| work.tell(p))
+        export_to(&*journal.place(), journal.stored()?, BufWriter::new(&file), &mut |p| work.report(p))
     };
     let exported = match exported.and_then(|exported| Ok((file.sync_all()?, exported).1)) {
         Ok(exported) => exported,
@@ -58,7 +58,7 @@ pub(super) fn export(args: &Export) -> Outcome {
         );
         exported.lost.iter().for_each(|lost| println!("not whole: {lost}"));
     }
-    if exported.is_whole() { Ok(()) } else { Err(damaged("the export holds the rest")) }
+    if exported.is_whole() { Ok(()) } else { Err(damaged("the export contains the rest")) }
 }
 
 pub(super) fn header(args: &HeaderGet) -> Outcome {
@@ -75,7 +75,7 @@ pub(super) fn header(args: &HeaderGet) -> Outcome {
     };
     let pointers = {
         let work = Work::begin("reading the journal");
-        Pointers::read(&*journal.place(), journal.stored()?, newest, &mut |p| work.tell(p))?
+        Pointers::read(&*journal.place(), journal.stored()?, newest, &mut |p| work.report(p))?
     };
     if args.source.json {
         println!("{}", json!(pointers));
@@ -95,7 +95,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     let filter = args.filter.filter();
     let form = if args.source.json && args.form == Form::List { Form::Json } else { args.form };
     if form == Form::Binary && args.to.is_none() {
-        return Err(Failure::failed("an export goes to a file: say which with --to FILE"));
+        return Err(Failure::failed("an export goes to a file: name it with --to FILE"));
     }
     // Only a path needs the metadata store.
     let journal = match filter.path {
@@ -118,7 +118,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     };
     let tally = {
         let work = Work::begin("reading the journal");
-        match get(&*place, &filter, store, form.output(), &mut *out, &mut |p| work.tell(p)) {
+        match get(&*place, &filter, store, form.output(), &mut *out, &mut |p| work.report(p)) {
             Ok(tally) => tally,
             // The reader of the output has gone.
             Err(JournalToolError::File(e)) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
@@ -133,7 +133,7 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     }
     match tally.flaws {
         0 => Ok(()),
-        n => Err(damaged(&format!("in {n} places, and what is lost there may have been meant, too"))),
+        n => Err(damaged(&format!("in {n} places, and lost events may have matched, too"))),
     }
 }
 

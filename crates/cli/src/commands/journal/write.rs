@@ -29,10 +29,10 @@ pub(super) fn import(args: &Import) -> Outcome {
     let imported = {
         let work = Work::begin("importing the journal");
         let (place, identity) = (offline.place(), offline.identity());
-        import_from(place, identity, offline.stored()?, file, gaps, &mut |p| work.tell(p))?
+        import_from(place, identity, offline.stored()?, file, gaps, &mut |p| work.report(p))?
     };
     let line = format!(
-        "{} events are in the journal again ({} were in the metadata store already, {} that do nothing in the place of what \
+        "{} events are in the journal again ({} were in the metadata store already, {} without effect in the place of those that \
          is lost); its last position is {}",
         imported.events, imported.stored, imported.filled, imported.last
     );
@@ -44,9 +44,9 @@ pub(super) fn reset(args: &Reset) -> Outcome {
     let stored = offline.stored()?;
     let lost = beyond(&*offline.place(), stored)?;
     let what = match lost {
-        Some(0) => "lose nothing: the metadata store holds all its events".to_owned(),
+        Some(0) => "lose nothing: the metadata store has all its events".to_owned(),
         Some(n) => format!("lose {n} events after position {stored} that are not in the metadata store"),
-        None => format!("lose all events after position {stored}; how many, nobody can tell any more"),
+        None => format!("lose all events after position {stored}; their number is unknown"),
     };
     open::agreed(&args.consent, &format!("empty the journal and {what}"))?;
     chiton_journal::reset(&*offline.place(), offline.identity(), stored.next())
@@ -67,7 +67,7 @@ fn beyond(place: &dyn Place, stored: Position) -> Outcome<Option<u64>> {
 pub(super) fn header(args: &HeaderSet) -> Outcome {
     let offline = open::to_change(&args.source.data, &args.consent)?;
     if args.position == 0 {
-        return Err(Failure::failed("0 is no position: positions count from 1"));
+        return Err(Failure::failed("0 is not a position: positions count from 1"));
     }
     let to = Position(args.position);
     let (place, stored) = (offline.place(), offline.stored()?);
@@ -81,7 +81,7 @@ pub(super) fn header(args: &HeaderSet) -> Outcome {
         Pointer::Expire => {
             Pointers::read(&*place, Some(stored), None, &mut |_| {})?.may_expire_at(to)?;
             agreed(format!(
-                "have the metadata store say that it holds the events below {to} and no others (it says {} now)",
+                "make the metadata store record that it has the events below {to} and no others (it records {} now)",
                 stored.next()
             ))?;
             offline.set_stored(Position(to.0 - 1))?;
@@ -103,7 +103,7 @@ pub(super) fn splice(args: &EventChange) -> Outcome {
     let erase = |dry: bool, what: &'static str| -> Result<_, JournalToolError> {
         let work = Work::begin(what);
         let place = offline.place();
-        splice_in(&*place, offline.identity(), &filter, Some(offline.meta()), dry, &mut |p| work.tell(p))
+        splice_in(&*place, offline.identity(), &filter, Some(offline.meta()), dry, &mut |p| work.report(p))
     };
     if !args.consent.yes {
         let found = erase(true, "reading the journal")?;
@@ -129,7 +129,7 @@ pub(super) fn apply(args: &EventChange, recover: bool) -> Outcome {
         return open::agreed(
             &args.consent,
             &format!(
-                "apply what is after position {after} of the {} events that are meant (positions {} to {}), and pass over \
+                "apply the events after position {after} of the {} matching events (positions {} to {}), and skip \
                  the others for good",
                 meant.events,
                 meant.first.unwrap_or(0),
@@ -150,13 +150,13 @@ pub(super) fn apply(args: &EventChange, recover: bool) -> Outcome {
     let what = Apply { after, upto, select: &mut select, skip_misfits: recover };
     let applied = {
         let work = Work::begin("applying events");
-        offline.apply(what, &mut |p| work.tell(p))?
+        offline.apply(what, &mut |p| work.report(p))?
     };
     if let Some(error) = failed {
         return Err(JournalToolError::from(error).into());
     }
     let line = format!(
-        "{} events applied, {} passed over as not meant, {} that did not fit; the metadata store holds all up to position {}",
+        "{} events applied, {} skipped because they do not match, {} because they do not fit; the metadata store has all up to position {}",
         applied.applied, applied.passed_over, applied.misfits, applied.stored
     );
     let value = json!({

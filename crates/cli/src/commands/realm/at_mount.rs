@@ -16,7 +16,7 @@ use crate::progress::Work;
 use crate::reach;
 
 /// A path of a mount that can be asked.
-pub(crate) struct Place {
+pub(crate) struct MountedPath {
     pub(crate) ino: u64,
     socket: PathBuf,
 }
@@ -28,10 +28,10 @@ pub(crate) struct Done {
     pub(crate) exit_code: u8,
 }
 
-impl Place {
+impl MountedPath {
     /// Anything of a mount whose socket is known.
-    pub(crate) fn at(ino: u64, socket: PathBuf) -> Place {
-        Place { ino, socket }
+    pub(crate) fn at(ino: u64, socket: PathBuf) -> MountedPath {
+        MountedPath { ino, socket }
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -39,7 +39,7 @@ impl Place {
     }
 
     /// Finds the mount and inode of `path`.
-    pub(crate) fn find(path: &Path) -> Outcome<Place> {
+    pub(crate) fn find(path: &Path) -> Outcome<MountedPath> {
         let at = path.display();
         reach::answering(path)?;
         let failed = |error: io::Error| match error.raw_os_error() {
@@ -60,12 +60,12 @@ impl Place {
             })?;
         value.truncate(len);
         let socket = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(value));
-        Ok(Place { ino, socket })
+        Ok(MountedPath { ino, socket })
     }
 
     /// If the directory is in a mount of Chiton, makes that mount keep file systems that are mounted inside.
     pub(crate) fn keep_mounts(dir: &Path) -> Outcome {
-        match Place::find(dir) {
+        match MountedPath::find(dir) {
             Ok(place) => place.ask(&ControlRequest::KeepMounts).map(drop),
             Err(failure) if failure.class == Class::Absent => Ok(()),
             Err(failure) => Err(failure),
@@ -88,12 +88,12 @@ impl Place {
     /// Asks its mount; how far a merge is is shown.
     pub(crate) fn ask(&self, request: &ControlRequest) -> Outcome<Done> {
         let work = Work::counting("merging", "events");
-        let mut tell = |word: ControlReply| match word {
+        let mut report = |word: ControlReply| match word {
             ControlReply::Progress(so_far) => work.count(so_far.events_done, so_far.events_total),
             ControlReply::Text(piece) => print!("{piece}"),
             ControlReply::Done { .. } | ControlReply::Failed { .. } => {}
         };
-        let reply = ask_control(&self.socket, request, &mut tell).map_err(|error| {
+        let reply = ask_control(&self.socket, request, &mut report).map_err(|error| {
             let hint = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
                     ": only root, the user of the mount and the owner of the subtree may ask it"
@@ -106,7 +106,7 @@ impl Place {
             ControlReply::Done { report, text, exit_code } => Ok(Done { report, text, exit_code }),
             ControlReply::Failed { message, exit_code } => Err(Failure::new(Class::of(exit_code), message)),
             ControlReply::Progress(_) | ControlReply::Text(_) => {
-                Err(Failure::failed("the mount ended its answer early; its log says why"))
+                Err(Failure::failed("the mount ended its answer early; read its log"))
             }
         }
     }
@@ -126,12 +126,12 @@ impl Done {
     }
 }
 
-const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort), and what is not merged is still here: chiton \
+const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort), and unmerged changes are still here: chiton \
                        conflicts lists what both sides did, chiton resolve says what is to hold; then merge again";
 
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
     let given = args.policy.as_deref().map(Given::read).transpose()?;
-    let place = Place::find(&args.path)?;
+    let place = MountedPath::find(&args.path)?;
     let done = place.decouple(given.as_ref())?;
     if args.verbose && !args.json {
         println!("{}", stages(&done.report));
@@ -150,12 +150,12 @@ fn stages(report: &Value) -> String {
 }
 
 pub(crate) fn sync(args: &Within) -> Outcome {
-    let place = Place::find(&args.path)?;
+    let place = MountedPath::find(&args.path)?;
     place.ask(&ControlRequest::Sync { ino: place.ino })?.show(args.json)
 }
 
 pub(crate) fn diff(args: &Within) -> Outcome {
-    let place = Place::find(&args.path)?;
+    let place = MountedPath::find(&args.path)?;
     place.ask(&ControlRequest::Diff { ino: place.ino, json: args.json })?.show(args.json)
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn merge(args: &Merge) -> Outcome {
         return diff(&Within { path: args.path.clone(), json: args.json });
     }
     let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());
-    let place = Place::find(&args.path)?;
+    let place = MountedPath::find(&args.path)?;
     let request = ControlRequest::GiveBack {
         ino: place.ino,
         how: GiveBack::Merge,
@@ -194,7 +194,7 @@ pub(crate) fn recouple(args: &Recouple) -> Outcome {
 }
 
 fn give_back(path: &Path, how: GiveBack, (force, accept_truncated): (bool, bool), json: bool) -> Outcome {
-    let place = Place::find(path)?;
+    let place = MountedPath::find(path)?;
     let (ino, on_conflict) = (place.ino, None);
     place.ask(&ControlRequest::GiveBack { ino, how, force, on_conflict, accept_truncated })?.show(json)
 }

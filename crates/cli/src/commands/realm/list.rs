@@ -16,7 +16,7 @@ use chiton_wire::{Answer, Call, RealmAnswer, RealmCall, RealmInfo};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-use super::at_mount::{Done, Place};
+use super::at_mount::{Done, MountedPath};
 use super::{Decoupled, Recouple};
 use crate::failure::{Class, Failure, Outcome};
 use crate::{reach, target};
@@ -66,7 +66,8 @@ pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
 fn used(target: &Path) -> BTreeMap<u32, (u64, u64)> {
     let is_in_mount =
         reach::mount_around(target).is_ok_and(|mount| mount.is_some_and(|mount| mount.is_ours()));
-    let asked = is_in_mount.then(|| Place::find(target).and_then(|place| place.ask(&ControlRequest::List)));
+    let asked =
+        is_in_mount.then(|| MountedPath::find(target).and_then(|place| place.ask(&ControlRequest::List)));
     let Some(Ok(Done { report, .. })) = asked else { return BTreeMap::new() };
     let read = |one: &Value| {
         let number = |name: &str| one[name].as_u64();
@@ -83,9 +84,7 @@ fn all(client: &Client) -> Outcome<Vec<RealmInfo>> {
         Ok(_) => Err(Failure::failed(
             "the server's answer does not fit the request: use the same version of chiton for client and server",
         )),
-        Err(refusal) => {
-            Err(Failure::failed(format!("the server does not list what is decoupled: {refusal}")))
-        }
+        Err(refusal) => Err(Failure::failed(format!("the server does not list decouplings: {refusal}"))),
     }
 }
 
@@ -116,7 +115,7 @@ fn holder(path: &Path) -> Option<String> {
             "chiton merge or chiton discard in that mount gives it back; to end it from here: chiton recouple {at} --id {id} --force"
         ),
         false => format!(
-            "that client is gone: chiton recover where its journal is ({}) merges what it did, chiton recouple {at} --id {id} \
+            "that client is gone: chiton recover where its journal is ({}) merges its changes, chiton recouple {at} --id {id} \
              --force ends it without",
             info.journal_at
         ),
@@ -206,7 +205,7 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
         }
     };
     // The mount that has it ends it better, since it has the journal. A dead mount cannot be asked.
-    if args.id.is_none() && Place::find(&args.path).is_ok_and(|place| place.has(info.claim.realm.0)) {
+    if args.id.is_none() && MountedPath::find(&args.path).is_ok_and(|place| place.has(info.claim.realm.0)) {
         return Ok(None);
     }
     if args.merge {
@@ -242,14 +241,14 @@ pub(super) fn end_of_another(args: &Recouple) -> Outcome<Option<Done>> {
     let (realm, owner) = (info.claim.realm, &info.owner);
     let text = match &branch {
         Some(branch) => format!(
-            "decoupling {realm} of {path} is over; what {owner} had not merged waits as branch {branch} ({journal}): chiton \
+            "decoupling {realm} of {path} has ended; the unmerged changes of {owner} wait as branch {branch} ({journal}): chiton \
              recover --as-branch NAME there names it, chiton branch merge or delete ends it",
             path = path(&info),
             journal = info.journal_at
         ),
         None => {
             format!(
-                "decoupling {realm} of {} is over; the unmerged changes of {owner} are dropped",
+                "decoupling {realm} of {} has ended; the unmerged changes of {owner} are dropped",
                 path(&info)
             )
         }
@@ -276,13 +275,15 @@ fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Ou
     let at_stake = at_stake(info, age, unmerged, drops);
     if !std::io::stdin().is_terminal() {
         return Err(Failure::failed(format!(
-            "{at_stake}; nothing was ended, because standard input is no terminal, so nobody can confirm: add --yes to end it"
+            "{at_stake}; nothing was ended, because standard input is no terminal for a confirmation: add --yes to end it"
         )));
     }
     chiton_runtime::log_line!("{at_stake}");
     let mut asking = std::io::stderr();
     let asked = asking.write_all(b"end it? [y/N] ").and_then(|()| asking.flush());
-    asked.map_err(|e| Failure::failed(format!("nobody can be asked: {e}; say --yes")))?;
+    asked.map_err(|e| {
+        Failure::failed(format!("the terminal cannot be read for a confirmation: {e}; add --yes"))
+    })?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(|e| Failure::failed(format!("no answer: {e}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

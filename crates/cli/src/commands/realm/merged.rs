@@ -47,7 +47,7 @@ impl Merged {
         let content = match meta.file_type() {
             kind if kind.is_symlink() => fs::read_link(file)?.into_os_string().into_vec(),
             kind if kind.is_file() => fs::read(file)?,
-            _ => return Err(io::Error::other("it is neither a regular file nor a symbolic link")),
+            _ => return Err(io::Error::other("the path is neither a regular file nor a symbolic link")),
         };
         Ok(Merged { meta, content, xattrs: xattrs(file)? })
     }

@@ -27,7 +27,7 @@ pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
     if let Some(dir) = given {
         return std::path::absolute(dir).map_err(|e| Failure::failed(format!("{}: {e}", dir.display())));
     }
-    let none = "no directory is known for the journals of decoupled subtrees: give --state-dir, or set HOME";
+    let none = "the directory for journals of decoupled subtrees is unknown: give --state-dir, or set HOME";
     default_state_dir().ok_or_else(|| Failure::failed(none))
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn recover(args: &Recover) -> Outcome {
     let says = args.merge || args.discard || args.offline || args.as_branch.is_some();
     if !args.id.is_empty() && !says {
         return Err(Failure::failed(
-            "choose what becomes of the journals: --merge, --discard or --as-branch NAME",
+            "choose what to do with the journals: --merge, --discard or --as-branch NAME",
         ));
     }
     let dir = state_dir(args.state_dir.as_ref())?;
@@ -67,7 +67,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
         ..ClientOptions::default()
     };
     let connect = |address: &Address| {
-        reach::knock(address, &address.to_string())?;
+        reach::probe(address, &address.to_string())?;
         Client::connect(address, options.clone())
             .map_err(|e| Failure::absent(format!("no server answers at {address}: {e}")))
     };
@@ -92,7 +92,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
 
 fn start(data: &DataAddress) -> Result<Arc<Server>, StartError> {
     let work = Work::begin("replaying the journal");
-    let progress = Arc::new(move |progress| work.tell(progress));
+    let progress = Arc::new(move |progress| work.report(progress));
     Server::start(
         data,
         ServerOptions { progress: Some(progress), ..ServerOptions::default() },
@@ -107,7 +107,7 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
         return Ok(());
     }
     if left.is_empty() {
-        println!("nothing of this file system is left in {}", dir.display());
+        println!("no journals of this file system are in {}", dir.display());
         return Ok(());
     }
     let mut table = Table::new();
@@ -139,14 +139,14 @@ fn as_branch(args: &Recover, realms: &Realms, text: &str) -> Outcome {
     let id = match args.id[..] {
         [] => None,
         [id] => Some(RealmId(id)),
-        _ => return Err(Failure::failed("one decoupling becomes a branch of one name: give one --id")),
+        _ => return Err(Failure::failed("--as-branch names one branch: give one --id")),
     };
     let info = realms.rescue(id, &name).map_err(|error| failure(&error))?;
     let path = String::from_utf8_lossy(&info.path).into_owned();
     match args.json {
         true => println!("{}", json!({ "realm": info.claim.realm.0, "branch": text, "path": path })),
         false => println!(
-            "decoupling {} of {path} is branch {text} now: chiton branch diff, mount, merge or delete MOUNT{path} {text}",
+            "decoupling {} of {path} is now branch {text}: chiton branch diff, mount, merge or delete MOUNT{path} {text}",
             info.claim.realm
         ),
     }
@@ -162,7 +162,7 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
             count += 1;
             reports.push(json!({ "realm": realm.0, "discarded": true }));
             if !args.json {
-                println!("decoupling {realm}, which is over: dropped");
+                println!("decoupling {realm} had ended: dropped");
             }
         }
     }
@@ -193,9 +193,9 @@ fn end_all(args: &Recover, realms: &Realms) -> Outcome {
     match args.json {
         true => println!("{}", Value::from(reports)),
         false if count == 0 && first.is_none() && args.offline => {
-            println!("nothing waits to be merged offline");
+            println!("no journal waits for an offline merge");
         }
-        false if count == 0 && first.is_none() => println!("nothing is left of this file system"),
+        false if count == 0 && first.is_none() => println!("no journals of this file system are left"),
         false => {}
     }
     // A decoupling that could not be ended stays for another attempt.
@@ -220,8 +220,8 @@ fn end(args: &Recover, realm: &Realm) -> Result<(Value, String), RealmError> {
         return Ok((json!({ "realm": realm.id().0, "discarded": true }), text));
     }
     let work = Work::counting("merging", "events");
-    let tell = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
-    let report = realm.merge(&tell)?;
+    let report = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
+    let report = realm.merge(&report)?;
     if report.stopped {
         let what =
             format!("decoupling {}: a conflict stopped the merge (on_conflict: abort)\n{report}", realm.id());

@@ -6,7 +6,7 @@ use chiton_fuse::ControlRequest;
 use clap::Args;
 
 use super::Within;
-use super::at_mount::Place;
+use super::at_mount::MountedPath;
 use super::merged::Merged;
 use crate::failure::{Class, Failure, Outcome};
 
@@ -40,7 +40,7 @@ pub(crate) struct Resolve {
 }
 
 pub(crate) fn conflicts(args: &Within) -> Outcome {
-    let place = Place::find(&args.path)?;
+    let place = MountedPath::find(&args.path)?;
     place.ask(&ControlRequest::Conflicts { ino: place.ino })?.show(args.json)
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn resolve(args: &Resolve) -> Outcome {
     let mut failure = None;
     for dir in path.ancestors().skip(1) {
         let rest = path.strip_prefix(dir).unwrap_or(Path::new(""));
-        let asked = Place::find(dir).and_then(|place| {
+        let asked = MountedPath::find(dir).and_then(|place| {
             let rest = rest.as_os_str().as_encoded_bytes().to_vec();
             place.ask(&ControlRequest::Resolve { ino: place.ino, rest, theirs: args.side.theirs })
         });

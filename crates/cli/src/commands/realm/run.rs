@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Run;
-use super::at_mount::{Done, Place};
+use super::at_mount::{Done, MountedPath};
 use crate::commands::branch;
 use crate::commands::policy::Given;
 use crate::failure::{Failure, Outcome};
@@ -67,7 +67,7 @@ pub(crate) struct Ended {
 
 fn decoupled(args: &Run) -> Outcome<u8> {
     let given = args.policy.as_deref().map(Given::read).transpose()?;
-    let place = Place::find(&args.path)?;
+    let place = MountedPath::find(&args.path)?;
     let signals = heeded()?;
     let begun = place.decouple(given.as_ref())?;
     let on_failure = begun.report["on_failure"].as_str().and_then(OnFailure::by_word);
@@ -94,12 +94,12 @@ fn decoupled(args: &Run) -> Outcome<u8> {
         let message = format!("{failure}\nthe command ended with {code}; {at} is still decoupled: chiton merge {at}, or chiton discard {at}");
         Failure::new(failure.class, message)
     })?;
-    ended?.tell(args, &done, &format!("{at} is still decoupled"))
+    ended?.report(args, &done, &format!("{at} is still decoupled"))
 }
 
 impl Ended {
     /// Reports the outcome; returns the exit code. `left`: the state if a conflict stopped the merge.
-    pub(crate) fn tell(self, args: &Run, done: &Done, left: &str) -> Outcome<u8> {
+    pub(crate) fn report(self, args: &Run, done: &Done, left: &str) -> Outcome<u8> {
         if let Some(why) = self.not_run {
             chiton_runtime::log_line!("chiton: {why}");
             return Ok(self.code);

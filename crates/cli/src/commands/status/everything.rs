@@ -91,7 +91,7 @@ fn decoupled(status: &Value) -> Vec<String> {
     let all = status["decoupled"].as_array().map_or(&[][..], Vec::as_slice);
     let mut lines = Vec::new();
     if !all.is_empty() {
-        lines.extend([String::new(), "DECOUPLED (chiton decoupled says more)".to_owned()]);
+        lines.extend([String::new(), "DECOUPLED (details: chiton decoupled)".to_owned()]);
     }
     for one in all {
         let text = |name: &str| one[name].as_str().unwrap_or("");

@@ -130,7 +130,7 @@ impl Report {
 fn service(source: &Source<'_>, report: &mut Report) {
     let target = source.target;
     if source.status["served"] == false {
-        report.line("served", "no: no server has it");
+        report.line("served", "no: no server is running");
         report.hint(format!("chiton mount --data {target} MOUNTPOINT, or chiton serve --data {target}"));
     }
     match source.text("/health") {
@@ -153,13 +153,13 @@ fn service(source: &Source<'_>, report: &mut Report) {
                 text("store"),
                 text("error")
             ),
-            "remove the cause; they go on when the store is back",
+            "remove the cause; they continue when the store is back",
         );
     }
     if let Some(count) = source.number("/uptime_errors").filter(|count| *count > 0) {
         report.problem(
             format!("{count} errors since the server started: rows or blocks that could not be read, or work in the background"),
-            format!("chiton fsck --content {target} names what is damaged"),
+            format!("chiton fsck --content {target} finds the damage"),
         );
     }
 }
@@ -170,9 +170,9 @@ fn durability(source: &Source<'_>, report: &mut Report) {
         if journal["integrity"] == "DAMAGED" {
             report.problem(
                 "the journal is damaged",
-                format!("chiton journal inspect {} says what is lost", source.target),
+                format!("chiton journal inspect {} names the lost events", source.target),
             );
-            report.line("durable", "what the journal still holds");
+            report.line("durable", "only the readable part of the journal");
             continue;
         }
         let text = match number("/not_durable/events") {
@@ -261,7 +261,7 @@ fn decouplings(source: &Source<'_>, report: &mut Report) {
     if all.is_empty() {
         return report.line("decoupled", "nothing");
     }
-    report.line("decoupled", format!("{} (chiton decoupled {} says more)", all.len(), source.target));
+    report.line("decoupled", format!("{} (details: chiton decoupled {})", all.len(), source.target));
     let text = |one: &Value, name: &str| one[name].as_str().unwrap_or("").to_owned();
     let name = |one: &Value| match one["branch"].as_str() {
         Some(branch) => format!("{} branch {branch}", text(one, "path")),
@@ -383,7 +383,7 @@ to do       nothing";
             "            mount /m0\n",
             "            mount /m1: silent for 20.0 s",
             "and 2 more (--verbose names all)",
-            "decoupled   2 (chiton decoupled /mnt says more)",
+            "decoupled   2 (details: chiton decoupled /mnt)",
             "            /src for 2 min, by process 1\n",
             "            /src branch b1 for 2 min, by process 1\n",
             "/mnt: healthy",
@@ -398,7 +398,7 @@ to do       nothing";
         let status =
             json!({ "served": false, "journals": [{ "not_durable": { "events": 0 }, "integrity": "OK" }] });
         let said = of("/srv", &status);
-        assert!(said.starts_with("/srv: healthy\n\nserved      no: no server has it\n"), "{said}");
+        assert!(said.starts_with("/srv: healthy\n\nserved      no: no server is running\n"), "{said}");
         assert!(said.contains("chiton mount --data /srv MOUNTPOINT, or chiton serve --data /srv"), "{said}");
     }
 }

@@ -129,7 +129,7 @@ fn find<'a>(
         let found = all.iter().find(|info| info.claim.realm.0 == number);
         found.ok_or_else(|| {
             Failure::absent(format!(
-                "there is no decoupling {number}: it was merged or dropped, or never was; chiton decoupled lists those that \
+                "there is no decoupling {number}: it was merged or dropped, or never existed; chiton decoupled lists those that \
                  there are"
             ))
         })
@@ -142,7 +142,7 @@ fn find<'a>(
         let (filesystem, realm) = decoupling_at(&dir).map_err(|e| failure(&e))?;
         if filesystem != source.info.filesystem {
             return Err(Failure::failed(format!(
-                "the journal {word} is of another file system ({filesystem:016x}): name one of this file system"
+                "the journal {word} belongs to another file system ({filesystem:016x}): name one of this file system"
             )));
         }
         return Ok((numbered(realm.0)?, Some(dir)));
@@ -152,13 +152,13 @@ fn find<'a>(
     match named[..] {
         [one] => Ok((one, None)),
         [] => Err(Failure::absent(format!(
-            "there is no branch {word} at, below or around {}; chiton decoupled lists all",
+            "no branch {word} exists at, below or around {}; chiton decoupled lists all",
             source.said
         ))),
         _ => {
             let numbers: Vec<String> = named.iter().map(|info| info.claim.realm.to_string()).collect();
             Err(Failure::failed(format!(
-                "there are several branches {word}: say which by its number, {}",
+                "several branches are named {word}: choose one by its number, {}",
                 numbers.join(" or ")
             )))
         }

@@ -45,7 +45,7 @@ impl JournalOfMount {
 }
 
 fn nonsense() -> PlaceError {
-    PlaceError::Failed("the mount's answer makes no sense".to_owned())
+    PlaceError::Failed("the mount's answer does not fit the request".to_owned())
 }
 
 impl Place for JournalOfMount {

@@ -22,7 +22,7 @@ use chiton_wire::{Address, RealmInfo};
 
 use super::View;
 use super::journals::is_about;
-use crate::commands::realm::Place;
+use crate::commands::realm::MountedPath;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::reach::{self, Mount};
@@ -42,7 +42,7 @@ pub(super) struct Source {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) blocks: Arc<dyn BlockIo>,
     /// The mount that the path is in, if it can be asked.
-    pub(super) mount: Option<Place>,
+    pub(super) mount: Option<MountedPath>,
     live: Option<(Arc<Client>, Arc<Rows>)>,
     /// Decouplings in the rows.
     seen: RefCell<Vec<RealmInfo>>,
@@ -57,7 +57,7 @@ impl Source {
         if args.server.is_some() || args.data.is_some() {
             if !args.path.is_absolute() {
                 return Err(Failure::failed(format!(
-                    "{said} is no path in the file system: with --server or --data it begins with /"
+                    "{said} is not a path in the file system: with --server or --data it begins with /"
                 )));
             }
             return match (&args.server, &args.data) {
@@ -84,8 +84,8 @@ impl Source {
 
     fn of_data(args: &View, data: &DataAddress) -> Outcome<Source> {
         let work = Work::begin("replaying the journal");
-        let mut tell = |bytes_done, bytes_total| work.count(bytes_done, bytes_total);
-        let offline = match Offline::open(data, Arc::new(RealWorld), &mut tell) {
+        let mut report = |bytes_done, bytes_total| work.count(bytes_done, bytes_total);
+        let offline = match Offline::open(data, Arc::new(RealWorld), &mut report) {
             Ok(offline) => offline,
             Err(StartError::Held { .. }) => {
                 let address = Address::Unix(target::socket(data)?);
@@ -114,7 +114,7 @@ impl Source {
 
     fn served(args: &View, address: &Address, path: PathBuf, mount: Option<&Mount>) -> Outcome<Source> {
         let said = args.path.display().to_string();
-        reach::knock(address, &said)?;
+        reach::probe(address, &said)?;
         let options = ClientOptions {
             identity: format!("chiton view, process {}", std::process::id()),
             timeout: Some(TIMEOUT),
@@ -123,7 +123,7 @@ impl Source {
         let client = Client::connect(address, options)
             .map_err(|e| Failure::absent(format!("no server answers for {said}: {e}")))?;
         let client = Arc::new(client);
-        let place = mount.and_then(|mount| Place::find(&mount.dir).ok());
+        let place = mount.and_then(|mount| MountedPath::find(&mount.dir).ok());
         flush(args, &client, &path, mount, place.as_ref());
         let rows = Arc::new(Rows::open(&client).map_err(|error| {
             let class = if error.refusal == Refusal::Busy { Class::Busy } else { Class::Failed };
@@ -152,23 +152,23 @@ impl Source {
     /// Whether decouplings have ended, changed hands or been merged further since.
     pub(super) fn has_moved(&self) -> bool {
         let Some((client, _)) = &self.live else { return false };
-        let told = |info: &RealmInfo| (info.claim.realm, info.claim.generation, info.state);
-        let seen: Vec<_> = self.seen.borrow().iter().map(told).collect();
-        decouplings(client).is_ok_and(|now| now.iter().map(told).collect::<Vec<_>>() != seen)
+        let version = |info: &RealmInfo| (info.claim.realm, info.claim.generation, info.state);
+        let seen: Vec<_> = self.seen.borrow().iter().map(version).collect();
+        decouplings(client).is_ok_and(|now| now.iter().map(version).collect::<Vec<_>>() != seen)
     }
 
     /// Keeps the server from deleting viewed blocks, for a minute.
     pub(super) fn keep(&self) -> Outcome {
         let Some((_, rows)) = &self.live else { return Ok(()) };
         rows.keep().map_err(|refusal| {
-            Failure::failed(format!("the server has ended the view ({refusal}): look again"))
+            Failure::failed(format!("the server has ended the view ({refusal}): run the command again"))
         })
     }
 }
 
 /// Makes mounts of this machine write buffered data into their journals, and push it to the server. A mount that
 /// cannot be asked is viewed as it is.
-fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place: Option<&Place>) {
+fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place: Option<&MountedPath>) {
     let mut dirs: Vec<PathBuf> = mount.iter().map(|mount| mount.dir.clone()).collect();
     let all = decouplings(client).unwrap_or_default();
     for info in all.iter().filter(|info| info.is_attached && is_about(info, path.as_os_str().as_bytes())) {
@@ -189,7 +189,7 @@ fn flush(args: &View, client: &Client, path: &Path, mount: Option<&Mount>, place
         if let Err(why) = synced {
             let at = dir.display();
             chiton_runtime::log_line!(
-                "chiton: changes that {at} has not written out yet are not in the view: {why}"
+                "chiton: the view lacks changes that {at} has not written out yet: {why}"
             );
         }
     }

@@ -5,7 +5,7 @@ use chiton_types::{Ino, Kind, Name, Refusal, Time};
 
 use super::Life;
 use crate::history::{Action, Handle};
-use crate::model::{Change, READ, SEARCH, TIME_UNKNOWN, WRITE, What};
+use crate::model::{Change, NewInode, READ, SEARCH, TIME_UNKNOWN, WRITE};
 use crate::users::User;
 
 /// The effect of an action.
@@ -62,14 +62,14 @@ impl Life {
             return Ok(None);
         }
         let rights = &self.model;
-        let make = |path: &str, what: What, mode: u16| -> Result<Change, Refusal> {
+        let make = |path: &str, what: NewInode, mode: u16| -> Result<Change, Refusal> {
             let (parent, name) = self.parent(user, path)?;
             rights.may_make(user, parent)?;
             let kind = match what {
-                What::File(_) => Kind::File,
-                What::Dir => Kind::Dir,
-                What::Symlink(_) => Kind::Symlink,
-                What::Whiteout => Kind::Char,
+                NewInode::File(_) => Kind::File,
+                NewInode::Dir => Kind::Dir,
+                NewInode::Symlink(_) => Kind::Symlink,
+                NewInode::Whiteout => Kind::Char,
             };
             let birth = rights.birth(user, parent, kind, mode)?;
             Ok(Change::Make { parent, name, ino, what, birth })
@@ -80,10 +80,10 @@ impl Life {
             Ok(Some(Effect { pushes: vec![Some(ino)], ..Effect::act(vec![(change, TIME_UNKNOWN)]) }))
         };
         match action {
-            Action::Mkdir { path, mode } => one(make(path, What::Dir, *mode)?),
-            Action::Create { path, content } => one(make(path, What::File(content.clone()), 0o644)?),
+            Action::Mkdir { path, mode } => one(make(path, NewInode::Dir, *mode)?),
+            Action::Create { path, content } => one(make(path, NewInode::File(content.clone()), 0o644)?),
             Action::Symlink { path, target } => {
-                one(make(path, What::Symlink(target.clone().into_bytes()), 0o777)?)
+                one(make(path, NewInode::Symlink(target.clone().into_bytes()), 0o777)?)
             }
             Action::Link { from, to } => {
                 let ino = self.find(user, from)?;
@@ -166,7 +166,7 @@ impl Life {
                         there
                     }
                     Err(Refusal::NotFound) if *create => {
-                        changes.push((make(path, What::File(Vec::new()), 0o644)?, TIME_UNKNOWN));
+                        changes.push((make(path, NewInode::File(Vec::new()), 0o644)?, TIME_UNKNOWN));
                         ino
                     }
                     Err(refusal) => return Err(refusal),

@@ -18,7 +18,7 @@ pub(super) enum Call {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum NamesAnswer {
     Yes,
     No(Refusal),
 }
@@ -29,30 +29,30 @@ pub(super) struct Names;
 impl Spec for Names {
     type State = BTreeSet<String>;
     type Call = Call;
-    type Answer = Said;
+    type Answer = NamesAnswer;
 
-    fn step(&self, state: &BTreeSet<String>, call: &Call) -> (BTreeSet<String>, Said) {
+    fn step(&self, state: &BTreeSet<String>, call: &Call) -> (BTreeSet<String>, NamesAnswer) {
         let mut after = state.clone();
         let said = match call {
             Call::Make(name) => match after.insert(name.clone()) {
-                true => Said::Yes,
-                false => Said::No(Refusal::Exists),
+                true => NamesAnswer::Yes,
+                false => NamesAnswer::No(Refusal::Exists),
             },
             Call::Remove(name) => match after.remove(name) {
-                true => Said::Yes,
-                false => Said::No(Refusal::NotFound),
+                true => NamesAnswer::Yes,
+                false => NamesAnswer::No(Refusal::NotFound),
             },
             Call::Move(from, to) => match after.contains(from) {
                 true => {
                     after.remove(from);
                     after.insert(to.clone());
-                    Said::Yes
+                    NamesAnswer::Yes
                 }
-                false => Said::No(Refusal::NotFound),
+                false => NamesAnswer::No(Refusal::NotFound),
             },
             Call::Look(name) => match after.contains(name) {
-                true => Said::Yes,
-                false => Said::No(Refusal::NotFound),
+                true => NamesAnswer::Yes,
+                false => NamesAnswer::No(Refusal::NotFound),
             },
         };
         (after, said)
@@ -72,9 +72,9 @@ pub(super) fn asked(action: &Action) -> Option<Call> {
 }
 
 /// The answer's part about them.
-pub(super) fn said(answer: &Answer) -> Said {
+pub(super) fn said(answer: &Answer) -> NamesAnswer {
     match answer {
-        Answer::Refused(refusal) => Said::No(*refusal),
-        _ => Said::Yes,
+        Answer::Refused(refusal) => NamesAnswer::No(*refusal),
+        _ => NamesAnswer::Yes,
     }
 }

@@ -23,7 +23,7 @@ use crate::history::{Action, Answer, CallId, ClientId, Happened, History, Server
 pub(super) type Moment = u64;
 
 /// A call, as far as it is known.
-pub(super) struct Asked<'a> {
+pub(super) struct CallRecord<'a> {
     pub(super) client: ClientId,
     pub(super) action: &'a Action,
     pub(super) begun: Moment,
@@ -36,7 +36,7 @@ pub(super) struct Asked<'a> {
     may_be_lost: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> CallRecord<'a> {
     /// The answer, if it decides whether the call took effect.
     pub(super) fn answered(&self) -> Option<(Moment, &'a Answer)> {
         self.ended.filter(|(_, answer)| {
@@ -64,8 +64,8 @@ pub(super) struct Span {
 }
 
 /// All calls, in order.
-pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
-    let mut calls: Vec<Asked<'_>> = Vec::new();
+pub(super) fn calls(history: &History) -> Vec<CallRecord<'_>> {
+    let mut calls: Vec<CallRecord<'_>> = Vec::new();
     let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
     let mut of_life: BTreeMap<ClientId, Vec<usize>> = BTreeMap::new();
     let mut apart: BTreeSet<ClientId> = BTreeSet::new();
@@ -75,7 +75,7 @@ pub(super) fn calls(history: &History) -> Vec<Asked<'_>> {
                 let is_apart = apart.contains(client);
                 open.insert(*call, calls.len());
                 of_life.entry(*client).or_default().push(calls.len());
-                calls.push(Asked {
+                calls.push(CallRecord {
                     client: *client,
                     action,
                     begun: at,
@@ -175,8 +175,8 @@ pub(super) fn take_overs(history: &History) -> Vec<(Moment, Moment)> {
 }
 
 /// Whether this may lose a change that other clients have seen.
-fn loses(calls: &[Asked<'_>], of: &Break) -> bool {
-    let commits: Vec<(&Asked<'_>, Moment)> =
+fn loses(calls: &[CallRecord<'_>], of: &Break) -> bool {
+    let commits: Vec<(&CallRecord<'_>, Moment)> =
         calls.iter().filter(|call| call.is_commit()).filter_map(|call| Some((call, call.ended?.0))).collect();
     calls.iter().filter(|call| call.begun < of.until && changes(call.action)).any(|call| {
         let Some(life_ended) = call.life_ended else { return false };
@@ -194,7 +194,7 @@ fn loses(calls: &[Asked<'_>], of: &Break) -> bool {
 }
 
 /// Where the next server first answered a change that had not been requested before.
-fn resumes(history: &History, calls: &[Asked<'_>], of: &Break) -> Option<Moment> {
+fn resumes(history: &History, calls: &[CallRecord<'_>], of: &Break) -> Option<Moment> {
     let started = if of.is_take_over {
         of.until
     } else {
@@ -217,7 +217,7 @@ fn resumes(history: &History, calls: &[Asked<'_>], of: &Break) -> Option<Moment>
 }
 
 /// The spans of a run.
-pub(super) fn spans(history: &History, calls: &[Asked<'_>]) -> Vec<Span> {
+pub(super) fn spans(history: &History, calls: &[CallRecord<'_>]) -> Vec<Span> {
     let mut spans = Vec::new();
     let mut from = Some(1);
     for of in breaks(history) {
