@@ -77,6 +77,10 @@ fn all() -> Result<()> {
     });
     let mut tests = Count::default();
     step(&mut count, "tests", || cargo_test(&mut tests, &["--no-fail-fast"]));
+    // Only its unit tests: the libraries themselves would take the place of those that the other tests link.
+    step(&mut count, "libchiton without its features", || {
+        shown(&mut cargo(&["test", "--quiet", "--package", "chiton-ffi", "--no-default-features", "--lib"]))
+    });
     step(&mut count, "simulation", simulation);
     for protocol in ["leases", "plates"] {
         step(&mut count, &format!("model of {protocol}"), || {

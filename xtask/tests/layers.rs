@@ -49,6 +49,14 @@ fn a_client_links_no_server() {
     assert!(of_servers.is_empty(), "chiton-client links {of_servers:?}; what needs them belongs above it");
 }
 
+#[test]
+fn libchiton_without_its_features_links_no_server() {
+    let linked = linked("chiton-ffi", &["--no-default-features"]);
+    let of_servers: Vec<_> = OF_SERVERS.into_iter().filter(|name| linked.contains(*name)).collect();
+    assert!(linked.contains("chiton-client") && of_servers.is_empty(), "libchiton links {of_servers:?}");
+    assert!(self::linked("chiton-ffi", &[]).contains("chiton-server"), "with its features it does");
+}
+
 /// The crates of ARCHITECTURE.md, in the order of its table.
 fn listed() -> Vec<String> {
     let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");

@@ -6,6 +6,9 @@
  * Failures. Functions that return int return 0, or -1; those that return a handle, NULL. Then chiton_errno() is a number of
  * errno.h and chiton_error() a sentence, both of the last call of this thread that failed. A call that succeeds changes neither.
  *
+ * Builds. A library that was built without the feature "embedded" refuses chiton_open and chiton_format, and one without
+ * "decoupled" chiton_decouple (EOPNOTSUPP).
+ *
  * Arguments. A pointer that must be there and is NULL is refused (EINVAL), and so is an address, a directory of this machine
  * or a policy that is not UTF-8. Paths are bytes, as everywhere in a file system. All text ends with NUL. The library keeps no
  * pointer of the caller's, and gives none away but handles and the text of chiton_error().

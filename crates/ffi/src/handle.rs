@@ -4,44 +4,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_client::Client;
-use chiton_decoupled::{Realms, Subtree};
-use chiton_server::Server;
 use chiton_types::Refusal;
 
+use crate::decoupling::{Decouplings, Job};
 use crate::last::Failure;
+use crate::server::Inside;
 
 /// Opaque to C. All its calls may come from many threads.
 pub struct Chiton {
     pub(crate) filesystem: Arc<Filesystem>,
     /// In which paths begin, if it is not the whole file system.
-    pub(crate) job: Option<Subtree>,
+    pub(crate) job: Option<Job>,
 }
 
 /// A client of a file system, with the server if that is inside.
 pub(crate) struct Filesystem {
     pub(crate) client: Arc<Client>,
-    pub(crate) realms: Arc<Realms>,
-    pub(crate) server: Option<Arc<Server>>,
+    pub(crate) decouplings: Decouplings,
+    pub(crate) server: Option<Inside>,
     /// Its handle was closed; those of jobs may be there still.
     is_closed: AtomicBool,
 }
 
 impl Filesystem {
-    pub(crate) fn new(client: Arc<Client>, realms: Arc<Realms>, server: Option<Arc<Server>>) -> Filesystem {
-        Filesystem { client, realms, server, is_closed: AtomicBool::new(false) }
+    pub(crate) fn new(client: Arc<Client>, decouplings: Decouplings, server: Option<Inside>) -> Filesystem {
+        Filesystem { client, decouplings, server, is_closed: AtomicBool::new(false) }
     }
 
     /// Merges, or leaves, what is decoupled, and makes everything durable.
     fn close(&self) -> Result<(), Failure> {
         self.is_closed.store(true, Ordering::Release);
-        let parted = self.realms.close().into_iter().next().map_or(Ok(()), Err);
+        let parted = self.decouplings.close();
         let synced = self.client.sync();
-        let ended = self.server.as_ref().map_or(Ok(()), |server| server.shutdown());
+        let ended = self.server.as_ref().map_or(Ok(()), Inside::shut_down);
         parted?;
         synced.map_err(|refusal| {
             Failure::new(refusal, format!("not everything could be made durable: {refusal}"))
         })?;
-        ended.map_err(|why| Failure::new(Refusal::Io, format!("the server did not end in order: {why}")))
+        ended
     }
 }
 
@@ -55,14 +55,14 @@ impl Chiton {
     ) -> Result<R, Failure> {
         self.check()?;
         let answer = match &self.job {
-            Some(job) => call(&job.client()),
+            Some(job) => job.call(call),
             None => call(&self.filesystem.client),
         };
         answer.map_err(|refusal| Failure::refused(asked, path, refusal))
     }
 
     /// The subtree of a job's handle.
-    pub(crate) fn job(&self) -> Result<&Subtree, Failure> {
+    pub(crate) fn job(&self) -> Result<&Job, Failure> {
         self.check()?;
         self.job.as_ref().ok_or_else(|| {
             Failure::new(
@@ -95,7 +95,7 @@ impl Chiton {
         match &self.job {
             // It ended with the file system.
             Some(_) if self.check().is_err() => Ok(()),
-            Some(job) => Ok(job.close()?),
+            Some(job) => job.close(),
             None => self.filesystem.close(),
         }
     }

@@ -2,10 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use chiton_decoupled::Subtree;
-use chiton_policy::preset;
-
 use crate::border::{DONE, FAILED, bytes, carry_out, handle, text_or_null};
+use crate::decoupling::Job;
 use crate::handle::Chiton;
 use crate::last::Failure;
 
@@ -25,9 +23,7 @@ pub unsafe extern "C" fn chiton_decouple(
             unsafe { (handle(chiton)?, bytes(path, "the path")?, text_or_null(policy, "the policy")?) };
         // Paths of a job begin elsewhere, and nothing is decoupled in what is.
         chiton.whole()?;
-        let policy = policy.map(|policy| preset(policy).map_or(policy, |preset| preset.text));
-        let realms = &chiton.filesystem.realms;
-        let job = Subtree::begin(realms, path, policy.map(str::as_bytes))?;
+        let job = chiton.filesystem.decouplings.begin(path, policy)?;
         let job = Chiton { filesystem: chiton.filesystem.clone(), job: Some(job) };
         Ok(Box::into_raw(Box::new(job)))
     })
@@ -40,7 +36,7 @@ pub unsafe extern "C" fn chiton_decouple(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chiton_sync(job: *const Chiton) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_job(job, |job| job.sync().map(drop).map_err(Failure::from)) }
+    unsafe { on_job(job, Job::sync) }
 }
 
 /// See `chiton.h`.
@@ -50,7 +46,7 @@ pub unsafe extern "C" fn chiton_sync(job: *const Chiton) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chiton_sync_mode(job: *const Chiton, on: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_job(job, |job| job.sync_mode(on != 0).map(drop).map_err(Failure::from)) }
+    unsafe { on_job(job, |job| job.sync_mode(on != 0)) }
 }
 
 /// See `chiton.h`.
@@ -83,12 +79,12 @@ pub unsafe extern "C" fn chiton_merge(job: *const Chiton) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chiton_discard(job: *const Chiton) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_job(job, |job| job.discard().map_err(Failure::from)) }
+    unsafe { on_job(job, Job::discard) }
 }
 
 /// # Safety
 /// `job` is null or a handle.
-unsafe fn on_job(job: *const Chiton, call: impl FnOnce(&Subtree) -> Result<(), Failure>) -> c_int {
+unsafe fn on_job(job: *const Chiton, call: impl FnOnce(&Job) -> Result<(), Failure>) -> c_int {
     carry_out(FAILED, || {
         // SAFETY: the caller's promise.
         call(unsafe { handle(job) }?.job()?)?;

@@ -4,8 +4,6 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 
 use chiton_client::ConnectError;
-use chiton_decoupled::{RealmError, SubtreeError};
-use chiton_server::{FormatError, StartError};
 use chiton_types::Refusal;
 
 /// Why a call failed.
@@ -26,51 +24,24 @@ impl Failure {
         Failure::new(refusal, format!("{asked} {path}: {refusal}"))
     }
 
+    /// The library was built without what a call needs.
+    #[cfg(not(all(feature = "embedded", feature = "decoupled")))]
+    pub(crate) fn absent(call: &str, feature: &str, instead: &str) -> Failure {
+        let text = format!(
+            "{call}: this libchiton was built without the feature \"{feature}\"; {instead}, or link one that has it"
+        );
+        Failure::new(Refusal::Unsupported, text)
+    }
+
     /// Somebody's mistake in the library itself.
     pub(crate) fn bug() -> Failure {
         Failure::new(Refusal::Io, "a bug in the library stopped the call; standard error tells where")
     }
 }
 
-impl From<RealmError> for Failure {
-    fn from(error: RealmError) -> Failure {
-        Failure::new(error.refusal(), error.to_string())
-    }
-}
-
-impl From<SubtreeError> for Failure {
-    fn from(error: SubtreeError) -> Failure {
-        Failure::new(error.refusal(), error.to_string())
-    }
-}
-
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Failure {
         Failure::new(Refusal::NotConnected, error.to_string())
-    }
-}
-
-impl From<FormatError> for Failure {
-    fn from(error: FormatError) -> Failure {
-        let refusal = match error {
-            FormatError::Formatted(_) | FormatError::NotEmpty(_) => Refusal::NotEmpty,
-            FormatError::Shards(_) => Refusal::Invalid,
-            FormatError::Failed(_) => Refusal::Io,
-        };
-        Failure::new(refusal, error.to_string())
-    }
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        let refusal = match error {
-            StartError::NotFormatted(_) => Refusal::NotFound,
-            StartError::Foreign(..) => Refusal::NotEmpty,
-            StartError::Held { .. } => Refusal::Busy,
-            StartError::Newer { .. } => Refusal::Unsupported,
-            StartError::Damaged(..) | StartError::Corrupt(_) | StartError::Failed(_) => Refusal::Io,
-        };
-        Failure::new(refusal, error.to_string())
     }
 }
 

@@ -7,10 +7,14 @@
 //!                                      └─▶ last: errno and a sentence, by thread
 //! ```
 //!
+//! Two features, both on by default, bring a server into the library: `embedded` (`chiton_open`, `chiton_format`) and
+//! `decoupled` (`chiton_decouple`). Without them the library is a client of a server elsewhere, and links no store.
+//!
 //! Invariants:
 //! - No panic crosses the border: it becomes EIO, with a sentence that says so.
 //! - What a pointer means is decided in one place ([`border`]): null is refused where something must be there, and so is text
 //!   that is not UTF-8, but for paths, which are bytes.
+//! - The header is the same whatever the library was built with: a call of a feature that is off fails with EOPNOTSUPP.
 //! - What the caller gets is copied into the caller's memory: nothing has to be given back but handles.
 
 #![warn(missing_docs)]
@@ -20,8 +24,12 @@ mod jobs;
 mod open;
 
 mod border;
+#[cfg_attr(not(feature = "decoupled"), path = "decoupling_absent.rs")]
+mod decoupling;
 mod handle;
 mod last;
+#[cfg_attr(not(feature = "embedded"), path = "server_absent.rs")]
+mod server;
 
 pub use files::{
     Attr, EntryFn, chiton_flush, chiton_list, chiton_mkdir, chiton_read, chiton_remove, chiton_rename,

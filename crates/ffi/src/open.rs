@@ -1,19 +1,17 @@
 //! Coming and going.
 
 use std::ffi::{c_char, c_int};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_decoupled::{Realms, RealmsOptions, default_state_dir};
-use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions};
 use chiton_types::Refusal;
 use chiton_wire::Address;
 
 use crate::border::{DONE, FAILED, carry_out, text, text_or_null};
+use crate::decoupling::Decouplings;
 use crate::handle::{Chiton, Filesystem};
 use crate::last::Failure;
+use crate::server::{self, Inside};
 
 /// A program that has a `tracing` subscriber of its own keeps it.
 fn log_to_stderr() {
@@ -50,11 +48,8 @@ pub unsafe extern "C" fn chiton_open(data: *const c_char, state_dir: *const c_ch
         // SAFETY: the caller's promise.
         let (data, state_dir) =
             unsafe { (text(data, "the data directory")?, text_or_null(state_dir, "the state directory")?) };
-        let data: DataAddress =
-            data.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{data}: {e}")))?;
         log_to_stderr();
-        let server = Server::start(data, ServerOptions::default(), Arc::new(RealWorld))?;
-        let client = chiton_embedded::client(&server, ClientOptions::default())?;
+        let (client, server) = server::open(data)?;
         begin(client, Some(server), state_dir)
     })
 }
@@ -68,31 +63,15 @@ pub unsafe extern "C" fn chiton_format(data: *const c_char) -> c_int {
     carry_out(FAILED, || {
         // SAFETY: the caller's promise.
         let data = unsafe { text(data, "the data directory")? };
-        let data: DataAddress =
-            data.parse().map_err(|e| Failure::new(Refusal::Invalid, format!("{data}: {e}")))?;
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let options = FormatOptions { uid: owner.0, gid: owner.1, ..FormatOptions::default() };
-        let world: SharedWorld = Arc::new(RealWorld);
-        Server::format(data, &options, &world)?;
+        server::format(data)?;
         Ok(DONE)
     })
 }
 
-fn begin(
-    client: Client,
-    server: Option<Arc<Server>>,
-    state_dir: Option<&str>,
-) -> Result<*mut Chiton, Failure> {
-    let none =
-        "there is no place for the journals of decoupled subtrees: give a state directory, or set HOME";
-    let state_dir = state_dir.map(PathBuf::from).or_else(default_state_dir);
-    let state_dir = state_dir.ok_or_else(|| Failure::new(Refusal::NotFound, none))?;
+fn begin(client: Client, server: Option<Inside>, state_dir: Option<&str>) -> Result<*mut Chiton, Failure> {
     let client = Arc::new(client);
-    let realms = Realms::new(
-        client.clone(),
-        RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false },
-    );
-    let filesystem = Arc::new(Filesystem::new(client, realms, server));
+    let decouplings = Decouplings::new(&client, state_dir)?;
+    let filesystem = Arc::new(Filesystem::new(client, decouplings, server));
     Ok(Box::into_raw(Box::new(Chiton { filesystem, job: None })))
 }
 
