@@ -16,7 +16,7 @@ use crate::Recalls;
 use crate::cache::Since;
 use crate::core::Core;
 use crate::service::{CallError, Service, Underway};
-use crate::write_behind::Overturning;
+use crate::write_behind::Pause;
 
 /// The service.
 pub(crate) struct Invalidating {
@@ -31,7 +31,7 @@ impl Invalidating {
         call: Call,
         ask: impl FnOnce(Call) -> Result<Answer, CallError>,
     ) -> Result<Answer, CallError> {
-        let _overturning = self.core.write_behind.overturn(&call);
+        let _pause = self.core.write_behind.pause_for(&call);
         let ops = self.ops(&call);
         if ops.is_empty() {
             return ask(call);
@@ -111,7 +111,7 @@ impl Service for Invalidating {
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
-        let overturning = self.core.write_behind.overturn(&call);
+        let pause = self.core.write_behind.pause_for(&call);
         let ops = self.ops(&call);
         self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());
@@ -125,7 +125,7 @@ impl Service for Invalidating {
             core: self.core.clone(),
             since,
             ops,
-            overturning,
+            pause,
         })
     }
 
@@ -203,7 +203,7 @@ struct Unheard {
     core: Arc<Core>,
     since: Since,
     ops: Vec<Op>,
-    overturning: Option<Overturning>,
+    pause: Option<Pause>,
 }
 
 impl Unheard {
@@ -212,7 +212,7 @@ impl Unheard {
         if let Some(service) = self.service.upgrade() {
             tell(&self.core, service.recalls(), self.since, &self.ops, &answer);
         }
-        drop(self.overturning);
+        drop(self.pause);
     }
 }
 
@@ -257,7 +257,7 @@ struct Told {
     core: Arc<Core>,
     since: Since,
     ops: Vec<Op>,
-    overturning: Option<Overturning>,
+    pause: Option<Pause>,
 }
 
 impl Drop for Told {
@@ -265,15 +265,8 @@ impl Drop for Told {
         if let Some(underway) = self.underway.take() {
             // It may still be carried out, at any time: what it does to what is known here is seen to by somebody else.
             let (service, core) = (Arc::downgrade(&self.service), self.core.clone());
-            let (ops, overturning) = (std::mem::take(&mut self.ops), self.overturning.take());
-            self.core.unheard.hear_out(Unheard {
-                underway,
-                service,
-                core,
-                since: self.since,
-                ops,
-                overturning,
-            });
+            let (ops, pause) = (std::mem::take(&mut self.ops), self.pause.take());
+            self.core.unheard.hear_out(Unheard { underway, service, core, since: self.since, ops, pause });
         }
     }
 }

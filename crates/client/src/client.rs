@@ -286,7 +286,8 @@ impl Client {
         }
         let cache = &self.core.cache;
         let (ino, open) = cache.name(parent, name)?;
-        let may_search = || match self.core.write_behind.may_search(parent, &caller.cred()) {
+        let may_search = || match self.core.write_behind.may_search(&self.core.cache, parent, &caller.cred())
+        {
             Some(may) => Some(may),
             None => Some(self.may_search(caller, &cache.attr(parent)?)),
         };
@@ -422,7 +423,7 @@ impl Client {
     /// [`Refusal::NoXattr`].
     pub fn getxattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
         // Asked for by kernels before each write.
-        if name.starts_with(b"security.") && self.core.write_behind.is_bare(ino) && self.is_fresh() {
+        if name.starts_with(b"security.") && self.core.write_behind.has_no_xattrs(ino) && self.is_fresh() {
             return Err(Refusal::NoXattr);
         }
         self.bytes(caller, Query::GetXattr { ino, name: name.to_vec() })

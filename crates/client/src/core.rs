@@ -164,7 +164,7 @@ impl Core {
             if let (Op::Make { parent, .. }, Some(attr)) = (op, &outcome.attr)
                 && attr.kind == Kind::Dir
             {
-                self.write_behind.dir_made(*parent);
+                self.write_behind.made_subdirectory(*parent);
             }
             let changed = match (op, &outcome.attr) {
                 (Op::SetAttr { .. }, Some(attr)) if attr.kind == Kind::Dir => {
@@ -174,7 +174,7 @@ impl Core {
                 (Op::SetAttr { ino, .. }, _) => Some(*ino),
                 _ => outcome.gone.map(|gone| gone.ino).or(outcome.other),
             };
-            changed.map(|ino| self.write_behind.end(ino, now, || {}));
+            changed.map(|ino| self.write_behind.release(ino, now, || {}));
         }
         self.cache.changed(recalls, since, done.iter().copied());
         for (op, outcome, _) in done {
@@ -253,7 +253,7 @@ impl Core {
     }
 
     fn end_ahead(&self, ino: Ino) -> bool {
-        self.write_behind.end(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
+        self.write_behind.release(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
     }
 
     fn files(&self) -> Option<InUse> {

@@ -14,6 +14,7 @@
 pub mod codec;
 pub mod merge;
 
+mod attrs;
 mod decoupling;
 mod event;
 mod extent;
@@ -21,6 +22,7 @@ mod op;
 mod policy;
 mod reverted;
 
+pub use attrs::AttrFields;
 pub use decoupling::{Attached, DECOUPLING_TEXT_BYTES_MAX, Decoupling, Interference, MergedUpTo};
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use chiton_model::AttrFields;
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Time};
 
@@ -121,6 +122,11 @@ impl Inode {
             lists: self.lists(),
             position: self.position,
         }
+    }
+
+    pub(crate) fn fields(&mut self) -> AttrFields<'_> {
+        let Inode { mode, uid, gid, atime, mtime, ctime, .. } = self;
+        AttrFields { mode, uid, gid, atime, mtime, ctime }
     }
 
     pub(crate) fn lists(&self) -> u8 {

@@ -391,15 +391,15 @@ fn what_was_there_is_removed_without_a_question_if_nothing_else_is_to_be_known()
         }),
         ("a file of a directory that is recalled", false, |site, dir| {
             site.client.list("there").expect("listed");
-            site.client.core.write_behind.changed_asking(dir);
+            site.client.core.write_behind.asked_change(dir);
             let _ = site.client.mkdir(&site.client.caller(), dir, b"first", Mode(0o755)).expect("made");
             site.client.core.recall(dir, LeaseMode::Shared);
         }),
         ("while something is moved", false, |site, dir| {
             let (from_name, to_name) = (name("x"), name("y"));
             let op = Op::Rename { from: dir, from_name, to: dir, to_name, how: RenameHow::Replace };
-            let overturning = site.client.core.write_behind.overturn(&Call::Op { op, open: false });
-            std::mem::forget(overturning);
+            let pause = site.client.core.write_behind.pause_for(&Call::Op { op, open: false });
+            std::mem::forget(pause);
         }),
     ];
     for (what, without, before) in cases {

@@ -1,45 +1,42 @@
-//! What may be promised: operations that the server could not refuse.
+//! Decides whether an operation is acknowledged before the server knows of it. The server's own `plan` decides, over what is
+//! [`Known`] here; its refusals, and what it misses, are for the server.
 //!
 //! Invariants:
-//! - The names of the directory are held, and nothing is under way that may end that.
-//! - What is made has a name that is known to be absent, and a number; mode and owner of the directory allow it.
-//! - What is written, or given other attributes, is a file that was made under the lease that is still held: nobody else
-//!   has seen it.
-//! - What is removed has no other name, and is nobody else's to believe anything of: it was made so, or is leased exclusively.
+//! - The names of the directory are held, and no call is under way that may change that.
+//! - An inode that is made has a name that is known to be absent, and a granted number.
+//! - A file that is written, or given other attributes, was made under the lease that is still held: no other client has seen it.
+//! - A file that is removed has no other name, and no other client caches it: it was made under that lease, or is leased
+//!   exclusively.
 //! - A directory that is made is held from its first moment on; numbers are taken from its parent's shard for all below.
-//! - Who may do it, with which mode and group, is decided by the functions that the server asks
-//!   (`chiton_namespace::permission`); the outcome is that of its `plan` and `apply`.
 
 use std::cell::Cell;
+use std::time::Duration;
 
-use chiton_model::{
-    AttrChange, Body, Gone, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, SYMLINK_BYTES_MAX,
-};
-use chiton_namespace::permission::{self, Birth, Changed, Newborn};
-use chiton_namespace::{ContentIn, Fault, InodeFacts};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Time};
+use chiton_model::{Event, Make, Op, Outcome};
+use chiton_namespace::{ContentIn, Context, Fault, InodeFacts, Planned, plan};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Time};
 use chiton_wire::{Foretold, LeaseMode};
 
-use super::{Dir, Inner, NothingElse, lease_on};
+use super::held::Held;
+use super::known::Known;
+use super::lease_on;
 use crate::core::Core;
 use crate::service::Service;
 
-/// Of the names that a directory may have at most, so many are left to those that are asked for.
+/// Of the subdirectories that a directory may have at most, so many are left to those that the server is asked for.
 const LINKS_SPARE: u32 = 1_000;
 
-/// Somebody who wants something done now.
-pub(super) struct Promising<'a> {
+/// One caller's attempt to have an operation acknowledged here.
+pub(super) struct Attempt<'a> {
     pub(super) core: &'a Core,
     pub(super) service: &'a dyn Service,
-    /// Without the umask.
     pub(super) cred: &'a Cred,
-    pub(super) umask: u16,
-    pub(super) now: std::time::Duration,
+    pub(super) now: Duration,
     /// Groups or capabilities that `cred` does not carry decide.
-    pub(super) needs_cred: Cell<bool>,
+    pub(super) needs_groups: Cell<bool>,
 }
 
-/// The directory whose names decide whether an operation can be promised.
+/// The directory whose names decide whether an operation can be acknowledged here.
 pub(crate) fn dir_of(op: &Op) -> Option<Ino> {
     match op {
         Op::Make { make: Make::Node { .. }, .. } => None,
@@ -48,233 +45,142 @@ pub(crate) fn dir_of(op: &Op) -> Option<Ino> {
     }
 }
 
-impl Promising<'_> {
-    /// Promises an operation on a name, if it can be.
+impl Attempt<'_> {
+    /// Acknowledges an operation on a name, if possible.
     pub(super) fn operate(&self, op: &Op, open: bool) -> Option<Outcome> {
+        let held = &mut *self.core.write_behind.0.lock();
         match op {
-            Op::Make { parent, make, .. } => self.make(op, *parent, kind_and_size(make)?, open),
-            Op::Unlink { parent, name } => self.unlink(op, *parent, name),
+            Op::Make { make: Make::Node { .. }, .. } => None,
+            Op::Make { parent, .. } => self.make(held, op, *parent, open),
+            Op::Unlink { parent, name } => self.unlink(held, op, *parent, name),
             _ => None,
         }
     }
 
-    fn make(&self, op: &Op, parent: Ino, (kind, size): (Kind, u64), open: bool) -> Option<Outcome> {
-        let Op::Make { name, mode, make, .. } = op else { return None };
-        let inner = &mut *self.core.write_behind.0.lock();
-        let dir = self.held(inner, parent)?;
-        let (gid, mode) = self.decided(born(dir, (self.cred, self.umask), kind, *mode))??;
-        if !self.core.cache.lacks(parent, name) {
+    fn make(&self, held: &mut Held, op: &Op, parent: Ino, open: bool) -> Option<Outcome> {
+        let Op::Make { name, make, .. } = op else { return None };
+        let facts = held.dir(parent)?.facts;
+        let dir = InodeFacts { nlink: facts.nlink.saturating_add(LINKS_SPARE), ..facts };
+        let (time, offered) = (held.clock.now(self.now), held.numbers.next(parent.shard()));
+        let known = Known::one(&self.core.cache, dir);
+        let (event, _) = self.plan(&known, op, offered.unwrap_or(Ino(0)), time)?;
+        let Some(ino) = offered else {
+            held.numbers_used_up(parent);
             return None;
-        }
-        let ino = inner.number(parent)?;
-        let time = inner.time(self.now);
-        let attr = Attr {
-            ino,
-            kind,
-            mode,
-            nlink: if kind == Kind::Dir { 2 } else { 1 },
-            uid: self.cred.uid,
-            gid,
-            rdev: 0,
-            size,
-            allocated: size,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            parent,
-            lists: 0,
-            // News, whatever position the server gives it.
-            position: Position(0),
         };
+        // New, whatever position the server gives it.
+        let attr = event.born(Position(0))?;
+        // The request carries the mode that was decided, and no umask: so operations of one caller travel in one message. (The
+        // mode that the caller asked for without the umask's bits would be another question: whether a set-group-id bit stays
+        // depends on them.)
+        let op = &Op::Make { parent, name: name.clone(), make: make.clone(), mode: attr.mode };
         let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
-        // There is no default list, and nobody makes one before this is with the server: the umask holds, and the mode
-        // that it leaves is what the server is asked for. (The mode that the caller asked for without the umask's bits would
-        // be another question: whether a set-group-id bit stays depends on them.)
-        let op = &Op::Make { parent, name: name.clone(), make: make.clone(), mode };
-        if !self.promise(op, Foretold { ino, time, open }, parent, &outcome) {
+        if !self.queue(op, Foretold { ino, time, open }, parent, &outcome) {
             return None;
         }
-        inner.use_number(ino);
-        inner.last_time = time;
-        let dir = inner.held.get_mut(&parent)?;
-        if let (Kind::Dir, Some(attr)) = (kind, &outcome.attr) {
-            dir.facts.nlink += 1;
-            inner.hold(attr);
-        } else {
-            let lease = dir.lease;
-            inner.files.insert(ino, (parent, lease));
+        held.numbers.take(ino);
+        held.clock.seen(time);
+        match &outcome.attr {
+            Some(attr) if attr.kind == Kind::Dir => {
+                held.any_dir(parent)?.facts.nlink += 1;
+                held.hold(attr);
+            }
+            _ => held.made(ino, parent),
         }
         Some(outcome)
     }
 
-    fn unlink(&self, op: &Op, parent: Ino, name: &Name) -> Option<Outcome> {
-        let inner = &mut *self.core.write_behind.0.lock();
-        let dir = self.held(inner, parent)?;
-        let (facts, lease) = (dir.facts, dir.lease);
-        self.decided(permission::may_change_names(&NothingElse, self.cred, &facts))?;
+    fn unlink(&self, held: &mut Held, op: &Op, parent: Ino, name: &Name) -> Option<Outcome> {
+        let dir = held.dir(parent)?.facts;
         let cache = &self.core.cache;
         let ino = cache.named(parent, name)?;
-        let attr = match inner.files.get(&ino) {
-            Some(made) if *made == (parent, lease) => cache.attr(ino),
+        let attr = match held.made_here(ino) {
+            Some(made) if made.dir == parent => cache.attr(ino),
             _ => cache.exclusive_attr(ino),
         }?;
         if attr.kind == Kind::Dir || attr.nlink != 1 {
             return None;
         }
-        self.decided(permission::may_remove(self.cred, &facts, &InodeFacts::new(&attr, ContentIn::Nothing)))?;
-        let time = inner.time(self.now);
-        let outcome = Outcome { attr: None, gone: Some(Gone { ino, orphan: false }), other: None, time };
-        if !self.promise(op, Foretold { ino, time, open: false }, parent, &outcome) {
+        // Whether it lives on as an orphan is for the server, which knows where its content is and who has it open.
+        let victim = InodeFacts::new(&attr, ContentIn::Nothing);
+        let time = held.clock.now(self.now);
+        let (_, planned) = self.plan(&Known::two(cache, dir, victim), op, Ino(0), time)?;
+        let outcome = Outcome { attr: None, gone: planned.gone, other: planned.other, time };
+        if !self.queue(op, Foretold { ino, time, open: false }, parent, &outcome) {
             return None;
         }
-        inner.last_time = time;
-        inner.files.remove(&ino);
+        held.clock.seen(time);
+        held.forget_file(ino);
         Some(outcome)
     }
 
-    /// Promises new content of a small file: its attributes then.
+    /// Acknowledges new content of a small file, if possible: its attributes then.
     pub(super) fn write(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let Op::Write { ino, body: Body::Inline(bytes), size, mtime, kill_setid, .. } = op else {
-            return None;
-        };
-        let inner = &mut *self.core.write_behind.0.lock();
-        let (parent, before) = self.made_here(inner, known)?;
-        if bytes.len() > INLINE_BYTES_MAX {
-            return None;
-        }
-        let mode = permission::written(&InodeFacts::new(&before, ContentIn::Nothing), *kill_setid)
-            .unwrap_or(before.mode);
-        let attr = Attr {
-            mode,
-            size: *size,
-            allocated: bytes.len() as u64,
-            mtime: *mtime,
-            ctime: before.ctime.max(*mtime),
-            // Later than all that is known of it, and not later than where the server will put it.
-            position: before.position.next(),
-            ..before
-        };
-        let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
-        let told = Foretold { ino: *ino, time: inner.time(self.now), open: false };
-        if !self.promise(op, told, parent, &outcome) {
-            return None;
-        }
-        outcome.attr
+        let held = &mut *self.core.write_behind.0.lock();
+        let time = held.clock.now(self.now);
+        self.change(held, op, known, time)
     }
 
-    /// Promises other attributes of a file, but no other size: all of them then.
+    /// Acknowledges other attributes of a file, but no other size, if possible: all of them then.
     pub(super) fn set_attr(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let Op::SetAttr { ino, change } = op else { return None };
-        let inner = &mut *self.core.write_behind.0.lock();
-        let (parent, before) = self.made_here(inner, known)?;
-        let time = inner.time(self.now);
-        let attr = self.decided(changed(before, change, self.cred, time))??;
-        let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
-        if !self.promise(op, Foretold { ino: *ino, time, open: false }, parent, &outcome) {
-            return None;
-        }
-        inner.last_time = time;
-        outcome.attr
+        let held = &mut *self.core.write_behind.0.lock();
+        let time = held.clock.now(self.now);
+        let attr = self.change(held, op, known, time)?;
+        held.clock.seen(time);
+        Some(attr)
     }
 
-    /// What was decided. A refusal is the server's to give; with all credentials the answer may be another.
-    fn decided<R>(&self, decision: Result<R, Fault>) -> Option<R> {
-        if decision.as_ref().is_err_and(|denial| *denial == Fault::NeedGroups) {
-            self.needs_cred.set(true);
-        }
-        decision.ok()
-    }
-
-    /// The directory of a file that was made under the lease on its names that is still held, and its attributes as the
-    /// server knows them or will. `known`: what is known of it by whoever asks.
-    fn made_here(&self, inner: &mut Inner, known: &Attr) -> Option<(Ino, Attr)> {
-        let (parent, lease) = *inner.files.get(&known.ino)?;
-        if self.held(inner, parent)?.lease != lease {
-            return None;
-        }
-        // What else was changed of it is known there.
+    /// A change of a file that was made under a lease on its name that is still held. `known`: what the caller knows of it.
+    fn change(&self, held: &mut Held, op: &Op, known: &Attr, time: Time) -> Option<Attr> {
+        let made = held.made_here(known.ino)?;
+        // The cache knows what else was changed.
         let before = self.core.cache.attr(known.ino).filter(|attr| attr.position >= known.position)?;
-        Some((parent, before))
+        if before.kind != Kind::File {
+            return None;
+        }
+        let content = match made.is_mapped {
+            true => ContentIn::Blocks,
+            false if before.allocated > 0 => ContentIn::Inline,
+            false => ContentIn::Nothing,
+        };
+        let facts = InodeFacts::new(&before, content);
+        let (event, _) = self.plan(&Known::one(&self.core.cache, facts), op, Ino(0), time)?;
+        // Later than all that is known of it, and not later than where the server will put it.
+        let attr = event.changed(&before, before.position.next())?;
+        let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
+        let told = Foretold { ino: known.ino, time, open: false };
+        if self.queue(op, told, made.dir, &outcome) { outcome.attr } else { None }
     }
 
-    /// The directory, if its names are held.
-    fn held<'a>(&self, inner: &'a Inner, dir: Ino) -> Option<&'a Dir> {
-        inner.held.get(&dir).filter(|_| inner.overturning == 0)
+    /// The one event that carries an operation out, if the server could not refuse it.
+    fn plan(&self, known: &Known<'_>, op: &Op, offered: Ino, now: Time) -> Option<(Event, Planned)> {
+        let context = Context { cred: self.cred, now, offered, is_open: &|_| false };
+        let mut events = Vec::with_capacity(1);
+        match plan(known, op, &context, &mut events) {
+            Ok(planned) => events.pop().filter(|_| events.is_empty()).map(|event| (event, planned)),
+            Err(fault) => {
+                self.needs_groups.set(self.needs_groups.get() || fault == Fault::NeedGroups);
+                None
+            }
+        }
     }
 
-    /// Keeps an operation to be sent, and takes note of what it does. False if nothing is to be promised now.
-    fn promise(&self, op: &Op, told: Foretold, dir: Ino, outcome: &Outcome) -> bool {
+    /// Queues an operation for the server, and records what it does. False if the queue takes none now.
+    fn queue(&self, op: &Op, told: Foretold, dir: Ino, outcome: &Outcome) -> bool {
         let (cache, recalls) = (&self.core.cache, self.service.recalls());
         let outline = self.core.outline(op);
         let ops = std::slice::from_ref(&outline);
         cache.begins(ops);
         // Under the lock that a recall takes before it forgets what is cached.
         let since = cache.since(recalls);
-        let promised = self.service.promise(self.cred, op, told, dir);
-        if promised {
-            // A directory's is one on its names; on itself it is a shared one.
+        let is_queued = self.service.promise(&Cred { umask: 0, ..self.cred.clone() }, op, told, dir);
+        if is_queued {
+            // The exclusive lease on a directory is one on its names; on its attributes it is shared.
             let is_dir = matches!(op, Op::Make { make: Make::Dir, .. });
             let lease = if is_dir { LeaseMode::Shared } else { lease_on(op) };
             cache.changed(recalls, since, std::iter::once((&outline, outcome, lease)));
         }
         cache.ended(ops);
-        promised
-    }
-}
-
-/// A file's attributes after a change, if this caller may make it.
-fn changed(before: Attr, change: &AttrChange, cred: &Cred, time: Time) -> Result<Option<Attr>, Fault> {
-    if change.size.is_some() || before.kind != Kind::File {
-        return Ok(None);
-    }
-    let Changed { mode, atime, mtime } =
-        permission::change(&NothingElse, cred, &InodeFacts::new(&before, ContentIn::Nothing), change, time)?;
-    Ok(Some(Attr {
-        mode: mode.unwrap_or(before.mode),
-        uid: change.uid.unwrap_or(before.uid),
-        gid: change.gid.unwrap_or(before.gid),
-        atime: atime.unwrap_or(before.atime),
-        mtime: mtime.unwrap_or(before.mtime),
-        ctime: before.ctime.max(time),
-        // As after a write.
-        position: before.position.next(),
-        ..before
-    }))
-}
-
-/// Group and mode of what is made in a directory, if its mode and owner allow that.
-fn born(
-    dir: &Dir,
-    (cred, umask): (&Cred, u16),
-    kind: Kind,
-    mode: Mode,
-) -> Result<Option<(u32, Mode)>, Fault> {
-    if kind == Kind::Dir && dir.facts.nlink >= LINKS_MAX - LINKS_SPARE {
-        return Ok(None);
-    }
-    permission::may_change_names(&NothingElse, cred, &dir.facts)?;
-    let newborn = Newborn { kind, rdev: 0, mode, umask };
-    let Birth { mode, gid, .. } = permission::birth(
-        cred,
-        &dir.facts,
-        permission::default_list(&NothingElse, &dir.facts)?.as_ref(),
-        newborn,
-    )?;
-    Ok(Some((gid, mode)))
-}
-
-/// What is made, and its size, if it is something that can be made so at all.
-fn kind_and_size(make: &Make) -> Option<(Kind, u64)> {
-    match make {
-        Make::File { content } => {
-            (content.len() <= INLINE_BYTES_MAX).then_some((Kind::File, content.len() as u64))
-        }
-        Make::Symlink { target } => {
-            let may_be = (1..=SYMLINK_BYTES_MAX).contains(&target.len()) && !target.contains(&0);
-            may_be.then_some((Kind::Symlink, target.len() as u64))
-        }
-        Make::Dir => Some((Kind::Dir, 0)),
-        Make::Node { .. } => None,
+        is_queued
     }
 }

@@ -1,16 +1,25 @@
-//! What is done before the server knows of it, in directories whose names this client holds exclusively.
+//! Write-behind: operations that the client acknowledges before the server knows of them, in directories whose names it holds
+//! exclusively.
 //!
 //! ```text
-//!   create ─ create ─ LeaseNames ─▶ held ── create ✓ write ✓ create ✓ … (promised; `sender` tells the server)
+//!   create ─ create ─ LeaseNames ─▶ held ── create ✓ write ✓ create ✓ … (pending; the sender sends them)
 //!                                    │
 //!        recall, numbers used up, … ──┴▶ not held; asked for again after a while
+//!
+//!   held.rs     directories, files made in them, inode numbers, the server's clock
+//!   known.rs    what the client knows, as the server's `plan` reads it
+//!   decide.rs   acknowledge, or ask the server
+//!   pending.rs  acknowledged operations until the server has answered them
+//!   sender.rs   the thread that sends them
 //! ```
 //!
 //! Invariants:
-//! - An operation is answered here only if the server could not refuse it: see [`decide`].
-//! - What is promised is noted under the lock that a recall takes before it waits for promises: none comes after.
+//! - The client acknowledges an operation only if the server could not refuse it: see [`decide`].
+//! - An operation is queued under the lock that a recall takes before it waits for pending operations: none comes after.
 
 mod decide;
+mod held;
+mod known;
 mod pending;
 pub(crate) mod sender;
 
@@ -18,280 +27,160 @@ pub(crate) use decide::dir_of;
 pub(crate) use pending::{Behind, PendingOps, disappointed, foretold, lease_on, makes};
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_model::{Op, Outcome};
-use chiton_namespace::{ContentIn, Fault, InodeFacts, Need, PlanState, permission};
+use chiton_model::{Body, Op, Outcome};
+use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Attr, Cred, Ino, Name, ShardId, Time};
+use chiton_types::{Attr, Cred, Ino, Time};
 use chiton_wire::{Answer, Call};
-use hashbrown::HashMap;
 
+use crate::cache::Cache;
 use crate::client::Client;
 use crate::core::Core;
-use crate::generations::Generations;
 use crate::service::{Caller, Service};
-use decide::Promising;
+use decide::Attempt;
+use held::Held;
+use known::Known;
 
-/// After a refusal or a recall they are not asked for again for so long.
-const REST: Duration = Duration::from_millis(500);
-/// Numbers asked for at first; twice as many each time that they were used up.
-const NUMBERS_FIRST: u32 = 256;
-const NUMBERS_MAX: u32 = 16_384;
-/// Directories of which it is remembered what was made there.
-const DIRS_MAX: usize = 4_096;
-/// Files made here that may be written here.
-const FILES_MAX: usize = 65_536;
+/// What this client holds.
+pub(crate) struct WriteBehind(Mutex<Held>);
 
-/// What is held, and what was tried.
-pub(crate) struct WriteBehind(Mutex<Inner>);
+/// A call is under way beside which nothing is acknowledged by write-behind.
+pub(crate) struct Pause(Arc<WriteBehind>);
 
-struct Inner {
-    after: u32,
-    held: HashMap<Ino, Dir>,
-    /// How often names were leased.
-    leases: u64,
-    /// What was made under a lease on the names of its directory, but directories: that directory, and under which. As long
-    /// as it is held, nobody else has seen the file.
-    files: Generations<Ino, (Ino, u64)>,
-    numbers: HashMap<ShardId, VecDeque<(Ino, Ino)>>,
-    next_numbers: u32,
-    tried: Generations<Ino, Tried>,
-    /// The server's clock at a moment of ours.
-    clock: (Time, Duration),
-    last_time: Time,
-    /// Calls under way that may end what is held.
-    overturning: usize,
-}
-
-/// A directory whose names are held.
-struct Dir {
-    /// Of the link count at most so much is true.
-    facts: InodeFacts,
-    /// Which lease it is.
-    lease: u64,
-}
-
-/// Nothing is known but the inodes that are asked about.
-struct NothingElse;
-
-impl PlanState for NothingElse {
-    fn inode(&self, ino: Ino) -> Result<InodeFacts, Fault> {
-        Err(Need::Inode(ino).into())
-    }
-
-    fn entry(&self, dir: &InodeFacts, name: &Name) -> Result<Option<Ino>, Fault> {
-        Err(Need::Entry(dir.ino, name.clone()).into())
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Tried {
-    made: u32,
-    not_before: Duration,
-}
-
-/// A call is under way beside which nothing is promised.
-pub(crate) struct Overturning(Arc<WriteBehind>);
-
-impl Drop for Overturning {
+impl Drop for Pause {
     fn drop(&mut self) {
-        self.0.0.lock().overturning -= 1;
+        self.0.0.lock().pauses -= 1;
     }
 }
 
 impl WriteBehind {
-    /// The names of a directory are asked for when so many were changed there one by one.
+    /// The client asks for the names of a directory after it has changed so many of them one by one.
     pub(crate) fn new(after: u32) -> WriteBehind {
-        WriteBehind(Mutex::new(Inner {
-            after,
-            held: HashMap::new(),
-            leases: 0,
-            files: Generations::new(FILES_MAX),
-            numbers: HashMap::new(),
-            next_numbers: NUMBERS_FIRST,
-            tried: Generations::new(DIRS_MAX),
-            clock: (Time(0), Duration::ZERO),
-            last_time: Time(0),
-            overturning: 0,
-        }))
+        WriteBehind(Mutex::new(Held::new(after)))
     }
 
-    /// A name of a directory was changed, and the server asked.
-    pub(crate) fn changed_asking(&self, dir: Ino) {
-        let mut inner = self.0.lock();
-        if inner.held.contains_key(&dir) {
-            return;
-        }
-        let tried = inner.tried.get(&dir).copied().unwrap_or_default();
-        inner.tried.insert(dir, Tried { made: tried.made.saturating_add(1), ..tried });
+    /// The server changed a name of a directory, because this client asked.
+    pub(crate) fn asked_change(&self, dir: Ino) {
+        self.0.lock().count_change(dir);
     }
 
-    /// The server has changed something at this time: by our clock it may be earlier, and what is promised comes later.
+    /// The server has changed something at this time: by our clock it may be earlier, and what is acknowledged comes later.
     pub(crate) fn seen(&self, time: Time) {
-        let mut inner = self.0.lock();
-        inner.last_time = inner.last_time.max(time);
+        self.0.lock().clock.seen(time);
     }
 
-    /// A directory has other attributes, and the server was asked.
+    /// The server gave a directory other attributes, because this client asked.
     pub(crate) fn dir_changed(&self, attr: &Attr) {
-        let mut inner = self.0.lock();
-        // Of two that are under way the one that is heard last need not be the last.
-        if inner.overturning > 1 {
-            inner.held.remove(&attr.ino);
+        let mut held = self.0.lock();
+        // Of two changes under way the one whose answer comes last need not be the last.
+        if held.pauses > 1 {
+            held.release(attr.ino);
         }
-        if let Some(dir) = inner.held.get_mut(&attr.ino) {
+        if let Some(dir) = held.any_dir(attr.ino) {
             let nlink = dir.facts.nlink;
             dir.facts = InodeFacts { nlink, ..InodeFacts::new(attr, ContentIn::Nothing) };
         }
     }
 
-    /// Whether somebody may search a directory, if its names are held: its attributes change with each name.
-    pub(crate) fn may_search(&self, dir: Ino, cred: &Cred) -> Option<bool> {
-        let inner = self.0.lock();
-        let dir = inner.held.get(&dir)?;
-        match permission::may_search(&NothingElse, cred, &dir.facts) {
+    /// Whether the caller may search a directory, if its names are held: its attributes change with each name.
+    pub(crate) fn may_search(&self, cache: &Cache, dir: Ino, cred: &Cred) -> Option<bool> {
+        let facts = self.0.lock().any_dir(dir)?.facts;
+        match permission::may_search(&Known::one(cache, facts), cred, &facts) {
             Ok(()) => Some(true),
             Err(Fault::Refused(_)) => Some(false),
             Err(Fault::NeedGroups | Fault::Missing(_)) => None,
         }
     }
 
-    /// Whether a file was made here, and nobody else can have given it extended attributes, nor have we.
-    pub(crate) fn is_bare(&self, ino: Ino) -> bool {
-        let mut inner = self.0.lock();
-        let Some(&(parent, lease)) = inner.files.get(&ino) else { return false };
-        inner.overturning == 0 && inner.held.get(&parent).is_some_and(|dir| dir.lease == lease)
+    /// Whether a file was made here, and no client can have given it extended attributes.
+    pub(crate) fn has_no_xattrs(&self, ino: Ino) -> bool {
+        self.0.lock().made_here(ino).is_some()
     }
 
-    /// A directory was made in another, and the server asked.
-    pub(crate) fn dir_made(&self, parent: Ino) {
-        if let Some(dir) = self.0.lock().held.get_mut(&parent) {
+    /// The server made a directory in another, because this client asked.
+    pub(crate) fn made_subdirectory(&self, parent: Ino) {
+        if let Some(dir) = self.0.lock().any_dir(parent) {
             dir.facts.nlink += 1;
         }
     }
 
-    /// A lease goes: on the names of a directory, or on a file; then `forget` what is cached under it. True if those names
+    /// A lease ends: on the names of a directory, or on a file. Then `forget` drops what is cached under it. True if those names
     /// were held.
-    pub(crate) fn end(&self, ino: Ino, now: Duration, forget: impl FnOnce()) -> bool {
-        let mut inner = self.0.lock();
-        let was_held = inner.held.remove(&ino).is_some();
+    pub(crate) fn release(&self, ino: Ino, now: Duration, forget: impl FnOnce()) -> bool {
+        let mut held = self.0.lock();
+        let was_held = held.release(ino);
         if was_held {
-            inner.tried.insert(ino, Tried { made: 0, not_before: now + REST });
+            held.rest(ino, now);
         }
-        inner.files.remove(&ino);
+        held.forget_file(ino);
         forget();
         was_held
     }
 
-    /// A call is about to be asked for that may change who may make what in a directory, or remove it: nothing is promised
-    /// until it is over, and known here.
-    pub(crate) fn overturn(self: &Arc<Self>, call: &Call) -> Option<Overturning> {
-        overturns(call).then(|| {
-            let mut inner = self.0.lock();
-            inner.overturning += 1;
-            // What may have a name elsewhere then may be seen by others.
-            match call {
-                Call::Op {
-                    op: Op::Link { ino, .. } | Op::LinkUnnamed { ino, .. } | Op::SetXattr { ino, .. },
-                    ..
-                } => {
-                    inner.files.remove(ino);
-                }
-                Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. } => inner.files.clear(),
-                _ => {}
+    /// The client is about to send a call. If the call may change what write-behind rests on (permissions of a directory,
+    /// whether it exists, what names stand for), nothing is acknowledged until the answer is known here.
+    pub(crate) fn pause_for(self: &Arc<Self>, call: &Call) -> Option<Pause> {
+        let ops = match call {
+            Call::Op { op, .. } => std::slice::from_ref(op),
+            Call::Batch { ops, .. } => ops,
+            Call::Realm(_) => {
+                self.0.lock().pauses += 1;
+                return Some(Pause(self.clone()));
             }
-            Overturning(self.clone())
-        })
+            _ => return None,
+        };
+        let pauses = ops.iter().any(disturbs);
+        if !pauses && !ops.iter().any(|op| maps(op).is_some()) {
+            return None;
+        }
+        let mut held = self.0.lock();
+        ops.iter().filter_map(maps).for_each(|ino| held.mapped(ino));
+        if !pauses {
+            return None;
+        }
+        held.pauses += 1;
+        // A file that may get a name elsewhere may be seen by other clients.
+        match call {
+            Call::Op {
+                op: Op::Link { ino, .. } | Op::LinkUnnamed { ino, .. } | Op::SetXattr { ino, .. },
+                ..
+            } => held.forget_file(*ino),
+            Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. } => held.forget_files(),
+            _ => {}
+        }
+        Some(Pause(self.clone()))
     }
 
     /// All leases are void, and the numbers with them.
     pub(crate) fn clear(&self) {
-        let mut inner = self.0.lock();
-        inner.held.clear();
-        inner.files.clear();
-        inner.numbers.clear();
+        self.0.lock().clear();
     }
 
-    /// How many numbers to ask for with the names of a directory, if it is time to ask.
-    fn wanted(&self, dir: Ino, now: Duration) -> Option<u32> {
-        let mut inner = self.0.lock();
-        let tried = inner.tried.get(&dir).copied().unwrap_or_default();
-        let wanted = !inner.held.contains_key(&dir) && tried.made >= inner.after && tried.not_before <= now;
-        wanted.then(|| {
-            // Whoever asks meanwhile waits for his turn.
-            inner.tried.insert(dir, Tried { not_before: now + REST, ..tried });
-            let ranges = inner.numbers.get(&dir.shard()).into_iter().flatten();
-            let left: u64 = ranges.map(|(next, end)| end.0 - next.0).sum();
-            if left < u64::from(NUMBERS_FIRST) { inner.next_numbers } else { 0 }
-        })
-    }
-
-    /// The names of a directory are leased. `holds` says whether that still holds.
+    /// The names of a directory are leased. `holds` says whether that is still so.
     fn granted(
         &self,
         attr: &Attr,
-        numbers: (Ino, Ino),
-        clock: (Time, Duration),
+        (first, end): (Ino, Ino),
+        (shown, at): (Time, Duration),
         holds: impl FnOnce() -> bool,
     ) {
-        let mut inner = self.0.lock();
+        let mut held = self.0.lock();
         if !holds() {
             return;
         }
-        inner.clock = clock;
-        // The server's clock may have been set: nothing is made before the names were given, nor before the last.
-        inner.last_time = inner.last_time.max(clock.0);
-        if numbers.0 < numbers.1 {
-            inner.numbers.entry(attr.ino.shard()).or_default().push_back(numbers);
-        }
-        inner.hold(attr);
+        held.clock.set(shown, at);
+        held.numbers.grant(first, end);
+        held.hold(attr);
     }
 }
 
-impl Inner {
-    /// The names of a directory are held from now on.
-    fn hold(&mut self, attr: &Attr) {
-        self.leases += 1;
-        let dir = Dir { facts: InodeFacts::new(attr, ContentIn::Nothing), lease: self.leases };
-        self.held.insert(attr.ino, dir);
-    }
-
-    /// The next number of a shard. `None`: all are used up, and more come with the names of this directory.
-    fn number(&mut self, dir: Ino) -> Option<Ino> {
-        if let Some((next, _)) = self.numbers.get(&dir.shard()).and_then(VecDeque::front) {
-            return Some(*next);
-        }
-        self.held.remove(&dir);
-        self.next_numbers = (self.next_numbers * 2).min(NUMBERS_MAX);
-        self.tried.insert(dir, Tried { made: u32::MAX, not_before: Duration::ZERO });
-        None
-    }
-
-    /// That number is used.
-    fn use_number(&mut self, ino: Ino) {
-        let Some(ranges) = self.numbers.get_mut(&ino.shard()) else { return };
-        let Some((next, end)) = ranges.front_mut() else { return };
-        *next = Ino(ino.0 + 1);
-        if next >= end {
-            ranges.pop_front();
-        }
-    }
-
-    /// The server's clock, as far as it is known; it does not go back.
-    fn time(&self, now: Duration) -> Time {
-        let (clock, since) = self.clock;
-        let passed = i64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(i64::MAX);
-        Time(clock.0.saturating_add(passed)).max(self.last_time)
-    }
-}
-
-/// Whether an operation may change who may make what in a directory with leased names, whether it is there, or what names
-/// stand for: nothing is promised while one is under way.
-fn overturns(call: &Call) -> bool {
-    let overturns = |op: &Op| match op {
+/// Whether an operation may change the permissions of a directory whose names are held, whether it exists, or what names stand
+/// for.
+fn disturbs(op: &Op) -> bool {
+    match op {
         Op::Make { .. } | Op::Write { .. } => false,
         Op::MakeUnnamed { .. }
         | Op::LinkUnnamed { .. }
@@ -305,39 +194,30 @@ fn overturns(call: &Call) -> bool {
         | Op::RemoveXattr { .. }
         | Op::Remap { .. }
         | Op::Reclaim { .. } => true,
-    };
-    match call {
-        Call::Op { op, .. } => overturns(op),
-        Call::Batch { ops, .. } => ops.iter().any(overturns),
-        Call::Realm(_) => true,
-        _ => false,
+    }
+}
+
+/// The file whose content is in blocks after an operation.
+fn maps(op: &Op) -> Option<Ino> {
+    match op {
+        Op::Write { ino, body: Body::Extents(_), .. } | Op::Clone { to: ino, .. } => Some(*ino),
+        _ => None,
     }
 }
 
 impl Core {
-    /// Who promises now, if anything can be promised.
-    fn promising<'a>(
-        &'a self,
-        service: &'a dyn Service,
-        (cred, umask): (&'a Cred, u16),
-    ) -> Option<Promising<'a>> {
+    /// An attempt to acknowledge something, if the session allows it now.
+    fn attempt<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Attempt<'a>> {
         if !self.works_ahead {
             return None;
         }
         let now = self.world.monotonic();
-        let needs_cred = Cell::new(false);
-        (service.valid_until() > now).then_some(Promising {
-            core: self,
-            service,
-            cred,
-            umask,
-            now,
-            needs_cred,
-        })
+        let needs_groups = Cell::new(false);
+        (service.valid_until() > now).then_some(Attempt { core: self, service, cred, now, needs_groups })
     }
 
-    /// Writes all of a small file here, to be told to the server soon: its attributes then, if that is possible. `known`:
-    /// what is known of it, under an exclusive lease.
+    /// Writes all of a small file by write-behind: its attributes then, if that is possible. `known`: what is known of it, under
+    /// an exclusive lease.
     pub(crate) fn write_ahead(
         &self,
         service: &dyn Service,
@@ -345,54 +225,53 @@ impl Core {
         op: &Op,
         known: &Attr,
     ) -> Option<Attr> {
-        self.promising(service, (cred, 0))?.write(op, known)
+        self.attempt(service, cred)?.write(op, known)
     }
 }
 
 impl Client {
-    /// Carries out an operation here, to be told to the server soon. `None`: it must be asked for.
+    /// Carries out an operation by write-behind. `None`: the server is to be asked.
     pub(crate) fn operate_ahead(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
         let dir = dir_of(op)?;
-        let (cred, umask) = apart(caller.cred());
-        let promising = self.core.promising(&*self.service, (&cred, umask))?;
-        self.lease_names(caller, dir, promising.now);
-        self.promised(caller, promising, |promising| promising.operate(op, open))
+        let cred = caller.cred();
+        let attempt = self.core.attempt(&*self.service, &cred)?;
+        self.lease_names(caller, dir, attempt.now);
+        self.run(caller, &attempt, |attempt| attempt.operate(op, open))
     }
 
-    /// Promises something, if it can be: with all credentials where less does not decide.
-    fn promised<R>(
+    /// Runs an attempt; once more with groups and capabilities if they decide.
+    fn run<R>(
         &self,
         caller: &Caller<'_>,
-        promising: Promising<'_>,
-        promise: impl Fn(&Promising<'_>) -> Option<R>,
+        attempt: &Attempt<'_>,
+        run: impl Fn(&Attempt<'_>) -> Option<R>,
     ) -> Option<R> {
-        let promised = promise(&promising);
-        if promised.is_some() || !promising.needs_cred.get() {
-            return promised;
+        let done = run(attempt);
+        if done.is_some() || !attempt.needs_groups.get() {
+            return done;
         }
-        let (cred, umask) = apart(caller.full_cred());
-        promise(&self.core.promising(&*self.service, (&cred, umask))?)
+        run(&self.core.attempt(&*self.service, &caller.full_cred())?)
     }
 
     /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
-    /// promised.
+    /// pending.
     pub(crate) fn set_attr_ahead(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
-        let (cred, umask) = apart(caller.cred());
-        let promising = self.core.promising(&*self.service, (&cred, umask))?;
+        let cred = caller.cred();
+        let attempt = self.core.attempt(&*self.service, &cred)?;
         let mut known = self.core.cache.exclusive_attr(ino)?;
         self.files.overlay(&mut known);
-        self.promised(caller, promising, |promising| promising.set_attr(op, &known))
+        self.run(caller, &attempt, |attempt| attempt.set_attr(op, &known))
     }
 
-    /// Asks for the names of a directory, if files are made there one after the other.
+    /// Asks for the names of a directory, if this client changes one after the other.
     fn lease_names(&self, caller: &Caller<'_>, dir: Ino, now: Duration) {
         let core = &self.core;
-        let Some(numbers) = core.write_behind.wanted(dir, now) else { return };
+        let Some(numbers) = core.write_behind.0.lock().numbers_to_ask_for(dir, now) else { return };
         if !core.cache.is_complete(dir) {
             return;
         }
         let mark = self.service.recalls().now();
-        // A refusal is told to whoever asks for what he wants.
+        // If the server refuses this, it refuses the operation itself, too.
         if let Ok(Answer::Names { leased: true, attr, numbers, now }) =
             self.ask(caller, Call::LeaseNames { dir, numbers })
         {
@@ -401,10 +280,4 @@ impl Client {
             core.write_behind.granted(&attr, numbers, clock, holds);
         }
     }
-}
-
-/// Credentials without the umask, and that: where it is applied here, promises of the same caller are one message.
-fn apart(cred: Cred) -> (Cred, u16) {
-    let umask = cred.umask;
-    (Cred { umask: 0, ..cred }, umask)
 }

@@ -118,25 +118,17 @@ impl Namespace {
             Event::Rename { from, from_name, to, to_name, ino, over, time } => {
                 self.apply_rename((*from, from_name), (*to, to_name), *ino, *over, *time, position);
             }
-            Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => {
+            Event::SetAttr { ino, size, .. } => {
                 if let Some(size) = size {
                     self.truncate(*ino, *size, position);
                 }
                 let inode = self.changing(*ino, position);
-                inode.mode = mode.unwrap_or(inode.mode);
-                inode.uid = uid.unwrap_or(inode.uid);
-                inode.gid = gid.unwrap_or(inode.gid);
-                inode.atime = atime.unwrap_or(inode.atime);
-                inode.mtime = mtime.unwrap_or(inode.mtime);
-                inode.ctime = *ctime;
+                event.set_fields(inode.fields());
                 inode.note_attrs_changed(position);
             }
-            Event::Write { ino, body, size, mode, mtime } => {
+            Event::Write { ino, body, size, .. } => {
                 self.write(*ino, body, *size, position);
-                let inode = self.changing(*ino, position);
-                inode.mode = mode.unwrap_or(inode.mode);
-                inode.mtime = *mtime;
-                inode.ctime = inode.ctime.max(*mtime);
+                event.set_fields(self.changing(*ino, position).fields());
             }
             Event::Clone { from, from_offset, to, to_offset, len, time } => {
                 self.clone_range((*from, *from_offset), (*to, *to_offset), *len, position);

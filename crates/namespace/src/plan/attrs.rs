@@ -41,9 +41,7 @@ pub(super) fn set_attr<S: PlanState>(
         // Change times never go back, also when the clock does.
         ctime: ctx.now.max(inode.ctime),
     };
-    if change.size.is_some() {
-        state.has_maps_for(&event)?;
-    }
+    state.has_maps_for(&event)?;
     out.push(event);
     Ok(Planned { subject: Some(ino), gone: None, other: None })
 }

@@ -9,7 +9,7 @@
 //! Invariant: an answer is right or it is [`Fault::Missing`]. The server then fetches the row and asks again; a client asks the
 //! server.
 
-use chiton_model::Event;
+use chiton_model::{Body, Event};
 use chiton_types::{Attr, Ino, Kind, Mode, Name, Position, Refusal, Time};
 
 use crate::fault::{Fault, Need};
@@ -126,8 +126,8 @@ pub trait PlanState {
     /// # Errors
     /// See the module.
     fn has_maps_for(&self, event: &Event) -> Result<(), Fault> {
-        let (Event::SetAttr { ino, .. }
-        | Event::Write { ino, .. }
+        let (Event::SetAttr { ino, size: Some(_), .. }
+        | Event::Write { ino, body: Body::Extents(_), .. }
         | Event::Remap { ino, .. }
         | Event::Clone { to: ino, .. }) = event
         else {
