@@ -5,5 +5,6 @@ mod fake_server;
 pub(crate) mod near;
 mod pending;
 mod resume;
+mod same_decision;
 mod unchanged;
 mod write_behind;
