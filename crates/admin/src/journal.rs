@@ -41,23 +41,16 @@ pub use splice::{Spliced, splice};
 pub use under::Under;
 
 use chiton_journal::{Frame, Progress};
-use chiton_model::Event;
-use chiton_types::{Malformed, Take};
+use chiton_model::{Event, FrameEvents};
+use chiton_types::{Malformed, Position};
 
 /// Called with the progress of long work.
 pub type OnProgress<'a> = &'a mut dyn FnMut(Progress);
 
-/// The events of a frame.
+/// The events of a frame, each with its first position.
 ///
 /// # Errors
-/// If the payload does not hold the frame's number of events.
-pub fn events_of(frame: &Frame<'_>) -> Result<Vec<Event>, Malformed> {
-    let mut from = Take::new(frame.payload);
-    // Not allocated by a count that nothing has checked.
-    let mut events = Vec::new();
-    for _ in 0..frame.header.event_count {
-        events.push(Event::decode(&mut from)?);
-    }
-    from.finish()?;
-    Ok(events)
+/// If the payload does not hold events for exactly the frame's positions.
+pub fn events_of(frame: &Frame<'_>) -> Result<Vec<(Position, Event)>, Malformed> {
+    FrameEvents::new(frame.first, frame.header.event_count, frame.payload).collect()
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use chiton_journal::{Frame, Place, ReplayError, replay};
-use chiton_model::Event;
+use chiton_model::{Event, FrameEvents};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Position, Take};
@@ -205,10 +205,10 @@ pub(crate) fn read_events(
 }
 
 fn decode(frame: &Frame<'_>, take: &mut dyn FnMut(Event)) -> Result<(), Halt> {
-    let mut from = Take::new(frame.payload);
-    for _ in 0..frame.header.event_count {
-        let event = Event::decode(&mut from);
-        take(event.map_err(|e| Halt::Failed(RealmError::journal(format!("position {}: {e}", frame.first))))?);
+    for event in FrameEvents::new(frame.first, frame.header.event_count, frame.payload) {
+        let (_, event) =
+            event.map_err(|e| Halt::Failed(RealmError::journal(format!("position {}: {e}", frame.first))))?;
+        take(event);
     }
     Ok(())
 }

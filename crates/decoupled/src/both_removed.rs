@@ -85,7 +85,7 @@ impl<'a> Traces<'a> {
             | Event::Granted { .. }
             | Event::Merged(_)
             | Event::DecouplingEnded { .. }
-            | Event::Noop => {}
+            | Event::Skipped { .. } => {}
         }
     }
 

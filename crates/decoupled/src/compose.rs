@@ -19,11 +19,11 @@ use std::sync::Arc;
 use chiton_client::data::BlockIo;
 use chiton_client::{Client, ClientOptions};
 use chiton_journal::{Frame, JournalError, ReplayError, replay};
-use chiton_model::Event;
 use chiton_model::merge::OnConflict;
+use chiton_model::{Event, FrameEvents};
 use chiton_runtime::SharedWorld;
 use chiton_server::Server;
-use chiton_types::{Ino, Position, Refusal, Take};
+use chiton_types::{Ino, Position, Refusal};
 use chiton_wire::{Granted, RealmInfo};
 
 use crate::batches::read_events;
@@ -181,9 +181,8 @@ fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
     let is_granted = |ino: Ino| granted.ranges.iter().any(|(first, end)| (*first..*end).contains(&ino));
     let mut last = after;
     let mut visit = |frame: &Frame<'_>| {
-        let mut from = Take::new(frame.payload);
-        for _ in 0..frame.header.event_count {
-            let event = Event::decode(&mut from).map_err(|e| Halt::Torn(frame.first, e.to_string()))?;
+        for event in FrameEvents::new(frame.first, frame.header.event_count, frame.payload) {
+            let (_, event) = event.map_err(|e| Halt::Torn(frame.first, e.to_string()))?;
             if matches!(event, Event::Make { ino, .. } if !is_granted(ino)) {
                 return Err(Halt::Ahead);
             }

@@ -105,7 +105,7 @@ impl Changes {
             | Event::Granted { .. }
             | Event::Merged(_)
             | Event::DecouplingEnded { .. }
-            | Event::Noop => {}
+            | Event::Skipped { .. } => {}
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn filter(events: &mut Vec<Event>) {
             Event::Reserve { .. }
                 | Event::SessionOpened { .. }
                 | Event::SessionClosed { .. }
-                | Event::Noop
+                | Event::Skipped { .. }
                 // When an orphan goes is the server's matter.
                 | Event::Reclaim { .. }
                 | Event::Swept { .. }

@@ -82,7 +82,7 @@ impl Provenance {
             | Event::Granted { .. }
             | Event::Merged(_)
             | Event::DecouplingEnded { .. }
-            | Event::Noop => {}
+            | Event::Skipped { .. } => {}
         }
     }
 

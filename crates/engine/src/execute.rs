@@ -625,7 +625,7 @@ pub(crate) fn shard_of(event: &Event) -> ShardId {
         | Event::Attached(_)
         | Event::Granted { .. }
         | Event::DecouplingEnded { .. }
-        | Event::Noop => Ino(0),
+        | Event::Skipped { .. } => Ino(0),
     };
     ino.shard()
 }

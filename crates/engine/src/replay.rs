@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use chiton_merge::Rebased;
-use chiton_model::{Event, Gone, Over};
+use chiton_model::{Event, FrameEvents, Gone, Over};
 use chiton_namespace::{Fault, Misfit, Namespace, Need};
 use chiton_types::frame::FrameHeader;
-use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId, Take};
+use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId};
 
 use crate::counters::Counters;
 use crate::dedup::Done;
@@ -116,13 +116,12 @@ impl Engine {
         m: &Moment,
     ) -> Result<(), ReplayFault> {
         self.note_own_frame(header, payload)?;
-        let mut from = Take::new(payload);
-        let mut position = first;
         let mut subject = None;
-        for _ in 0..header.event_count {
-            let event = Event::decode(&mut from)?;
+        for event in FrameEvents::new(first, header.event_count, payload) {
+            let (position, event) = event?;
+            let last = Position(position.0.saturating_add(u64::from(event.positions() - 1)));
             subject = subject.or(subject_of(&event));
-            if position > self.position {
+            if last > self.position {
                 let mut needs = self.ns.needs(&event);
                 if base_changes {
                     needs.extend(self.ns.needs_names(&event));
@@ -130,18 +129,16 @@ impl Engine {
                 if !needs.is_empty() {
                     return Err(ReplayFault::Missing(needs));
                 }
-                if position != self.position.next() {
+                if position > self.position.next() {
                     return Err(malformed("the event after the last one").into());
                 }
                 let event = if base_changes { self.rebased(event, position)? } else { event };
                 self.ns.fit(&event, position).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
                 self.ns.apply(&event, position);
-                self.position = position;
+                self.position = last;
             }
-            position = position.next();
         }
-        from.finish()?;
         if header.seq > Seq(0)
             && let Some(session) = self.sessions.get_mut(header.session)
         {
@@ -158,7 +155,7 @@ impl Engine {
             let half = match self.rebase(&event)? {
                 Rebased::Unchanged => return Ok(event),
                 Rebased::Replaced(other) => return Ok(other),
-                Rebased::Nothing => return Ok(Event::Noop),
+                Rebased::Nothing => return Ok(Event::NOTHING),
                 Rebased::First(half) => half,
             };
             let needs = self.ns.needs(&half);
@@ -170,7 +167,7 @@ impl Engine {
             fits.map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
             self.ns.apply(&half, position);
         }
-        Ok(Event::Noop)
+        Ok(Event::NOTHING)
     }
 
     fn rebase(&self, event: &Event) -> Result<Rebased, ReplayFault> {
@@ -183,7 +180,7 @@ impl Engine {
     /// The event at this place, the next, has nothing any more that it could change.
     pub fn pass_over(&mut self, position: Position) {
         debug_assert_eq!(position, self.position.next());
-        self.ns.apply(&Event::Noop, position);
+        self.ns.apply(&Event::NOTHING, position);
         self.position = position;
     }
 
@@ -192,12 +189,11 @@ impl Engine {
         if !self.ns.has_decouplings() || header.session != SessionId(0) {
             return Ok(());
         }
-        let mut from = Take::new(payload);
         let mut last = None;
-        for _ in 0..header.event_count {
-            last = Some(Event::decode(&mut from)?);
+        for event in FrameEvents::new(Position(0), header.event_count, payload) {
+            last = Some(event?);
         }
-        if let Some(Event::Merged(merged)) = last {
+        if let Some((_, Event::Merged(merged))) = last {
             self.ns.begin_own(merged.id);
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   events ──▶ applied ──▶ (a position each, but no frame) ──▶ checkpoint
-//!                              └─ before the next frame: that many events that do nothing, so that positions agree
+//!                              └─ before the next frame: one event that skips as many positions
 //! ```
 //!
 //! After a crash such a subtree is what the last checkpoint held, and everything else is a prefix of what was answered.
@@ -27,8 +27,8 @@ use crate::wait_queue::Wait;
 
 /// Position of what is not in the journal: the client has nothing to send again.
 pub(crate) const NOT_JOURNALLED: Position = Position(0);
-/// Most events that do nothing in one frame.
-const SKIPPED_PER_FRAME: u64 = 1 << 16;
+/// Most positions of one frame.
+const SKIPPED_PER_FRAME: u64 = 1 << 30;
 
 /// What only memory holds.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl Engine {
         Position(self.position.0 - self.volatile.skipped)
     }
 
-    /// Writes events that do nothing for those that have no frame. Before any other frame, and before a checkpoint,
+    /// Writes an event that takes the positions of those that have no frame. Before any other frame, and before a checkpoint,
     /// whose position must be in the journal.
     #[inline]
     pub fn write_skipped(&mut self) {
@@ -142,9 +142,7 @@ impl Engine {
             let event_count = u32::try_from(count).expect("a frame of bounded size");
             let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
             let mut frame = FrameBuilder::begin(&mut self.frames, &header);
-            for _ in 0..count {
-                Event::Noop.encode(frame.payload());
-            }
+            Event::Skipped { count: event_count }.encode(frame.payload());
             frame.seal();
             self.frame_events += count;
             self.volatile.skipped -= count;

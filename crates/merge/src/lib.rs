@@ -148,7 +148,7 @@ impl Merge<'_> {
                 self.merge_content(event)
             }
             Event::Touch { .. } => self.merge_touch(event),
-            Event::Reclaim { .. } | Event::Noop => Ok(MergeStep::Skip(Skipped::Needless)),
+            Event::Reclaim { .. } | Event::Skipped { .. } => Ok(MergeStep::Skip(Skipped::Needless)),
             Event::Remap { .. }
             | Event::Policy(_)
             | Event::Decoupled(_)

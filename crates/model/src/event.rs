@@ -180,8 +180,11 @@ pub enum Event {
     },
     /// A directory got a policy, or lost it.
     Policy(PolicyChange),
-    /// Nothing (what a journal tool splices over an event).
-    Noop,
+    /// Nothing, in so many positions, at least 1: changes that are not journalled, or what a journal tool has erased.
+    Skipped {
+        /// Positions that it takes. Every other event takes one.
+        count: u32,
+    },
     /// An orphan gets a name again (a merge brings back what others removed).
     Restore {
         /// Directory.
@@ -431,7 +434,10 @@ impl Event {
                 out.put_u8(18);
                 change.put(out);
             }
-            Event::Noop => out.put_u8(15),
+            Event::Skipped { count } => {
+                out.put_u8(15);
+                out.put_varint(u64::from(*count));
+            }
             Event::Restore { parent, name, ino, time } => {
                 out.put_u8(16);
                 out.put_u64(parent.0);
@@ -574,7 +580,10 @@ impl Event {
             12 => Event::Reserve { shard: ShardId(from.u16()?), counter_end: from.u64()? },
             13 => Event::SessionOpened { session: SessionId(from.u64()?), identity: from.bytes()?.to_vec() },
             14 => Event::SessionClosed { session: SessionId(from.u64()?) },
-            15 => Event::Noop,
+            15 => match small(from.varint()?)? {
+                0 => return Err(Malformed { expected: "a count of positions, at least 1" }),
+                count => Event::Skipped { count },
+            },
             16 => {
                 let (parent, ino, time) = (Ino(from.u64()?), Ino(from.u64()?), Time(from.i64()?));
                 Event::Restore { parent, ino, time, name: take_name(from)? }

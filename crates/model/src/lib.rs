@@ -18,6 +18,7 @@ mod attrs;
 mod decoupling;
 mod event;
 mod extent;
+mod frame_events;
 mod op;
 mod policy;
 mod reverted;
@@ -26,6 +27,7 @@ pub use attrs::AttrFields;
 pub use decoupling::{Attached, DECOUPLING_TEXT_BYTES_MAX, Decoupling, Interference, MergedUpTo};
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
+pub use frame_events::FrameEvents;
 pub use op::{
     AttrChange, Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
     SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,

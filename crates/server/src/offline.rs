@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use chiton_journal::{Frame, Identity, Place, Progress, ReplayError, replay};
 use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
-use chiton_model::Event;
+use chiton_model::{Event, FrameEvents};
 use chiton_namespace::{Namespace, OpenError, StoredRow};
 use chiton_runtime::SharedWorld;
+use chiton_types::Position;
 use chiton_types::frame::FrameHeader;
-use chiton_types::{Position, Take};
 
 use crate::address::DataAddress;
 use crate::error::StartError;
@@ -262,13 +262,13 @@ impl Applying<'_> {
         };
         let events = decode(frame).map_err(|e| corrupt(&e))?;
         let mut skipped = BTreeSet::new();
-        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
-            if !(what.select)(position, &frame.header, event) {
-                skipped.insert(position);
+        for (position, event) in &events {
+            if !(what.select)(*position, &frame.header, event) {
+                skipped.insert(*position);
             }
         }
         self.done.passed_over += skipped.len() as u64;
-        let mut payload = encode(frame.first, &events, &skipped);
+        let mut payload = encode(&events, &skipped);
         loop {
             match self.engine.replay(&frame.header, frame.first, &payload, false, &self.m) {
                 Ok(()) => break,
@@ -276,7 +276,7 @@ impl Applying<'_> {
                 Err(ReplayFault::Misfit(position, _)) if what.skip_misfits => {
                     self.done.misfits += 1;
                     skipped.insert(position);
-                    payload = encode(frame.first, &events, &skipped);
+                    payload = encode(&events, &skipped);
                 }
                 Err(ReplayFault::Misfit(position, misfit)) => {
                     return Err(StartError::Corrupt(format!(
@@ -296,7 +296,7 @@ impl Applying<'_> {
                         Err(StoreError::Corrupt { .. }) if what.skip_misfits => {
                             self.done.misfits += 1;
                             skipped.insert(self.engine.position().next());
-                            payload = encode(frame.first, &events, &skipped);
+                            payload = encode(&events, &skipped);
                         }
                         Err(error) => return Err(store_error(&error)),
                     }
@@ -322,18 +322,16 @@ impl Applying<'_> {
     }
 }
 
-fn decode(frame: &Frame<'_>) -> Result<Vec<Event>, chiton_types::Malformed> {
-    let mut from = Take::new(frame.payload);
-    let events = (0..frame.header.event_count).map(|_| Event::decode(&mut from)).collect::<Result<_, _>>()?;
-    from.finish()?;
-    Ok(events)
+fn decode(frame: &Frame<'_>) -> Result<Vec<(Position, Event)>, chiton_types::Malformed> {
+    FrameEvents::new(frame.first, frame.header.event_count, frame.payload).collect()
 }
 
-/// The events' encoding, with nothing in the place of those that are skipped.
-fn encode(first: Position, events: &[Event], skipped: &BTreeSet<Position>) -> Vec<u8> {
+/// The events' encoding, with nothing in the place of those that are passed over.
+fn encode(events: &[(Position, Event)], passed_over: &BTreeSet<Position>) -> Vec<u8> {
     let mut payload = Vec::new();
-    for (position, event) in (first.0..).map(Position).zip(events) {
-        let event = if skipped.contains(&position) { &Event::Noop } else { event };
+    for (position, event) in events {
+        let nothing = Event::Skipped { count: event.positions() };
+        let event = if passed_over.contains(position) { &nothing } else { event };
         event.encode(&mut payload);
     }
     payload

@@ -104,7 +104,8 @@ pub fn describe(event: &Event) -> String {
             }
         },
         Event::DecouplingEnded { id } => format!("decoupling {id} ends"),
-        Event::Noop => "nothing (erased)".to_owned(),
+        Event::Skipped { count: 1 } => "nothing".to_owned(),
+        Event::Skipped { count } => format!("nothing, in {count} positions"),
     }
 }
 

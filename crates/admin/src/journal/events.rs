@@ -169,7 +169,8 @@ pub fn get(
             }
         };
         let mut meant = false;
-        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
+        for (position, event) in &events {
+            let position = *position;
             if seen.matches(position, &frame.header, event)? {
                 meant = true;
                 tally.count(position, &frame, event);

@@ -35,7 +35,7 @@ types! {
     Event::Reserve { .. } => "reserve",
     Event::SessionOpened { .. } => "session-opened",
     Event::SessionClosed { .. } => "session-closed",
-    Event::Noop => "noop",
+    Event::Skipped { .. } => "skipped",
     Event::Restore { .. } => "restore",
     Event::Touch { .. } => "touch",
     Event::Policy(_) => "policy",
@@ -140,7 +140,7 @@ pub fn fields(event: &Event) -> Value {
             "window": merged.state.window.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
         }),
         Event::DecouplingEnded { id } => json!({ "realm": id.0 }),
-        Event::Noop => json!({}),
+        Event::Skipped { count } => json!({ "count": count }),
     };
     value["type"] = json!(type_name(event));
     value

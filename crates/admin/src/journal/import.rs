@@ -21,7 +21,7 @@ use crate::journal::export_file::{ExportHeader, ExportReader, Record};
 /// Bytes that are appended at a time.
 const BATCH_BYTES: usize = 1 << 20;
 /// Most events of nothing in one frame.
-const FILL_EVENTS: u64 = 10_000;
+const FILL_EVENTS: u64 = 1 << 30;
 
 /// The treatment of gaps in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,13 +195,10 @@ fn fill<R: Read>(
             while next < first {
                 let n = (first.0 - next.0).min(FILL_EVENTS);
                 let mut payload = Vec::new();
-                (0..n).for_each(|_| Event::Noop.encode(&mut payload));
-                let header = FrameHeader {
-                    event_count: n as u32,
-                    shard: ShardId(0),
-                    session: SessionId(0),
-                    seq: Seq(0),
-                };
+                let count = u32::try_from(n).expect("a frame of bounded size");
+                Event::Skipped { count }.encode(&mut payload);
+                let header =
+                    FrameHeader { event_count: count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
                 encode_frame(&mut batch, &header, &payload);
                 (next, batch_events, done.filled) = (Position(next.0 + n), batch_events + n, done.filled + n);
                 flush_if(journal, &mut batch, &mut batch_events, BATCH_BYTES)?;

@@ -53,9 +53,10 @@ pub fn splice(
     let mut decide = |frame: &Frame<'_>| -> Result<Option<Vec<u8>>, JournalToolError> {
         let events = events_of(frame).map_err(|e| unreadable(frame, &e))?;
         let mut hit = false;
-        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
-            if seen.matches(position, &frame.header, event)? && *event != Event::Noop {
-                doomed.push(position);
+        for (position, event) in &events {
+            let is_erased = matches!(event, Event::Skipped { .. });
+            if seen.matches(*position, &frame.header, event)? && !is_erased {
+                doomed.push(*position);
                 (hit, done.events) = (true, done.events + 1);
             }
         }
@@ -72,8 +73,8 @@ pub fn splice(
         }
         let events = events_of(frame).map_err(|e| unreadable(frame, &e))?;
         let mut payload = Vec::with_capacity(frame.payload.len());
-        for (position, event) in (frame.first.0..).map(Position).zip(&events) {
-            let event = if doomed.any_in(position, position) { &Event::Noop } else { event };
+        for (position, event) in &events {
+            let event = if doomed.any_in(*position, *position) { &Event::NOTHING } else { event };
             event.encode(&mut payload);
         }
         Ok(Some(payload))

@@ -40,7 +40,7 @@ fn exports() -> Vec<Vec<u8>> {
             ExportHeader { journal: 7, epoch: Epoch(2), stored: Some(Position(3)), first: Position(4) };
         let mut writer = ExportWriter::new(Vec::new(), &header).expect("writes");
         let mut payload = Vec::new();
-        Event::Noop.encode(&mut payload);
+        Event::NOTHING.encode(&mut payload);
         for n in 0..frames {
             let header =
                 FrameHeader { event_count: 1, shard: ShardId(0), session: SessionId(9), seq: Seq(n) };

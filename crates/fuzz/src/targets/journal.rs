@@ -197,7 +197,7 @@ fn events() -> Vec<Vec<u8>> {
             orphan: true,
             time: Time(9),
         },
-        Event::Noop,
+        Event::NOTHING,
     ];
     let mut seeds = Vec::new();
     for len in [1, 2, 4, history.len()] {

@@ -124,7 +124,7 @@ impl Namespace {
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
-            | Event::Noop => Ok(()),
+            | Event::Skipped { .. } => Ok(()),
         }
     }
 

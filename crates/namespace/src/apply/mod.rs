@@ -175,7 +175,7 @@ impl Namespace {
             Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
-            | Event::Noop => {}
+            | Event::Skipped { .. } => {}
         }
     }
 
@@ -264,7 +264,7 @@ impl Namespace {
             | Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
-            | Event::Noop => {}
+            | Event::Skipped { .. } => {}
         }
         needs
     }

@@ -136,7 +136,7 @@ impl Namespace {
                 | Event::Granted { .. }
                 | Event::Merged(_)
                 | Event::DecouplingEnded { .. }
-                | Event::Noop => {}
+                | Event::Skipped { .. } => {}
             }
         }
         out.sort_unstable();

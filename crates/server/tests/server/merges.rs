@@ -288,17 +288,19 @@ fn hostile_events_touch_nothing_but_the_subtree_and_its_numbers() {
         blind: false,
     };
     assert!(
-        malformed(garbage(&[255; 9], 1)) && malformed(garbage(&[15, 15], 1)) && malformed(garbage(&[15], 2))
+        malformed(garbage(&[255; 9], 1))
+            && malformed(garbage(&[15, 1, 15, 1], 1))
+            && malformed(garbage(&[15, 1], 2))
     );
-    assert!(malformed(garbage(&[15; 5000], MERGE_EVENTS_MAX as u32 + 1)));
+    assert!(malformed(garbage(&[15, 1].repeat(5000), MERGE_EVENTS_MAX as u32 + 1)));
     assert!(malformed(call(claim, window(14, 14), 0, &[], true)));
-    assert!(malformed(call(claim, next, u64::MAX, &[Event::Noop], true)));
+    assert!(malformed(call(claim, next, u64::MAX, &[Event::NOTHING], true)));
     let other = session(&server);
     assert_eq!(
-        other.try_realm(call(claim, next, 0, &[Event::Noop], true)),
+        other.try_realm(call(claim, next, 0, &[Event::NOTHING], true)),
         Err(Failure::Refused(Refusal::Stale))
     );
-    assert_eq!(answer(s.try_realm(garbage(&[15], 1))).state.merged, Position(20));
+    assert_eq!(answer(s.try_realm(garbage(&[15, 1], 1))).state.merged, Position(20));
 }
 
 #[test]

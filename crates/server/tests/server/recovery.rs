@@ -164,7 +164,7 @@ fn events_that_are_passed_over_are_passed_over_for_good_and_a_start_names_what_d
             let mut take = chiton_types::Take::new(frame.payload);
             let is_dir = matches!(Event::decode(&mut take), Ok(Event::Make { ino, .. }) if ino == dir);
             let mut noop = Vec::new();
-            Event::Noop.encode(&mut noop);
+            Event::NOTHING.encode(&mut noop);
             Ok(is_dir.then_some(noop))
         };
     chiton_journal::rewrite(&*rig.place, identity, &mut change, &mut |_| {}).expect("rewritten");

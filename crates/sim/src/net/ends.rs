@@ -237,7 +237,7 @@ fn lose_first(request: &mut Request) {
     if Event::decode(&mut from).is_ok() {
         let rest = from.rest().to_vec();
         events.clear();
-        Event::Noop.encode(events);
+        Event::NOTHING.encode(events);
         events.extend(rest);
     }
 }
