@@ -408,7 +408,7 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
     fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect("no border any more");
 }
 
-/// S29: "The root directory of a new file system belongs to who formatted it."
+/// S29: "The root directory of a new file system belongs to the user who formatted it."
 #[test]
 fn a_file_system_is_whose_who_formats_it() {
     use std::os::unix::process::CommandExt;

@@ -54,7 +54,7 @@ fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
-/// S62: "With `--branch` it works in a branch …"
+/// S62: "With `--branch` the command works in a branch of the directory (S69) …"
 #[test]
 fn a_command_in_a_branch_is_merged_if_it_succeeds_and_nobody_sees_it_before() {
     let Some(runs) = Runs::new() else { return };
@@ -115,7 +115,7 @@ fn a_command_in_a_branch_is_merged_if_it_succeeds_and_nobody_sees_it_before() {
     runs.nothing_is_left();
 }
 
-/// S62: "… and else drops it (with `--keep`, leaves it). It ends as the command ended."
+/// S62: "… and else drops them (with `--keep`, or under a policy with `on_failure: keep`, it leaves them)."
 #[test]
 fn a_command_in_a_branch_that_fails_leaves_nothing_or_the_branch() {
     let Some(runs) = Runs::new() else { return };
@@ -139,7 +139,7 @@ fn a_command_in_a_branch_that_fails_leaves_nothing_or_the_branch() {
     runs.nothing_is_left();
 }
 
-/// S62: "… 127 if there is no such command, 126 if it cannot be run."
+/// S62: "It ends as the command ended, with 127 if there is no such command, and with 126 if it cannot be run."
 #[test]
 fn what_cannot_be_run_is_said_as_shells_say_it() {
     let Some(runs) = Runs::new() else { return };

@@ -145,7 +145,7 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
     assert!(two.decouplings().is_empty());
 }
 
-/// S58: "… that mount carries out everything below its root by itself", also while the server is away, by absolute paths.
+/// S58: "While the server is away, work in the decoupled subtree continues, also by absolute paths."
 #[test]
 fn a_decoupled_job_goes_on_while_the_server_is_away() {
     if !is_root() {
@@ -226,7 +226,7 @@ fn a_job_is_asynchronous_and_synchronous_by_turns_through_commands() {
     done(&["discard", text(&near)]);
 }
 
-/// S62: "`chiton run` merges what a command did if it ends with 0, and else drops it."
+/// S62: "`chiton run` merges the changes of a command if the command ends with 0, and else drops them …"
 #[test]
 fn a_command_that_succeeds_is_merged_and_one_that_fails_leaves_nothing() {
     let Some(two) = Two::new() else { return };
@@ -264,7 +264,7 @@ fn a_command_that_succeeds_is_merged_and_one_that_fails_leaves_nothing() {
     assert!(two.decouplings().is_empty());
 }
 
-/// S63: "With `durability: local`, what was fsynced in a decoupled subtree survives the death of its mount …"
+/// S63: "`local`: everything acknowledged before is in the journal on the disk of the mount's machine …"
 #[test]
 fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
     let Some(mut two) = Two::new() else { return };
@@ -349,7 +349,7 @@ fn what_a_killed_mount_left_is_merged_by_a_command() {
     assert!(done(&recover).contains("nothing"));
 }
 
-/// S63: "`global`: in the object store, and any machine may go on with it …"
+/// S63: "`global`: it is in the object store, and any machine may resume it …"
 #[test]
 fn what_is_in_the_object_store_is_merged_from_anywhere() {
     let Some(mut two) = Two::new() else { return };
@@ -375,7 +375,7 @@ fn what_is_in_the_object_store_is_merged_from_anywhere() {
     refused(&[&recover[..], &["--merge"]].concat(), 4, "there is no decoupling");
 }
 
-/// S64: "… a mount's end merges what is weak."
+/// S64: "A mount that ends in order merges its weak subtrees and gives them back."
 #[test]
 fn the_end_of_a_mount_merges_what_is_weak_and_keeps_what_is_invisible() {
     let Some(mut two) = Two::new() else { return };

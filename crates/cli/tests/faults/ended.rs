@@ -15,7 +15,7 @@ fn eio() -> Option<i32> {
     Some(rustix::io::Errno::IO.raw_os_error())
 }
 
-/// S110: "… answers EIO …"
+/// S110: "From then on every call in the subtree returns EIO …"
 #[test]
 fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     let Some(two) = Two::new() else { return };
@@ -83,7 +83,7 @@ fn ending_what_another_client_has_needs_a_yes() {
     assert!(two.decouplings().is_empty());
 }
 
-/// S58a: "Both may be decoupled …"
+/// S58a: "… may be decoupled separately, by the same mount or another."
 #[test]
 fn a_mount_has_its_inner_subtree_after_the_outer_one_is_merged() {
     let Some(two) = Two::new() else { return };
@@ -292,7 +292,7 @@ fn run_says_what_is_done_about_conflicts_and_a_policy_what_about_failure() {
     assert!(two.decouplings().is_empty());
 }
 
-/// S58: "… any directory of one's own".
+/// S58: "… does the same for any directory that the caller owns.".
 #[test]
 fn an_owner_decouples_a_directory_of_their_own_as_far_as_its_policy_lets_them() {
     let Some(two) = Two::new() else { return };
@@ -378,7 +378,7 @@ fn one_process_serves_several_branches_and_what_a_killed_one_left_is_taken_away(
 /// Takes the last bytes of the journals in a state directory away: a shell script of a job, or of a test.
 const CUT_OFF: &str = "for f in $(find $STATE -name '*.seg'); do truncate -s -30 $f; done";
 
-/// S112: "… is neither resumed, merged nor viewed in silence …"
+/// S112: "… no command resumes, merges or shows the journal in silence."
 #[test]
 fn every_command_that_merges_a_journal_says_that_its_end_is_missing() {
     let Some(two) = Two::new() else { return };

@@ -92,7 +92,7 @@ fn block_keeps_everybody_else_out_from_the_root_down() {
     assert_eq!(&content, b"early");
 }
 
-/// S59: "`block_writes`: they see what was there when it was decoupled or last merged, and may not change it (EBUSY)."
+/// S59: "`block_writes`: they see the state in which the subtree was decoupled or last merged, and may not change it (EBUSY)."
 #[test]
 fn block_writes_lets_others_look_at_what_was_there_or_merged() {
     let Some(two) = Two::new() else { return };

@@ -132,7 +132,7 @@ fn end_of(child: &mut Child) -> std::process::ExitStatus {
     status.expect("just seen")
 }
 
-/// S5: "Commands (`chiton diff` and all others) do not wait with them …"
+/// S5: "Commands (`chiton diff` and all others) do not wait like this …"
 #[test]
 fn commands_refuse_when_the_server_was_killed_and_files_wait_for_it() {
     let Some(mut silent) = set_up() else { return };

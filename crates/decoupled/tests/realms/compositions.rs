@@ -77,7 +77,7 @@ fn short(conflicts: &[Contradiction]) -> Vec<String> {
     conflicts.iter().map(line).collect()
 }
 
-/// S73: "By the same rules, with the same conflicts."
+/// S73: "It works by the same rules, with the same conflicts …"
 #[test]
 fn a_composition_is_what_the_merges_would_make_and_changes_nothing() {
     const GLOBAL: &[u8] = b"consistency: invisible\ndurability: global\n";

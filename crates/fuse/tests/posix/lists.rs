@@ -87,7 +87,7 @@ fn what_is_made_inherits_the_default_list() {
     });
 }
 
-/// S34: "The umask holds where there is no default list."
+/// S34: "… the umask holds where there is no default list."
 #[test]
 fn the_umask_holds_where_there_is_no_default_list() {
     let mounted = MountedHere::new();

@@ -43,7 +43,7 @@ fn at(mounted: &MountedHere, path: &str) -> CString {
     CString::new(format!("{}{path}", mounted.fs.dir.display())).expect("text")
 }
 
-/// S100: "Capabilities decide as on local Linux file systems. User 0 without them is an ordinary user."
+/// S100: "Capabilities decide as on local Linux file systems … User 0 without them is an ordinary user."
 #[test]
 fn capabilities_count_and_the_number_of_root_does_not() {
     let mounted = MountedHere::new();
@@ -82,7 +82,7 @@ fn capabilities_count_and_the_number_of_root_does_not() {
     assert_eq!(act(BOB.uid, &[], || open(write)), 0, "it is Bob's now");
 }
 
-/// S100: "In a user namespace they count over inodes whose owner and group have a number in that namespace."
+/// S100: "In a user namespace they count over inodes whose owner and group have a number in that namespace …"
 #[test]
 fn root_of_a_user_namespace_has_its_capabilities_over_what_is_mapped_there() {
     const FIRST: u32 = 100_000;

@@ -34,7 +34,7 @@ fn a_full_store_is_told_at_flush_and_the_data_wait_for_room() {
     assert_eq!(second.all(fh), data);
 }
 
-/// S18: "everything that was answered before, of the whole client, is durable: content, names, attributes."
+/// S18: "… everything acknowledged before, *on the whole client*, is durable: content, names, attributes."
 #[test]
 fn fsync_of_one_file_takes_what_was_written_to_others_along() {
     let rig = Rig::new();
@@ -166,7 +166,7 @@ fn dirty_data_reach_the_server_by_themselves() {
     assert_eq!(rig.server.counts().0, writes, "nothing is sent when nothing is dirty");
 }
 
-/// S23: "That is told once more, to the next fsync of the file": by a handle that was opened afterwards, too.
+/// S23: "The next fsync of the file through the same mount reports the loss once more …": also by a handle that was opened afterwards.
 #[test]
 fn what_is_lost_at_close_is_told_to_the_next_fsync_whoever_has_the_file_open_then() {
     let rig = Rig::new();
