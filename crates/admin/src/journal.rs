@@ -13,9 +13,7 @@
 //!   memory.
 //! - Functions that write get a place that their caller has locked.
 
-mod describe;
 mod error;
-mod fields;
 mod filter;
 mod under;
 
@@ -27,12 +25,10 @@ mod inspect;
 mod pointers;
 mod splice;
 
-pub use describe::{describe, utc};
 pub use error::JournalToolError;
 pub use events::{Output, Tally, get};
 pub use export::{Exported, export};
 pub use export_file::{ExportHeader, ExportReader, ExportWriter, Record};
-pub use fields::{TYPE_NAMES, fields, type_name};
 pub use filter::{Filter, Range, Seen};
 pub use import::{Gaps, Imported, import};
 pub use inspect::{Inspection, inspect};

@@ -45,14 +45,13 @@ impl Invalidating {
 
     /// The operations of a call, if it is worth to look at them afterwards.
     fn ops(&self, call: &Call) -> Vec<Op> {
+        // Without a cache, all that matters is what the kernel was told of a directory.
+        let sets_rights = |op: &Op| {
+            matches!(op, Op::SetAttr { .. })
+                || matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_list(name))
+        };
         match call {
-            // Without a cache, all that matters is what the kernel was told of a directory.
-            Call::Op { op: Op::SetAttr { .. }, .. } => self.outline(call),
-            Call::Op { op: Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. }, .. }
-                if is_list(name) =>
-            {
-                self.outline(call)
-            }
+            Call::Op { op, .. } if sets_rights(op) => self.outline(call),
             _ if self.core.embedded => Vec::new(),
             call => self.outline(call),
         }

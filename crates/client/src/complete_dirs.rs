@@ -11,7 +11,7 @@
 //! - A directory does not become complete while an operation of this client that may add a name is under way in it.
 //! - Names are noted by their hashes: two names with one hash cost a question, nothing else.
 
-use chiton_model::Op;
+use chiton_model::{NameUse, Op};
 use chiton_types::{Ino, Name};
 use hashbrown::{HashMap, HashSet};
 
@@ -165,11 +165,7 @@ impl CompleteDirs {
 
 /// The name that an operation may add to a directory. (An exchange puts others behind names that are there.)
 fn added(op: &Op) -> Option<(Ino, &Name)> {
-    match op {
-        Op::Make { parent, name, .. }
-        | Op::Link { parent, name, .. }
-        | Op::LinkUnnamed { parent, name, .. } => Some((*parent, name)),
-        Op::Rename { to, to_name, .. } => Some((*to, to_name)),
-        _ => None,
-    }
+    let footprint = op.footprint();
+    let added = footprint.names().find(|touch| matches!(touch.how, NameUse::Given | NameUse::Taken));
+    added.map(|touch| (touch.dir, touch.name))
 }

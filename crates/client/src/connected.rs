@@ -363,11 +363,9 @@ impl Shared {
 fn closes_go_first(call: &Call, waiting: usize) -> bool {
     use chiton_model::Op;
     waiting >= CLOSES_MAX
-        || match call {
-            Call::Op { op: Op::Unlink { .. } | Op::Rename { .. }, .. } | Call::Bye => waiting > 0,
-            Call::Batch { .. } | Call::Commit { .. } => waiting > 0,
-            _ => false,
-        }
+        || (waiting > 0
+            && (matches!(call, Call::Op { op: Op::Unlink { .. } | Op::Rename { .. }, .. })
+                || matches!(call, Call::Bye | Call::Batch { .. } | Call::Commit { .. })))
 }
 
 impl Service for Connected {

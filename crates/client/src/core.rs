@@ -129,28 +129,28 @@ impl Core {
 
     /// A copy of an operation for [`Core::changed`], without what is large and does not matter there.
     pub(crate) fn outline(&self, op: &Op) -> Op {
-        match op {
-            Op::Make { parent, name, mode, .. } => Op::Make {
-                parent: *parent,
-                name: name.clone(),
-                make: Make::File { content: Vec::new() },
-                mode: *mode,
-            },
+        if let Op::Make { parent, name, mode, .. } = op {
+            let make = Make::File { content: Vec::new() };
+            return Op::Make { parent: *parent, name: name.clone(), make, mode: *mode };
+        }
+        if let Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } = op
+            && is_list(name)
+        {
             // What an access control list says is as what the mode says.
-            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } if is_list(name) => {
-                let change = AttrChange { mode: Some(Mode(0)), ..AttrChange::default() };
-                Op::SetAttr { ino: *ino, change }
-            }
-            Op::Write { ino, .. } | Op::SetXattr { ino, .. } | Op::Remap { ino, .. } => Op::Write {
+            let change = AttrChange { mode: Some(Mode(0)), ..AttrChange::default() };
+            return Op::SetAttr { ino: *ino, change };
+        }
+        if let Op::Write { ino, .. } | Op::SetXattr { ino, .. } | Op::Remap { ino, .. } = op {
+            return Op::Write {
                 ino: *ino,
                 body: Body::Inline(Vec::new()),
                 size: 0,
                 mtime: Default::default(),
                 kill_setid: false,
                 hold: Default::default(),
-            },
-            op => op.clone(),
+            };
         }
+        op.clone()
     }
 
     /// Operations of our own were carried out, by one call.
@@ -166,13 +166,14 @@ impl Core {
             {
                 self.write_behind.made_subdirectory(*parent);
             }
-            let changed = match (op, &outcome.attr) {
-                (Op::SetAttr { .. }, Some(attr)) if attr.kind == Kind::Dir => {
+            let dir = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir);
+            let changed = if let Op::SetAttr { ino, .. } = op {
+                if let Some(attr) = dir {
                     self.write_behind.dir_changed(attr);
-                    None
                 }
-                (Op::SetAttr { ino, .. }, _) => Some(*ino),
-                _ => outcome.gone.map(|gone| gone.ino).or(outcome.other),
+                Some(*ino).filter(|_| dir.is_none())
+            } else {
+                outcome.gone.map(|gone| gone.ino).or(outcome.other)
             };
             changed.map(|ino| self.write_behind.release(ino, now, || {}));
         }

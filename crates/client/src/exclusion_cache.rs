@@ -25,7 +25,7 @@ use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal, SessionId};
-use chiton_wire::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall, operation_touches};
+use chiton_wire::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
@@ -91,7 +91,7 @@ impl Touched {
             Ok::<(), std::convert::Infallible>(())
         };
         let Ok(()) = match call {
-            Call::Op { op, .. } => operation_touches(op, visit),
+            Call::Op { op, .. } => op.footprint().visit(visit),
             call => call.touches(visit),
         };
         if let Call::Query(Query::Lookup { name, .. }) = call {

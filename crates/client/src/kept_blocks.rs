@@ -115,10 +115,7 @@ impl KeptBlocks {
 }
 
 fn named(op: &Op) -> impl Iterator<Item = BlockId> + '_ {
-    let extents = match op {
-        Op::Write { body: Body::Extents(extents), .. } => &extents[..],
-        _ => &[],
-    };
+    let extents: &[_] = if let Op::Write { body: Body::Extents(extents), .. } = op { extents } else { &[] };
     extents.iter().map(|e| e.block).filter(|block| !block.is_hole())
 }
 

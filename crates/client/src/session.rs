@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use chiton_model::{Make, Op, Outcome};
+use chiton_model::{Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 
@@ -447,10 +447,7 @@ impl CarriedOut {
 
 /// The file whose content a call writes.
 fn written(call: &Call) -> Option<Ino> {
-    match call {
-        Call::Op { op: Op::Write { ino, .. }, .. } => Some(*ino),
-        _ => None,
-    }
+    if let Call::Op { op: Op::Write { ino, .. }, .. } = call { Some(*ino) } else { None }
 }
 
 fn ops(call: &Call) -> &[Op] {
@@ -469,13 +466,11 @@ pub(crate) fn journalled(again: Again) -> Option<Again> {
 
 fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {
     let attr = outcome.attr.as_ref();
+    let is_born = matches!(op, Op::Make { .. } | Op::MakeUnnamed { .. });
     Again {
         boot,
         position,
-        ino: match op {
-            Op::Make { .. } | Op::MakeUnnamed { .. } => attr.map_or(Ino(0), |attr| attr.ino),
-            _ => Ino(0),
-        },
+        ino: attr.filter(|_| is_born).map_or(Ino(0), |attr| attr.ino),
         time: outcome.time,
     }
 }
@@ -527,20 +522,7 @@ fn header(of: &Request) -> Request {
 /// About what a kept call takes in memory.
 pub(crate) fn call_bytes(ops: &[Op]) -> usize {
     const FIXED: usize = 192;
-    ops.iter()
-        .map(|op| {
-            FIXED
-                + match op {
-                    Op::Make { make: Make::File { content }, .. } => content.len(),
-                    Op::Make { make: Make::Symlink { target }, .. } => target.len(),
-                    Op::Write { body: chiton_model::Body::Inline(content), .. } => content.len(),
-                    Op::Write { body: chiton_model::Body::Extents(extents), .. } => 48 * extents.len(),
-                    Op::Remap { extents, .. } => 48 * extents.len(),
-                    Op::SetXattr { name, value, .. } => name.len() + value.len(),
-                    _ => 0,
-                }
-        })
-        .sum()
+    ops.iter().map(|op| FIXED + op.heap_bytes()).sum()
 }
 
 /// Of each operation of a request, where and how it took effect; `None`: it was refused.

@@ -13,7 +13,7 @@
 //! Invariant: a change that the merge passes over leaves no trace. No remaining inode was in such a directory, and
 //! no remaining file shares content with such a file.
 
-use chiton_model::{Event, Over};
+use chiton_model::{Event, Role, Rows};
 use chiton_types::Ino;
 use hashbrown::HashSet;
 
@@ -47,45 +47,29 @@ impl<'a> Traces<'a> {
 
     /// Records one event.
     pub(crate) fn note(&mut self, event: &Event) {
-        match event {
-            Event::Make { parent, ino, .. } => self.puts(*parent, *ino),
-            Event::Link { parent, ino, .. } | Event::Restore { parent, ino, .. } => {
-                self.acts(*ino);
-                self.puts(*parent, *ino);
-            }
-            Event::Rename { from, to, ino, over, .. } => {
-                self.acts(*ino);
-                self.puts(*to, *ino);
-                if let Over::Exchanged { ino: other } = over {
-                    self.acts(*other);
-                    self.puts(*from, *other);
+        let footprint = event.footprint();
+        for touch in footprint.inodes() {
+            match touch.role {
+                Role::Subject if Some(touch.ino) != footprint.loser() && touch.writes.has_any(Rows::SEEN) => {
+                    self.acts(touch.ino);
                 }
-            }
-            Event::SetAttr { ino, .. }
-            | Event::Write { ino, .. }
-            | Event::Revert { ino, .. }
-            | Event::Xattr { ino, .. } => self.acts(*ino),
-            Event::Clone { from, to, .. } => {
-                self.acts(*to);
-                if from != to {
-                    self.shared.insert(*from);
+                Role::Victim if Some(touch.ino) != footprint.loser() => self.acts(touch.ino),
+                Role::Source if Some(touch.ino) != footprint.subject_inode() => {
+                    self.shared.insert(touch.ino);
                 }
+                Role::Subject
+                | Role::Victim
+                | Role::Source
+                | Role::Directory
+                | Role::Newborn
+                | Role::Orphan
+                | Role::Root => {}
             }
-            Event::Unlink { .. }
-            | Event::Touch { .. }
-            | Event::Remap { .. }
-            | Event::Reclaim { .. }
-            | Event::Swept { .. }
-            | Event::Reserve { .. }
-            | Event::SessionOpened { .. }
-            | Event::SessionClosed { .. }
-            | Event::Policy(_)
-            | Event::Decoupled(_)
-            | Event::Attached(_)
-            | Event::Granted { .. }
-            | Event::Merged(_)
-            | Event::DecouplingEnded { .. }
-            | Event::Skipped { .. } => {}
+        }
+        for change in footprint.names() {
+            if let Some(ino) = change.after {
+                self.puts(change.dir, ino);
+            }
         }
     }
 
@@ -126,6 +110,7 @@ impl<'a> Traces<'a> {
 
 #[cfg(test)]
 mod tests {
+    use chiton_model::Over;
     use chiton_types::Time;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_model::{Event, Over};
+use chiton_model::{Event, Role, Rows};
 use chiton_server::Server;
 use chiton_types::{Ino, Kind, Name};
 use hashbrown::{HashMap, HashSet};
@@ -59,53 +59,34 @@ impl Changes {
 
     /// Records one event.
     pub(crate) fn note(&mut self, event: &Event) {
-        match event {
-            Event::Make { parent, name, ino, kind, .. } => {
-                let of_inode = self.of(*ino);
-                of_inode.made = true;
-                of_inode.is_dir = *kind == Kind::Dir;
-                of_inode.gain((*parent, name.clone()));
+        if let Event::Make { ino, kind, .. } = event {
+            let of_inode = self.of(*ino);
+            of_inode.made = true;
+            of_inode.is_dir = *kind == Kind::Dir;
+        }
+        let footprint = event.footprint();
+        // An inode loses its name before it gains another.
+        for change in footprint.names() {
+            if let Some(ino) = change.before {
+                self.lose(ino, (change.dir, change.name.clone()));
             }
-            Event::Link { parent, name, ino, .. } | Event::Restore { parent, name, ino, .. } => {
-                self.of(*ino).gain((*parent, name.clone()));
+        }
+        for change in footprint.names() {
+            if let Some(ino) = change.after {
+                self.of(ino).gain((change.dir, change.name.clone()));
             }
-            Event::Unlink { parent, name, ino, .. } => self.lose(*ino, (*parent, name.clone())),
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                let (old, new) = ((*from, from_name.clone()), (*to, to_name.clone()));
-                match over {
-                    Over::Nothing => {}
-                    Over::Replaced { ino, .. } => self.lose(*ino, new.clone()),
-                    Over::Exchanged { ino } => {
-                        self.lose(*ino, new.clone());
-                        self.of(*ino).gain(old.clone());
-                    }
-                }
-                self.lose(*ino, old);
-                self.of(*ino).gain(new);
+        }
+        if footprint.names().next().is_some() {
+            return;
+        }
+        for touch in footprint.inodes() {
+            if touch.role != Role::Subject || !touch.writes.has_any(Rows::SEEN) {
+                continue;
             }
-            Event::SetAttr { ino, size, .. } => {
-                let of_inode = self.of(*ino);
-                of_inode.written |= size.is_some();
-                of_inode.attributes |= size.is_none();
-            }
-            Event::Write { ino, .. } | Event::Revert { ino, .. } | Event::Clone { to: ino, .. } => {
-                self.of(*ino).written = true
-            }
-            Event::Xattr { ino, .. } => self.of(*ino).attributes = true,
-            Event::Touch { .. }
-            | Event::Remap { .. }
-            | Event::Reclaim { .. }
-            | Event::Swept { .. }
-            | Event::Reserve { .. }
-            | Event::SessionOpened { .. }
-            | Event::SessionClosed { .. }
-            | Event::Policy(_)
-            | Event::Decoupled(_)
-            | Event::Attached(_)
-            | Event::Granted { .. }
-            | Event::Merged(_)
-            | Event::DecouplingEnded { .. }
-            | Event::Skipped { .. } => {}
+            let is_written = touch.writes.has_any(Rows::CONTENT);
+            let of_inode = self.of(touch.ino);
+            of_inode.written |= is_written;
+            of_inode.attributes |= !is_written && touch.writes.has_any(Rows::ATTRS);
         }
     }
 
@@ -214,19 +195,13 @@ fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &SentEvents<'_>)
                 used.insert((ino, place));
             }
         };
-        match event {
-            Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } => {
-                uses(*ino, *parent, name);
-            }
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                uses(*ino, *from, from_name);
-                uses(*ino, *to, to_name);
-                if let Over::Exchanged { ino: other } = over {
-                    uses(*other, *from, from_name);
-                    uses(*other, *to, to_name);
-                }
-            }
-            _ => {}
+        // What loses a name for good uses none.
+        let footprint = event.footprint();
+        for change in footprint.names() {
+            let bearers = [change.before, change.after].into_iter().flatten();
+            bearers
+                .filter(|ino| Some(*ino) != footprint.loser())
+                .for_each(|ino| uses(ino, change.dir, change.name));
         }
     })?;
     let is_used =

@@ -4,7 +4,7 @@
 //! - Inodes and directories have the numbers of the namespace that the journals were merged into.
 //! - The last one that changed something counts.
 
-use chiton_model::{Event, Over};
+use chiton_model::{Event, Role, Rows};
 use chiton_types::{Ino, Name};
 use hashbrown::HashMap;
 
@@ -34,55 +34,26 @@ pub(crate) struct Provenance {
 impl Provenance {
     /// Records one event of a journal.
     pub(crate) fn note(&mut self, event: &Event, layer: Layer) {
-        match event {
-            Event::Make { parent, name, ino, .. } => {
-                self.change(*ino, layer);
-                self.name(*parent, name, layer);
+        let footprint = event.footprint();
+        for change in footprint.names() {
+            if change.before.is_some() {
+                self.names.remove(&(change.dir, change.name.clone()));
             }
-            Event::Link { parent, name, ino, .. } => {
-                self.touch(*ino, layer);
-                self.name(*parent, name, layer);
+            if change.after.is_some() {
+                self.name(change.dir, change.name, layer);
             }
-            Event::Restore { parent, name, ino, .. } => {
-                self.change(*ino, layer);
-                self.name(*parent, name, layer);
+        }
+        let makes_or_brings_back = matches!(event, Event::Make { .. } | Event::Restore { .. });
+        let is_of_names = footprint.names().next().is_some() && !makes_or_brings_back;
+        for touch in footprint.inodes() {
+            match touch.role {
+                Role::Newborn => self.change(touch.ino, layer),
+                Role::Subject if !touch.writes.has_any(Rows::SEEN) => {}
+                Role::Subject if is_of_names => self.touch(touch.ino, layer),
+                Role::Subject => self.change(touch.ino, layer),
+                Role::Victim => self.touch(touch.ino, layer),
+                Role::Directory | Role::Orphan | Role::Source | Role::Root => {}
             }
-            Event::Unlink { parent, name, ino, .. } => {
-                self.touch(*ino, layer);
-                self.names.remove(&(*parent, name.clone()));
-            }
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                self.touch(*ino, layer);
-                self.names.remove(&(*from, from_name.clone()));
-                match over {
-                    Over::Nothing => {}
-                    Over::Replaced { ino, .. } => self.touch(*ino, layer),
-                    Over::Exchanged { ino } => {
-                        self.touch(*ino, layer);
-                        self.name(*from, from_name, layer);
-                    }
-                }
-                self.name(*to, to_name, layer);
-            }
-            Event::SetAttr { ino, .. }
-            | Event::Write { ino, .. }
-            | Event::Clone { to: ino, .. }
-            | Event::Revert { ino, .. }
-            | Event::Xattr { ino, .. } => self.change(*ino, layer),
-            Event::Touch { .. }
-            | Event::Remap { .. }
-            | Event::Reclaim { .. }
-            | Event::Swept { .. }
-            | Event::Reserve { .. }
-            | Event::SessionOpened { .. }
-            | Event::SessionClosed { .. }
-            | Event::Policy(_)
-            | Event::Decoupled(_)
-            | Event::Attached(_)
-            | Event::Granted { .. }
-            | Event::Merged(_)
-            | Event::DecouplingEnded { .. }
-            | Event::Skipped { .. } => {}
         }
     }
 

@@ -32,26 +32,27 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
     // Which event gave an inode a name that it has.
     let mut givers: BTreeMap<(Ino, Ino, Name), usize> = BTreeMap::new();
     for at in 0..events.len() {
-        let (ino, left, gives) = match &events[at] {
-            Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } => {
-                givers.insert((*ino, *parent, name.clone()), at);
+        let (ino, left, gives) = if let Event::Make { parent, name, ino, .. }
+        | Event::Link { parent, name, ino, .. } = &events[at]
+        {
+            givers.insert((*ino, *parent, name.clone()), at);
+            continue;
+        } else if let Event::Rename { from, from_name, to, to_name, ino, over, .. } = &events[at] {
+            // A name that another inode had before leaves a trace.
+            let gives = matches!(over, Over::Nothing).then(|| (*ino, *to, to_name.clone()));
+            if let Some(other) = over.ino() {
+                givers.remove(&(other, *to, to_name.clone()));
+            }
+            let left = (*ino, *from, from_name.clone());
+            if let Over::Exchanged { .. } = over {
+                givers.remove(&left);
                 continue;
             }
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                // A name that another inode had before leaves a trace.
-                let gives = matches!(over, Over::Nothing).then(|| (*ino, *to, to_name.clone()));
-                if let Some(other) = over.ino() {
-                    givers.remove(&(other, *to, to_name.clone()));
-                }
-                let left = (*ino, *from, from_name.clone());
-                if let Over::Exchanged { .. } = over {
-                    givers.remove(&left);
-                    continue;
-                }
-                (*ino, left, gives)
-            }
-            Event::Unlink { parent, name, ino, .. } => (*ino, (*ino, *parent, name.clone()), None),
-            _ => continue,
+            (*ino, left, gives)
+        } else if let Event::Unlink { parent, name, ino, .. } = &events[at] {
+            (*ino, (*ino, *parent, name.clone()), None)
+        } else {
+            continue;
         };
         let Some(giver) = givers.remove(&left) else { continue };
         pass(events, giver, at, ino);
@@ -61,18 +62,16 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
 
 /// The event that gave the name, and the one that gives it up, speak of another.
 fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
-    match &mut events[giver] {
-        Event::Make { name, .. } | Event::Link { name, .. } | Event::Rename { to_name: name, .. } => {
-            *name = unique_name(ino, leaver);
-        }
-        other => unreachable!("gives no name: {other:?}"),
-    }
-    match &mut events[leaver] {
-        Event::Rename { from_name: name, .. } | Event::Unlink { name, .. } => {
-            *name = unique_name(ino, leaver)
-        }
-        other => unreachable!("gives no name up: {other:?}"),
-    }
+    let (Event::Make { name, .. } | Event::Link { name, .. } | Event::Rename { to_name: name, .. }) =
+        &mut events[giver]
+    else {
+        unreachable!("gives no name: {:?}", events[giver])
+    };
+    *name = unique_name(ino, leaver);
+    let (Event::Rename { from_name: name, .. } | Event::Unlink { name, .. }) = &mut events[leaver] else {
+        unreachable!("gives no name up: {:?}", events[leaver])
+    };
+    *name = unique_name(ino, leaver);
 }
 
 #[cfg(test)]

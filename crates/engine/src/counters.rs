@@ -1,81 +1,96 @@
 //! How often what was done, for `status` and `metrics`.
+//!
+//! Operations are counted under the names that their table gives them ([`Op::COUNTERS`]). The table below names all else.
 
-use chiton_model::{Make, Op};
+use chiton_model::Op;
 use chiton_wire::{Call, Query};
 
-/// What is counted; the order is that of [`Counters::names`].
-pub(crate) const KINDS: [&str; 49] = [
-    "make_file",
-    "make_dir",
-    "make_symlink",
-    "make_node",
-    "link",
-    "unlink",
-    "rmdir",
-    "rename",
-    "setattr",
-    "write",
-    "clone",
-    "remap",
-    "set_xattr",
-    "remove_xattr",
-    "reclaim",
-    "batch",
-    "lookup",
-    "getattr",
-    "open",
-    "access",
-    "readdir",
-    "readlink",
-    "get_xattr",
-    "list_xattr",
-    "map",
-    "resolve",
-    "statfs",
-    "commit",
-    "lease",
-    "closed",
-    "reopen",
-    "set_lock",
-    "cancel_lock",
-    "get_lock",
-    "put_block",
-    "get_block",
-    "admin",
-    "ping",
-    "bye",
-    "realm",
-    "ahead",
-    "lease_names",
-    "grown",
-    "ended",
-    "refused",
-    "fetched",
-    "parked",
-    "make_unnamed",
-    "link_unnamed",
-];
+/// A table of patterns and names becomes a list of names, an index of each call, and indices of what is no call.
+macro_rules! counted {
+    (
+        calls { $($pattern:pat => $index:ident $name:literal,)+ }
+        others { $($other:ident $other_name:literal,)+ }
+    ) => {
+        #[allow(clippy::upper_case_acronyms, non_camel_case_types, reason = "each is the name of a constant, too")]
+        enum Ordinal {
+            $($index,)+
+            $($other,)+
+        }
 
-/// Index of commits in [`KINDS`].
-pub(crate) const COMMIT: usize = 27;
-/// Index of the refused ones in [`KINDS`].
-pub(crate) const REFUSED: usize = 44;
-/// Index of those that waited for rows.
-pub(crate) const FETCHED: usize = 45;
-/// Index of those that waited for leases, locks, durability or room.
-pub(crate) const PARKED: usize = 46;
-const MAKE_UNNAMED: usize = 47;
-const LINK_UNNAMED: usize = 48;
+        const NAMES: &[&str] = &[$($name,)+ $($other_name,)+];
+
+        $(pub(crate) const $other: usize = Op::COUNTERS.len() + Ordinal::$other as usize;)+
+
+        /// Index of a call; of one that carries an operation, that of the operation.
+        #[inline]
+        pub(crate) fn kind_of_call(call: &Call) -> usize {
+            match call {
+                Call::Op { op, .. } => op.counter(),
+                $($pattern => Op::COUNTERS.len() + Ordinal::$index as usize,)+
+            }
+        }
+    };
+}
+
+counted! {
+    calls {
+        Call::Batch { .. } => Batch "batch",
+        Call::Query(Query::Lookup { .. }) => Lookup "lookup",
+        Call::Query(Query::GetAttr { .. }) => GetAttr "getattr",
+        Call::Query(Query::Open { .. }) => Open "open",
+        Call::Query(Query::Access { .. }) => Access "access",
+        Call::Query(Query::ReadDir { .. }) => ReadDir "readdir",
+        Call::Query(Query::ReadLink { .. }) => ReadLink "readlink",
+        Call::Query(Query::GetXattr { .. }) => GetXattr "get_xattr",
+        Call::Query(Query::ListXattr { .. }) => ListXattr "list_xattr",
+        Call::Query(Query::Map { .. }) => Map "map",
+        Call::Query(Query::Resolve { .. }) => Resolve "resolve",
+        Call::Query(Query::StatFs) => StatFs "statfs",
+        Call::Commit { .. } => Commit "commit",
+        Call::Lease { .. } => Lease "lease",
+        Call::Closed { .. } => Closed "closed",
+        Call::Reopen { .. } => Reopen "reopen",
+        Call::SetLock { .. } => SetLock "set_lock",
+        Call::CancelLock { .. } => CancelLock "cancel_lock",
+        Call::GetLock { .. } => GetLock "get_lock",
+        Call::PutBlock { .. } => PutBlock "put_block",
+        Call::GetBlock { .. } => GetBlock "get_block",
+        Call::Admin { .. } => Admin "admin",
+        Call::Ping => Ping "ping",
+        Call::Bye => Bye "bye",
+        Call::Realm(_) => Realm "realm",
+        Call::Ahead { .. } => Ahead "ahead",
+        Call::LeaseNames { .. } => LeaseNames "lease_names",
+        Call::Grown { .. } => Grown "grown",
+        Call::Ended { .. } => Ended "ended",
+    }
+    others {
+        REFUSED "refused",
+        // Waited for rows.
+        FETCHED "fetched",
+        // Waited for leases, locks, durability or room.
+        PARKED "parked",
+    }
+}
+
+/// Index of commits.
+pub(crate) const COMMIT: usize = Op::COUNTERS.len() + Ordinal::Commit as usize;
+
+const KINDS: usize = Op::COUNTERS.len() + NAMES.len();
+
+fn names() -> impl Iterator<Item = &'static str> {
+    Op::COUNTERS.iter().chain(NAMES).copied()
+}
 
 /// Counters by kind.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    counts: [u64; KINDS.len()],
+    counts: [u64; KINDS],
 }
 
 impl Default for Counters {
     fn default() -> Counters {
-        Counters { counts: [0; KINDS.len()] }
+        Counters { counts: [0; KINDS] }
     }
 }
 
@@ -92,76 +107,13 @@ impl Counters {
 
     /// All, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        KINDS.iter().copied().zip(self.counts.iter().copied())
-    }
-}
-
-/// Index of an operation.
-#[inline]
-pub(crate) fn kind_of_op(op: &Op) -> usize {
-    match op {
-        Op::Make { make: Make::File { .. }, .. } => 0,
-        Op::Make { make: Make::Dir, .. } => 1,
-        Op::Make { make: Make::Symlink { .. }, .. } => 2,
-        Op::Make { make: Make::Node { .. }, .. } => 3,
-        Op::Link { .. } => 4,
-        Op::Unlink { .. } => 5,
-        Op::Rmdir { .. } => 6,
-        Op::Rename { .. } => 7,
-        Op::SetAttr { .. } => 8,
-        Op::Write { .. } => 9,
-        Op::Clone { .. } => 10,
-        Op::Remap { .. } => 11,
-        Op::SetXattr { .. } => 12,
-        Op::RemoveXattr { .. } => 13,
-        Op::Reclaim { .. } => 14,
-        Op::MakeUnnamed { .. } => MAKE_UNNAMED,
-        Op::LinkUnnamed { .. } => LINK_UNNAMED,
+        names().zip(self.counts.iter().copied())
     }
 }
 
 /// The name of a call, for the log.
 pub fn name_of(call: &Call) -> &'static str {
-    KINDS[kind_of_call(call)]
-}
-
-/// Index of a call that is not an operation.
-#[inline]
-pub(crate) fn kind_of_call(call: &Call) -> usize {
-    match call {
-        Call::Op { op, .. } => kind_of_op(op),
-        Call::Batch { .. } => 15,
-        Call::Query(query) => match query {
-            Query::Lookup { .. } => 16,
-            Query::GetAttr { .. } => 17,
-            Query::Open { .. } => 18,
-            Query::Access { .. } => 19,
-            Query::ReadDir { .. } => 20,
-            Query::ReadLink { .. } => 21,
-            Query::GetXattr { .. } => 22,
-            Query::ListXattr { .. } => 23,
-            Query::Map { .. } => 24,
-            Query::Resolve { .. } => 25,
-            Query::StatFs => 26,
-        },
-        Call::Commit { .. } => COMMIT,
-        Call::Lease { .. } => 28,
-        Call::Closed { .. } => 29,
-        Call::Reopen { .. } => 30,
-        Call::SetLock { .. } => 31,
-        Call::CancelLock { .. } => 32,
-        Call::GetLock { .. } => 33,
-        Call::PutBlock { .. } => 34,
-        Call::GetBlock { .. } => 35,
-        Call::Admin { .. } => 36,
-        Call::Ping => 37,
-        Call::Bye => 38,
-        Call::Realm(_) => 39,
-        Call::Ahead { .. } => 40,
-        Call::LeaseNames { .. } => 41,
-        Call::Grown { .. } => 42,
-        Call::Ended { .. } => 43,
-    }
+    names().nth(kind_of_call(call)).expect("each kind has a name")
 }
 
 #[cfg(test)]
@@ -170,10 +122,13 @@ mod tests {
 
     #[test]
     fn indices_name_their_kinds() {
-        assert_eq!(KINDS[kind_of_call(&Call::Bye)], "bye");
-        assert_eq!(KINDS[kind_of_call(&Call::Query(Query::StatFs))], "statfs");
-        assert_eq!(KINDS[kind_of_op(&Op::Reclaim { ino: chiton_types::Ino(1) })], "reclaim");
-        assert_eq!([KINDS[MAKE_UNNAMED], KINDS[LINK_UNNAMED]], ["make_unnamed", "link_unnamed"]);
-        assert_eq!([KINDS[REFUSED], KINDS[FETCHED], KINDS[PARKED]], ["refused", "fetched", "parked"]);
+        let name = |kind: usize| names().nth(kind).expect("a name");
+        assert_eq!(name_of(&Call::Bye), "bye");
+        assert_eq!(name_of(&Call::Query(Query::StatFs)), "statfs");
+        let op = Op::Reclaim { ino: chiton_types::Ino(1) };
+        assert_eq!(name_of(&Call::Op { op, open: false }), "reclaim");
+        assert_eq!([name(COMMIT), name(REFUSED), name(FETCHED)], ["commit", "refused", "fetched"]);
+        assert_eq!(names().nth(PARKED), names().last());
+        assert_eq!(names().collect::<std::collections::BTreeSet<_>>().len(), KINDS, "a name twice");
     }
 }

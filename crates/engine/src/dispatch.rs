@@ -10,7 +10,6 @@ use crate::engine::Engine;
 use crate::execute::Asked;
 use crate::locks::{Owner, Verdict};
 use crate::moment::{Health, Moment};
-use crate::policies::place_of;
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Ticket, Wait};
@@ -51,7 +50,7 @@ impl Engine {
                 };
                 let growth = self.grows(op, slot)?;
                 let done = self.execute(&asked, m)?;
-                let (place, position) = (place_of(op), done.position);
+                let (place, position) = (op.footprint().place, done.position);
                 let answer = Answer::Op {
                     position,
                     outcome: done.outcome,
@@ -173,7 +172,7 @@ impl Engine {
                 told: None,
                 op,
             };
-            self.counters.count(counters::kind_of_op(op));
+            self.counters.count(op.counter());
             match self.execute(&asked, m) {
                 Ok(done) => task.results.push(Ok((done.position, done.outcome))),
                 Err(Stop::Fail(Failure::NeedGroups)) if task.results.is_empty() => {
@@ -189,7 +188,8 @@ impl Engine {
             }
         }
         let done = task.results.iter().zip(ops);
-        let last = done.filter_map(|(result, op)| Some((result.as_ref().ok()?.0, place_of(op)))).max();
+        let last =
+            done.filter_map(|(result, op)| Some((result.as_ref().ok()?.0, op.footprint().place))).max();
         let answer = Answer::Batch(std::mem::take(&mut task.results));
         match last {
             None => Ok(answer),

@@ -4,10 +4,10 @@
 //! - Either nothing happened (any [`Stop`]) or the operation is applied and its one frame is written.
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
-use chiton_model::{Body, Event, Hold, Make, Op, Outcome};
+use chiton_model::{Body, Event, Hold, Make, NameTouch, Op, Outcome};
 use chiton_namespace::{Context, Planned, plan};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
-use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, Seq, SessionId, ShardId, Time};
+use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
 use chiton_wire::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
 use smallvec::SmallVec;
 
@@ -81,7 +81,7 @@ impl Engine {
         self.may_change(m)?;
         // What was answered before, or is answered already, lives on what is kept for the way out.
         let is_new = asked.again.is_none() && asked.told.is_none() && asked.slot != Slot::SERVER;
-        if m.tight && is_new && takes_space(asked.op) {
+        if m.tight && is_new && asked.op.grows() {
             return Err(Refusal::NoSpace.into());
         }
         if asked.slot != Slot::SERVER {
@@ -111,16 +111,15 @@ impl Engine {
         let (opens, ns) = (&self.opens, &self.ns);
         let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
-        let planned = match asked.op {
-            Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
-                let told = if is_settled { SmallVec::new() } else { self.leases.any_names_conflict(m.mono) };
-                if !told.is_empty() {
-                    // What is answered ahead is promised by the policy that held.
-                    return Err(Stop::Wait(Wait::Leases(told)));
-                }
-                self.plan_policy(asked, now)?
+        let planned = if sets_policy(asked.op) {
+            let told = if is_settled { SmallVec::new() } else { self.leases.any_names_conflict(m.mono) };
+            if !told.is_empty() {
+                // What is answered ahead is promised by the policy that held.
+                return Err(Stop::Wait(Wait::Leases(told)));
             }
-            op => plan(&self.ns, op, &context, &mut self.events)?,
+            self.plan_policy(asked, now)?
+        } else {
+            plan(&self.ns, asked.op, &context, &mut self.events)?
         };
         self.keep_roots()?;
         if self.ns.has_decouplings() {
@@ -135,7 +134,7 @@ impl Engine {
             self.recall_conflicting(asked, m)?;
         }
         if !self.events.is_empty() {
-            let shard = shard_of(&self.events[0]);
+            let shard = self.events[0].shard();
             if is_volatile {
                 self.apply_volatile();
             } else {
@@ -202,19 +201,18 @@ impl Engine {
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
     fn check_allowed(&self, asked: &Asked<'_>) -> Result<bool, Stop> {
-        let extents = match asked.op {
-            Op::Write { body: Body::Extents(extents), .. } => extents,
-            Op::Remap { extents, .. } if asked.slot == Slot::SERVER => extents,
-            Op::Remap { .. } | Op::Reclaim { .. } if asked.slot != Slot::SERVER => {
-                return Err(Refusal::NotPermitted.into());
-            }
-            // A merge knows files by their names.
-            Op::MakeUnnamed { .. } | Op::LinkUnnamed { .. } if self.is_realm() => {
-                return Err(Refusal::Unsupported.into());
-            }
-            _ => return Ok(false),
+        let is_server = asked.slot == Slot::SERVER;
+        if matches!(asked.op, Op::Remap { .. } | Op::Reclaim { .. }) && !is_server {
+            return Err(Refusal::NotPermitted.into());
+        }
+        // A merge knows files by their names.
+        if matches!(asked.op, Op::MakeUnnamed { .. } | Op::LinkUnnamed { .. }) && self.is_realm() {
+            return Err(Refusal::Unsupported.into());
+        }
+        let (Op::Write { body: Body::Extents(extents), .. } | Op::Remap { extents, .. }) = asked.op else {
+            return Ok(false);
         };
-        let own = |writer: u64| asked.slot == Slot::SERVER || writer == asked.session.0;
+        let own = |writer: u64| is_server || writer == asked.session.0;
         if extents.iter().any(|e| !e.block.is_hole() && !own(e.block.writer)) {
             return Err(Refusal::NotPermitted.into());
         }
@@ -224,12 +222,17 @@ impl Engine {
     /// The number for a new inode, and whether it is the next of its counter.
     #[inline]
     fn offer(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
-        let (parent, dir_name) = match asked.op {
-            Op::Make { parent, name, make, .. } => (parent, Some(name).filter(|_| matches!(make, Make::Dir))),
-            Op::MakeUnnamed { parent, .. } => (parent, None),
+        let (parent, dir_name) = if let Op::Make { parent, name, make, .. } = asked.op {
+            (parent, Some(name).filter(|_| matches!(make, Make::Dir)))
+        } else if let Op::MakeUnnamed { parent, .. } = asked.op {
+            (parent, None)
+        } else if let Op::Rename { from, how, .. } = asked.op
+            && how.leaves_whiteout()
+        {
             // The whiteout's.
-            Op::Rename { from, how, .. } if how.leaves_whiteout() => (from, None),
-            _ => return Ok((Ino(0), false)),
+            (from, None)
+        } else {
+            return Ok((Ino(0), false));
         };
         if let Some(again) = asked.again.filter(|again| again.ino != Ino(0))
             && let Some(ino) = self.offer_former(again.ino)?
@@ -288,14 +291,15 @@ impl Engine {
     #[inline]
     fn recall_names(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
-        for dir in dirs_of(asked.op).into_iter().flatten() {
+        for dir in asked.op.footprint().dirs() {
             if self.leases.names_taken(dir, asked.slot, m.mono) {
                 busy.push(dir);
             }
         }
-        if let Some((parent, name)) = victim_of(asked.op).filter(|_| self.leases.has_names()) {
+        let victim = asked.op.footprint().victim_dir();
+        if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.leases.has_names()) {
             // Whether it is empty knows who holds its names.
-            match self.ns.lookup(&Cred::ROOT, parent, name) {
+            match self.ns.lookup(&Cred::ROOT, dir, name) {
                 Ok(Some(ino)) if self.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
                 Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
                 _ => {}
@@ -354,7 +358,7 @@ impl Engine {
     /// An event of the server itself.
     pub(crate) fn commit_own(&mut self, event: Event) {
         self.events.clear();
-        let shard = shard_of(&event);
+        let shard = event.shard();
         self.events.push(event);
         self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
     }
@@ -375,13 +379,12 @@ impl Engine {
             self.opens.add(attr.ino, asked.slot);
             open_counted = true;
         }
-        match asked.op {
-            Op::MakeUnnamed { .. } => self.unnamed_made(&outcome),
-            Op::LinkUnnamed { ino, .. } => {
-                self.orphans.remove(ino);
-                self.volatile.orphans.remove(ino);
-            }
-            _ => {}
+        if matches!(asked.op, Op::MakeUnnamed { .. }) {
+            self.unnamed_made(&outcome);
+        }
+        if let Op::LinkUnnamed { ino, .. } = asked.op {
+            self.orphans.remove(ino);
+            self.volatile.orphans.remove(ino);
         }
         if let Some(gone) = outcome.gone {
             if gone.orphan {
@@ -424,12 +427,13 @@ impl Engine {
         if asked.slot == Slot::SERVER || self.is_resending() {
             return NO_LEASES;
         }
-        let lease = match (&outcome.attr, asked.op) {
+        let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let lease = match &outcome.attr {
             // Nobody else knows of a new file yet.
-            (Some(attr), Op::Make { .. } | Op::MakeUnnamed { .. }) if attr.kind == Kind::File => {
+            Some(attr) if is_born && attr.kind == Kind::File => {
                 self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
             }
-            (Some(attr), Op::Make { make: Make::Dir, .. }) => {
+            Some(attr) if is_born && attr.kind == Kind::Dir => {
                 let lease = self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
                 if asked.told.is_some() && asked.again.is_none() {
                     // Things are made in it already.
@@ -437,16 +441,11 @@ impl Engine {
                 }
                 clamp(lease, attr)
             }
-            (Some(attr), _) => self.lease_in_passing(attr, asked.slot, m),
-            (None, _) => LeaseMode::None,
+            Some(attr) => self.lease_in_passing(attr, asked.slot, m),
+            None => LeaseMode::None,
         };
-        let parent = match asked.op {
-            Op::Make { parent, .. } | Op::MakeUnnamed { parent, .. } => Some(*parent),
-            Op::Link { parent, .. } | Op::LinkUnnamed { parent, .. } => Some(*parent),
-            Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => Some(*parent),
-            Op::Rename { to, .. } => Some(*to),
-            _ => None,
-        };
+        let footprint = asked.op.footprint();
+        let parent = footprint.dirs().next().map(|_| footprint.place);
         let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
         self.leases.limit(m.mono);
         (lease, parent_leased)
@@ -468,10 +467,8 @@ impl Engine {
                 session.window.open_counted(asked.seq);
             }
         }
-        let changed = |attr: &Attr| match asked.op {
-            Op::Make { .. } | Op::MakeUnnamed { .. } => attr.btime,
-            _ => attr.ctime,
-        };
+        let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let changed = |attr: &Attr| if is_born { attr.btime } else { attr.ctime };
         let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
         // Of another inode the client knows nothing by now: what it knew ended with the connection.
         let outcome = Outcome { attr, gone: done.gone(), other: None, time };
@@ -550,7 +547,7 @@ impl Engine {
             told: None,
             op,
         };
-        self.counters.count(super::counters::kind_of_op(op));
+        self.counters.count(op.counter());
         self.execute(&asked, m).map(|done| done.outcome)
     }
 
@@ -571,82 +568,7 @@ impl Engine {
 
 const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
 
-/// The directories of the names that an operation is about.
-fn dirs_of(op: &Op) -> [Option<Ino>; 2] {
-    match op {
-        Op::Make { parent, .. }
-        | Op::MakeUnnamed { parent, .. }
-        | Op::LinkUnnamed { parent, .. }
-        | Op::Link { parent, .. }
-        | Op::Unlink { parent, .. }
-        | Op::Rmdir { parent, .. } => [Some(*parent), None],
-        Op::Rename { from, to, .. } => [Some(*from), Some(*to).filter(|to| to != from)],
-        Op::SetAttr { .. }
-        | Op::Write { .. }
-        | Op::Clone { .. }
-        | Op::Remap { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::Reclaim { .. } => [None, None],
-    }
-}
-
-/// The name of a directory that goes if it is empty.
-fn victim_of(op: &Op) -> Option<(Ino, &Name)> {
-    match op {
-        Op::Rmdir { parent, name } => Some((*parent, name)),
-        Op::Rename { to, to_name, .. } => Some((*to, to_name)),
-        _ => None,
-    }
-}
-
-/// The shard whose frame an event's is.
-pub(crate) fn shard_of(event: &Event) -> ShardId {
-    let ino = match event {
-        Event::Make { parent, .. }
-        | Event::Link { parent, .. }
-        | Event::Unlink { parent, .. }
-        | Event::Restore { parent, .. } => *parent,
-        Event::Rename { to, .. } | Event::Clone { to, .. } => *to,
-        Event::SetAttr { ino, .. }
-        | Event::Write { ino, .. }
-        | Event::Remap { ino, .. }
-        | Event::Revert { ino, .. }
-        | Event::Xattr { ino, .. }
-        | Event::Touch { ino, .. }
-        | Event::Reclaim { ino, .. } => *ino,
-        Event::Policy(change) => change.ino,
-        Event::Decoupled(decoupling) => decoupling.root(),
-        Event::Merged(merged) => merged.map.root(),
-        Event::Reserve { shard, .. } => return *shard,
-        Event::Swept { .. }
-        | Event::SessionOpened { .. }
-        | Event::SessionClosed { .. }
-        | Event::Attached(_)
-        | Event::Granted { .. }
-        | Event::DecouplingEnded { .. }
-        | Event::Skipped { .. } => Ino(0),
-    };
-    ino.shard()
-}
-
-/// Whether an operation adds to what is stored. Renames and changes of attributes are on the way out, too: `rm -r` may need a
-/// chmod first.
-fn takes_space(op: &Op) -> bool {
-    match op {
-        Op::Make { .. }
-        | Op::MakeUnnamed { .. }
-        | Op::LinkUnnamed { .. }
-        | Op::Link { .. }
-        | Op::Write { .. }
-        | Op::Clone { .. }
-        | Op::SetXattr { .. } => true,
-        Op::Unlink { .. }
-        | Op::Rmdir { .. }
-        | Op::Rename { .. }
-        | Op::SetAttr { .. }
-        | Op::Remap { .. }
-        | Op::RemoveXattr { .. }
-        | Op::Reclaim { .. } => false,
-    }
+/// Whether an operation sets or removes a policy.
+pub(crate) fn sets_policy(op: &Op) -> bool {
+    matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
 }

@@ -20,9 +20,7 @@ use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Seq, SessionId, Take};
 use hashbrown::{HashMap, HashSet};
 
-use crate::counters::kind_of_op;
 use crate::engine::Engine;
-use crate::execute::shard_of;
 use crate::moment::{Health, Moment};
 
 /// Bytes of pending events above which creates take the usual path, which applies them: some seconds of work.
@@ -87,7 +85,7 @@ impl Engine {
             made.push(self.journal_only(creates.session));
             self.lazy.names.entry(creates.parent).or_default().insert(hash);
             self.granted.as_mut().expect("a realm has granted numbers").take(offered);
-            self.counters.count(kind_of_op(&op));
+            self.counters.count(op.counter());
         }
         if made.len() > before
             && let Some(session) = self.sessions.get_mut(creates.session)
@@ -119,7 +117,7 @@ impl Engine {
     fn journal_only(&mut self, session: SessionId) -> Attr {
         self.write_skipped();
         let [event] = &self.events[..] else { unreachable!("a file is made by one event") };
-        let header = FrameHeader { event_count: 1, shard: shard_of(event), session, seq: Seq(0) };
+        let header = FrameHeader { event_count: 1, shard: event.shard(), session, seq: Seq(0) };
         let mut frame = FrameBuilder::begin(&mut self.frames, &header);
         let start = frame.payload().len();
         event.encode(frame.payload());

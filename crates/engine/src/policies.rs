@@ -92,18 +92,18 @@ impl Engine {
 
     /// The event of an operation that sets or removes a policy.
     pub(crate) fn plan_policy_op(&mut self, op: &Op, cred: &Cred, now: Time) -> Result<(Ino, Event), Stop> {
-        let (ino, name, value) = match op {
-            Op::SetXattr { ino, name, value, how } => {
-                let has = self.ns.policy(*ino).is_some();
-                match how {
-                    XattrHow::Create if has => return Err(Refusal::Exists.into()),
-                    XattrHow::Replace if !has => return Err(Refusal::NoXattr.into()),
-                    _ => {}
-                }
-                (*ino, name, Some(value))
+        let (ino, name, value) = if let Op::SetXattr { ino, name, value, how } = op {
+            let has = self.ns.policy(*ino).is_some();
+            match how {
+                XattrHow::Create if has => return Err(Refusal::Exists.into()),
+                XattrHow::Replace if !has => return Err(Refusal::NoXattr.into()),
+                XattrHow::Set | XattrHow::Create | XattrHow::Replace => {}
             }
-            Op::RemoveXattr { ino, name } => (*ino, name, None),
-            _ => return Err(Refusal::Invalid.into()),
+            (*ino, name, Some(value))
+        } else if let Op::RemoveXattr { ino, name } = op {
+            (*ino, name, None)
+        } else {
+            return Err(Refusal::Invalid.into());
         };
         if name != OWN {
             return Err(Refusal::NotPermitted.into());
@@ -328,20 +328,4 @@ fn is_weaker(policy: &Policy, than: &Policy) -> bool {
         || policy.flush_interval > than.flush_interval
         || policy.owner_decouples.is_laxer(than.owner_decouples)
         || (policy.acknowledge == Acknowledge::Applied && than.acknowledge == Acknowledge::Durable)
-}
-
-/// The inode whose realm an operation belongs to.
-pub(crate) fn place_of(op: &Op) -> Ino {
-    match op {
-        Op::Make { parent, .. } | Op::MakeUnnamed { parent, .. } => *parent,
-        Op::Link { parent, .. } | Op::LinkUnnamed { parent, .. } => *parent,
-        Op::Unlink { parent, .. } | Op::Rmdir { parent, .. } => *parent,
-        Op::Rename { to, .. } | Op::Clone { to, .. } => *to,
-        Op::SetAttr { ino, .. }
-        | Op::Write { ino, .. }
-        | Op::Remap { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::RemoveXattr { ino, .. }
-        | Op::Reclaim { ino } => *ino,
-    }
 }

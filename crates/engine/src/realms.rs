@@ -36,7 +36,6 @@ use merge::Answered;
 pub(crate) use merge::Merging;
 
 use crate::engine::Engine;
-use crate::execute::shard_of;
 use crate::leases::EVERYTHING;
 use crate::moment::Moment;
 use crate::sessions::Slot;
@@ -419,7 +418,7 @@ impl Engine {
     /// Writes an event and the reservations that it needs as one frame, and applies them.
     fn commit_with_marks(&mut self, event: Event, marks: &[(ShardId, u64)]) {
         self.events.clear();
-        let shard = shard_of(&event);
+        let shard = event.shard();
         let reserve = |&(shard, counter_end): &(ShardId, u64)| Event::Reserve { shard, counter_end };
         self.events.extend(marks.iter().map(reserve));
         self.events.push(event);

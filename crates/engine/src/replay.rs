@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use chiton_merge::Rebased;
-use chiton_model::{Event, FrameEvents, Gone, Over};
+use chiton_model::{Event, FrameEvents, Gone};
 use chiton_namespace::{Fault, Misfit, Namespace, Need};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Ino, Malformed, Position, Seq, SessionId, ShardId};
@@ -120,7 +120,8 @@ impl Engine {
         for event in FrameEvents::new(first, header.event_count, payload) {
             let (position, event) = event?;
             let last = Position(position.0.saturating_add(u64::from(event.positions() - 1)));
-            subject = subject.or(subject_of(&event));
+            let footprint = event.footprint();
+            subject = subject.or_else(|| Some((footprint.subject_inode()?, footprint.loser())));
             if last > self.position {
                 let mut needs = self.ns.needs(&event);
                 if base_changes {
@@ -201,30 +202,25 @@ impl Engine {
 
     /// What an event means to the server itself.
     fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
-        match event {
-            Event::Reserve { shard, counter_end } => {
-                let mark = self.marks_at_start.get_mut(usize::from(shard.0));
-                let mark = mark.ok_or(malformed("a shard of this file system"))?;
-                if *counter_end >= 1 << 48 {
-                    return Err(malformed("an inode counter of 48 bits"));
-                }
-                *mark = (*mark).max(*counter_end);
+        if let Event::Reserve { shard, counter_end } = event {
+            let mark = self.marks_at_start.get_mut(usize::from(shard.0));
+            let mark = mark.ok_or(malformed("a shard of this file system"))?;
+            if *counter_end >= 1 << 48 {
+                return Err(malformed("an inode counter of 48 bits"));
             }
-            Event::SessionOpened { session, identity } => {
-                let (identity, secret) = parse_event_identity(identity)?;
-                if self.sessions.get(*session).is_none() {
-                    self.sessions.insert(*session, secret, identity, false, m.mono);
-                }
+            *mark = (*mark).max(*counter_end);
+        }
+        if let Event::SessionOpened { session, identity } = event {
+            let (identity, secret) = parse_event_identity(identity)?;
+            if self.sessions.get(*session).is_none() {
+                self.sessions.insert(*session, secret, identity, false, m.mono);
             }
-            Event::SessionClosed { session } => {
-                self.sessions.remove(*session, self.position.next());
-            }
-            Event::Make { ino, .. } => {
-                if let Some(granted) = &mut self.granted {
-                    granted.used(*ino);
-                }
-            }
-            _ => {}
+        }
+        if let Event::SessionClosed { session } = event {
+            self.sessions.remove(*session, self.position.next());
+        }
+        if let (Event::Make { ino, .. }, Some(granted)) = (event, &mut self.granted) {
+            granted.used(*ino);
         }
         Ok(())
     }
@@ -257,27 +253,6 @@ impl Engine {
     /// Sessions that are known.
     pub(crate) fn session_ids(&self) -> Vec<SessionId> {
         self.sessions.iter().map(|(id, _)| id).collect()
-    }
-}
-
-/// The inode that an operation with this event is about, and the one that may have lost its last name by it.
-fn subject_of(event: &Event) -> Option<(Ino, Option<Ino>)> {
-    match event {
-        Event::Make { ino, .. }
-        | Event::Link { ino, .. }
-        | Event::Restore { ino, .. }
-        | Event::SetAttr { ino, .. }
-        | Event::Write { ino, .. }
-        | Event::Remap { ino, .. }
-        | Event::Revert { ino, .. }
-        | Event::Xattr { ino, .. } => Some((*ino, None)),
-        Event::Clone { to, .. } => Some((*to, None)),
-        Event::Unlink { ino, .. } | Event::Reclaim { ino, .. } => Some((*ino, Some(*ino))),
-        Event::Rename { ino, over: Over::Replaced { ino: replaced, .. }, .. } => {
-            Some((*ino, Some(*replaced)))
-        }
-        Event::Rename { ino, .. } => Some((*ino, None)),
-        _ => None,
     }
 }
 

@@ -16,12 +16,11 @@
 
 use std::collections::BTreeSet;
 
-use chiton_model::{Event, Op, Over};
+use chiton_model::{Event, Op};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Ino, Position, Refusal, Seq, SessionId, ShardId};
 
 use crate::engine::Engine;
-use crate::policies::place_of;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
@@ -64,7 +63,7 @@ impl Engine {
         if is_policy {
             return Ok(false);
         }
-        let place = place_of(op);
+        let place = op.footprint().place;
         let is_volatile = self.is_volatile_inode(place)?;
         if let Op::Clone { from, .. } = op
             && !is_volatile
@@ -99,11 +98,8 @@ impl Engine {
 
     /// True if the planned events remove the root of a realm.
     fn ends_a_realm(&self) -> bool {
-        self.events.iter().any(|event| match event {
-            Event::Unlink { ino, .. } => self.ns.policy(*ino).is_some(),
-            Event::Rename { over: Over::Replaced { ino, .. }, .. } => self.ns.policy(*ino).is_some(),
-            _ => false,
-        })
+        let losers = self.events.iter().filter_map(|event| event.footprint().loser());
+        losers.into_iter().any(|ino| self.ns.policy(ino).is_some())
     }
 
     /// Waits until all that was not journalled is in a checkpoint. Meanwhile nothing is added to it.

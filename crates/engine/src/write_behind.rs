@@ -21,7 +21,6 @@ use chiton_model::{Body, Make, Op, Outcome};
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, access};
 use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
 
-use crate::counters::kind_of_op;
 use crate::engine::Engine;
 use crate::execute::Asked;
 use crate::moment::{Health, Moment};
@@ -226,7 +225,7 @@ impl Engine {
                     if let (Op::Make { .. }, Some(session)) = (op, self.sessions.get_mut(task.session)) {
                         session.numbers.take(told.ino);
                     }
-                    self.counters.count(kind_of_op(op));
+                    self.counters.count(op.counter());
                     task.results.push(Ok((done.position, done.outcome)));
                 }
                 // It was answered before a crash: it waits until there is space.
@@ -258,23 +257,22 @@ impl Engine {
         let known = session.and_then(|session| session.clock.span(m.mono));
         let latest = Time(m.now.0.saturating_add(nanos(SKEW)));
         let latest = known.map_or(latest, |(_, may_show)| latest.max(may_show));
-        let earliest = match (asked.told, asked.op) {
-            (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) => {
-                // The lease of what is said again ended with the connection; after a restart nobody knows of it.
-                let leased = self.leases.names_since(*parent, asked.slot).filter(|_| asked.again.is_none());
-                leased.or(known.map(|(first, _)| first))
-            }
-            _ => None,
-        };
+        let mut earliest = None;
+        if let (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) = (asked.told, asked.op) {
+            // The lease of what is said again ended with the connection; after a restart nobody knows of it.
+            let leased = self.leases.names_since(*parent, asked.slot).filter(|_| asked.again.is_none());
+            earliest = leased.or(known.map(|(first, _)| first));
+        }
         claimed.max(earliest.unwrap_or(claimed)).min(latest)
     }
 
     /// The lease on what an operation was about; of a new directory on its names.
     fn lease_told(&self, op: &Op, ino: Ino, slot: Slot) -> LeaseMode {
-        match op {
-            Op::Make { make: Make::Dir, .. } if self.leases.holds_names(ino, slot) => LeaseMode::Exclusive,
-            Op::Make { make: Make::Dir, .. } => self.leases.mode(ino, slot).min(LeaseMode::Shared),
-            _ => self.leases.mode(ino, slot),
+        let mode = self.leases.mode(ino, slot);
+        match matches!(op, Op::Make { make: Make::Dir, .. }) {
+            true if self.leases.holds_names(ino, slot) => LeaseMode::Exclusive,
+            true => mode.min(LeaseMode::Shared),
+            false => mode,
         }
     }
 
@@ -298,12 +296,13 @@ impl Engine {
 
 /// What may be told afterwards: names that come and go, the content of small files, and attributes.
 fn may_be_told(op: &Op) -> bool {
-    match op {
-        Op::Make { make, .. } => !matches!(make, Make::Node { .. }),
-        Op::Unlink { .. } | Op::Write { body: Body::Inline(_), .. } => true,
-        Op::SetAttr { change, .. } => change.size.is_none(),
-        _ => false,
-    }
+    let is_sized = matches!(op, Op::SetAttr { change, .. } if change.size.is_some());
+    let is_node = matches!(op, Op::Make { make: Make::Node { .. }, .. });
+    let is_told = matches!(
+        op,
+        Op::Make { .. } | Op::Unlink { .. } | Op::Write { body: Body::Inline(_), .. } | Op::SetAttr { .. }
+    );
+    is_told && !is_sized && !is_node
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use crate::{Merge, MergeStep, Skipped};
 
 impl<'a> Merge<'a> {
     pub(crate) fn merge_content(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
-        let (ino, time) = match event {
-            Event::SetAttr { ino, ctime: time, .. }
-            | Event::Write { ino, mtime: time, .. }
-            | Event::Xattr { ino, ctime: time, .. }
-            | Event::Clone { to: ino, time, .. } => (ino, *time),
-            _ => unreachable!("asked for a change of content"),
+        let (Event::SetAttr { ino, ctime: time, .. }
+        | Event::Write { ino, mtime: time, .. }
+        | Event::Xattr { ino, ctime: time, .. }
+        | Event::Clone { to: ino, time, .. }) = event
+        else {
+            unreachable!("asked for a change of content")
         };
+        let time = *time;
         *ino = self.map.translate(*ino);
         let inode = match self.locate(*ino)? {
             Located::Live(inode) => inode,
@@ -56,62 +57,54 @@ impl<'a> Merge<'a> {
     /// The event as a plan of the operation gives it, or what must be done before.
     fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
         let mut now = Time(0);
-        let op = match event {
-            Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => {
-                now = *ctime;
-                let change = AttrChange {
-                    mode: *mode,
-                    uid: *uid,
-                    gid: *gid,
-                    size: *size,
-                    size_by_handle: true,
-                    atime: atime.map(SetTime::At),
-                    mtime: mtime.map(SetTime::At),
-                    kill_setid: false,
-                };
-                Op::SetAttr { ino: *ino, change }
-            }
-            Event::Write { ino, body, size, mtime, .. } => {
-                match body {
-                    Body::Inline(_) if inode.is_mapped() => {
-                        // Theirs is in blocks by now; ours is the whole content.
-                        self.state.truncatable(inode, 0)?;
-                        return Ok(MergeStep::First(vec![truncation(inode)]));
-                    }
-                    Body::Inline(_) => {}
-                    Body::Extents(_) => *size = inode.size.max(*size),
+        if let Event::Xattr { ino, name, value, .. } = event
+            && permission::is_list(name)
+        {
+            return self.merge_list(*ino, name, value.as_deref());
+        }
+        let op = if let Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } = event {
+            now = *ctime;
+            let change = AttrChange {
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+                size: *size,
+                size_by_handle: true,
+                atime: atime.map(SetTime::At),
+                mtime: mtime.map(SetTime::At),
+                kill_setid: false,
+            };
+            Op::SetAttr { ino: *ino, change }
+        } else if let Event::Write { ino, body, size, mtime, .. } = event {
+            match body {
+                Body::Inline(_) if inode.is_mapped() => {
+                    // Theirs is in blocks by now; ours is the whole content.
+                    self.state.truncatable(inode, 0)?;
+                    return Ok(MergeStep::First(vec![truncation(inode)]));
                 }
-                Op::Write {
-                    ino: *ino,
-                    body: body.clone(),
-                    size: *size,
-                    mtime: *mtime,
-                    kill_setid: false,
-                    hold: Default::default(),
-                }
+                Body::Inline(_) => {}
+                Body::Extents(_) => *size = inode.size.max(*size),
             }
-            Event::Clone { from, from_offset, to, to_offset, len, time } => {
-                now = *time;
-                Op::Clone {
-                    from: *from,
-                    from_offset: *from_offset,
-                    to: *to,
-                    to_offset: *to_offset,
-                    len: *len,
-                }
+            Op::Write {
+                ino: *ino,
+                body: body.clone(),
+                size: *size,
+                mtime: *mtime,
+                kill_setid: false,
+                hold: Default::default(),
             }
-            Event::Xattr { ino, name, value, .. } if permission::is_list(name) => {
-                return self.merge_list(*ino, name, value.as_deref());
+        } else if let Event::Clone { from, from_offset, to, to_offset, len, time } = event {
+            now = *time;
+            Op::Clone { from: *from, from_offset: *from_offset, to: *to, to_offset: *to_offset, len: *len }
+        } else if let Event::Xattr { ino, name, value, ctime } = event {
+            now = *ctime;
+            let (ino, name) = (*ino, name.clone());
+            match value {
+                Some(value) => Op::SetXattr { ino, name, value: value.clone(), how: XattrHow::Set },
+                None => Op::RemoveXattr { ino, name },
             }
-            Event::Xattr { ino, name, value: Some(value), ctime } => {
-                now = *ctime;
-                Op::SetXattr { ino: *ino, name: name.clone(), value: value.clone(), how: XattrHow::Set }
-            }
-            Event::Xattr { ino, name, value: None, ctime } => {
-                now = *ctime;
-                Op::RemoveXattr { ino: *ino, name: name.clone() }
-            }
-            _ => unreachable!("asked for a change of content"),
+        } else {
+            unreachable!("asked for a change of content")
         };
         let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false };
         let mut events = Vec::new();
@@ -210,10 +203,8 @@ fn forged(event: &Event, map: &MergeMap) -> Option<&'static str> {
 }
 
 fn truncation(inode: &Inode) -> Event {
-    match touch(inode) {
-        Event::SetAttr { ino, mode, uid, gid, atime, mtime, ctime, .. } => {
-            Event::SetAttr { ino, mode, uid, gid, size: Some(0), atime, mtime, ctime }
-        }
-        _ => unreachable!("a touch is a change of attributes"),
-    }
+    let mut event = touch(inode);
+    let Event::SetAttr { size, .. } = &mut event else { unreachable!("a touch is a change of attributes") };
+    *size = Some(0);
+    event
 }

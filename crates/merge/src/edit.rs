@@ -102,25 +102,25 @@ impl<'a> Merge<'a> {
 
     /// Whether theirs is already what an event of ours would make of it.
     fn is_so_already(&self, event: &Event, inode: &Inode) -> Result<bool, Fault> {
-        Ok(match event {
-            Event::SetAttr { mode, uid, gid, size, atime, mtime, .. } => {
-                let is = |wanted: Option<u32>, now: u32| wanted.is_none_or(|wanted| wanted == now);
-                let sets = mode.is_some() || uid.is_some() || gid.is_some();
-                sets && size.is_none()
-                    && atime.is_none()
-                    && mtime.is_none()
-                    && mode.is_none_or(|mode| mode == inode.mode)
-                    && is(*uid, inode.uid)
-                    && is(*gid, inode.gid)
-            }
-            Event::Write { body: Body::Inline(bytes), size, .. } => {
-                !inode.is_mapped() && inode.size == *size && self.state.content(inode)? == bytes
-            }
-            Event::Xattr { name, value, .. } => {
-                self.state.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name)) == value.as_ref()
-            }
-            _ => false,
-        })
+        if let Event::SetAttr { mode, uid, gid, size, atime, mtime, .. } = event {
+            let is = |wanted: Option<u32>, now: u32| wanted.is_none_or(|wanted| wanted == now);
+            let sets = mode.is_some() || uid.is_some() || gid.is_some();
+            return Ok(sets
+                && size.is_none()
+                && atime.is_none()
+                && mtime.is_none()
+                && mode.is_none_or(|mode| mode == inode.mode)
+                && is(*uid, inode.uid)
+                && is(*gid, inode.gid));
+        }
+        if let Event::Write { body: Body::Inline(bytes), size, .. } = event {
+            return Ok(!inode.is_mapped() && inode.size == *size && self.state.content(inode)? == bytes);
+        }
+        if let Event::Xattr { name, value, .. } = event {
+            let held = self.state.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name));
+            return Ok(held == value.as_ref());
+        }
+        Ok(false)
     }
 
     /// Ours shared a range of a file that theirs changed: it is the range that ours knew. `None`: an event like any other.

@@ -175,13 +175,11 @@ impl Merge<'_> {
             MergeStep::Skip(_) | MergeStep::Stop => return Ok(step),
         };
         for event in events {
-            let inos = match event {
-                Event::Link { ino, .. } | Event::Unlink { ino, .. } => [Some(*ino), None],
-                Event::Rename { ino, over: Over::Exchanged { ino: other }, .. } => [Some(*ino), Some(*other)],
-                Event::Rename { ino, .. } => [Some(*ino), None],
-                _ => continue,
-            };
-            for ino in inos.into_iter().flatten() {
+            if matches!(event, Event::Make { .. } | Event::Restore { .. }) {
+                continue;
+            }
+            for change in event.footprint().names() {
+                let Some(ino) = change.after.or(change.before) else { continue };
                 let inode = self.state.inode(ino)?;
                 // Both sides did the same: nothing to merge, and the changes that ours made on top of it contain it.
                 let is_met = self.map.settled(inode.ino, inode.position) == Some(Settled::Same);

@@ -1,9 +1,9 @@
 //! Further names, and names less.
 
 use chiton_model::merge::{ConflictKind, MergeMap, Place, Resolution, Settled};
-use chiton_model::{Event, LINKS_MAX, Over};
+use chiton_model::{Event, LINKS_MAX, NameChange};
 use chiton_namespace::{Fault, Inode, Known};
-use chiton_types::{Ino, Kind, Name, Refusal};
+use chiton_types::{Ino, Kind, Refusal};
 
 use crate::locate::{Located, known_names};
 use crate::{Merge, MergeStep, Skipped, found};
@@ -176,35 +176,21 @@ impl<'a> Merge<'a> {
 
 /// The names that ours gives up by an event, as the server knows their inodes and directories.
 pub(crate) fn given_up(event: &Event, map: &MergeMap) -> Vec<(Ino, Place)> {
-    let mut names = Vec::new();
-    let mut left = |ino: Ino, dir: Ino, name: &Name| {
-        names.push((map.translate(ino), (map.translate(dir), name.clone())));
-    };
-    match event {
-        Event::Unlink { parent, name, ino, .. } => left(*ino, *parent, name),
-        Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-            left(*ino, *from, from_name);
-            if let Over::Replaced { ino: other, .. } | Over::Exchanged { ino: other } = over {
-                left(*other, *to, to_name);
-            }
-        }
-        _ => {}
-    }
-    names
+    let footprint = event.footprint();
+    let given_up = |change: NameChange<'_>| Some((map.translate(change.before?), place(&change, map)));
+    footprint.names().filter_map(given_up).collect()
 }
 
 /// The names that ours gives by an event, as the server knows their directories.
 pub(crate) fn gained(event: &Event, map: &MergeMap) -> Vec<Place> {
-    if !map.has_names_apart() {
+    // A client brings nothing back.
+    if !map.has_names_apart() || matches!(event, Event::Restore { .. }) {
         return Vec::new();
     }
-    let place = |dir: Ino, name: &Name| (map.translate(dir), name.clone());
-    match event {
-        Event::Make { parent, name, .. } | Event::Link { parent, name, .. } => vec![place(*parent, name)],
-        Event::Rename { from, from_name, over: Over::Exchanged { .. }, to, to_name, .. } => {
-            vec![place(*from, from_name), place(*to, to_name)]
-        }
-        Event::Rename { to, to_name, .. } => vec![place(*to, to_name)],
-        _ => Vec::new(),
-    }
+    let footprint = event.footprint();
+    footprint.names().filter(|change| change.after.is_some()).map(|change| place(&change, map)).collect()
+}
+
+fn place(change: &NameChange<'_>, map: &MergeMap) -> Place {
+    (map.translate(change.dir), change.name.clone())
 }

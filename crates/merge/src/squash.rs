@@ -7,8 +7,8 @@
 //! Invariant: applied to the state before the first event, what is left gives the same tree as all did: names, content
 //! and attributes, also the times of directories (of which a touch stays where the last change went).
 
-use chiton_model::{Event, Over};
-use chiton_types::{Ino, Time};
+use chiton_model::{Event, InodeTouch, Over, Role};
+use chiton_types::Ino;
 use hashbrown::{HashMap, HashSet};
 
 /// Removes what is redundant from a piece of a journal, in place; the order of what is left stays.
@@ -17,8 +17,7 @@ pub fn squash(events: &mut Vec<Event>) {
     // A directory stays if something that stays happened in it.
     loop {
         let stay = events.iter().filter(|event| !is_dropped(event, &gone));
-        let used: Vec<Ino> =
-            stay.flat_map(|event| dirs_of(event).into_iter().flatten()).map(|d| d.0).collect();
+        let used: Vec<Ino> = stay.flat_map(dirs_of).collect();
         let before = gone.len();
         for dir in used {
             gone.remove(&dir);
@@ -34,11 +33,8 @@ pub fn squash(events: &mut Vec<Event>) {
     let mut left = Vec::with_capacity(events.len());
     for (at, mut event) in std::mem::take(events).into_iter().enumerate() {
         if is_dropped(&event, &gone) {
-            let dirs = dirs_of(&event).into_iter().flatten();
-            left.extend(
-                dirs.filter(|(dir, _)| last.get(dir) == Some(&at))
-                    .map(|(ino, time)| Event::Touch { ino, time }),
-            );
+            let dirs = dirs_of(&event).into_iter().filter(|dir| last.get(dir) == Some(&at));
+            left.extend(dirs.filter_map(|ino| Some(Event::Touch { ino, time: event.time()? })));
             continue;
         }
         if let Event::Rename { over, .. } = &mut event
@@ -60,42 +56,41 @@ fn candidates(events: &[Event]) -> HashSet<Ino> {
     let mut lives: HashMap<Ino, Life> = HashMap::new();
     let mut excluded: HashSet<Ino> = HashSet::new();
     for event in events {
-        match event {
-            Event::Make { ino, .. } => {
-                lives.insert(*ino, Life { names: 1, orphan: false });
+        let footprint = event.footprint();
+        if let Event::Make { ino, .. } = event {
+            lives.insert(*ino, Life { names: 0, orphan: false });
+        }
+        for change in footprint.names() {
+            if let Some(life) = change.before.and_then(|ino| lives.get_mut(&ino)) {
+                life.names -= 1;
             }
-            Event::Link { ino, .. } => {
-                lives.entry(*ino).and_modify(|life| life.names += 1);
+            if let Some(life) = change.after.and_then(|ino| lives.get_mut(&ino)) {
+                life.names += 1;
             }
-            Event::Unlink { ino, orphan, .. } => {
-                lives.entry(*ino).and_modify(|life| {
-                    life.names -= 1;
-                    life.orphan |= orphan;
-                });
-            }
-            Event::Rename { ino, over, .. } => match over {
-                Over::Nothing => {}
-                // Ending what was replaced stays an effect, unless that is gone as a whole too; it is simplest to
-                // keep who did it.
-                Over::Replaced { ino: victim, orphan } => {
-                    excluded.insert(*ino);
-                    lives.entry(*victim).and_modify(|life| {
-                        life.names -= 1;
-                        life.orphan |= orphan;
-                    });
-                }
-                Over::Exchanged { ino: other } => excluded.extend([*ino, *other]),
-            },
-            Event::Clone { from, to, .. } if from != to => {
-                excluded.insert(*from);
-            }
-            Event::Restore { ino, .. } => {
-                excluded.insert(*ino);
-            }
-            Event::Reclaim { ino, from_chunk: 0 } => {
-                lives.entry(*ino).and_modify(|life| life.orphan = false);
-            }
-            _ => {}
+        }
+        let stays = |touch: &&InodeTouch| match touch.role {
+            // Its content goes on elsewhere.
+            Role::Source => footprint.subject_inode() != Some(touch.ino),
+            // Ending what was replaced stays an effect, unless that is gone as a whole too; it is simplest to keep who
+            // did it.
+            Role::Subject => footprint.inodes().iter().any(|touch| touch.role == Role::Victim),
+            Role::Victim => footprint.loser().is_none(),
+            Role::Directory | Role::Newborn | Role::Orphan | Role::Root => false,
+        };
+        excluded.extend(footprint.inodes().iter().filter(stays).map(|touch| touch.ino));
+        if let Event::Restore { ino, .. } = event {
+            excluded.insert(*ino);
+        }
+        if let Event::Unlink { orphan: true, .. }
+        | Event::Rename { over: Over::Replaced { orphan: true, .. }, .. } = event
+            && let Some(life) = footprint.loser().and_then(|ino| lives.get_mut(&ino))
+        {
+            life.orphan = true;
+        }
+        if let Event::Reclaim { ino, from_chunk: 0 } = event
+            && let Some(life) = lives.get_mut(ino)
+        {
+            life.orphan = false;
         }
     }
     // A file that is still open as an orphan stays: its writer goes on.
@@ -103,47 +98,23 @@ fn candidates(events: &[Event]) -> HashSet<Ino> {
     lives.iter().filter(|(ino, life)| ended(life) && !excluded.contains(*ino)).map(|(ino, _)| *ino).collect()
 }
 
-/// The inode that an event is about.
-fn subject(event: &Event) -> Option<Ino> {
-    match event {
-        Event::Make { ino, .. }
-        | Event::Link { ino, .. }
-        | Event::Unlink { ino, .. }
-        | Event::Restore { ino, .. }
-        | Event::Rename { ino, .. }
-        | Event::SetAttr { ino, .. }
-        | Event::Write { ino, .. }
-        | Event::Remap { ino, .. }
-        | Event::Revert { ino, .. }
-        | Event::Xattr { ino, .. }
-        | Event::Reclaim { ino, .. }
-        | Event::Clone { to: ino, .. } => Some(*ino),
-        _ => None,
-    }
-}
-
 fn is_dropped(event: &Event, gone: &HashSet<Ino>) -> bool {
-    subject(event).is_some_and(|ino| gone.contains(&ino))
+    event.footprint().subject_inode().is_some_and(|ino| gone.contains(&ino))
 }
 
-/// The directories in which an event changes a name.
-fn dirs_of(event: &Event) -> [Option<(Ino, Time)>; 2] {
-    match event {
-        Event::Make { parent, time, .. }
-        | Event::Link { parent, time, .. }
-        | Event::Unlink { parent, time, .. }
-        | Event::Restore { parent, time, .. } => [Some((*parent, *time)), None],
-        Event::Rename { from, to, time, .. } => [Some((*from, *time)), Some((*to, *time))],
-        _ => [None, None],
-    }
+/// The directories in which an event changes a name, each once.
+fn dirs_of(event: &Event) -> Vec<Ino> {
+    let mut dirs: Vec<Ino> = event.footprint().names().map(|change| change.dir).collect();
+    dirs.dedup();
+    dirs
 }
 
 /// Which event is the last that changes names in a directory that stays.
 fn last_changes(events: &[Event], gone: &HashSet<Ino>) -> HashMap<Ino, usize> {
     let mut last = HashMap::new();
     for (at, event) in events.iter().enumerate() {
-        let dirs = dirs_of(event).into_iter().flatten();
-        last.extend(dirs.filter(|(dir, _)| !gone.contains(dir)).map(|(dir, _)| (dir, at)));
+        let dirs = dirs_of(event).into_iter().filter(|dir| !gone.contains(dir));
+        last.extend(dirs.map(|dir| (dir, at)));
     }
     last
 }

@@ -19,21 +19,18 @@ impl Event {
     /// Sets what [`Event::SetAttr`] or [`Event::Write`] sets beside size and content. Other events set nothing here.
     #[inline]
     pub fn set_fields(&self, of: AttrFields<'_>) {
-        match self {
-            Event::SetAttr { mode, uid, gid, atime, mtime, ctime, .. } => {
-                *of.mode = mode.unwrap_or(*of.mode);
-                *of.uid = uid.unwrap_or(*of.uid);
-                *of.gid = gid.unwrap_or(*of.gid);
-                *of.atime = atime.unwrap_or(*of.atime);
-                *of.mtime = mtime.unwrap_or(*of.mtime);
-                *of.ctime = *ctime;
-            }
-            Event::Write { mode, mtime, .. } => {
-                *of.mode = mode.unwrap_or(*of.mode);
-                *of.mtime = *mtime;
-                *of.ctime = (*of.ctime).max(*mtime);
-            }
-            _ => {}
+        if let Event::SetAttr { mode, uid, gid, atime, mtime, ctime, .. } = self {
+            *of.mode = mode.unwrap_or(*of.mode);
+            *of.uid = uid.unwrap_or(*of.uid);
+            *of.gid = gid.unwrap_or(*of.gid);
+            *of.atime = atime.unwrap_or(*of.atime);
+            *of.mtime = mtime.unwrap_or(*of.mtime);
+            *of.ctime = *ctime;
+        }
+        if let Event::Write { mode, mtime, .. } = self {
+            *of.mode = mode.unwrap_or(*of.mode);
+            *of.mtime = *mtime;
+            *of.ctime = (*of.ctime).max(*mtime);
         }
     }
 
@@ -41,12 +38,10 @@ impl Event {
     /// [`Event::SetAttr`] without a size, and of [`Event::Write`] with inline content.
     pub fn changed(&self, before: &Attr, position: Position) -> Option<Attr> {
         let mut attr = Attr { position, ..before.clone() };
-        match self {
-            Event::SetAttr { size: None, .. } => {}
-            Event::Write { body: Body::Inline(bytes), size, .. } => {
-                (attr.size, attr.allocated) = (*size, bytes.len() as u64);
-            }
-            _ => return None,
+        if let Event::Write { body: Body::Inline(bytes), size, .. } = self {
+            (attr.size, attr.allocated) = (*size, bytes.len() as u64);
+        } else if !matches!(self, Event::SetAttr { size: None, .. }) {
+            return None;
         }
         let Attr { mode, uid, gid, atime, mtime, ctime, .. } = &mut attr;
         self.set_fields(AttrFields { mode, uid, gid, atime, mtime, ctime });

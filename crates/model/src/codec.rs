@@ -1,7 +1,7 @@
 //! Encodings of values that operations, events and messages share.
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Name, RealmId};
+use chiton_types::{Kind, Mode, Name, RealmId};
 
 use crate::decoupling::DECOUPLING_TEXT_BYTES_MAX;
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
@@ -91,4 +91,22 @@ pub fn take_text(from: &mut Take<'_>) -> Result<String, Malformed> {
         Ok(text) if text.len() <= DECOUPLING_TEXT_BYTES_MAX => Ok(text.to_owned()),
         _ => Err(Malformed { expected: "a text of bounded size" }),
     }
+}
+
+/// Reads a flag of 0 or 1.
+pub fn take_flag(from: &mut Take<'_>) -> Result<bool, Malformed> {
+    match from.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed { expected: "a flag of 0 or 1" }),
+    }
+}
+
+pub fn take_kind(from: &mut Take<'_>) -> Result<Kind, Malformed> {
+    Kind::from_u8(from.u8()?).ok_or(Malformed { expected: "a type of inode" })
+}
+
+pub fn take_mode(from: &mut Take<'_>) -> Result<Mode, Malformed> {
+    let bits = from.u16()?;
+    if bits > 0o7777 { Err(Malformed { expected: "permissions of 12 bits" }) } else { Ok(Mode(bits)) }
 }

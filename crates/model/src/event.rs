@@ -3,231 +3,482 @@
 //! Invariants:
 //! - An event is complete: inode numbers, times and owners are in it; applying it asks nobody.
 //! - An event of a create takes at most 100 bytes in the journal for names up to 40 bytes.
-//! - The tags and layouts are part of the formats (`docs/formats.md`, "Events").
+//! - The table below is the only place that knows all events. From it come the type, the bytes (`docs/formats.md`, "Events",
+//!   which a test compares with it), JSON, the line for people, the time, and the [`Footprint`].
+//!
+//! To read an entry of the table:
+//!
+//! ```text
+//!   17 "touch" Touch { fields in the order of their bytes: name: Type as codec => "key in JSON" }
+//!    │    │      └ variant
+//!    │    └ name for tools and JSON
+//!    └ tag, the first byte
+//! ```
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, BlockId, Ino, Kind, Mode, Name, Position, RealmId, SessionId, ShardId, Time};
+use serde_json::{Value, json};
 
-use crate::codec::{file_bytes, put_body, put_extents, take_body, take_extents, take_id, take_name};
+use crate::codec::file_bytes;
 use crate::decoupling::{Attached, Decoupling, MergedUpTo};
 use crate::extent::Extent;
+use crate::field::{Code, FileBytes, Hidden, Shown, Text, add_json, listed};
+use crate::footprint::{Footprint, NameChange, Role, Rows};
 use crate::op::Body;
 use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
+use crate::table::{codec, or_name};
+use crate::text::{kind_name, octal, quoted, utc};
 
-/// One change of the state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+macro_rules! events {
+    ($(
+        $(#[$doc:meta])*
+        $tag:literal $name:literal $variant:ident
+        $({ $($(#[$field_doc:meta])* $field:ident: $type:ty $(as $codec:ty)? $(=> $key:literal)?),+ $(,)? })?
+        $(($inner:ident: $inner_type:ty))?
+        footprint { $footprint:expr }
+        $(time { $time:expr })?
+        text { $text:expr }
+        $(valid { $valid:expr })?
+    )+) => {
+        /// One change of the state.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Event {
+            $($(#[$doc])* $variant $({ $($(#[$field_doc])* $field: $type),+ })? $(($inner_type))?),+
+        }
+
+        #[allow(unused_variables, reason = "each column of the table uses some of the fields")]
+        impl Event {
+            /// The names of all types of events, which `--type` takes.
+            pub const TYPE_NAMES: &[&str] = &[$($name),+];
+
+            /// The name of its type.
+            pub fn type_name(&self) -> &'static str {
+                match self {
+                    $(Event::$variant { .. } => $name),+
+                }
+            }
+
+            /// Appends the encoding.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => {
+                        out.put_u8($tag);
+                        $($(<codec!($type $(, $codec)?) as Code<$type>>::put($field, out);)+)?
+                        $(<$inner_type as Code<$inner_type>>::put($inner, out);)?
+                    })+
+                }
+            }
+
+            /// Reads one event.
+            ///
+            /// # Errors
+            /// If the bytes are not an event; names and extents are checked, nothing is allocated by an unchecked length.
+            pub fn decode(from: &mut Take<'_>) -> Result<Event, Malformed> {
+                Ok(match from.u8()? {
+                    $($tag => {
+                        $($(let $field = <codec!($type $(, $codec)?) as Code<$type>>::take(from)?;)+)?
+                        $(let $inner = <$inner_type as Code<$inner_type>>::take(from)?;)?
+                        $($valid?;)?
+                        Event::$variant $({ $($field),+ })? $(($inner))?
+                    })+
+                    _ => return Err(Malformed { expected: "a type of event" }),
+                })
+            }
+
+            /// Which inodes and names it is about.
+            pub fn footprint(&self) -> Footprint<NameChange<'_>> {
+                match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => $footprint),+
+                }
+            }
+
+            /// When it happened, if it says so.
+            pub fn time(&self) -> Option<Time> {
+                match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => None$(.or(Some($time)))?),+
+                }
+            }
+
+            /// A line for people.
+            pub fn describe(&self) -> String {
+                match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => $text),+
+                }
+            }
+
+            /// The fields under their names, and the type under `type`.
+            pub fn json(&self) -> Value {
+                let mut object = serde_json::Map::new();
+                match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => {
+                        $($(add_json(
+                            &mut object,
+                            or_name!($field $(, $key)?),
+                            <codec!($type $(, $codec)?) as Shown<$type>>::json($field),
+                        );)+)?
+                        $(add_json(&mut object, "", <$inner_type as Shown<$inner_type>>::json($inner));)?
+                    })+
+                }
+                object.insert("type".to_owned(), json!(self.type_name()));
+                Value::Object(object)
+            }
+
+            /// The table of `docs/formats.md`: tag, event and fields.
+            pub fn layouts() -> Vec<(u8, &'static str, String)> {
+                vec![$((
+                    $tag,
+                    stringify!($variant),
+                    Vec::<String>::from([
+                        $($(listed(stringify!($field), &<codec!($type $(, $codec)?) as Code<$type>>::form())),+)?
+                        $(<$inner_type as Code<$inner_type>>::form())?
+                    ])
+                    .join(", "),
+                )),+]
+            }
+        }
+    };
+}
+
+events! {
     /// A new inode and its first name.
-    Make {
+    1 "make" Make {
+        kind: Kind,
+        mode: Mode,
         /// Directory.
         parent: Ino,
-        /// Name.
-        name: Name,
-        /// The new inode.
-        ino: Ino,
-        /// Type.
-        kind: Kind,
-        /// Permissions.
-        mode: Mode,
-        /// Owner.
+        ino: Ino => "inode",
+        /// All times of the inode, mtime and ctime of the parent.
+        time: Time => "time_ns",
         uid: u32,
-        /// Group.
         gid: u32,
         /// Device number.
         rdev: u32,
-        /// All times of the inode, mtime and ctime of the parent.
-        time: Time,
+        name: Name,
         /// Content of a file or target of a symbolic link.
-        content: Vec<u8>,
-    },
+        content: Vec<u8> => "content_bytes",
+    }
+    footprint {
+        Footprint::at(*parent).dir(*parent).inode(Role::Newborn, *ino, Rows::ATTRS.and(Rows::CONTENT))
+            .changes(*parent, name, None, Some(*ino))
+    }
+    time { *time }
+    text {{
+        let bytes = if content.is_empty() { String::new() } else { format!(", {} bytes", content.len()) };
+        let (kind, mode) = (kind_name(*kind), octal(mode.0));
+        format!("make {kind} {} in {parent} as {ino}, mode {mode}, owner {uid}:{gid}{bytes}", quoted(name))
+    }}
+
     /// A further name.
-    Link {
-        /// Directory.
+    2 "link" Link {
         parent: Ino,
-        /// Name.
+        ino: Ino => "inode",
+        time: Time => "time_ns",
         name: Name,
-        /// The inode.
-        ino: Ino,
-        /// Change time.
-        time: Time,
-    },
+    }
+    footprint {
+        Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).changes(*parent, name, None, Some(*ino))
+    }
+    time { *time }
+    text { format!("link {ino} as {} in {parent}", quoted(name)) }
+
     /// A name less (also of a directory, which is then gone).
-    Unlink {
-        /// Directory.
-        parent: Ino,
-        /// Name.
-        name: Name,
-        /// The inode that bore it.
-        ino: Ino,
+    3 "unlink" Unlink {
         /// If that was the last name: keep the inode as an orphan.
         orphan: bool,
-        /// Change time.
-        time: Time,
-    },
+        parent: Ino,
+        /// The inode that bore it.
+        ino: Ino => "inode",
+        time: Time => "time_ns",
+        name: Name,
+    }
+    footprint {
+        Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).changes(*parent, name, Some(*ino), None)
+    }
+    time { *time }
+    text {{
+        let orphan = if *orphan { ", which is open" } else { "" };
+        format!("unlink {} in {parent}, inode {ino}{orphan}", quoted(name))
+    }}
+
     /// A name moved; what bore the new name is replaced or exchanged.
-    Rename {
-        /// Old directory.
-        from: Ino,
-        /// Old name.
-        from_name: Name,
-        /// New directory.
-        to: Ino,
-        /// New name.
-        to_name: Name,
-        /// The inode that moves.
-        ino: Ino,
+    4 "rename" Rename {
         /// What bore the new name.
         over: Over,
-        /// Change time.
-        time: Time,
-    },
+        /// Old directory.
+        from: Ino,
+        /// New directory.
+        to: Ino,
+        /// The inode that moves.
+        ino: Ino => "inode",
+        time: Time => "time_ns",
+        from_name: Name,
+        to_name: Name,
+    }
+    footprint {{
+        let footprint = Footprint::at(*to).dir(*from).dir(*to).subject(*ino, Rows::ATTRS);
+        let footprint = match over.ino() {
+            Some(other) => footprint.inode(Role::Victim, other, Rows::ATTRS),
+            None => footprint,
+        };
+        footprint
+            .changes(*from, from_name, Some(*ino), over.exchanged())
+            .changes(*to, to_name, over.ino(), Some(*ino))
+    }}
+    time { *time }
+    text {{
+        let over = match over {
+            Over::Nothing => String::new(),
+            Over::Replaced { ino, orphan: false } => format!(", replacing {ino}"),
+            Over::Replaced { ino, orphan: true } => format!(", replacing {ino}, which is open"),
+            Over::Exchanged { ino } => format!(", exchanged with {ino}"),
+        };
+        format!("rename {} in {from} to {} in {to}, inode {ino}{over}", quoted(from_name), quoted(to_name))
+    }}
+
     /// Attributes set to these values.
-    SetAttr {
-        /// The inode.
-        ino: Ino,
-        /// New permissions.
+    5 "setattr" SetAttr {
+        ino: Ino => "inode",
+        ctime: Time => "time_ns",
         mode: Option<Mode>,
-        /// New owner.
         uid: Option<u32>,
-        /// New group.
         gid: Option<u32>,
         /// New size: content past it is dropped, new room reads as zeros.
-        size: Option<u64>,
-        /// New access time.
-        atime: Option<Time>,
-        /// New modification time.
-        mtime: Option<Time>,
-        /// Change time.
-        ctime: Time,
-    },
+        size: Option<u64> as Option<FileBytes>,
+        atime: Option<Time> => "atime_ns",
+        mtime: Option<Time> => "mtime_ns",
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and_if(size.is_some(), Rows::CONTENT)) }
+    time { *ctime }
+    text {{
+        let mut set = Vec::new();
+        set.extend(mode.map(|mode| format!("mode {}", octal(mode.0))));
+        set.extend(uid.map(|uid| format!("owner {uid}")));
+        set.extend(gid.map(|gid| format!("group {gid}")));
+        set.extend(size.map(|size| format!("size {size}")));
+        set.extend(atime.map(|time| format!("atime {}", utc(time))));
+        set.extend(mtime.map(|time| format!("mtime {}", utc(time))));
+        format!("setattr {ino}: {}", if set.is_empty() { "ctime".to_owned() } else { set.join(", ") })
+    }}
+
     /// New content.
-    Write {
-        /// The file.
-        ino: Ino,
-        /// The content.
-        body: Body,
+    6 "write" Write {
+        ino: Ino => "inode",
         /// Size afterwards.
-        size: u64,
+        size: u64 as FileBytes,
+        /// Modification and change time.
+        mtime: Time => "time_ns",
         /// Permissions afterwards, if set-id bits were cleared.
         mode: Option<Mode>,
-        /// Modification and change time.
-        mtime: Time,
-    },
+        body: Body => "content",
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::CONTENT)) }
+    time { *mtime }
+    text {
+        match body {
+            Body::Inline(bytes) => format!("write {ino}: {} bytes inline, size {size}", bytes.len()),
+            Body::Extents(extents) => {
+                let bytes: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
+                format!("write {ino}: {bytes} bytes in {} extents, size {size}", extents.len())
+            }
+        }
+    }
+
     /// A range shared from another file, already resolved: see [`crate::Op::Clone`].
-    Clone {
+    7 "clone" Clone {
         /// Source.
         from: Ino,
-        /// First byte in it.
-        from_offset: u64,
         /// Destination.
-        to: Ino,
-        /// First byte in it.
+        to: Ino => "inode",
+        /// First byte in the source.
+        from_offset: u64,
+        /// First byte in the destination.
         to_offset: u64,
-        /// Bytes.
-        len: u64,
+        len: u64 => "bytes",
         /// Modification and change time of the destination.
-        time: Time,
-    },
+        time: Time => "time_ns",
+    }
+    footprint {
+        Footprint::at(*to)
+            .inode(Role::Source, *from, Rows::NONE)
+            .subject(*to, Rows::ATTRS.and(Rows::CONTENT))
+    }
+    time { *time }
+    text { format!("clone {len} bytes of {from} at {from_offset} to {to} at {to_offset}") }
+    valid { file_bytes(from_offset.max(to_offset).saturating_add(len)) }
+
     /// Same bytes in other blocks: changes no attribute that a user sees.
-    Remap {
-        /// The file.
-        ino: Ino,
-        /// The extents.
+    8 "remap" Remap {
+        ino: Ino => "inode",
         extents: Vec<Extent>,
-    },
-    /// An extended attribute set or, with `None`, removed.
-    Xattr {
-        /// The inode.
-        ino: Ino,
-        /// Name.
-        name: Vec<u8>,
-        /// Value.
-        value: Option<Vec<u8>>,
-        /// Change time.
-        ctime: Time,
-    },
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::BLOCKS) }
+    text { format!("remap {ino}: {} extents", extents.len()) }
+
+    /// An extended attribute set or, with no value, removed.
+    9 "xattr" Xattr {
+        ino: Ino => "inode",
+        ctime: Time => "time_ns",
+        name: Vec<u8> as Text,
+        value: Option<Vec<u8>> => "value_bytes",
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
+    time { *ctime }
+    text {{
+        let name = String::from_utf8_lossy(name);
+        match value {
+            Some(value) => format!("set xattr {name:?} of {ino}, {} bytes", value.len()),
+            None => format!("remove xattr {name:?} of {ino}"),
+        }
+    }}
+
     /// A step in freeing an orphan: chunks from `from_chunk` on are dropped; 0 ends the inode itself.
-    Reclaim {
-        /// The orphan.
-        ino: Ino,
-        /// First chunk that is dropped.
+    10 "reclaim" Reclaim {
+        ino: Ino => "inode",
         from_chunk: u32,
-    },
+    }
+    footprint { Footprint::at(*ino).inode(Role::Orphan, *ino, Rows::ATTRS.and(Rows::CONTENT)) }
+    text { format!("reclaim {ino} from chunk {from_chunk}") }
+
     /// These garbage blocks are deleted from the object store: forget them.
-    Swept {
-        /// The blocks.
+    11 "swept" Swept {
         blocks: Vec<BlockId>,
-    },
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("swept {} blocks", blocks.len()) }
+
     /// Inode counters of the shard below this mark may be in use.
-    Reserve {
-        /// The shard.
+    12 "reserve" Reserve {
         shard: ShardId,
-        /// The mark.
         counter_end: u64,
-    },
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("reserve inode numbers of shard {shard} below {counter_end}") }
+
     /// A session began.
-    SessionOpened {
-        /// Which.
+    13 "session-opened" SessionOpened {
         session: SessionId,
-        /// Who: free text for administrators (host, process, mount point).
-        identity: Vec<u8>,
-    },
-    /// A session ended, by itself or by expiry.
-    SessionClosed {
-        /// Which.
+        /// Free text for administrators (host, process, mount point), and a secret.
+        identity: Vec<u8> as Hidden => "",
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("session {session} opened") }
+
+    /// A session ended, or expired.
+    14 "session-closed" SessionClosed {
         session: SessionId,
-    },
-    /// A directory got a policy, or lost it.
-    Policy(PolicyChange),
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("session {session} closed") }
+
     /// Nothing, in so many positions, at least 1: changes that are not journalled, or what a journal tool has erased.
-    Skipped {
+    15 "skipped" Skipped {
         /// Positions that it takes. Every other event takes one.
         count: u32,
-    },
+    }
+    footprint { Footprint::nowhere() }
+    text {
+        match count {
+            1 => "nothing".to_owned(),
+            count => format!("nothing, in {count} positions"),
+        }
+    }
+    valid { if count > 0 { Ok(()) } else { Err(Malformed { expected: "a count of positions, at least 1" }) } }
+
     /// An orphan gets a name again (a merge brings back what others removed).
-    Restore {
-        /// Directory.
+    16 "restore" Restore {
         parent: Ino,
-        /// Name.
-        name: Name,
         /// The orphan.
-        ino: Ino,
-        /// Change time.
-        time: Time,
-    },
+        ino: Ino => "inode",
+        time: Time => "time_ns",
+        name: Name,
+    }
+    footprint {
+        Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).changes(*parent, name, None, Some(*ino))
+    }
+    time { *time }
+    text { format!("restore {ino} as {} in {parent}", quoted(name)) }
+
     /// Names in a directory changed and changed back: all that is left of redundant events.
-    Touch {
+    17 "touch" Touch {
         /// The directory.
-        ino: Ino,
-        /// When.
-        time: Time,
-    },
+        ino: Ino => "inode",
+        time: Time => "time_ns",
+    }
+    footprint { Footprint::at(*ino).dir(*ino) }
+    time { *time }
+    text { format!("touch directory {ino}") }
+
+    /// A directory got a policy, or lost it.
+    18 "policy" Policy(change: PolicyChange)
+    footprint { Footprint::at(change.ino).inode(Role::Root, change.ino, Rows::POLICY) }
+    time { change.time }
+    text {{
+        let path = String::from_utf8_lossy(&change.path);
+        match &change.text {
+            Some(text) => format!("policy {} of {} ({path:?}), {} bytes", change.version, change.ino, text.len()),
+            None => format!("policy {} removed from {} ({path:?})", change.version, change.ino),
+        }
+    }}
+
     /// A client takes a subtree for itself.
-    Decoupled(Box<Decoupling>),
-    /// Another client goes on with it.
-    Attached(Box<Attached>),
-    /// It may make inodes with these numbers, too.
-    Granted {
-        /// Which decoupling.
-        id: RealmId,
+    19 "decoupled" Decoupled(decoupling: Box<Decoupling>)
+    footprint {
+        Footprint::at(decoupling.root()).inode(Role::Root, decoupling.root(), Rows::DECOUPLING)
+    }
+    time { decoupling.since }
+    text {{
+        let branch = decoupling.branch.as_ref().map(|name| format!(", branch {}", quoted(name)));
+        let (id, root, branch) = (decoupling.id, decoupling.root(), branch.unwrap_or_default());
+        format!("decoupling {id} of {root} for {:?}{branch}", decoupling.identity)
+    }}
+
+    /// Another client resumes a decoupling.
+    20 "attached" Attached(attached: Box<Attached>)
+    footprint { Footprint::nowhere() }
+    text {
+        format!("decoupling {} goes on with {:?}, client {}", attached.id, attached.identity, attached.generation)
+    }
+
+    /// A decoupling may make inodes with these numbers, too.
+    21 "granted" Granted {
+        id: RealmId => "realm",
         /// The first of each range, and the first past it.
         ranges: Vec<(Ino, Ino)>,
-    },
+    }
+    footprint { Footprint::nowhere() }
+    text {{
+        let count: u64 = ranges.iter().map(|(first, end)| end.0.saturating_sub(first.0)).sum();
+        format!("decoupling {id} may use {count} more inode numbers")
+    }}
+
     /// The events before this one in its frame are merged.
-    Merged(Box<MergedUpTo>),
-    /// It is over.
-    DecouplingEnded {
-        /// Which.
-        id: RealmId,
-    },
+    22 "merged" Merged(merged: Box<MergedUpTo>)
+    footprint { Footprint::at(merged.map.root()) }
+    text {
+        match merged.state.window {
+            None => format!("decoupling {} is merged up to {}", merged.id, merged.state.merged),
+            Some((upto, done)) => {
+                format!("decoupling {} is merged by {done} events of its window up to {upto}", merged.id)
+            }
+        }
+    }
+
+    /// A decoupling is over.
+    23 "decoupling-ended" DecouplingEnded {
+        id: RealmId => "realm",
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("decoupling {id} ends") }
+
     /// A file is as it was before (a merge lets one side's file win as a whole).
-    Revert {
-        /// The file.
-        ino: Ino,
+    24 "revert" Revert {
+        ino: Ino => "inode",
         /// How it was.
-        to: Box<Reverted>,
-    },
+        to: Box<Reverted> => "",
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS).and(Rows::CONTENT)) }
+    text { format!("revert {ino} to {} bytes", to.size) }
 }
 
 /// What bore the new name of a rename.
@@ -255,6 +506,55 @@ impl Over {
         match self {
             Over::Nothing => None,
             Over::Replaced { ino, .. } | Over::Exchanged { ino } => Some(ino),
+        }
+    }
+
+    /// The inode that gets the old name, if any.
+    pub fn exchanged(self) -> Option<Ino> {
+        match self {
+            Over::Exchanged { ino } => Some(ino),
+            Over::Nothing | Over::Replaced { .. } => None,
+        }
+    }
+}
+
+/// A tag, and the inode unless the tag is 0.
+impl Code<Over> for Over {
+    const BYTES_MIN: usize = 1;
+
+    fn form() -> String {
+        "u8 (0 nothing, 1 replaced, 2 replaced and orphan, 3 exchanged), ino unless it is 0".to_owned()
+    }
+
+    fn put(over: &Over, out: &mut Vec<u8>) {
+        out.put_u8(match over {
+            Over::Nothing => 0,
+            Over::Replaced { orphan: false, .. } => 1,
+            Over::Replaced { orphan: true, .. } => 2,
+            Over::Exchanged { .. } => 3,
+        });
+        if let Some(other) = over.ino() {
+            out.put_u64(other.0);
+        }
+    }
+
+    fn take(from: &mut Take<'_>) -> Result<Over, Malformed> {
+        Ok(match from.u8()? {
+            0 => Over::Nothing,
+            1 => Over::Replaced { ino: Ino(from.u64()?), orphan: false },
+            2 => Over::Replaced { ino: Ino(from.u64()?), orphan: true },
+            3 => Over::Exchanged { ino: Ino(from.u64()?) },
+            _ => return Err(Malformed { expected: "a kind of rename" }),
+        })
+    }
+}
+
+impl Shown<Over> for Over {
+    fn json(over: &Over) -> Value {
+        match over {
+            Over::Nothing => Value::Null,
+            Over::Replaced { ino, orphan } => json!({ "replaced": ino.0, "orphan": orphan }),
+            Over::Exchanged { ino } => json!({ "exchanged": ino.0 }),
         }
     }
 }
@@ -286,321 +586,33 @@ impl Event {
         })
     }
 
-    /// Appends the encoding.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content } => {
-                out.put_u8(1);
-                out.put_u8(*kind as u8);
-                out.put_u16(mode.0);
-                out.put_u64(parent.0);
-                out.put_u64(ino.0);
-                out.put_i64(time.0);
-                out.put_varint(u64::from(*uid));
-                out.put_varint(u64::from(*gid));
-                out.put_varint(u64::from(*rdev));
-                out.put_bytes(name.as_bytes());
-                out.put_bytes(content);
-            }
-            Event::Link { parent, name, ino, time } => {
-                out.put_u8(2);
-                out.put_u64(parent.0);
-                out.put_u64(ino.0);
-                out.put_i64(time.0);
-                out.put_bytes(name.as_bytes());
-            }
-            Event::Unlink { parent, name, ino, orphan, time } => {
-                out.put_u8(3);
-                out.put_u8(u8::from(*orphan));
-                out.put_u64(parent.0);
-                out.put_u64(ino.0);
-                out.put_i64(time.0);
-                out.put_bytes(name.as_bytes());
-            }
-            Event::Rename { from, from_name, to, to_name, ino, over, time } => {
-                out.put_u8(4);
-                let (tag, other) = match over {
-                    Over::Nothing => (0, None),
-                    Over::Replaced { ino, orphan: false } => (1, Some(ino)),
-                    Over::Replaced { ino, orphan: true } => (2, Some(ino)),
-                    Over::Exchanged { ino } => (3, Some(ino)),
-                };
-                out.put_u8(tag);
-                out.put_u64(from.0);
-                out.put_u64(to.0);
-                out.put_u64(ino.0);
-                if let Some(other) = other {
-                    out.put_u64(other.0);
-                }
-                out.put_i64(time.0);
-                out.put_bytes(from_name.as_bytes());
-                out.put_bytes(to_name.as_bytes());
-            }
-            Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } => {
-                out.put_u8(5);
-                let bit = |set: bool, n: u8| u8::from(set) << n;
-                out.put_u8(
-                    bit(mode.is_some(), 0)
-                        | bit(uid.is_some(), 1)
-                        | bit(gid.is_some(), 2)
-                        | bit(size.is_some(), 3)
-                        | bit(atime.is_some(), 4)
-                        | bit(mtime.is_some(), 5),
-                );
-                out.put_u64(ino.0);
-                out.put_i64(ctime.0);
-                if let Some(mode) = mode {
-                    out.put_u16(mode.0);
-                }
-                if let Some(uid) = uid {
-                    out.put_u32(*uid);
-                }
-                if let Some(gid) = gid {
-                    out.put_u32(*gid);
-                }
-                if let Some(size) = size {
-                    out.put_u64(*size);
-                }
-                if let Some(atime) = atime {
-                    out.put_i64(atime.0);
-                }
-                if let Some(mtime) = mtime {
-                    out.put_i64(mtime.0);
-                }
-            }
-            Event::Write { ino, body, size, mode, mtime } => {
-                out.put_u8(6);
-                out.put_u8(u8::from(mode.is_some()));
-                out.put_u64(ino.0);
-                out.put_varint(*size);
-                out.put_i64(mtime.0);
-                if let Some(mode) = mode {
-                    out.put_u16(mode.0);
-                }
-                put_body(out, body);
-            }
-            Event::Clone { from, from_offset, to, to_offset, len, time } => {
-                out.put_u8(7);
-                out.put_u64(from.0);
-                out.put_u64(to.0);
-                out.put_varint(*from_offset);
-                out.put_varint(*to_offset);
-                out.put_varint(*len);
-                out.put_i64(time.0);
-            }
-            Event::Remap { ino, extents } => {
-                out.put_u8(8);
-                out.put_u64(ino.0);
-                put_extents(out, extents);
-            }
-            Event::Xattr { ino, name, value, ctime } => {
-                out.put_u8(9);
-                out.put_u8(u8::from(value.is_some()));
-                out.put_u64(ino.0);
-                out.put_i64(ctime.0);
-                out.put_bytes(name);
-                if let Some(value) = value {
-                    out.put_bytes(value);
-                }
-            }
-            Event::Reclaim { ino, from_chunk } => {
-                out.put_u8(10);
-                out.put_u64(ino.0);
-                out.put_u32(*from_chunk);
-            }
-            Event::Swept { blocks } => {
-                out.put_u8(11);
-                out.put_varint(blocks.len() as u64);
-                for b in blocks {
-                    out.put_u64(b.writer);
-                    out.put_u64(b.number);
-                }
-            }
-            Event::Reserve { shard, counter_end } => {
-                out.put_u8(12);
-                out.put_u16(shard.0);
-                out.put_u64(*counter_end);
-            }
-            Event::SessionOpened { session, identity } => {
-                out.put_u8(13);
-                out.put_u64(session.0);
-                out.put_bytes(identity);
-            }
-            Event::SessionClosed { session } => {
-                out.put_u8(14);
-                out.put_u64(session.0);
-            }
-            Event::Policy(change) => {
-                out.put_u8(18);
-                change.put(out);
-            }
-            Event::Skipped { count } => {
-                out.put_u8(15);
-                out.put_varint(u64::from(*count));
-            }
-            Event::Restore { parent, name, ino, time } => {
-                out.put_u8(16);
-                out.put_u64(parent.0);
-                out.put_u64(ino.0);
-                out.put_i64(time.0);
-                out.put_bytes(name.as_bytes());
-            }
-            Event::Touch { ino, time } => {
-                out.put_u8(17);
-                out.put_u64(ino.0);
-                out.put_i64(time.0);
-            }
-            Event::Decoupled(decoupling) => {
-                out.put_u8(19);
-                decoupling.put(out);
-            }
-            Event::Attached(attached) => {
-                out.put_u8(20);
-                attached.put(out);
-            }
-            Event::Granted { id, ranges } => {
-                out.put_u8(21);
-                out.put_u32(id.0);
-                out.put_varint(ranges.len() as u64);
-                for (first, end) in ranges {
-                    out.put_u64(first.0);
-                    out.put_u64(end.0);
-                }
-            }
-            Event::Merged(merged) => {
-                out.put_u8(22);
-                merged.put(out);
-            }
-            Event::DecouplingEnded { id } => {
-                out.put_u8(23);
-                out.put_u32(id.0);
-            }
-            Event::Revert { ino, to } => {
-                out.put_u8(24);
-                out.put_u64(ino.0);
-                to.put(out);
-            }
-        }
+    /// The shard whose frame it is in.
+    pub fn shard(&self) -> ShardId {
+        if let Event::Reserve { shard, .. } = self { *shard } else { self.footprint().place.shard() }
     }
+}
 
-    /// Reads one event.
-    ///
-    /// # Errors
-    /// If the bytes are not an event; names and extents are checked, nothing is allocated by an unchecked length.
-    pub fn decode(from: &mut Take<'_>) -> Result<Event, Malformed> {
-        let flag = |v: u8| match v {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(Malformed { expected: "a flag of 0 or 1" }),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_what_happened() {
+        let name = |bytes: &[u8]| Name::new(bytes).expect("a name");
+        let make = Event::Make {
+            parent: Ino::ROOT,
+            name: name(b"a b"),
+            ino: Ino(7),
+            kind: Kind::File,
+            mode: Mode(0o644),
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            time: Time(0),
+            content: vec![1],
         };
-        let small = |v: u64| u32::try_from(v).map_err(|_| Malformed { expected: "a number of 32 bits" });
-        Ok(match from.u8()? {
-            1 => {
-                let kind = Kind::from_u8(from.u8()?).ok_or(Malformed { expected: "a type of inode" })?;
-                let mode = Mode(from.u16()?);
-                let parent = Ino(from.u64()?);
-                let ino = Ino(from.u64()?);
-                let time = Time(from.i64()?);
-                let uid = small(from.varint()?)?;
-                let gid = small(from.varint()?)?;
-                let rdev = small(from.varint()?)?;
-                let name = take_name(from)?;
-                let content = from.bytes()?.to_vec();
-                Event::Make { parent, name, ino, kind, mode, uid, gid, rdev, time, content }
-            }
-            2 => {
-                let (parent, ino, time) = (Ino(from.u64()?), Ino(from.u64()?), Time(from.i64()?));
-                Event::Link { parent, ino, time, name: take_name(from)? }
-            }
-            3 => {
-                let orphan = flag(from.u8()?)?;
-                let (parent, ino, time) = (Ino(from.u64()?), Ino(from.u64()?), Time(from.i64()?));
-                Event::Unlink { parent, ino, orphan, time, name: take_name(from)? }
-            }
-            4 => {
-                let tag = from.u8()?;
-                let (from_dir, to, ino) = (Ino(from.u64()?), Ino(from.u64()?), Ino(from.u64()?));
-                let over = match tag {
-                    0 => Over::Nothing,
-                    1 => Over::Replaced { ino: Ino(from.u64()?), orphan: false },
-                    2 => Over::Replaced { ino: Ino(from.u64()?), orphan: true },
-                    3 => Over::Exchanged { ino: Ino(from.u64()?) },
-                    _ => return Err(Malformed { expected: "a kind of rename" }),
-                };
-                let time = Time(from.i64()?);
-                let (from_name, to_name) = (take_name(from)?, take_name(from)?);
-                Event::Rename { from: from_dir, from_name, to, to_name, ino, over, time }
-            }
-            5 => {
-                let bits = from.u8()?;
-                let (ino, ctime) = (Ino(from.u64()?), Time(from.i64()?));
-                let has = |n: u8| bits & 1 << n != 0;
-                Event::SetAttr {
-                    ino,
-                    ctime,
-                    mode: if has(0) { Some(Mode(from.u16()?)) } else { None },
-                    uid: if has(1) { Some(from.u32()?) } else { None },
-                    gid: if has(2) { Some(from.u32()?) } else { None },
-                    size: if has(3) { Some(file_bytes(from.u64()?)?) } else { None },
-                    atime: if has(4) { Some(Time(from.i64()?)) } else { None },
-                    mtime: if has(5) { Some(Time(from.i64()?)) } else { None },
-                }
-            }
-            6 => {
-                let has_mode = flag(from.u8()?)?;
-                let (ino, size, mtime) = (Ino(from.u64()?), file_bytes(from.varint()?)?, Time(from.i64()?));
-                let mode = if has_mode { Some(Mode(from.u16()?)) } else { None };
-                Event::Write { ino, size, mode, mtime, body: take_body(from)? }
-            }
-            7 => {
-                let (source, to) = (Ino(from.u64()?), Ino(from.u64()?));
-                let (from_offset, to_offset, len) = (from.varint()?, from.varint()?, from.varint()?);
-                for offset in [from_offset, to_offset] {
-                    file_bytes(offset.saturating_add(len))?;
-                }
-                Event::Clone { from: source, to, from_offset, to_offset, len, time: Time(from.i64()?) }
-            }
-            8 => Event::Remap { ino: Ino(from.u64()?), extents: take_extents(from)? },
-            9 => {
-                let has_value = flag(from.u8()?)?;
-                let (ino, ctime) = (Ino(from.u64()?), Time(from.i64()?));
-                let name = from.bytes()?.to_vec();
-                let value = if has_value { Some(from.bytes()?.to_vec()) } else { None };
-                Event::Xattr { ino, name, value, ctime }
-            }
-            10 => Event::Reclaim { ino: Ino(from.u64()?), from_chunk: from.u32()? },
-            11 => {
-                let n = from.count(16)?;
-                let mut blocks = Vec::with_capacity(n);
-                for _ in 0..n {
-                    blocks.push(BlockId { writer: from.u64()?, number: from.u64()? });
-                }
-                Event::Swept { blocks }
-            }
-            12 => Event::Reserve { shard: ShardId(from.u16()?), counter_end: from.u64()? },
-            13 => Event::SessionOpened { session: SessionId(from.u64()?), identity: from.bytes()?.to_vec() },
-            14 => Event::SessionClosed { session: SessionId(from.u64()?) },
-            15 => match small(from.varint()?)? {
-                0 => return Err(Malformed { expected: "a count of positions, at least 1" }),
-                count => Event::Skipped { count },
-            },
-            16 => {
-                let (parent, ino, time) = (Ino(from.u64()?), Ino(from.u64()?), Time(from.i64()?));
-                Event::Restore { parent, ino, time, name: take_name(from)? }
-            }
-            17 => Event::Touch { ino: Ino(from.u64()?), time: Time(from.i64()?) },
-            18 => Event::Policy(PolicyChange::take(from)?),
-            19 => Event::Decoupled(Box::new(Decoupling::take(from)?)),
-            20 => Event::Attached(Box::new(Attached::take(from)?)),
-            21 => {
-                let id = take_id(from)?;
-                let ranges = (0..from.count(16)?).map(|_| Ok((Ino(from.u64()?), Ino(from.u64()?))));
-                Event::Granted { id, ranges: ranges.collect::<Result<_, Malformed>>()? }
-            }
-            22 => Event::Merged(Box::new(MergedUpTo::take(from)?)),
-            23 => Event::DecouplingEnded { id: take_id(from)? },
-            24 => Event::Revert { ino: Ino(from.u64()?), to: Box::new(Reverted::take(from)?) },
-            _ => return Err(Malformed { expected: "a type of event" }),
-        })
+        assert_eq!(make.describe(), "make file \"a b\" in 1 as 7, mode 0644, owner 1:2, 1 bytes");
+        let link = Event::Link { parent: Ino(1), name: name(b"\xff\"\n"), ino: Ino(7), time: Time(0) };
+        assert_eq!(link.describe(), "link 7 as \"\\xff\\\"\\n\" in 1");
     }
 }

@@ -10,10 +10,7 @@ impl Event {
 
     /// How many positions of the journal it takes.
     pub fn positions(&self) -> u32 {
-        match self {
-            Event::Skipped { count } => *count,
-            _ => 1,
-        }
+        if let Event::Skipped { count } = self { *count } else { 1 }
     }
 }
 

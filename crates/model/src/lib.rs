@@ -13,20 +13,25 @@
 
 pub mod codec;
 pub mod merge;
+pub mod text;
 
 mod attrs;
 mod decoupling;
 mod event;
 mod extent;
+mod field;
+mod footprint;
 mod frame_events;
 mod op;
 mod policy;
 mod reverted;
+mod table;
 
 pub use attrs::AttrFields;
 pub use decoupling::{Attached, DECOUPLING_TEXT_BYTES_MAX, Decoupling, Interference, MergedUpTo};
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
+pub use footprint::{Footprint, InodeTouch, NameChange, NameTouch, NameUse, Role, Rows};
 pub use frame_events::FrameEvents;
 pub use op::{
     AttrChange, Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,

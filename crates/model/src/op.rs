@@ -1,8 +1,22 @@
 //! What callers ask: operations, which change something, and what `plan` answers.
+//!
+//! The table below is the only place that knows all operations. From it come the type, the bytes (`docs/formats.md`,
+//! "Operation", which a test compares with it), the counter, the [`Footprint`], and whether it takes room. An entry:
+//!
+//! ```text
+//!   3 ["unlink"] Unlink { fields in the order of their bytes: name: Type as codec }
+//!   │   │         └ variant
+//!   │   └ names of its counters
+//!   └ tag, the first byte
+//! ```
 
-use chiton_types::{Attr, Ino, Kind, Mode, Name, Time};
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Attr, Ino, Kind, Mode, Name, Position, Time};
 
-use crate::Extent;
+use crate::extent::Extent;
+use crate::field::{Code, listed};
+use crate::footprint::{Footprint, NameTouch, NameUse, Role, Rows};
+use crate::table::codec;
 
 /// Largest content that lives inside its inode. Larger content is in blocks.
 pub const INLINE_BYTES_MAX: usize = 8 << 10;
@@ -35,86 +49,194 @@ pub enum Hold {
     Appended(u64),
 }
 
-/// An operation that changes the namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
+macro_rules! operations {
+    ($(
+        $(#[$doc:meta])*
+        $tag:literal [$($counter:literal),+] $variant:ident {
+            $($(#[$field_doc:meta])* $field:ident: $type:ty $(as $codec:ty)?),+ $(,)?
+        }
+        footprint { $footprint:expr }
+        grows { $grows:expr }
+        $(counter { $which:expr })?
+    )+) => {
+        /// An operation that changes the namespace.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Op {
+            $($(#[$doc])* $variant { $($(#[$field_doc])* $field: $type),+ }),+
+        }
+
+        enum Ordinal {
+            $($variant),+
+        }
+
+        #[allow(unused_variables, reason = "each column of the table uses some of the fields")]
+        impl Op {
+            /// The names under which operations are counted.
+            pub const COUNTERS: &[&str] = &[$($($counter),+),+];
+            /// Of each operation the first of its names.
+            const FIRST_COUNTERS: &[usize] = &before(&[$([$($counter),+].len()),+]);
+
+            /// Fewest bytes that an operation takes: its tag and an inode.
+            pub const BYTES_MIN: usize = 1 + <Ino as Code<Ino>>::BYTES_MIN;
+
+            /// Index of its name in [`Op::COUNTERS`].
+            #[inline]
+            pub fn counter(&self) -> usize {
+                match self {
+                    $(Op::$variant { $($field),+ } => {
+                        Op::FIRST_COUNTERS[Ordinal::$variant as usize] $(+ $which)?
+                    })+
+                }
+            }
+
+            /// Appends the encoding: the tag and the inode that it is about (the directory, where there is a name), then the
+            /// rest.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Op::$variant { $($field),+ } => {
+                        out.put_u8($tag);
+                        $(<codec!($type $(, $codec)?) as Code<$type>>::put($field, out);)+
+                    })+
+                }
+            }
+
+            /// Reads one operation.
+            ///
+            /// # Errors
+            /// If the bytes are not an operation.
+            pub fn decode(from: &mut Take<'_>) -> Result<Op, Malformed> {
+                Ok(match from.u8()? {
+                    $($tag => {
+                        $(let $field = <codec!($type $(, $codec)?) as Code<$type>>::take(from)?;)+
+                        Op::$variant { $($field),+ }
+                    })+
+                    _ => return Err(Malformed { expected: "a type of operation" }),
+                })
+            }
+
+            /// Which inodes and names it is about, as far as it says itself.
+            pub fn footprint(&self) -> Footprint<NameTouch<'_>> {
+                match self {
+                    $(Op::$variant { $($field),+ } => $footprint),+
+                }
+            }
+
+            /// Whether it adds to what is stored: refused first when room is short.
+            pub fn grows(&self) -> bool {
+                match self {
+                    $(Op::$variant { $($field),+ } => $grows),+
+                }
+            }
+
+            /// The table of `docs/formats.md`: tag, operation and fields.
+            pub fn layouts() -> Vec<(u8, &'static str, String)> {
+                vec![$((
+                    $tag,
+                    stringify!($variant),
+                    [$(listed(stringify!($field), &<codec!($type $(, $codec)?) as Code<$type>>::form())),+].join(", "),
+                )),+]
+            }
+        }
+    };
+}
+
+/// Of each number the sum of those before it.
+const fn before<const N: usize>(numbers: &[usize; N]) -> [usize; N] {
+    let (mut sums, mut sum, mut at) = ([0; N], 0, 0);
+    while at < N {
+        sums[at] = sum;
+        sum += numbers[at];
+        at += 1;
+    }
+    sums
+}
+
+operations! {
     /// A new inode under a new name (open O_CREAT|O_EXCL, mkdir, symlink, mknod).
-    Make {
+    1 ["make_file", "make_dir", "make_symlink", "make_node"] Make {
         /// Directory.
         parent: Ino,
-        /// Name in it.
-        name: Name,
-        /// What to make.
-        make: Make,
         /// Permissions that the caller asks for, to which the umask of the credentials is applied where the directory has
         /// no default list.
         mode: Mode,
-    },
-    /// A new file without a name (open O_TMPFILE), which lives as long as it is open.
-    MakeUnnamed {
-        /// Directory: the file belongs to its realm, and is made as if in it.
-        parent: Ino,
-        /// Permissions, the umask already applied.
-        mode: Mode,
-    },
-    /// A first name of a file that has none, and is open.
-    LinkUnnamed {
-        /// The file.
-        ino: Ino,
-        /// Directory of the name.
-        parent: Ino,
-        /// The name.
         name: Name,
-    },
+        make: Make,
+    }
+    footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::Given) }
+    grows { true }
+    counter {
+        match make {
+            Make::File { .. } => 0,
+            Make::Dir => 1,
+            Make::Symlink { .. } => 2,
+            Make::Node { .. } => 3,
+        }
+    }
+
     /// A further name of a file.
-    Link {
+    2 ["link"] Link {
+        /// Directory of the new name.
+        parent: Ino,
         /// The file (not a directory).
         ino: Ino,
-        /// Directory of the new name.
-        parent: Ino,
         /// The new name.
         name: Name,
-    },
+    }
+    footprint {
+        Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
+    }
+    grows { true }
+
     /// Removes a name that is not a directory's.
-    Unlink {
-        /// Directory.
+    3 ["unlink"] Unlink {
         parent: Ino,
-        /// Name.
         name: Name,
-    },
+    }
+    footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::Removed) }
+    grows { false }
+
     /// Removes an empty directory.
-    Rmdir {
+    4 ["rmdir"] Rmdir {
         /// Directory that holds it.
         parent: Ino,
-        /// Name.
         name: Name,
-    },
-    /// Moves a name.
-    Rename {
+    }
+    footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
+    grows { false }
+
+    /// Moves a name. It does not grow: `rm -r` may move what it removes.
+    5 ["rename"] Rename {
         /// Directory of the old name.
         from: Ino,
-        /// Old name.
-        from_name: Name,
         /// Directory of the new name.
         to: Ino,
-        /// New name.
-        to_name: Name,
         /// What happens to what is there.
         how: RenameHow,
-    },
-    /// chmod, chown, truncate, utimens.
-    SetAttr {
-        /// Inode.
+        from_name: Name,
+        to_name: Name,
+    }
+    footprint {
+        Footprint::at(*to)
+            .dir(*from)
+            .dir(*to)
+            .uses(*from, from_name, NameUse::Left)
+            .uses(*to, to_name, NameUse::Taken)
+    }
+    grows { false }
+
+    /// chmod, chown, truncate, utimens. It does not grow: `rm -r` may need a chmod first.
+    6 ["setattr"] SetAttr {
         ino: Ino,
         /// What to set.
         change: AttrChange,
-    },
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and_if(change.size.is_some(), Rows::CONTENT)) }
+    grows { false }
+
     /// New content of a file. Right to write was checked at open.
-    Write {
+    7 ["write"] Write {
         /// Regular file.
         ino: Ino,
-        /// The content.
-        body: Body,
         /// Size after it. For extents: at least the end of the last one that is not a hole.
         size: u64,
         /// Time of the (last) write.
@@ -123,10 +245,15 @@ pub enum Op {
         kill_setid: bool,
         /// What the writer knows of the file.
         hold: Hold,
-    },
+        /// The content.
+        body: Body,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::CONTENT)) }
+    grows { true }
+
     /// Shares a range of one file's content with another file (copy_file_range, reflink): no byte is copied.
     /// Both files are in blocks, ranges within the source's size; the same file only without overlap.
-    Clone {
+    8 ["clone"] Clone {
         /// Source.
         from: Ino,
         /// First byte in the source.
@@ -137,41 +264,94 @@ pub enum Op {
         to_offset: u64,
         /// Bytes.
         len: u64,
-    },
+    }
+    footprint {
+        Footprint::at(*to)
+            .inode(Role::Source, *from, Rows::NONE)
+            .subject(*to, Rows::ATTRS.and(Rows::CONTENT))
+    }
+    grows { true }
+
     /// Replaces the mapping of one range by blocks with the same bytes (compaction); refused with `WouldBlock`
     /// if the file changed since `expected`.
-    Remap {
+    9 ["remap"] Remap {
         /// Regular file.
         ino: Ino,
         /// Position of the inode's last change when its content was read.
-        expected: chiton_types::Position,
+        expected: Position,
         /// The new extents.
         extents: Vec<Extent>,
-    },
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::BLOCKS) }
+    grows { false }
+
     /// Sets an extended attribute.
-    SetXattr {
-        /// Inode.
+    10 ["set_xattr"] SetXattr {
         ino: Ino,
-        /// Full name (`user.x`).
-        name: Vec<u8>,
-        /// Value.
-        value: Vec<u8>,
         /// Must (not) exist before.
         how: XattrHow,
-    },
+        /// Full name (`user.x`).
+        name: Vec<u8>,
+        value: Vec<u8>,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
+    grows { true }
+
     /// Removes an extended attribute.
-    RemoveXattr {
-        /// Inode.
+    11 ["remove_xattr"] RemoveXattr {
         ino: Ino,
         /// Full name.
         name: Vec<u8>,
-    },
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
+    grows { false }
+
     /// Frees an orphan that nobody holds open any more, a limited number of chunks of its map at a time;
     /// asked by the server only, again and again until the outcome's `gone` says that it is no orphan any more.
-    Reclaim {
+    12 ["reclaim"] Reclaim {
         /// Inode without names.
         ino: Ino,
-    },
+    }
+    footprint { Footprint::at(*ino).inode(Role::Orphan, *ino, Rows::ATTRS.and(Rows::CONTENT)) }
+    grows { false }
+
+    /// A new file without a name (open O_TMPFILE), which lives as long as it is open.
+    13 ["make_unnamed"] MakeUnnamed {
+        /// Directory: the file belongs to its realm, and is made as if in it.
+        parent: Ino,
+        /// Permissions, the umask already applied.
+        mode: Mode,
+    }
+    footprint { Footprint::at(*parent).dir(*parent) }
+    grows { true }
+
+    /// A first name of a file that has none, and is open.
+    14 ["link_unnamed"] LinkUnnamed {
+        /// Directory of the name.
+        parent: Ino,
+        /// The file.
+        ino: Ino,
+        name: Name,
+    }
+    footprint {
+        Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
+    }
+    grows { true }
+}
+
+impl Op {
+    /// About what it holds in memory beside itself: content, extents, extended attributes.
+    pub fn heap_bytes(&self) -> usize {
+        if let Op::Make { make: Make::File { content: bytes } | Make::Symlink { target: bytes }, .. }
+        | Op::Write { body: Body::Inline(bytes), .. } = self
+        {
+            return bytes.len();
+        }
+        if let Op::Write { body: Body::Extents(extents), .. } | Op::Remap { extents, .. } = self {
+            return size_of::<Extent>() * extents.len();
+        }
+        if let Op::SetXattr { name, value, .. } = self { name.len() + value.len() } else { 0 }
+    }
 }
 
 /// What [`Op::Make`] makes.

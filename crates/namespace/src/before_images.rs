@@ -20,9 +20,9 @@ pub use known::KnownFile;
 
 use std::collections::BTreeMap;
 
-use chiton_model::Event;
+use chiton_model::{Event, NameChange, Rows};
 use chiton_types::codec::{Malformed, Take};
-use chiton_types::{BlockId, Ino, Kind, Name, RealmId};
+use chiton_types::{BlockId, Ino, Kind, RealmId};
 
 use crate::chunk::Chunk;
 use crate::fault::{Fault, Need};
@@ -216,7 +216,7 @@ impl Namespace {
         let mut keeping = std::mem::take(&mut self.dirty.images.keeping);
         keeping.clear();
         let is_all_own = self.decoupling_count == 1 && self.merging.is_some();
-        if let Some(place) = place_of(event).filter(|_| !is_all_own) {
+        if let Some(place) = event.footprint().imaged_place().filter(|_| !is_all_own) {
             // What cannot be told is kept for all.
             let root = self.decoupled_root(place).ok();
             let merging = self.merging;
@@ -249,7 +249,8 @@ impl Namespace {
             }
             let is_nothing = |key: &[u8]| matches!(self.dirty.images.get(id, key), Some(None));
             let mut keys = Vec::new();
-            for (dir, name) in names_of(event) {
+            let footprint = event.footprint();
+            for NameChange { dir, name, .. } in footprint.names() {
                 let found = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
                 let Some(slot) = found.filter(|slot| slot.kind().is_some()) else { continue };
                 let key = row::entry_key(dir, name.hash64(), name.as_bytes());
@@ -260,7 +261,7 @@ impl Namespace {
                 let is_older = is_nothing(&key) || is_another();
                 keys.extend((map.has_at(slot.ino, dir, name) && is_older).then_some(key));
             }
-            let dirs = dirs_of(event).into_iter().flatten().filter(|ino| map.is_bound(*ino));
+            let dirs = footprint.writes(Rows::ATTRS).filter(|ino| map.is_bound(*ino));
             keys.extend(dirs.map(row::inode_key).filter(|key| is_nothing(key)));
             keys.iter().for_each(|key| self.dirty.images.forget(id, key));
         }
@@ -340,12 +341,12 @@ impl Namespace {
                 needs.extend(more);
             }
         };
-        let Some(place) = place_of(event) else { return };
+        let Some(place) = event.footprint().imaged_place() else { return };
         add(self.decoupled_root(place).map(drop));
         if let Event::Write { ino, .. } | Event::SetAttr { ino, .. } | Event::Revert { ino, .. } = event {
             add(self.inode(*ino).and_then(|inode| self.content(inode).map(drop)));
         }
-        for (dir, name) in names_of(event) {
+        for NameChange { dir, name, .. } in event.footprint().names() {
             add(self.dir_inode(dir).and_then(|dir| self.entry(dir, name).map(drop)));
         }
     }
@@ -366,49 +367,4 @@ fn carry(image: &mut Inode, before: &Inode, now: &Inode) {
 /// The inode in a row's key.
 fn ino_of(key: &[u8]) -> Ino {
     Ino(key.get(1..9).and_then(|ino| ino.try_into().ok()).map_or(0, u64::from_be_bytes))
-}
-
-/// The names that an event changes.
-fn names_of(event: &Event) -> Vec<(Ino, &Name)> {
-    match event {
-        Event::Make { parent, name, .. }
-        | Event::Link { parent, name, .. }
-        | Event::Unlink { parent, name, .. }
-        | Event::Restore { parent, name, .. } => vec![(*parent, name)],
-        Event::Rename { from, from_name, to, to_name, .. } => vec![(*from, from_name), (*to, to_name)],
-        _ => Vec::new(),
-    }
-}
-
-/// The inodes whose rows an event may change, if they are directories.
-fn dirs_of(event: &Event) -> [Option<Ino>; 4] {
-    match event {
-        Event::Make { parent, .. } => [Some(*parent), None, None, None],
-        Event::Link { parent, ino, .. }
-        | Event::Unlink { parent, ino, .. }
-        | Event::Restore { parent, ino, .. } => [Some(*parent), Some(*ino), None, None],
-        Event::Rename { from, to, ino, over, .. } => [Some(*from), Some(*to), Some(*ino), over.ino()],
-        Event::SetAttr { ino, .. } | Event::Xattr { ino, .. } | Event::Touch { ino, .. } => {
-            [Some(*ino), None, None, None]
-        }
-        _ => [None; 4],
-    }
-}
-
-/// The inode by which an event is in a subtree, if it changes what a client sees.
-fn place_of(event: &Event) -> Option<Ino> {
-    match event {
-        Event::Make { parent, .. }
-        | Event::Link { parent, .. }
-        | Event::Unlink { parent, .. }
-        | Event::Restore { parent, .. } => Some(*parent),
-        Event::Rename { to, .. } | Event::Clone { to, .. } => Some(*to),
-        Event::SetAttr { ino, .. }
-        | Event::Write { ino, .. }
-        | Event::Remap { ino, .. }
-        | Event::Revert { ino, .. }
-        | Event::Xattr { ino, .. }
-        | Event::Touch { ino, .. } => Some(*ino),
-        _ => None,
-    }
 }

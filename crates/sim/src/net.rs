@@ -129,10 +129,7 @@ struct Question {
 
 /// The directory in which an operation makes or removes something.
 fn changed_in(op: &Op) -> Option<Ino> {
-    match op {
-        Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
-        _ => None,
-    }
+    if let Op::Make { parent, .. } | Op::Unlink { parent, .. } = op { Some(*parent) } else { None }
 }
 
 impl Question {
@@ -143,13 +140,12 @@ impl Question {
             _ => None,
         };
         let changes = match &request.call {
-            Call::Op { op: Op::Make { parent, .. } | Op::Link { parent, .. }, .. } => vec![*parent],
-            Call::Op { op: Op::Unlink { parent, .. } | Op::Rmdir { parent, .. }, .. } => vec![*parent],
-            // To where it is already changes nothing.
-            Call::Op { op: Op::Rename { from, from_name, to, to_name, .. }, .. }
-                if (from, from_name) != (to, to_name) =>
-            {
-                vec![*from, *to]
+            Call::Op { op, .. } => {
+                let names: Vec<_> =
+                    op.footprint().names().map(|touch| (touch.dir, touch.name.clone())).collect();
+                // To where it is already changes nothing.
+                let changes_nothing = names.len() == 2 && names[0] == names[1];
+                if changes_nothing { Vec::new() } else { names.into_iter().map(|(dir, _)| dir).collect() }
             }
             Call::Ahead { ops, .. } => {
                 let mut dirs: Vec<Ino> = ops.iter().filter_map(changed_in).collect();

@@ -9,7 +9,7 @@
 
 mod cred;
 mod handshake;
-mod op;
+mod outcome;
 mod realm;
 mod reply;
 mod request;

@@ -53,4 +53,4 @@ pub use recall::RecallChannel;
 pub use sender::{ConnId, Outlet, Sender};
 pub use serve::{Closed, ServeOptions, Service, Serving, serve};
 pub use stream::Stream;
-pub use touches::{is_policy_attribute, operation_touches};
+pub use touches::is_policy_attribute;

@@ -2,9 +2,8 @@
 //!
 //! Invariants:
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) touches nothing: it is never refused.
-//! - Operations of a batch, and those that were answered ahead, are looked at one by one, by who carries them out.
+//! - Operations are looked at one by one, by their footprint ([`chiton_model::Footprint::visit`]).
 
-use chiton_model::Op;
 use chiton_types::{Ino, access};
 
 use crate::message::{Call, LeaseMode, LockKind, Query};
@@ -57,37 +56,6 @@ impl Call {
             | Call::Realm(_)
             | Call::Ping
             | Call::Bye => Ok(()),
-        }
-    }
-}
-
-/// Visits each inode that an operation touches, as [`Call::touches`] does.
-///
-/// # Errors
-/// What `visit` said.
-pub fn operation_touches<E>(op: &Op, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
-    match op {
-        Op::Make { parent: ino, .. }
-        | Op::MakeUnnamed { parent: ino, .. }
-        | Op::Unlink { parent: ino, .. }
-        | Op::Rmdir { parent: ino, .. }
-        | Op::SetAttr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::RemoveXattr { ino, .. }
-        | Op::Write { ino, .. }
-        | Op::Remap { ino, .. }
-        | Op::Reclaim { ino } => visit(*ino, true),
-        Op::Link { ino, parent: other, .. } | Op::LinkUnnamed { ino, parent: other, .. } => {
-            visit(*other, true)?;
-            visit(*ino, true)
-        }
-        Op::Rename { from, to, .. } => {
-            visit(*from, true)?;
-            visit(*to, true)
-        }
-        Op::Clone { from, to, .. } => {
-            visit(*from, false)?;
-            visit(*to, true)
         }
     }
 }

@@ -6,15 +6,15 @@ use std::io::Write;
 use chiton_journal::{Found, Frame, Place, survey};
 use chiton_metastore::Metastore;
 use chiton_model::Event;
+use chiton_model::text::utc;
 use chiton_types::{Position, Time};
 use serde::Serialize;
 
 use crate::journal::error::JournalToolError;
 use crate::journal::export_file::{ExportHeader, ExportWriter};
-use crate::journal::fields::{fields, time_of, type_name};
 use crate::journal::filter::Filter;
 use crate::journal::inspect::Lost;
-use crate::journal::{OnProgress, describe, events_of, utc};
+use crate::journal::{OnProgress, events_of};
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +56,11 @@ pub struct Tally {
 impl Tally {
     fn count(&mut self, position: Position, frame: &Frame<'_>, event: &Event) {
         self.events += 1;
-        *self.types.entry(type_name(event)).or_default() += 1;
+        *self.types.entry(event.type_name()).or_default() += 1;
         *self.sessions.entry(frame.header.session.0).or_default() += 1;
         self.first.get_or_insert(position.0);
         self.last = Some(position.0);
-        if let Some(Time(ns)) = time_of(event) {
+        if let Some(Time(ns)) = event.time() {
             self.earliest_ns = Some(self.earliest_ns.map_or(ns, |before| before.min(ns)));
             self.latest_ns = Some(self.latest_ns.map_or(ns, |before| before.max(ns)));
         }
@@ -104,7 +104,7 @@ impl Sink<'_> {
         match self {
             Sink::Lines(to) => line(to, position, frame, event),
             Sink::Objects(to) => {
-                let mut value = fields(event);
+                let mut value = event.json();
                 value["position"] = position.0.into();
                 value["by_session"] = frame.header.session.0.into();
                 value["by_seq"] = frame.header.seq.0.into();
@@ -196,7 +196,7 @@ pub fn get(
 }
 
 fn line(to: &mut dyn Write, position: Position, frame: &Frame<'_>, event: &Event) -> std::io::Result<()> {
-    let time = time_of(event).map_or(String::new(), utc);
+    let time = event.time().map_or(String::new(), utc);
     let who = format!("{}.{}", frame.header.session, frame.header.seq);
-    writeln!(to, "{position:>14}  {time:23}  {who:>12}  {}", describe(event))
+    writeln!(to, "{position:>14}  {time:23}  {who:>12}  {}", event.describe())
 }

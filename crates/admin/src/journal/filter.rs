@@ -7,7 +7,6 @@ use chiton_model::Event;
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Ino, Position, SessionId};
 
-use crate::journal::fields::type_name;
 use crate::journal::under::Under;
 
 /// Positions from the first to the last, both included: `5..9`, `5..`, `..9`, `7`.
@@ -107,49 +106,20 @@ impl Seen<'_> {
         };
         Ok(under
             && f.range.is_none_or(|range| range.contains(position))
-            && f.inode.is_none_or(|ino| touched(event).contains(&ino))
-            && (f.types.is_empty() || f.types.iter().any(|name| name == type_name(event)))
+            && f.inode.is_none_or(|ino| touches(event, ino))
+            && (f.types.is_empty() || f.types.iter().any(|name| name == event.type_name()))
             && f.name.as_deref().is_none_or(|name| bears(event, name))
             && f.client.is_none_or(|client| header.session == client || is_about(event, client)))
     }
 }
 
-/// The inodes that an event touches, directories first.
-pub(crate) fn touched(event: &Event) -> Vec<Ino> {
-    match event {
-        Event::Make { parent, ino, .. }
-        | Event::Link { parent, ino, .. }
-        | Event::Unlink { parent, ino, .. }
-        | Event::Restore { parent, ino, .. } => vec![*parent, *ino],
-        Event::Rename { from, to, ino, over, .. } => {
-            [*from, *to, *ino].into_iter().chain(over.ino()).collect()
-        }
-        Event::SetAttr { ino, .. }
-        | Event::Write { ino, .. }
-        | Event::Remap { ino, .. }
-        | Event::Revert { ino, .. }
-        | Event::Xattr { ino, .. }
-        | Event::Touch { ino, .. }
-        | Event::Reclaim { ino, .. } => vec![*ino],
-        Event::Clone { from, to, .. } => vec![*from, *to],
-        Event::Policy(change) => vec![change.ino],
-        Event::Decoupled(decoupling) => vec![decoupling.root()],
-        _ => Vec::new(),
-    }
+fn touches(event: &Event, ino: Ino) -> bool {
+    event.footprint().inodes().iter().any(|touch| touch.ino == ino)
 }
 
 fn bears(event: &Event, wanted: &[u8]) -> bool {
-    match event {
-        Event::Make { name, .. }
-        | Event::Link { name, .. }
-        | Event::Unlink { name, .. }
-        | Event::Restore { name, .. } => name.as_bytes() == wanted,
-        Event::Rename { from_name, to_name, .. } => {
-            from_name.as_bytes() == wanted || to_name.as_bytes() == wanted
-        }
-        Event::Xattr { name, .. } => name == wanted,
-        _ => false,
-    }
+    event.footprint().names().any(|change| change.name.as_bytes() == wanted)
+        || matches!(event, Event::Xattr { name, .. } if name == wanted)
 }
 
 fn is_about(event: &Event, client: SessionId) -> bool {

@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use chiton_metastore::{Metastore, StoreError};
-use chiton_model::{Event, Over};
+use chiton_model::Event;
 use chiton_namespace::{Fault, Namespace, Need, RowSource, Rows};
 use chiton_types::{Cred, Ino, Name};
-
-use crate::journal::filter::touched;
 
 /// Directories above one another that are looked through.
 const DEPTH_MAX: usize = 4096;
@@ -57,8 +55,8 @@ impl<'a> Under<'a> {
 
     fn touches(&mut self, event: &Event) -> Result<bool, StoreError> {
         let Some(target) = *self.bound.last().expect("the root is always there") else { return Ok(false) };
-        for ino in touched(event) {
-            if self.is_below(ino, target)? {
+        for touch in event.footprint().inodes() {
+            if self.is_below(touch.ino, target)? {
                 return Ok(true);
             }
         }
@@ -89,28 +87,13 @@ impl<'a> Under<'a> {
     }
 
     fn learn(&mut self, event: &Event) -> Result<(), StoreError> {
-        match event {
-            Event::Make { parent, name, ino, .. }
-            | Event::Link { parent, name, ino, .. }
-            | Event::Restore { parent, name, ino, .. } => {
-                self.parents.insert(*ino, *parent);
-                self.bind(*parent, name, Some(*ino))
+        let footprint = event.footprint();
+        for change in footprint.names() {
+            if let Some(ino) = change.after {
+                self.parents.insert(ino, change.dir);
             }
-            Event::Unlink { parent, name, .. } => self.bind(*parent, name, None),
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                self.parents.insert(*ino, *to);
-                let back = match over {
-                    Over::Exchanged { ino: other } => {
-                        self.parents.insert(*other, *from);
-                        Some(*other)
-                    }
-                    _ => None,
-                };
-                self.bind(*from, from_name, back)?;
-                self.bind(*to, to_name, Some(*ino))
-            }
-            _ => Ok(()),
         }
+        footprint.names().try_for_each(|change| self.bind(change.dir, change.name, change.after))
     }
 
     /// A name has a new target: that may move the path.

@@ -122,10 +122,7 @@ fn events(files: u64) -> Vec<Event> {
 }
 
 fn name_bytes(event: &Event) -> usize {
-    match event {
-        Event::Make { name, .. } => name.as_bytes().len(),
-        _ => 0,
-    }
+    event.footprint().names().map(|change| change.name.as_bytes().len()).sum()
 }
 
 /// Bytes on disk of everything, settled.

@@ -236,7 +236,7 @@ fn list(args: &List) -> Outcome {
         table.add_row(columns.iter().map(|column| match *column {
             "text" => row["text"].as_str().map_or("removed".to_owned(), first_line),
             "time_ns" => {
-                row["time_ns"].as_i64().map_or_else(String::new, |ns| chiton_admin::journal::utc(Time(ns)))
+                row["time_ns"].as_i64().map_or_else(String::new, |ns| chiton_model::text::utc(Time(ns)))
             }
             column => shown(&row[column]),
         }));

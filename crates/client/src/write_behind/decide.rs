@@ -38,22 +38,20 @@ pub(super) struct Attempt<'a> {
 
 /// The directory whose names decide whether an operation can be acknowledged here.
 pub(crate) fn dir_of(op: &Op) -> Option<Ino> {
-    match op {
-        Op::Make { make: Make::Node { .. }, .. } => None,
-        Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
-        _ => None,
-    }
+    let is_node = matches!(op, Op::Make { make: Make::Node { .. }, .. });
+    let (Op::Make { parent, .. } | Op::Unlink { parent, .. }) = op else { return None };
+    Some(*parent).filter(|_| !is_node)
 }
 
 impl Attempt<'_> {
     /// Acknowledges an operation on a name, if possible.
     pub(super) fn operate(&self, op: &Op, open: bool) -> Option<Outcome> {
         let held = &mut *self.core.write_behind.0.lock();
-        match op {
-            Op::Make { make: Make::Node { .. }, .. } => None,
-            Op::Make { parent, .. } => self.make(held, op, *parent, open),
-            Op::Unlink { parent, name } => self.unlink(held, op, *parent, name),
-            _ => None,
+        let dir = dir_of(op)?;
+        if let Op::Unlink { name, .. } = op {
+            self.unlink(held, op, dir, name)
+        } else {
+            self.make(held, op, dir, open)
         }
     }
 

@@ -143,13 +143,13 @@ impl WriteBehind {
         }
         held.pauses += 1;
         // A file that may get a name elsewhere may be seen by other clients.
-        match call {
-            Call::Op {
-                op: Op::Link { ino, .. } | Op::LinkUnnamed { ino, .. } | Op::SetXattr { ino, .. },
-                ..
-            } => held.forget_file(*ino),
-            Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. } => held.forget_files(),
-            _ => {}
+        if let Call::Op { op, .. } = call
+            && let Op::Link { ino, .. } | Op::LinkUnnamed { ino, .. } | Op::SetXattr { ino, .. } = op
+        {
+            held.forget_file(*ino);
+        }
+        if matches!(call, Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. }) {
+            held.forget_files();
         }
         Some(Pause(self.clone()))
     }
@@ -180,29 +180,14 @@ impl WriteBehind {
 /// Whether an operation may change the permissions of a directory whose names are held, whether it exists, or what names stand
 /// for.
 fn disturbs(op: &Op) -> bool {
-    match op {
-        Op::Make { .. } | Op::Write { .. } => false,
-        Op::MakeUnnamed { .. }
-        | Op::LinkUnnamed { .. }
-        | Op::Link { .. }
-        | Op::Unlink { .. }
-        | Op::Clone { .. }
-        | Op::Rmdir { .. }
-        | Op::Rename { .. }
-        | Op::SetAttr { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::Remap { .. }
-        | Op::Reclaim { .. } => true,
-    }
+    // An operation that is not known to leave them alone may change them.
+    !matches!(op, Op::Make { .. } | Op::Write { .. })
 }
 
 /// The file whose content is in blocks after an operation.
 fn maps(op: &Op) -> Option<Ino> {
-    match op {
-        Op::Write { ino, body: Body::Extents(_), .. } | Op::Clone { to: ino, .. } => Some(*ino),
-        _ => None,
-    }
+    let (Op::Write { ino, body: Body::Extents(_), .. } | Op::Clone { to: ino, .. }) = op else { return None };
+    Some(*ino)
 }
 
 impl Core {

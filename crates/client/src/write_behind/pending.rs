@@ -350,9 +350,9 @@ pub(crate) fn disappointed(request: &Request, answer: &Answer) -> Vec<(Ino, Leas
 
 /// The lease on its inode with which an operation is promised; of a directory on its names.
 pub(crate) fn lease_on(op: &Op) -> LeaseMode {
-    match op {
-        Op::Make { make: Make::Symlink { .. }, .. } => LeaseMode::Shared,
-        Op::Unlink { .. } => LeaseMode::None,
-        _ => LeaseMode::Exclusive,
+    match matches!(op, Op::Make { make: Make::Symlink { .. }, .. }) {
+        true => LeaseMode::Shared,
+        false if matches!(op, Op::Unlink { .. }) => LeaseMode::None,
+        false => LeaseMode::Exclusive,
     }
 }

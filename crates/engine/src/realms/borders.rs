@@ -11,10 +11,10 @@
 //! - A border, and what is above it, is neither moved nor removed there: somebody may have it for himself.
 //! - Which directories are borders does not change while there is the decoupling.
 
-use chiton_model::Op;
+use chiton_model::{NameUse, Op};
 use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Name, Refusal};
-use chiton_wire::{Call, operation_touches};
+use chiton_wire::Call;
 
 use crate::engine::Engine;
 use crate::step::Stop;
@@ -46,15 +46,17 @@ impl Engine {
 
     /// In a decoupled client: refuses an operation on a border, or that moves or removes one or what is above it.
     pub(crate) fn keep_borders(&self, op: &Op) -> Result<(), Stop> {
-        operation_touches(op, |ino, _| self.is_within(ino))?;
-        match op {
-            Op::Rmdir { parent, name } => self.keep_border(*parent, name, false),
-            Op::Rename { from, from_name, to, to_name, .. } => {
-                self.keep_border(*from, from_name, true)?;
-                self.keep_border(*to, to_name, true)
+        op.footprint().visit(|ino, _| self.is_within(ino))?;
+        let moves = matches!(op, Op::Rename { .. });
+        for touch in op.footprint().names() {
+            match touch.how {
+                NameUse::RemovedDir | NameUse::Left | NameUse::Taken => {
+                    self.keep_border(touch.dir, touch.name, moves)?;
+                }
+                NameUse::Given | NameUse::Removed => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn keep_border(&self, parent: Ino, name: &Name, above: bool) -> Result<(), Stop> {

@@ -10,12 +10,10 @@ use chiton_model::Op;
 use chiton_namespace::Fault;
 use chiton_policy::Consistency;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
-use chiton_wire::is_policy_attribute;
 
 use super::Asker;
 use crate::engine::Engine;
-use crate::execute::Asked;
-use crate::policies::place_of;
+use crate::execute::{Asked, sets_policy};
 use crate::step::Stop;
 
 impl Engine {
@@ -25,21 +23,19 @@ impl Engine {
         if !self.may_have_to_decouple(asked.session) {
             return Ok(());
         }
-        let place = place_of(asked.op);
-        match asked.op {
-            // By handles.
-            Op::Write { .. } | Op::Remap { .. } | Op::Clone { .. } | Op::Reclaim { .. } => return Ok(()),
-            Op::SetAttr { change, .. } if change.size_by_handle && change.size.is_some() => return Ok(()),
-            Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name) => {
-                return Ok(());
-            }
-            // Across a border it is refused as that.
-            Op::Rename { from: other, .. } | Op::Link { ino: other, .. }
-                if self.ns.realm(*other)? != self.ns.realm(place)? =>
-            {
-                return Ok(());
-            }
-            _ => {}
+        let place = asked.op.footprint().place;
+        let is_by_handle = matches!(
+            asked.op,
+            Op::Write { .. } | Op::Remap { .. } | Op::Clone { .. } | Op::Reclaim { .. }
+        ) || matches!(asked.op, Op::SetAttr { change, .. } if change.size_by_handle && change.size.is_some());
+        if is_by_handle || sets_policy(asked.op) {
+            return Ok(());
+        }
+        // Across a border it is refused as that.
+        if let Op::Rename { from: other, .. } | Op::Link { ino: other, .. } = asked.op
+            && self.ns.realm(*other)? != self.ns.realm(place)?
+        {
+            return Ok(());
         }
         self.is_decoupled(place, &Asker { session: asked.session, cred: asked.cred })
     }

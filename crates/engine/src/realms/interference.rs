@@ -16,12 +16,13 @@
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
-use chiton_model::{Decoupling, Event, Interference, Op, Over};
+use chiton_model::{Decoupling, Interference, Op};
 use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
-use chiton_wire::{Blocked, Call, LeaseMode, Query, is_policy_attribute, operation_touches};
+use chiton_wire::{Blocked, Call, LeaseMode, Query};
 
 use crate::engine::Engine;
+use crate::execute::sets_policy;
 use crate::moment::Moment;
 use crate::sessions::Slot;
 use crate::step::Stop;
@@ -62,25 +63,24 @@ impl Engine {
     }
 
     fn check_operation(&self, op: &Op) -> Result<(), Stop> {
-        match op {
-            Op::Rmdir { parent, name } => {
-                self.meets(*parent, true)?;
-                match self.ns.lookup(&Cred::ROOT, *parent, name) {
-                    // Whether it is empty is the decoupled side's matter.
-                    Ok(Some(ino)) if self.ns.decouplings_of(ino).next().is_some() => {
-                        Err(Refusal::Busy.into())
-                    }
-                    Err(Fault::Missing(needs)) => Err(Stop::Missing(needs)),
-                    _ => Ok(()),
-                }
-            }
-            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name }
-                if is_policy_attribute(name) && self.is_below_decoupled(*ino)? =>
-            {
-                Err(Refusal::Busy.into())
-            }
-            op => operation_touches(op, |ino, changes| self.meets(ino, changes)),
+        if let Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } = op
+            && sets_policy(op)
+            && self.is_below_decoupled(*ino)?
+        {
+            return Err(Refusal::Busy.into());
         }
+        op.footprint().visit(|ino, changes| self.meets(ino, changes))?;
+        if let Op::Rmdir { parent, name } = op {
+            match self.ns.lookup(&Cred::ROOT, *parent, name) {
+                // Whether it is empty is the decoupled side's matter.
+                Ok(Some(ino)) if self.ns.decouplings_of(ino).next().is_some() => {
+                    return Err(Refusal::Busy.into());
+                }
+                Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what touches an inode in a subtree that is kept from others.
@@ -209,13 +209,7 @@ impl Engine {
             return Ok(());
         }
         for event in &self.events {
-            let moved = match event {
-                Event::Unlink { ino, .. } => [Some(*ino), None],
-                Event::Rename { ino, over: Over::Exchanged { ino: other }, .. } => [Some(*ino), Some(*other)],
-                Event::Rename { ino, over, .. } => [Some(*ino), over.ino()],
-                _ => [None, None],
-            };
-            for ino in moved.into_iter().flatten() {
+            for ino in event.footprint().names().filter_map(|change| change.before) {
                 if self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
                     return Err(Refusal::Busy.into());
                 }

@@ -17,7 +17,7 @@ use std::mem;
 
 use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
 use chiton_model::merge::{Conflict, MergeMap, MergeState, OnConflict};
-use chiton_model::{Body, Event, MergedUpTo, Over};
+use chiton_model::{Body, Event, MergedUpTo, NameChange};
 use chiton_namespace::{Fault, Namespace, Need};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Take};
@@ -320,17 +320,15 @@ impl Engine {
         self.ns.apply(&event, self.position);
         piece.map.note_own(self.position);
         piece.bytes += size_about(&event);
-        match &event {
-            Event::Unlink { ino, .. } => self.name_lost(*ino),
-            Event::Rename { over: Over::Replaced { ino, .. }, .. } => self.name_lost(*ino),
-            Event::Restore { ino, .. } => {
-                self.orphans.remove(ino);
-            }
-            Event::Write { ino, body: Body::Extents(extents), .. } => {
-                self.blocks_named |= extents.iter().any(|extent| !extent.block.is_hole());
-                self.count_crumbs(*ino, extents);
-            }
-            _ => {}
+        if let Some(ino) = event.footprint().loser() {
+            self.name_lost(ino);
+        }
+        if let Event::Restore { ino, .. } = &event {
+            self.orphans.remove(ino);
+        }
+        if let Event::Write { ino, body: Body::Extents(extents), .. } = &event {
+            self.blocks_named |= extents.iter().any(|extent| !extent.block.is_hole());
+            self.count_crumbs(*ino, extents);
         }
         if !piece.is_alone {
             // Those that could be foreseen gave way before; others are told at least.
@@ -366,17 +364,11 @@ impl Engine {
         let mut touched = mem::take(&mut self.touched);
         touched.clear();
         Namespace::touched(std::slice::from_ref(event), &mut touched);
-        let target = match event {
-            Event::Make { parent, name, .. }
-            | Event::Link { parent, name, .. }
-            | Event::Unlink { parent, name, .. } => Some((*parent, name)),
-            Event::Rename { to, to_name, .. } => Some((*to, to_name)),
-            _ => None,
-        };
+        let target = event.footprint().names().last();
         for ino in &mut touched {
             *ino = map.translate(*ino);
         }
-        if let Some((dir, name)) = target {
+        if let Some(NameChange { dir, name, .. }) = target {
             match self.ns.lookup(&chiton_types::Cred::ROOT, map.translate(dir), name) {
                 Ok(found) => touched.extend(found),
                 Err(Fault::Missing(needs)) => {
@@ -448,12 +440,17 @@ impl Asked<'_> {
 
 /// About the bytes of an event in a frame.
 fn size_about(event: &Event) -> usize {
-    64 + match event {
-        Event::Make { content, .. } | Event::Write { body: Body::Inline(content), .. } => content.len(),
-        Event::Write { body: Body::Extents(extents), .. } => extents.len() * 40,
-        Event::Xattr { value, .. } => value.as_ref().map_or(0, Vec::len),
-        _ => 0,
+    let mut bytes = 64;
+    if let Event::Make { content, .. } | Event::Write { body: Body::Inline(content), .. } = event {
+        bytes += content.len();
     }
+    if let Event::Write { body: Body::Extents(extents), .. } = event {
+        bytes += extents.len() * 40;
+    }
+    if let Event::Xattr { value: Some(value), .. } = event {
+        bytes += value.len();
+    }
+    bytes
 }
 
 /// Why something that was acknowledged is lost.

@@ -274,17 +274,9 @@ impl Namespace {
     pub fn needs_names(&self, event: &Event) -> Vec<Need> {
         let needs =
             |dir: Ino, name: &Name| missing(self.inode(dir).and_then(|dir| self.entry(dir, name)).map(drop));
-        match event {
-            Event::Unlink { parent, name, .. } => needs(*parent, name),
-            Event::Rename { from, from_name, to, to_name, over, .. } => {
-                let mut all = needs(*from, from_name);
-                if over.ino().is_some() {
-                    all.extend(needs(*to, to_name));
-                }
-                all
-            }
-            _ => Vec::new(),
-        }
+        let footprint = event.footprint();
+        let taken = footprint.names().filter(|change| change.before.is_some());
+        taken.flat_map(|change| needs(change.dir, change.name)).collect()
     }
 
     /// The inode, about to be changed by the event at `position`.

@@ -22,7 +22,7 @@ mod namespace;
 
 pub use state::{ContentIn, InodeFacts, PlanState};
 
-use chiton_model::{Event, Gone, Op};
+use chiton_model::{Event, Gone, Op, Rows};
 use chiton_types::{Cred, Ino, Time};
 
 use crate::fault::Fault;
@@ -92,7 +92,8 @@ impl Namespace {
     /// Brings what operations on names will look at into the processor's caches, all of it side by side. To be called
     /// with the next [`WARM_OPS`] or fewer. Changes nothing but time.
     pub fn warm(&self, ops: &[Op]) {
-        let Some(dir) = ops.first().and_then(parent_of) else { return };
+        let Some(Op::Make { parent, .. } | Op::Unlink { parent, .. }) = ops.first() else { return };
+        let dir = *parent;
         let Some(held) = self.dirs.get(&dir) else { return };
         let (mut hashes, mut count) = ([0; WARM_OPS], 0);
         for op in &ops[..ops.len().min(WARM_OPS)] {
@@ -109,45 +110,9 @@ impl Namespace {
     /// Inodes whose attributes, names or content the events change: leases of other clients on them are in the way.
     pub fn touched(events: &[Event], out: &mut Vec<Ino>) {
         for event in events {
-            match event {
-                Event::Make { parent, .. } => out.push(*parent),
-                Event::Link { parent, ino, .. }
-                | Event::Unlink { parent, ino, .. }
-                | Event::Restore { parent, ino, .. } => out.extend([*parent, *ino]),
-                Event::Rename { from, to, ino, over, .. } => {
-                    out.extend([*from, *to, *ino]);
-                    out.extend(over.ino());
-                }
-                Event::SetAttr { ino, .. }
-                | Event::Write { ino, .. }
-                | Event::Revert { ino, .. }
-                | Event::Xattr { ino, .. }
-                | Event::Touch { ino, .. } => out.push(*ino),
-                Event::Clone { to, .. } => out.push(*to),
-                Event::Policy(change) => out.push(change.ino),
-                Event::Remap { .. }
-                | Event::Reclaim { .. }
-                | Event::Swept { .. }
-                | Event::Reserve { .. }
-                | Event::SessionOpened { .. }
-                | Event::SessionClosed { .. }
-                | Event::Decoupled(_)
-                | Event::Attached(_)
-                | Event::Granted { .. }
-                | Event::Merged(_)
-                | Event::DecouplingEnded { .. }
-                | Event::Skipped { .. } => {}
-            }
+            out.extend(event.footprint().writes(Rows::SEEN));
         }
         out.sort_unstable();
         out.dedup();
-    }
-}
-
-/// The directory of an operation that comes in masses.
-fn parent_of(op: &Op) -> Option<Ino> {
-    match op {
-        Op::Make { parent, .. } | Op::Unlink { parent, .. } => Some(*parent),
-        _ => None,
     }
 }

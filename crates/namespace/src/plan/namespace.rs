@@ -69,19 +69,19 @@ impl PlanState for Namespace {
     }
 
     fn has_maps_for(&self, event: &Event) -> Result<(), Fault> {
-        match event {
-            Event::SetAttr { ino, size: Some(size), .. } => self.truncatable(self.inode(*ino)?, *size),
-            Event::Write { ino, body: Body::Extents(extents), .. } | Event::Remap { ino, extents } => {
-                self.replaceable(self.inode(*ino)?, extents)
-            }
-            Event::Clone { from, from_offset, to, to_offset, len, .. } => self.clonable(
-                self.inode(*from)?,
-                (*from_offset, from_offset + len),
-                self.inode(*to)?,
-                (*to_offset, to_offset + len),
-            ),
-            _ => Ok(()),
+        if let Event::SetAttr { ino, size: Some(size), .. } = event {
+            self.truncatable(self.inode(*ino)?, *size)?;
         }
+        if let Event::Write { ino, body: Body::Extents(extents), .. } | Event::Remap { ino, extents } = event
+        {
+            self.replaceable(self.inode(*ino)?, extents)?;
+        }
+        if let Event::Clone { from, from_offset, to, to_offset, len, .. } = event {
+            let (source, target) = (self.inode(*from)?, self.inode(*to)?);
+            let (from_range, to_range) = ((*from_offset, from_offset + len), (*to_offset, to_offset + len));
+            self.clonable(source, from_range, target, to_range)?;
+        }
+        Ok(())
     }
 
     fn reclaim_from(&self, inode: &InodeFacts) -> Result<u32, Fault> {

@@ -10,7 +10,7 @@ use chiton_model::codec::{put_extents, take_extents, take_name};
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Epoch, Ino, Position, Refusal, Seq, Time};
 
-use super::op::{put_outcome, take_outcome};
+use super::outcome::{put_outcome, take_outcome};
 use super::realm::{put_realm_answer, take_realm_answer};
 use super::{
     bad, put_attr, put_lock, put_text, take_attr, take_bool, take_flags, take_kind, take_lease, take_lock,

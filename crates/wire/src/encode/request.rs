@@ -13,7 +13,6 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, SessionId, Time};
 
 use super::cred::{put_privileges, take_privileges};
-use super::op::{OP_BYTES_MIN, put_op, take_op};
 use super::realm::{put_realm_call, take_realm_call};
 use super::{
     LOCK_BYTES, bad, put_lock, put_text, take_bool, take_flags, take_lease, take_lock, take_text,
@@ -170,11 +169,11 @@ fn tag(call: &Call) -> u8 {
 
 fn put_call(out: &mut Vec<u8>, call: &Call) {
     match call {
-        Call::Op { op, .. } => put_op(out, op),
+        Call::Op { op, .. } => op.encode(out),
         Call::Batch { ops, .. } => {
             out.put_varint(ops.len() as u64);
             for op in ops {
-                put_op(out, op);
+                op.encode(out);
             }
         }
         Call::Ahead { ops, told } => {
@@ -184,7 +183,7 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
                 out.put_u64(told.ino.0);
                 out.put_i64(told.time.0);
                 out.put_u8(u8::from(told.open));
-                put_op(out, op);
+                op.encode(out);
             }
         }
         Call::Ended { session, secret } => {
@@ -245,7 +244,7 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
 
 fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
     Ok(match tag {
-        0 | 1 => Call::Op { op: take_op(from)?, open: tag == 1 },
+        0 | 1 => Call::Op { op: Op::decode(from)?, open: tag == 1 },
         2 | 3 => Call::Batch { ops: take_ops(from)?, stop_on_failure: tag == 3 },
         4 => Call::Commit { upto: Position(from.u64()?) },
         5 => Call::Lease { ino: Ino(from.u64()?), mode: take_lease(from)? },
@@ -304,19 +303,19 @@ fn take_block(from: &mut Take<'_>) -> Result<BlockId, Malformed> {
 }
 
 fn take_ops(from: &mut Take<'_>) -> Result<Vec<Op>, Malformed> {
-    let n = from.count(OP_BYTES_MIN)?;
+    let n = from.count(Op::BYTES_MIN)?;
     if n > BATCH_OPS_MAX {
         return bad("at most 16,384 operations");
     }
     let mut ops = Vec::with_capacity(n.min(OPS_AHEAD_MAX));
     for _ in 0..n {
-        ops.push(take_op(from)?);
+        ops.push(Op::decode(from)?);
     }
     Ok(ops)
 }
 
 fn take_ahead(from: &mut Take<'_>) -> Result<Call, Malformed> {
-    let n = from.count(FORETOLD_BYTES + OP_BYTES_MIN)?;
+    let n = from.count(FORETOLD_BYTES + Op::BYTES_MIN)?;
     if n > BATCH_OPS_MAX {
         return bad("at most 16,384 operations");
     }
@@ -325,7 +324,7 @@ fn take_ahead(from: &mut Take<'_>) -> Result<Call, Malformed> {
     told.reserve(n.min(OPS_AHEAD_MAX));
     for _ in 0..n {
         told.push(Foretold { ino: Ino(from.u64()?), time: Time(from.i64()?), open: take_bool(from)? });
-        ops.push(take_op(from)?);
+        ops.push(Op::decode(from)?);
     }
     Ok(Call::Ahead { ops, told })
 }

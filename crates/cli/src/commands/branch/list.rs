@@ -34,7 +34,7 @@ pub(super) fn list(args: &List) -> Outcome {
         table.add_row([
             path(branch).display().to_string(),
             branch.name(),
-            chiton_admin::journal::utc(branch.info.since),
+            chiton_model::text::utc(branch.info.since),
             user(branch).unwrap_or_default(),
             policy(branch).map_or("?".to_owned(), |policy| policy.durability().name().to_owned()),
             branch.info.journal_at.clone(),

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use chiton_admin::journal::{Filter, Output, Pointer, Range, TYPE_NAMES};
+use chiton_admin::journal::{Filter, Output, Pointer, Range};
+use chiton_model::Event;
 use chiton_server::DataAddress;
 use chiton_types::{Ino, SessionId};
 use clap::builder::PossibleValuesParser;
@@ -103,7 +104,7 @@ pub(crate) struct FilterArgs {
     #[arg(long)]
     pub(crate) inode: Option<u64>,
     /// Events of this type; may be repeated.
-    #[arg(long = "type", value_parser = PossibleValuesParser::new(TYPE_NAMES.iter().copied()))]
+    #[arg(long = "type", value_parser = PossibleValuesParser::new(Event::TYPE_NAMES.iter().copied()))]
     pub(crate) types: Vec<String>,
     /// Events about this name.
     #[arg(long)]

@@ -49,7 +49,7 @@ pub(crate) fn decoupled(args: &Decoupled) -> Outcome {
             if info.is_attached { "yes" } else { "gone" }.to_owned(),
             policy.as_ref().map_or("?".to_owned(), |policy| policy.composition.to_string()),
             policy.as_ref().map_or("?".to_owned(), |policy| policy.interfere.word().to_owned()),
-            chiton_admin::journal::utc(info.since),
+            chiton_model::text::utc(info.since),
             match used.get(&info.claim.realm.0) {
                 Some((used, granted)) => format!("{used} of {granted}"),
                 None => format!("? of {}", info.reserved),
