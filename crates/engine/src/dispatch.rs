@@ -298,7 +298,7 @@ impl Engine {
         let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
         if mode == LeaseMode::None {
             let opens = &self.opens;
-            self.leases.lower(ino, slot, m.mono, |holder| opens.has(ino, holder));
+            self.leases.downgrade_idle(ino, slot, m.mono, |holder| opens.has(ino, holder));
         }
         mode
     }

@@ -14,13 +14,14 @@
 //! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
 //! - Who holds the names of a directory exclusively was given that when asked for; nobody else holds anything on the
 //!   directory then, and who looks at it waits until the holder has told what it did there.
-//! - The only session there is holds everything without a table (`universal`). When a second one comes, the first
+//! - The only session there is holds everything without a table ([`Mode::Holder`]). When a second one comes, the first
 //!   keeps that: an inode on which nobody has an entry counts as held by it, so the worst is one recall too many. Where
 //!   others have one it holds what its own says, and without one nothing.
 //!
 //! A client must treat a lease that is granted by an answer to a request as void if a recall for that inode came
 //! while the request was under way: answer and recall travel on two connections.
 
+mod mode;
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,6 +34,7 @@ use chiton_wire::{LeaseMode, Recall};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use crate::leases::mode::{Change, Mode};
 use crate::sessions::Slot;
 
 /// Stands for all inodes in a recall: the session that holds everything gives all up.
@@ -80,7 +82,8 @@ pub(crate) struct Leases {
     live: BTreeSet<Slot>,
     /// Whether there is more than one: the clients in this process look at it.
     is_shared: Arc<AtomicBool>,
-    universal: Option<Slot>,
+    /// Whether one session holds all that is not in the table.
+    mode: Mode,
     recalls: BTreeMap<u64, Out>,
     out_by_ino: HashMap<Ino, SmallVec<[u64; 2]>>,
     recall_last: u64,
@@ -88,12 +91,6 @@ pub(crate) struct Leases {
     contended: HashMap<Ino, Duration>,
     /// No new leases until then.
     frozen_until: Duration,
-    /// Who holds everything has handed over what it had buffered since no new leases are given.
-    is_handed_over: bool,
-    /// Something is decoupled: nobody holds everything, for what is merged would have to be asked of it.
-    is_decoupled: bool,
-    /// Sessions come back after a restart: nobody holds everything.
-    is_gathering: bool,
     /// Recalls to be sent.
     pub(crate) outbox: Vec<(Slot, Recall)>,
 }
@@ -110,26 +107,27 @@ impl Leases {
             names: BTreeMap::new(),
             live: BTreeSet::new(),
             is_shared: Arc::default(),
-            universal: None,
+            mode: Mode::Open,
             recalls: BTreeMap::new(),
             out_by_ino: HashMap::new(),
             recall_last: 0,
             waiting: HashMap::new(),
             contended: HashMap::new(),
             frozen_until: Duration::ZERO,
-            is_handed_over: false,
-            is_decoupled: false,
-            is_gathering: false,
             outbox: Vec::new(),
         }
     }
 
     /// A session can be asked to give leases back from now on. Before, it is given none.
     pub(crate) fn join(&mut self, slot: Slot) {
-        if self.live.is_empty() && !self.is_decoupled {
-            self.universal = Some(slot);
+        if self.live.is_empty() {
+            self.change(Change::FirstJoined(slot));
         }
         self.come(slot);
+    }
+
+    fn change(&mut self, change: Change) {
+        self.mode = self.mode.after(change);
     }
 
     fn come(&mut self, slot: Slot) {
@@ -145,7 +143,7 @@ impl Leases {
     /// As [`Leases::join`], while sessions come back after a restart: whoever is the first does not hold everything,
     /// or what the others send again would have to wait for it, out of its order.
     pub(crate) fn rejoin(&mut self, slot: Slot) {
-        self.is_gathering = true;
+        self.change(Change::Rejoined);
         self.come(slot);
     }
 
@@ -169,7 +167,7 @@ impl Leases {
 
     /// Who came back is back, and what they sent again is done.
     pub(crate) fn all_back(&mut self) {
-        self.is_gathering = false;
+        self.change(Change::AllBack);
         let only = self.live.first().copied();
         if self.table.values().flatten().all(|hold| Some(hold.slot) == only) {
             self.only_one();
@@ -182,10 +180,7 @@ impl Leases {
             return Vec::new();
         }
         self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
-        if self.universal == Some(slot) {
-            self.universal = None;
-            self.is_handed_over = false;
-        }
+        self.change(Change::Released(slot));
         self.names.retain(|_, holder| holder.slot != slot);
         let mut freed = Vec::new();
         let gone: Vec<u64> =
@@ -203,38 +198,44 @@ impl Leases {
 
     /// If there is one session only, it holds everything: nobody else holds anything.
     fn only_one(&mut self) {
-        if self.live.len() == 1 && self.recalls.is_empty() && !self.is_decoupled && !self.is_gathering {
+        let only = self.live.first().copied().filter(|_| self.live.len() == 1 && self.recalls.is_empty());
+        if let Some(only) = only.filter(|_| self.mode.lets_one_hold_all()) {
             self.table.clear();
             self.order.clear();
             self.entry_count = 0;
-            self.universal = self.live.first().copied();
+            self.change(Change::Alone(only));
         }
     }
 
     /// Whether anything is decoupled. While it is, nobody holds everything; after a start nobody does anyway.
     pub(crate) fn decoupled(&mut self, is_decoupled: bool) {
-        self.is_decoupled = is_decoupled;
+        self.change(if is_decoupled { Change::DecouplingBegun } else { Change::DecouplingsEnded });
         self.only_one();
     }
 
     /// Somebody waits for the leases in a subtree: no new ones are given for a while.
     pub(crate) fn freeze(&mut self, mono: Duration) {
-        self.is_handed_over &= mono < self.frozen_until;
+        if mono >= self.frozen_until {
+            self.change(Change::LeasesGiven);
+        }
         self.frozen_until = mono + FREEZE;
     }
 
     /// They are given again.
     pub(crate) fn thaw(&mut self) {
         self.frozen_until = Duration::ZERO;
-        self.is_handed_over = false;
+        self.change(Change::LeasesGiven);
     }
 
     /// Asks the session that holds everything to give all of it up; or, if it may keep shared leases, to hand over what
     /// it has buffered, while no new leases are given. False if nobody is to be waited for.
     pub(crate) fn recall_everything(&mut self, keep: LeaseMode, mono: Duration) -> bool {
-        let wanted = self.universal.filter(|_| keep == LeaseMode::None || !self.is_handed_over);
-        if let Some(universal) = wanted {
-            self.send(EVERYTHING, universal, keep, mono);
+        let wanted = match keep {
+            LeaseMode::None => self.mode.holder(),
+            LeaseMode::Shared | LeaseMode::Exclusive => self.mode.buffering_holder(),
+        };
+        if let Some(holder) = wanted {
+            self.send(EVERYTHING, holder, keep, mono);
         }
         wanted.is_some()
     }
@@ -256,7 +257,7 @@ impl Leases {
     #[inline]
     pub(crate) fn is_alone(&self, slot: Slot) -> bool {
         self.live.len() == 1
-            && self.universal == Some(slot)
+            && self.mode.holder() == Some(slot)
             && self.table.is_empty()
             && self.recalls.is_empty()
     }
@@ -267,7 +268,7 @@ impl Leases {
         if let Some(hold) = holds.and_then(|holds| holds.iter().find(|h| h.slot == slot)) {
             return hold.mode;
         }
-        if self.universal == Some(slot) && !holds.is_some_and(|holds| self.is_held(holds)) {
+        if self.mode.holder() == Some(slot) && !holds.is_some_and(|holds| self.is_held(holds)) {
             return LeaseMode::Exclusive;
         }
         LeaseMode::None
@@ -307,22 +308,22 @@ impl Leases {
 
     fn each_other(&self, ino: Ino, slot: Slot, mut visit: impl FnMut(Slot, LeaseMode)) {
         let holds = self.table.get(&ino);
-        let mut universal = self.universal.filter(|u| *u != slot);
+        let mut holder = self.mode.holder().filter(|u| *u != slot);
         if holds.is_some_and(|holds| self.is_held(holds)) {
             // It has an entry like the others, or nothing.
-            universal = None;
+            holder = None;
         }
         let names = if self.names.is_empty() { None } else { self.names.get(&ino).map(|holder| holder.slot) };
         for hold in holds.into_iter().flatten() {
-            if universal == Some(hold.slot) {
-                universal = None;
+            if holder == Some(hold.slot) {
+                holder = None;
             }
             if hold.slot != slot && hold.mode > LeaseMode::None && self.live.contains(&hold.slot) {
                 visit(hold.slot, if names == Some(hold.slot) { LeaseMode::Exclusive } else { hold.mode });
             }
         }
-        if let Some(universal) = universal {
-            visit(universal, LeaseMode::Exclusive);
+        if let Some(holder) = holder {
+            visit(holder, LeaseMode::Exclusive);
         }
     }
 
@@ -393,7 +394,7 @@ impl Leases {
         }
         let mode = self.mode(out.ino, slot).min(out.keep);
         self.set(out.ino, slot, mode);
-        if self.universal == Some(slot) && self.waiting.is_empty() {
+        if self.mode.holder() == Some(slot) && self.waiting.is_empty() {
             // The last that it was asked for while there were others. (Who waits and cannot hold anything yet would
             // else find it held again.)
             self.only_one();
@@ -405,15 +406,12 @@ impl Leases {
     /// it has.
     fn hand_over(&mut self, slot: Slot) {
         self.names.retain(|_, holder| holder.slot != slot);
-        self.is_handed_over = true;
+        self.change(Change::HandedOver(slot));
     }
 
     /// A session holds nothing any more.
     fn give_up(&mut self, slot: Slot) {
-        if self.universal == Some(slot) {
-            self.universal = None;
-            self.is_handed_over = false;
-        }
+        self.change(Change::Released(slot));
         self.names.retain(|_, holder| holder.slot != slot);
         let mut left = 0;
         self.table.retain(|_, holds| {
@@ -426,8 +424,8 @@ impl Leases {
 
     /// Stores what a session holds.
     fn set(&mut self, ino: Ino, slot: Slot, mode: LeaseMode) {
-        // Of the universal session the exceptions are stored, of all others what they hold.
-        let store = self.universal == Some(slot) || mode > LeaseMode::None;
+        // Of the holder of everything the exceptions are stored, of all others what they hold.
+        let store = self.mode.holder() == Some(slot) || mode > LeaseMode::None;
         let live = &self.live;
         let holds = self.table.entry(ino).or_default();
         let before = holds.len();
@@ -494,7 +492,7 @@ impl Leases {
 
     /// Gives a session a lease on what it has made, of which nobody else can have heard; returns what it has now.
     pub(crate) fn grant_born(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, mono: Duration) -> LeaseMode {
-        if self.universal.is_none_or(|universal| universal == slot)
+        if self.mode.holder().is_none_or(|holder| holder == slot)
             || self.table.contains_key(&ino)
             || self.is_paused(mono)
             || !self.live.contains(&slot)
@@ -512,9 +510,15 @@ impl Leases {
         mono < self.frozen_until || (!self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&EVERYTHING))
     }
 
-    /// Asks whoever keeps others from a shared lease on an inode to lower his own, and waits for nobody: who looks again
+    /// Asks whoever keeps others from a shared lease on an inode to downgrade it to shared, and waits for nobody: who looks again
     /// can be given one. Not from one that has it open, who would want it back, nor where it is fought over.
-    pub(crate) fn lower(&mut self, ino: Ino, slot: Slot, mono: Duration, is_open: impl Fn(Slot) -> bool) {
+    pub(crate) fn downgrade_idle(
+        &mut self,
+        ino: Ino,
+        slot: Slot,
+        mono: Duration,
+        is_open: impl Fn(Slot) -> bool,
+    ) {
         let is_busy = self.recalls.len() >= LOWERED_MAX
             || self.is_paused(mono)
             || !self.live.contains(&slot)
@@ -565,7 +569,7 @@ impl Leases {
         let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
         while excess > 0 {
             let Some((ino, slot)) = self.order.pop_front() else { return };
-            if self.universal == Some(slot) && self.forget_exception(ino, slot) {
+            if self.mode.holder() == Some(slot) && self.forget_exception(ino, slot) {
                 // Where nothing is noted it counts as holding everything: nobody has to be asked.
                 excess -= 1;
                 continue;
@@ -628,7 +632,7 @@ impl Leases {
 
     /// True if nobody holds any lease.
     pub(crate) fn is_nobodys(&self) -> bool {
-        self.table.is_empty() && self.universal.is_none()
+        self.table.is_empty() && self.mode.holder().is_none()
     }
 
     /// Leases in the table.

@@ -16,7 +16,7 @@ impl Leases {
         if !self.live.contains(&slot) {
             return;
         }
-        if self.universal != Some(slot) {
+        if self.mode.holder() != Some(slot) {
             self.set(dir, slot, LeaseMode::Shared);
             self.order.push_back((dir, slot));
         }

@@ -276,10 +276,10 @@ fn who_holds_what_others_look_at_is_asked_once_to_share_it_unless_he_has_it_open
     assert_eq!(l.grant_born(Ino(6), C, Exclusive, T), Exclusive);
     for (ino, holder) in [(INO, A), (Ino(6), C)] {
         assert_eq!(l.grant(ino, B, Shared, false, T), Nothing);
-        l.lower(ino, B, T, |slot| slot == holder);
+        l.downgrade_idle(ino, B, T, |slot| slot == holder);
         assert!(l.outbox.is_empty(), "open");
-        l.lower(ino, B, T, |_| false);
-        l.lower(ino, B, T, |_| false);
+        l.downgrade_idle(ino, B, T, |_| false);
+        l.downgrade_idle(ino, B, T, |_| false);
         let (slot, recall) = l.outbox.pop().expect("asked");
         assert_eq!((slot, recall.ino, recall.keep), (holder, ino, Shared));
         assert!(l.outbox.is_empty(), "once");
@@ -291,9 +291,9 @@ fn who_holds_what_others_look_at_is_asked_once_to_share_it_unless_he_has_it_open
     let (_, recall) = l.outbox.pop().expect("asked");
     l.acknowledge(B, recall.id);
     assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
-    l.lower(INO, B, T, |_| false);
+    l.downgrade_idle(INO, B, T, |_| false);
     assert!(l.outbox.is_empty());
-    l.lower(INO, B, T + REST, |_| false);
+    l.downgrade_idle(INO, B, T + REST, |_| false);
     assert_eq!(l.outbox.len(), 1);
 }
 
@@ -325,7 +325,6 @@ fn too_many_leases_recall_the_oldest() {
     }
     l.leave(Slot(9));
     l.join(C);
-    l.universal = Option::None;
     for n in 0..5 {
         l.grant(Ino(n), A, Shared, false, T);
     }
